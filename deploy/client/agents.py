@@ -86,9 +86,9 @@ def _register(client: Client, options: argparse.Namespace) -> int:
         "bound_key_id": options.key,
     }
     body = {key: value for key, value in given.items() if value is not None}
-    answer = client.api.request("POST", PATH, body=body)
-    agent = answer.body
-    return client.report(answer, f"agent {agent['agent_id']} is {agent['status']}")
+    response = client.api.request("POST", PATH, body=body)
+    agent = response.body
+    return client.report(response, f"agent {agent['agent_id']} is {agent['status']}")
 
 
 def _move(client: Client, options: argparse.Namespace) -> int:

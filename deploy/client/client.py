@@ -34,15 +34,15 @@ class Client:
         self.out.members(self.api.request("GET", path).body)
         return 0
 
-    def report(self, answer: ApiResponse, text: str) -> int:
+    def report(self, response: ApiResponse, text: str) -> int:
         """Print the response to a write, and the revision that it made."""
-        self.out.document(answer.body, text)
-        self.print_revision(answer)
+        self.out.document(response.body, text)
+        self.print_revision(response)
         return 0
 
-    def print_revision(self, answer: ApiResponse) -> None:
+    def print_revision(self, response: ApiResponse) -> None:
         """Print on standard error, so that standard output contains only the response."""
-        if (revision := answer.revision) is not None:
+        if (revision := response.revision) is not None:
             hint = f"`sluice fleet --wait-for {revision}` waits until every live sidecar has it"
             print(f"sluice: revision {revision}: {hint}", file=sys.stderr)
 

@@ -30,14 +30,14 @@ class ApiUnreachable(Exception):
 class RequestRefused(Exception):
     """a response other than 200 or 201"""
 
-    def __init__(self, answer: ApiResponse) -> None:
-        body = answer.body if isinstance(answer.body, dict) else {}
-        self.status = answer.status
-        self.reason = str(body.get("error") or http.client.responses.get(answer.status, ""))
+    def __init__(self, response: ApiResponse) -> None:
+        body = response.body if isinstance(response.body, dict) else {}
+        self.status = response.status
+        self.reason = str(body.get("error") or http.client.responses.get(response.status, ""))
         self.message = str(body.get("message") or "the response is not from a control API")
         self.details = str(body.get("details") or "")
-        self.request_id = answer.headers.get("x-request-id")
-        self.retry_after = answer.headers.get("retry-after")
+        self.request_id = response.headers.get("x-request-id")
+        self.retry_after = response.headers.get("retry-after")
         super().__init__(f"{self.status} {self.reason}: {self.message}")
 
 
@@ -94,10 +94,10 @@ class ApiConnection:
         if body is not None:
             raw = json.dumps(body).encode()
             sent["Content-Type"] = "application/json"
-        answer = self._exchange(method, target, raw, sent, seconds)
-        if answer.status not in (200, 201):
-            raise RequestRefused(answer)
-        return answer
+        response = self._exchange(method, target, raw, sent, seconds)
+        if response.status not in (200, 201):
+            raise RequestRefused(response)
+        return response
 
     def pages(
         self, path: str, query: Mapping[str, Any], most: int | None
@@ -107,11 +107,11 @@ class ApiConnection:
         asked: dict[str, Any] | None = {**query}
         while asked is not None and left != 0:
             limit = PAGE if left is None else min(left, PAGE)
-            answer = self.request("GET", path, {**asked, "limit": limit})
-            rows: list[dict[str, Any]] = answer.body
+            response = self.request("GET", path, {**asked, "limit": limit})
+            rows: list[dict[str, Any]] = response.body
             yield rows
             left = None if left is None else left - len(rows)
-            asked = answer.next()
+            asked = response.next()
 
     def _exchange(
         self, method: str, target: str, raw: bytes | None, headers: dict[str, str], seconds: float
@@ -129,8 +129,8 @@ class ApiConnection:
             )
         try:
             connection.request(method, target, raw, headers)
-            answer = connection.getresponse()
-            text = answer.read(MAX_RESPONSE + 1)  # one more, to notice a longer response
+            response = connection.getresponse()
+            text = response.read(MAX_RESPONSE + 1)  # one more, to notice a longer response
         except (OSError, http.client.HTTPException) as error:
             raise ApiUnreachable(f"no response from `{self.url}`: {_cause(error)}") from error
         finally:
@@ -140,9 +140,9 @@ class ApiConnection:
                 f"the response of `{self.url}` is larger than {MAX_RESPONSE} bytes"
             )
         return ApiResponse(
-            answer.status,
+            response.status,
             _json(text),
-            {name.lower(): value for name, value in answer.getheaders()},
+            {name.lower(): value for name, value in response.getheaders()},
         )
 
 

@@ -71,17 +71,17 @@ class EventFollower:
 
     def _page_back(self) -> tuple[list[dict[str, Any]], list[Query]]:
         """The newest page, and the queries of the earlier pages with new events."""
-        answer = self._request({**self._query, "limit": self._limit(0)})
-        newest = page = answer.body
+        response = self._request({**self._query, "limit": self._limit(0)})
+        newest = page = response.body
         self._detect_restore(newest)
         cursors: list[Query] = []
         count = len(page)
-        while page and page[-1]["seq"] > self._last and (following := answer.next()) is not None:
+        while page and page[-1]["seq"] > self._last and (following := response.next()) is not None:
             if self._limit(count) == 0:
                 break
             cursors.append({**following, "limit": self._limit(count)})
-            answer = self._request(cursors[-1])
-            page = answer.body
+            response = self._request(cursors[-1])
+            page = response.body
             count += len(page)
         return newest, cursors
 

@@ -29,10 +29,10 @@ def _freeze(client: Client, options: argparse.Namespace) -> int:
     if options.status:
         return client.show(PATH)
     if options.lift:
-        answer = client.api.request("DELETE", PATH)
-        return client.report(answer, "the tenant is not frozen")
-    answer = client.api.request("POST", PATH, body={"reason": options.reason})
-    frozen = answer.body
+        response = client.api.request("DELETE", PATH)
+        return client.report(response, "the tenant is not frozen")
+    response = client.api.request("POST", PATH, body={"reason": options.reason})
+    frozen = response.body
     # Only one freeze is active at a time: an earlier one keeps its time and reason.
     since = f"since {frozen['frozen_at']}, every evaluation is denied: {frozen['reason']}"
-    return client.report(answer, f"the tenant is frozen {since}")
+    return client.report(response, f"the tenant is frozen {since}")

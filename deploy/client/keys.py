@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def revoke(client: Client, key_id: str) -> int:
     """Revoke a key."""
-    answer = client.api.request("DELETE", f"{PATH}/{segment(key_id)}")
-    return client.report(answer, f"key {key_id} is revoked")
+    response = client.api.request("DELETE", f"{PATH}/{segment(key_id)}")
+    return client.report(response, f"key {key_id} is revoked")
 
 
 def _list(client: Client, options: argparse.Namespace) -> int:
@@ -91,8 +91,8 @@ def _bind(client: Client, options: argparse.Namespace) -> int:
     if not body:
         raise UnusableArguments("nothing to change; give --agent, --no-agent, --role or --no-roles")
     path = f"{PATH}/{segment(options.key_id)}/binding"
-    answer = client.api.request("PATCH", path, body=body)
-    return client.report(answer, f"key {options.key_id} is bound")
+    response = client.api.request("PATCH", path, body=body)
+    return client.report(response, f"key {options.key_id} is bound")
 
 
 @contextlib.contextmanager
@@ -119,8 +119,8 @@ def _secret_file(name: str | None) -> Iterator[int | None]:
         os.close(file)
 
 
-def _print_key(client: Client, answer: ApiResponse, name: str | None, file: int | None) -> int:
-    made = dict(answer.body)
+def _print_key(client: Client, response: ApiResponse, name: str | None, file: int | None) -> int:
+    made = dict(response.body)
     if file is not None:
         os.write(file, f"{made['key']}\n".encode())
         os.fsync(file)
@@ -130,5 +130,5 @@ def _print_key(client: Client, answer: ApiResponse, name: str | None, file: int 
         print(f"sluice: the secret is in `{name}` (0600)", file=sys.stderr)
     else:
         print("sluice: the secret is shown only this once; store it now", file=sys.stderr)
-    client.print_revision(answer)
+    client.print_revision(response)
     return 0

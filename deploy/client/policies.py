@@ -74,19 +74,19 @@ def _history(client: Client, options: argparse.Namespace) -> int:
 
 
 def _delete(client: Client, options: argparse.Namespace) -> int:
-    answer = client.api.request("DELETE", _path(client, options))
-    return client.report(answer, f"policy {options.policy} is deleted")
+    response = client.api.request("DELETE", _path(client, options))
+    return client.report(response, f"policy {options.policy} is deleted")
 
 
 def _restore(client: Client, options: argparse.Namespace) -> int:
-    answer = client.api.request("POST", f"{_path(client, options)}/restore")
-    return client.report(answer, f"policy {answer.body['name']} is as its file defines it")
+    response = client.api.request("POST", f"{_path(client, options)}/restore")
+    return client.report(response, f"policy {response.body['name']} is as its file defines it")
 
 
 def _reload(client: Client, _: argparse.Namespace) -> int:
-    answer = client.api.request("POST", f"{PATH}/reload")
-    client.out.members(answer.body)
-    client.print_revision(answer)
+    response = client.api.request("POST", f"{PATH}/reload")
+    client.out.members(response.body)
+    client.print_revision(response)
     return 0
 
 
@@ -97,9 +97,9 @@ def _apply(client: Client, options: argparse.Namespace) -> int:
     last: ApiResponse | None = None
     try:
         for policy in policies:
-            outcome, answer = _put(client, policy, existing.get(policy["name"]), options.dry_run)
+            outcome, response = _put(client, policy, existing.get(policy["name"]), options.dry_run)
             outcomes.append(outcome)
-            last = answer or last
+            last = response or last
     finally:
         # If the API refuses a policy, still report those that were applied before it.
         client.out.rows([outcomes], OUTCOMES)
@@ -118,15 +118,15 @@ def _put(
     if dry_run:
         return outcome | {"outcome": "would create" if existing is None else "would replace"}, None
     if existing is None:
-        answer = client.api.request("POST", PATH, body=policy)
-        return outcome | _id_and_version(answer.body) | {"outcome": "created"}, answer
+        response = client.api.request("POST", PATH, body=policy)
+        return outcome | _id_and_version(response.body) | {"outcome": "created"}, response
     # If someone has changed the policy since the list was read, the API refuses this with 412.
     match = {"If-Match": f'"{existing["version"]}"'}
     path = f"{PATH}/{segment(existing['policy_id'])}"
-    answer = client.api.request("PUT", path, body=policy, headers=match)
-    changed = answer.body["version"] != existing["version"]
+    response = client.api.request("PUT", path, body=policy, headers=match)
+    changed = response.body["version"] != existing["version"]
     did = {"outcome": "replaced" if changed else "same"}
-    return outcome | _id_and_version(answer.body) | did, answer
+    return outcome | _id_and_version(response.body) | did, response
 
 
 def _id_and_version(policy: dict[str, Any]) -> dict[str, Any]:

@@ -45,5 +45,5 @@ def _sessions(client: Client, options: argparse.Namespace) -> int:
     given = {key: value for key, value in filters.items() if value is not None}
     if not given:
         raise UnusableArguments("give at least one of --role, --agent and --user")
-    answer = client.api.request("POST", PATH, body=given | {"reason": options.reason})
-    return client.report(answer, f"{answer.body['revoked']} sessions are revoked")
+    response = client.api.request("POST", PATH, body=given | {"reason": options.reason})
+    return client.report(response, f"{response.body['revoked']} sessions are revoked")

@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def revoke(client: Client, session_id: str, reason: str | None) -> int:
     """Revoke one session."""
     path = f"{PATH}/{segment(session_id)}"
-    answer = client.api.request("DELETE", path, {"reason": reason})
-    return client.report(answer, f"session {session_id} is revoked")
+    response = client.api.request("DELETE", path, {"reason": reason})
+    return client.report(response, f"session {session_id} is revoked")
 
 
 def _list(client: Client, options: argparse.Namespace) -> int:

@@ -39,8 +39,8 @@ class Calls:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", "application/json")
         try:
-            with _DIRECT.open(request, timeout=self._seconds) as answer:
-                return CallResult(answer.status, _json(answer.read()))
+            with _DIRECT.open(request, timeout=self._seconds) as response:
+                return CallResult(response.status, _json(response.read()))
         except urllib.error.HTTPError as error:
             with error:
                 return CallResult(error.code, _json(error.read()))
@@ -49,10 +49,10 @@ class Calls:
 
     def request_ok(self, method: str, path: str, body: object = None) -> Any:
         """The response's body. Raises `CallRefused` unless the status is 200 or 201."""
-        status, answer = self.request(method, path, body)
+        status, response = self.request(method, path, body)
         if status not in (200, 201):
-            raise CallRefused(f"`{method} {path}` returned {status}: {json.dumps(answer)}")
-        return answer
+            raise CallRefused(f"`{method} {path}` returned {status}: {json.dumps(response)}")
+        return response
 
     def is_up(self, path: str) -> bool:
         """Whether `path` returns 200."""

@@ -6,25 +6,20 @@ Knows no particular route and no decision, and never waits: `connection` does th
 
 import itertools
 import logging
-import re
 from collections.abc import Awaitable, Mapping
-from typing import NamedTuple
 
-from aiohttp import HttpVersion10, HttpVersion11, hdrs
 from aiohttp.http import RawRequestMessage
-from multidict import CIMultiDictProxy, istr
 
 from policies.definitions.model import Key
 from policies.ground.errors import (
     Forbidden,
     Malformed,
     MethodNotAllowed,
-    NotFound,
     SluiceError,
     Unauthorized,
     Unavailable,
 )
-from policies.ground.keys import KeysDiffer, key_digest, presented_key
+from sidecar.api.request_head import ApiHead, parse_head
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
 from sidecar.http.body_budget import BodyBudgetExceeded
 from sidecar.http.response_head import JSON, Deferred, Outcome, RenderedResponse, ResponseRenderer
@@ -36,30 +31,6 @@ from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, 
 from sidecar.policy_cache.full.full_store import NoPolicySet
 
 log = logging.getLogger(__name__)
-
-_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
-_NEEDS_KEY = "/v1/"
-_VERSIONS = (HttpVersion11, HttpVersion10)
-# `istr` folds the case once; a look-up by a plain string folds it each time.
-_KEY_HEADER = istr("X-API-Key")
-_ID_HEADER = istr("X-Request-ID")
-
-
-class ApiHead(NamedTuple):
-    """A parsed head. It is cached, so it holds only what stays true each time the same bytes
-    arrive."""
-
-    route: ApiRoute | None
-    name: str
-    fault: SluiceError | None
-    """Why the path or method can't be served; reported only to callers with a valid key."""
-    needs_key: bool
-    key_digest: bytes | None
-    key_fault: SluiceError | None
-    """Why the presented key is ambiguous."""
-    request_id: str | None
-    content_type: str | None
-    query: str
 
 
 class Dispatcher:
@@ -84,22 +55,7 @@ class Dispatcher:
 
     def parse_head(self, message: RawRequestMessage) -> ApiHead:
         """Parse the message's head. Raises nothing: `answer` reports faults."""
-        path, _, query = message.path.partition("?")
-        route = self._routes.get(path)
-        headers = message.headers
-        presented, key_fault = _presented(headers)
-        request_id = headers.get(_ID_HEADER)
-        return ApiHead(
-            route=route,
-            name="none" if route is None else route.name,
-            fault=_fault(message, route),
-            needs_key=path.startswith(_NEEDS_KEY),
-            key_digest=key_digest(presented) if presented else None,
-            key_fault=key_fault,
-            request_id=request_id if request_id and _REQUEST_ID(request_id) else None,
-            content_type=headers.get(hdrs.CONTENT_TYPE),
-            query=query,
-        )
+        return parse_head(message, self._routes)
 
     def refuse_early(self, head: ApiHead) -> RenderedResponse | None:
         """The refusal of a request that its head alone decides; None if its body must be read."""
@@ -240,24 +196,3 @@ class Dispatcher:
     def _with_id(self, head: ApiHead) -> ApiHead:
         """`head` with a request id: the client's, or a new one."""
         return head if head.request_id else head._replace(request_id=self._make_id())
-
-
-def _presented(headers: "CIMultiDictProxy[str]") -> tuple[str | None, SluiceError | None]:
-    """The key that a request presents, or why it is ambiguous."""
-    try:
-        keys = headers.getall(_KEY_HEADER, ())
-        return presented_key(keys, headers.getall(hdrs.AUTHORIZATION, ())), None
-    except KeysDiffer as error:
-        return None, error
-
-
-def _fault(message: RawRequestMessage, route: ApiRoute | None) -> SluiceError | None:
-    if message.version not in _VERSIONS:
-        return Malformed("the HTTP version must be 1.1 or 1.0")
-    if route is None:
-        return NotFound("no such path")
-    if message.method not in route.methods:
-        return MethodNotAllowed(
-            f"the method `{message.method}` is not allowed here; use {' or '.join(route.methods)}"
-        )
-    return None

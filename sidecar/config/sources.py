@@ -68,15 +68,21 @@ def read_source(section: Section, base: Path, *, has_proxy: bool) -> Source:
         listen_tls=pair_of(section, "listen_tls", base),
         terminate=pair_of(section, "terminate", base),
     )
-    if kind == "tcp":
-        refuse_request_keys(section, source)
-    elif source.routes and kind != "rest":
-        section.complain("routes", "apply only to sources of the kind `rest`")
-    for name in source.names:
-        if not name.startswith(f"{kind}://{alias}/"):
-            section.complain("names", f"{shown(name)} must begin with `{kind}://{alias}/`")
+    _check_kind(section, source)
     section.close()
     return source
+
+
+def _check_kind(section: Section, source: Source) -> None:
+    """Complain of keys that don't suit the kind of the source."""
+    if source.kind == "tcp":
+        refuse_request_keys(section, source)
+    elif source.routes and source.kind != "rest":
+        section.complain("routes", "apply only to sources of the kind `rest`")
+    prefix = f"{source.kind}://{source.alias}/"
+    for name in source.names:
+        if not name.startswith(prefix):
+            section.complain("names", f"{shown(name)} must begin with `{prefix}`")
 
 
 def _endpoint(section: Section, kind: str) -> str:

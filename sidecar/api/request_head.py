@@ -1,0 +1,81 @@
+"""Parses the head of an API request: its route, key and request id, and what is wrong with it.
+
+The result holds only what stays true each time the same bytes arrive, so that it can be cached.
+Checks no key: that one is valid now may be false in a second.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from aiohttp import HttpVersion10, HttpVersion11, hdrs
+from aiohttp.http import RawRequestMessage
+from multidict import CIMultiDictProxy, istr
+
+from policies.ground.errors import Malformed, MethodNotAllowed, NotFound, SluiceError
+from policies.ground.keys import KeysDiffer, key_digest, presented_key
+from sidecar.api.route import ApiRoute
+
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
+_NEEDS_KEY = "/v1/"
+_VERSIONS = (HttpVersion11, HttpVersion10)
+# `istr` folds the case once; a look-up by a plain string folds it each time.
+_KEY_HEADER = istr("X-API-Key")
+_ID_HEADER = istr("X-Request-ID")
+
+
+class ApiHead(NamedTuple):
+    """A parsed head."""
+
+    route: ApiRoute | None
+    name: str
+    fault: SluiceError | None
+    """Why the path or method can't be served; reported only after the key check."""
+    needs_key: bool
+    key_digest: bytes | None
+    key_fault: SluiceError | None
+    """Why the presented key is ambiguous."""
+    request_id: str | None
+    content_type: str | None
+    query: str
+
+
+def parse_head(message: RawRequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHead:
+    """Parse a message's head. Raises nothing: faults are part of the result."""
+    path, _, query = message.path.partition("?")
+    route = routes.get(path)
+    headers = message.headers
+    presented, key_fault = _presented(headers)
+    request_id = headers.get(_ID_HEADER)
+    return ApiHead(
+        route=route,
+        name="none" if route is None else route.name,
+        fault=_fault(message, route),
+        needs_key=path.startswith(_NEEDS_KEY),
+        key_digest=key_digest(presented) if presented else None,
+        key_fault=key_fault,
+        request_id=request_id if request_id and _REQUEST_ID(request_id) else None,
+        content_type=headers.get(hdrs.CONTENT_TYPE),
+        query=query,
+    )
+
+
+def _presented(headers: "CIMultiDictProxy[str]") -> tuple[str | None, SluiceError | None]:
+    """The key that a request presents, or why it is ambiguous."""
+    try:
+        keys = headers.getall(_KEY_HEADER, ())
+        return presented_key(keys, headers.getall(hdrs.AUTHORIZATION, ())), None
+    except KeysDiffer as error:
+        return None, error
+
+
+def _fault(message: RawRequestMessage, route: ApiRoute | None) -> SluiceError | None:
+    if message.version not in _VERSIONS:
+        return Malformed("the HTTP version must be 1.1 or 1.0")
+    if route is None:
+        return NotFound("no such path")
+    if message.method not in route.methods:
+        return MethodNotAllowed(
+            f"the method `{message.method}` is not allowed here; use {' or '.join(route.methods)}"
+        )
+    return None
