@@ -146,9 +146,9 @@ async def test_policies_of_other_roles_and_agents_are_not_listed(tmp_path: Path)
             assert kb["max_sensitivity"] == "high"
             for key, query in (
                 (EVALUATE_KEY, "?agent_role=teller"),
-                (ADMIN_KEY, ""),  # which nobody knows
+                (ADMIN_KEY, ""),  # an unknown key
                 (READ_KEY, ""),
-                (OTHER_KEY, ""),  # tied to no role
+                (OTHER_KEY, ""),  # bound to no role
                 (OTHER_KEY, "?agent_role=teller"),
             ):
                 answer = await stand.call("GET", SOURCES + query, key=key)

@@ -1,9 +1,9 @@
-"""Runs in a network namespace of its own, as root: `unshare --net python -m … FOLDER`.
+"""Runs in its own network namespace, as root: `unshare --net python -m … FOLDER`.
 
-Two ends of a cable, an address of either IP version that stands for the world, a data source there,
-and a process of the sidecar's user that listens where rules lead. Answers a line of JSON for each
-line that it is told: `rules SCRIPT` runs one, `doctor` examines, `connect UID ADDRESS PORT` tells
-who answered, `udp UID ADDRESS PORT` whether a packet could be sent. Knows no expectation.
+Sets up a virtual cable, an address of each IP version as the outside world, a data source there,
+and a process of the sidecar's user that listens where the rules redirect to. For each line of input
+it prints a line of JSON: `rules SCRIPT` runs a script, `doctor` examines, `connect UID ADDRESS
+PORT` says who answered, and `udp UID ADDRESS PORT` whether a packet could be sent. Expects nothing.
 """
 
 import json
@@ -43,7 +43,7 @@ def family(address: str) -> socket.AddressFamily:
 
 
 def serve(word: bytes, uid: int, *places: tuple[str, int]) -> None:
-    """A child of this user's that says `word` to whoever connects."""
+    """A child of user `uid` that sends `word` on each connection."""
     ready, told = os.pipe()
     if os.fork() == 0:
         become(uid)
@@ -63,7 +63,7 @@ def become(uid: int) -> None:
 
 
 def as_user(uid: int, does: Callable[[], str]) -> str:
-    """What `does` says in a child of this user's."""
+    """The result of `does` in a child of user `uid`."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         become(uid)
