@@ -4,8 +4,8 @@ An index has its own host, so the configured alias stands for the index. A reque
 namespaces, named in the path, the query or the body. The empty namespace and `__default__` are the
 same.
 
-The table at the end lists the data plane's routes, and those of an assistant. Knows Pinecone's
-routes; decides nothing.
+The table at the end lists the data plane's routes, and those of an assistant. Knows
+Pinecone's routes; decides nothing.
 """
 
 from collections.abc import Callable
@@ -130,12 +130,8 @@ def _name(element: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-_RETRIEVE, _METADATA, _WRITE, _BULK = (
-    RouteClass.RETRIEVE,
-    RouteClass.METADATA,
-    RouteClass.WRITE,
-    RouteClass.BULK,
-)
+_RETRIEVE, _METADATA = RouteClass.RETRIEVE, RouteClass.METADATA
+_WRITE, _BULK = RouteClass.WRITE, RouteClass.BULK
 _path, _body, _hint = PineconeSources.of_path, PineconeSources.of_body, PineconeSources.hint
 
 FindSources = Callable[[Any, RoutedRequest], Sources]

@@ -4,7 +4,7 @@ A request names a collection in its path, and may name more in its body, to look
 records there (`sources.py`, `references.py`).
 
 The table at the end lists every described route, and those that Qdrant serves without describing
-them. Knows Qdrant's routes; decides nothing.
+them; its length makes this file long. Knows Qdrant's routes; decides nothing.
 """
 
 from collections.abc import Callable
