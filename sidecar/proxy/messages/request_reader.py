@@ -57,12 +57,12 @@ async def read_body(
     (data-sources.md R3, R6), and `BodyBudgetExceeded` if `lease` can't grow that far."""
     coding = head.one(b"content-encoding")
     if coding is not None and coding.lower() != b"identity":
-        raise Malformed("the body is encoded, so it can't be judged")
+        raise Malformed("the body is encoded, so it can't be inspected")
     media = head.one(b"content-type")
     length = head.length
     limit = limits.inspected_bytes
     if length is not None and int(length) > limit:
-        raise Malformed(f"the body is larger than {limit} bytes, so it can't be judged")
+        raise Malformed(f"the body is larger than {limit} bytes, so it can't be inspected")
     raw = await _read_whole(request, head, limits, lease)
     return raw, None if media is None else media.decode("latin-1")
 
@@ -71,7 +71,7 @@ async def _read_whole(
     request: AgentRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
 ) -> bytes:
     body = request.body
-    too_large = f"the body is larger than {limits.inspected_bytes} bytes, so it can't be judged"
+    too_large = f"the body is larger than {limits.inspected_bytes} bytes, so it can't be inspected"
     if body.is_eof() and body.exception() is None:
         raw = body.read_nowait(-1)
         if len(raw) > limits.inspected_bytes:

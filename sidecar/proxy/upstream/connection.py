@@ -84,7 +84,7 @@ class UpstreamConnection(ResponseHandler):
         """As aiohttp's, without its timers between reads and its WebSocket support."""
         self.received_any = True
         if self.idle:
-            # Nobody asked for this. The next request would take it for its response.
+            # This was not requested, and the next request would take it for its response.
             self.force_close()
             return
         interceptor = self.interceptor
