@@ -53,4 +53,5 @@ def _link(target: str, last: SortKey) -> str:
     path, _, query = target.partition("?")
     fields = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "cursor"]
     fields.append(("cursor", write_cursor(last)))
+    # `%` is safe: the path is still percent-encoded as it was received.
     return f'<{quote(path, safe="/%:@!$&()*+,;=~-._")}?{urlencode(fields)}>; rel="next"'

@@ -65,6 +65,7 @@ class Router:
             if not route.parameters:
                 self._exact[route.method, route.path] = compiled
         self._by_length: dict[int, list[_Resource]] = {}
+        # Fewest parameters first: a literal path wins over one with a parameter.
         for resource in sorted(by_path.values(), key=lambda each: _parameter_count(each.parts)):
             self._by_length.setdefault(len(resource.parts), []).append(resource)
 

@@ -15,6 +15,7 @@ def base62(number: int, width: int) -> str:
 
 def uuid7(now_micros: int, entropy: bytes) -> str:
     """A UUIDv7 (RFC 9562, section 5.7) of a time in microseconds and at least 10 random bytes."""
+    # 48 bits of milliseconds, 4 of version, 12 random, 2 of variant, 62 random.
     tail = entropy[:10].hex()
     time = f"{now_micros // 1000:012x}"
     variant = "89ab"[entropy[2] >> 4 & 3]  # a nibble that is used nowhere else

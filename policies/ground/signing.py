@@ -37,7 +37,7 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
     """Whether `signature` (64 bytes) over `message` was made with the private key of `public`."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
-    except (InvalidSignature, ValueError):
+    except (InvalidSignature, ValueError):  # ValueError: the public key has the wrong length
         return False
     return True
 
