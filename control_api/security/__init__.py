@@ -1,1 +1,1 @@
-"""Files that hold secrets, TLS files, egress rules, random bytes."""
+"""Files that hold secrets, TLS files, egress rules."""
