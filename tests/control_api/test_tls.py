@@ -39,7 +39,7 @@ class Files(NamedTuple):
         return {f"SLUICE_TLS_{part.upper()}": str(self.path(part)) for part in parts or PARTS[:2]}
 
     def put(self, part: str, content: bytes) -> None:
-        """By a rename, as whoever renews a certificate should."""
+        """By a rename, as a tool that renews certificates should."""
         new = self.folder / "new"
         new.write_bytes(content)
         new.replace(self.path(part))

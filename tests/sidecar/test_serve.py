@@ -70,7 +70,7 @@ class Process:
             raise AssertionError("the sidecar was not ready in time")
 
     async def status(self, path: str) -> int:
-        """0 where nobody listens."""
+        """0 if no process listens."""
         try:
             async with (
                 ClientSession() as session,

@@ -167,7 +167,7 @@ def test_a_body_just_under_the_limit_is_read(centre: Centre) -> None:
     [("%00", 422), ("a%0Ab", 422), ("%C2%80", 422), ("a" * 257, 422), ("%FF", 400), ("%E4", 400)],
 )
 @pytest.mark.parametrize("route", IDENTIFIED, ids=ids)
-def test_an_identifier_that_is_none_is_refused_in_a_path(
+def test_an_invalid_identifier_is_refused_in_a_path(
     centre: Centre, route: Any, text: str, status: int
 ) -> None:
     path = path_of(route).replace("none", text)

@@ -91,7 +91,7 @@ def test_every_hour_old_data_is_purged(either: Centre, monkeypatch: pytest.Monke
     within(20, lambda: either.verified()["first_seq"] >= 20)
     events = either.events("?limit=1000")
     assert [each["event_id"] for each in events] == young[::-1]
-    # Counts go with the rows, which nobody sees any more.
+    # Counts go with the rows, which no query shows any more.
     within(20, lambda: either.admin("GET", "/v1/audit/stats")["total"] == len(young))
     report = either.verified()
     assert report["anchor"] == purged()
@@ -245,7 +245,7 @@ def _changes(centre: Centre) -> list[Any]:
 
 
 def test_a_claim_that_meets_the_purge_finds_an_ended_session(long_ago: Centre) -> None:
-    """Whoever claims while a session is being purged never gets a new one."""
+    """An agent that claims while a session is being purged never gets a new one."""
     for number in range(40):
         long_ago.evaluate(session_id=f"s-{number}")
     long_ago.admin("PUT", "/v1/settings/retention", {"session_retention_days": 1})

@@ -43,11 +43,11 @@ def test_an_unknown_or_deactivated_tenant_gets_no_heartbeat(
     acme = Reader(publishing, reader.server, made)
     acme.answered(acme.ask())
     publishing.admin("DELETE", f"/v1/admin/tenants/{made}")
-    late, nobody = acme.ask(), reader.ask(tenant_id="nobody")
+    late, unknown = acme.ask(), reader.ask(tenant_id="nobody")
     reader.answered(reader.ask())
     assert not any(late in beat.nonces for beat in acme.beats())
     assert not reader.redis.exists(beats_key("nobody"))
-    assert nobody
+    assert unknown
 
 
 def test_malformed_entries_in_the_stream_are_skipped(publishing: Centre, reader: Reader) -> None:

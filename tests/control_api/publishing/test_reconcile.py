@@ -119,7 +119,7 @@ def test_only_what_differs_is_written(publishing: Centre, reader: Reader) -> Non
 
 
 def test_a_rebuild_whose_replica_died_is_taken_over(publishing: Centre, reader: Reader) -> None:
-    """Its lock runs out; one that never does, or of another type, is none of ours."""
+    """Its lock runs out; one that never does, or of another type, is not ours."""
     reader.follows()
     reader.redis.delete(SET)
     reader.redis.lpush(f"{SET}:lock", "x")

@@ -76,7 +76,7 @@ async def test_two_that_publish_at_once_leave_the_store_s_set_and_no_gap(
 async def test_what_the_heads_name_is_all_that_changed(
     pair: tuple[Replica, Replica], client: Any
 ) -> None:
-    """Whoever follows the names alone holds what the store holds."""
+    """A reader that follows the names alone holds what the store holds."""
     held: dict[str, bytes | None] = {}
     last = ["0-0"]
     stop = asyncio.Event()

@@ -57,7 +57,7 @@ def test_a_revocation_is_never_undone(publishing: Centre, reader: Reader) -> Non
     publishing.admin("DELETE", "/v1/sessions/s-1")
     within(5, lambda: state(reader, "s-1") == "revoked")
     claim(publishing, "s-1")
-    # One that is late says what it said before: whoever put it back, it is told again.
+    # One that is late says what it said before: wherever it came from, it is sent again.
     reader.redis.restore(session_key("default", "s-1"), 0, before, replace=True)
     publishing.admin("DELETE", "/v1/sessions/s-1")
     within(5, lambda: state(reader, "s-1") == "revoked")

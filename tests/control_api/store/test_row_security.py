@@ -24,8 +24,8 @@ from control_api.store.url import UnusableDatabase
 from tests.control_api.store.world import OTHER, TENANT, World, decision, opened, sql
 from tests.postgres import serving, unbound
 
-OF_NOBODY = {"installation", "log_keys"}
-ACROSS = {"tenants", "log_heads", "alert_rules", "alert_deliveries", "sidecars"} | OF_NOBODY
+OF_NO_TENANT = {"installation", "log_keys"}
+ACROSS = {"tenants", "log_heads", "alert_rules", "alert_deliveries", "sidecars"} | OF_NO_TENANT
 """The tables that can be read across tenants."""
 
 
@@ -122,7 +122,7 @@ async def test_an_update_without_a_tenant_changes_only_own_rows(two: World) -> N
 async def test_a_session_without_a_setting_sees_nothing(two: World) -> None:
     async with role_of(two.url) as connection:
         for table in metadata.tables:
-            if table not in OF_NOBODY:
+            if table not in OF_NO_TENANT:
                 assert await connection.fetch(f"SELECT * FROM {table}") == [], table
         # A transaction's setting ends with it.
         await connection.execute(f"BEGIN; SET LOCAL sluice.tenant = '{TENANT}'; COMMIT")

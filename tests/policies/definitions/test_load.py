@@ -136,7 +136,7 @@ def test_null_scalars_are_absent_ones(tmp_path: Path, loader: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["policies: []", "---\npolicies: []\n...\n", "\ufeffpolicies: []", "policies: [] # none\r\n",
-     "{policies: []}", '"policies": []', "!!str policies: []", "policies: &nobody []"],
+     "{policies: []}", '"policies": []', "!!str policies: []", "policies: &anchor []"],
 )  # fmt: skip
 def test_a_file_may_say_that_there_are_no_policies(tmp_path: Path, loader: str, text: str) -> None:
     write(tmp_path, text.encode())

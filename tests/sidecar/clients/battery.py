@@ -108,7 +108,7 @@ class Battery:
             assert answer.status == 403
             assert json.loads(answer.body)["decision"]["policy_name"] == "unknown_destination"
             where = "http://elsewhere.test:81"
-        # Once: nobody is left trying again.
+        # Once: no client is left trying again.
         assert await stand.decisions() == [("DENY", where)]
 
     async def test_posted_json_arrives_as_it_was_sent(self, stand: Stand) -> None:

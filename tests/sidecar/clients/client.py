@@ -44,7 +44,7 @@ class Heard:
     @property
     def told(self) -> "Heard":
         """What the data source said: without what is of one hop and what the sidecar adds, and the
-        length, which whoever sends on writes anew, at the end."""
+        length, which a proxy writes anew, at the end."""
         kept = [each for each in self.fields if each[0] not in (*_HOP, _EVENT)]
         kept.sort(key=lambda each: each[0] == _LENGTH)
         return Heard(self.status, tuple(kept), self.body)

@@ -2,7 +2,7 @@
 ones, streams, redirects, cookies, uploads. Its log says how each request arrived, byte for byte,
 and on how many connections.
 
-Knows nothing of sidecars. Whatever is below `/shut/` nobody should ever get.
+Knows nothing of sidecars. Whatever is below `/shut/` no agent should ever get.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _ANEW = ("host", "content-length", "transfer-encoding")
 @dataclass(frozen=True)
 class Arrived:
     """One request as it came. `fields` as written and in their order, without those of one hop;
-    those that whoever sends on writes anew, the host and what frames the body, at the end."""
+    those that a proxy writes anew, the host and what frames the body, at the end."""
 
     method: str
     target: str

@@ -27,7 +27,7 @@ class Staying(urllib.request.HTTPRedirectHandler):
 def opened(
     asked: urllib.request.Request, *handlers: urllib.request.BaseHandler, timeout: float = 10
 ) -> http.client.HTTPResponse:
-    """The answer, whatever its status: urllib raises what is none of the 200s."""
+    """The answer, whatever its status: urllib raises for every status but the 200s."""
     opener = urllib.request.build_opener(*handlers)
     try:
         return cast(http.client.HTTPResponse, opener.open(asked, timeout=timeout))

@@ -18,7 +18,7 @@ from sidecar.protocols.route_table import RouteClass, RouteMatch
 from sidecar.settings.model import NamedSource, RestRule
 from tests.sidecar.proxy.stand import get, policy, source, standing
 
-NOBODY = Attribution("somebody", None, None, None)
+SOMEBODY = Attribution("somebody", None, None, None)
 
 ROUTES = (
     RestRule("GET", "/health", "metadata", None, "low"),
@@ -79,7 +79,7 @@ async def test_the_first_route_that_matches_wins(
         raise AssertionError("a path needs no look-up")
 
     asked = RoutedRequest(
-        method, canonical(target), match.path_params, None, fetch, [], NOBODY, Budget()
+        method, canonical(target), match.path_params, None, fetch, [], SOMEBODY, Budget()
     )
     assert match.route.find_sources is not None
     assert match.route.hint_source is not None

@@ -189,7 +189,7 @@ def test_both_ways_come_to_the_same(
         assert one == other
     else:
         # Hanging up in the middle of a message takes what is under way with it, sooner or
-        # later; how far it came by then is no matter of which way.
+        # later; how far it came by then does not depend on the way.
         for found, more in ((one, other), (other, one)):
             count = min(len(found.decisions), len(more.decisions))
             assert found.decisions[:count] == more.decisions[:count]

@@ -134,7 +134,7 @@ REST = b"HTTP/1.1 200 OK\r\nX-Of: another\r\nContent-Length: 4\r\n\r\nevil"
 @pytest.mark.parametrize("at", [1, 10, 30, 50, 52, 55])
 @pytest.mark.parametrize("late", [False, True], ids=["with-the-answer", "at-rest"])
 @pytest.mark.parametrize("short", [False, True])
-async def test_the_beginning_of_an_answer_that_nobody_asked_for_is_the_end_of_its_connection(
+async def test_the_beginning_of_an_unrequested_answer_ends_its_connection(
     made: Warm, at: int, late: bool, short: bool
 ) -> None:
     """The next request on it would get that answer."""
@@ -221,7 +221,7 @@ async def test_an_agent_that_leaves_before_the_long_way_takes_over_is_noted_once
 
 
 @pytest.mark.parametrize("field", ["X-Short: one", "X-Long:  two"])
-async def test_a_request_that_concerns_nothing_is_allowed_by_nobody(
+async def test_a_request_that_concerns_nothing_is_allowed_to_no_agent(
     made: Warm, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(made.proxy.endpoints[0].pipeline.protocol, "match", lambda *_: _OF_NOTHING)

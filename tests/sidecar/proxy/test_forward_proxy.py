@@ -105,7 +105,7 @@ async def test_what_is_asked_for_lies_below_the_path_of_the_upstream(proxy: ByPr
         assert answered.json["decision"]["policy_name"] == "unknown_destination"
 
 
-async def test_a_denied_request_reaches_nobody(proxy: ByProxy) -> None:
+async def test_a_denied_request_reaches_no_source(proxy: ByProxy) -> None:
     for target in ("/secret", "/%73ecret", "/secret/x?y"):
         answered = await proxy.get(f"http://kb.test{target}")
         assert answered.status == 403

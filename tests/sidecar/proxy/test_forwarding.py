@@ -406,7 +406,7 @@ async def test_a_write_is_sent_once_however_it_fails(stand: Stand) -> None:
     assert stand.upstream.targets.count("/once") == 3
 
 
-async def test_an_answer_nobody_asked_for_becomes_nobodys_answer(stand: Stand) -> None:
+async def test_an_unrequested_answer_is_given_to_no_request(stand: Stand) -> None:
     extra = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
     stand.upstream.script = scripted(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", None, extra)
     assert (await stand.ask(get("/a"))).body == b"ok"

@@ -21,7 +21,7 @@ from tests.sidecar.proxy.stand import (
     standing,
 )
 
-NOBODY = Attribution("somebody", None, None, None)
+SOMEBODY = Attribution("somebody", None, None, None)
 LONG = "/" + "a" * 400
 
 
@@ -65,6 +65,6 @@ async def test_the_longest_host_there_is(tmp_path: Path) -> None:
 async def test_a_reason_that_quotes_the_request(tmp_path: Path, reason: str) -> None:
     async with sidecar(tmp_path) as made:
         judge = Authorizer("rest", SourceRef("rest://kb", "low"), made.agent, made.enforcer)
-        denied = await judge.refuse(Refused(400, UNREADABLE, reason, NOBODY))
+        denied = await judge.refuse(Refused(400, UNREADABLE, reason, SOMEBODY))
         assert denied.decision.reason.startswith(reason[:10])
         assert [each[:2] for each in await made.decisions()] == [("DENY", UNREADABLE)]

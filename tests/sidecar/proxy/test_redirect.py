@@ -112,7 +112,7 @@ def test_a_server_that_speaks_first_is_found_by_its_port(
 
 
 @pytest.mark.parametrize("address", ["198.51.100.7", "2001:db8:1::7"])
-def test_the_world_is_nobody(started: Inside, since: Since, address: str) -> None:
+def test_the_world_is_no_source(started: Inside, since: Since, address: str) -> None:
     where = f"{bracketed(address)}:80"
     assert started.get(address, 80, "/a", where).startswith("HTTP/1.1 403 ")
     assert started.get(address, TLS, "/a", "x.test", "x.test") == "SSLError"
@@ -131,7 +131,7 @@ def test_a_host_of_another_port_is_a_mismatch(started: Inside, since: Since, add
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_who_comes_straight_to_the_port_means_nobody(
+def test_who_comes_straight_to_the_port_means_no_source(
     started: Inside, since: Since, address: str
 ) -> None:
     # The kernel knows these too, and says that they were meant for where they arrived.

@@ -53,7 +53,7 @@ def test_what_arrives_is_what_was_judged(
         assert answered.status in (400, 403)
         return
     [received] = arrived
-    # Read again, the received target is itself: nobody further on can read it otherwise.
+    # Read again, the received target is itself: no server further on can read it otherwise.
     again = canonical(received)
     assert again.forwarded == received
     assert again == canonical(target)

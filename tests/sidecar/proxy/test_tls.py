@@ -258,7 +258,7 @@ async def test_a_certificate_that_is_written_anew_is_shown_from_then_on(tmp_path
             writer.close()
 
         await shown("kb.test")
-        # Half of a new pair is none: the old one stays.
+        # Half of a new pair does not count: the old one stays.
         pair.certificate.write_bytes(fresh.certificate.read_bytes())
         await shown("kb.test")
         pair.key.write_bytes(fresh.key.read_bytes())

@@ -16,7 +16,7 @@ depends_on = None
 # alert rules, due deliveries, sidecars. Never log entries or their openings.
 ACROSS = ("tenants", "log_heads", "alert_rules", "alert_deliveries", "sidecars")
 # The rows of these tables belong to no tenant, and everyone can read them.
-OF_NOBODY = ("installation", "log_keys")
+OF_NO_TENANT = ("installation", "log_keys")
 MINE = "tenant_id = current_setting('sluice.tenant', true)"
 EVERYONE = "current_setting('sluice.tenant', true) = '*'"
 # `nullif`: a setting made with SET LOCAL is empty, not null, after its transaction.
@@ -33,13 +33,13 @@ def upgrade() -> None:
         op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
         # FORCE binds the owner too, for a service that runs as the owner.
         op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
-        if table not in OF_NOBODY:
+        if table not in OF_NO_TENANT:
             policy("of_tenant", table, f"USING ({MINE}) WITH CHECK ({MINE})")
         if table in ACROSS:
             policy("across", table, f"FOR SELECT USING ({EVERYONE})")
     policy("of_digest", "api_keys", f"FOR SELECT USING ({THIS_KEY})")
     # Rows are inserted and never changed. Locking the installation's row needs an UPDATE policy.
-    for table in OF_NOBODY:
+    for table in OF_NO_TENANT:
         policy("reading", table, "FOR SELECT USING (true)")
         policy("making", table, "FOR INSERT WITH CHECK (tenant_id = '')")
     policy("locking", "installation", "FOR UPDATE USING (true) WITH CHECK (false)")

@@ -112,7 +112,7 @@ def test_ids_that_look_alike_are_different(centre: Centre) -> None:
         {"agent_role": None},
     ],
 )
-def test_a_registration_that_is_none_is_422(centre: Centre, body: Any) -> None:
+def test_an_invalid_registration_is_422(centre: Centre, body: Any) -> None:
     assert centre.call("POST", "/v1/agents", body).status == 422
 
 

@@ -110,7 +110,7 @@ def test_pages_show_every_key_once_newest_first(fresh: Centre) -> None:
     assert len(seen) == 8  # and the first admin's
 
 
-def whoever(key: str, centre: Centre, **changed: Any) -> str:
+def policy_of(key: str, centre: Centre, **changed: Any) -> str:
     """The policy name in the response to an evaluation with this key; empty on an ALLOW."""
     answer = centre.call("POST", "/v1/context/evaluate", asked(**changed), key=key)
     assert answer.status == 200, answer.raw
@@ -128,11 +128,11 @@ def test_a_binding_s_two_fields_are_independent(either: Centre) -> None:
 
     assert either.admin("PATCH", path, {"bound_agent_id": "a1"}) == {"status": "ok"}
     assert binding() == ("a1", [])
-    assert whoever(key, either) == "key_agent_binding"
-    assert whoever(key, either, agent_id="a1") == ""
+    assert policy_of(key, either) == "key_agent_binding"
+    assert policy_of(key, either, agent_id="a1") == ""
     either.admin("PATCH", path, {"permitted_roles": ["other"]})
     assert binding() == ("a1", ["other"])
-    assert whoever(key, either, agent_id="a1") == "key_role_restriction"
+    assert policy_of(key, either, agent_id="a1") == "key_role_restriction"
     either.admin("PATCH", path, {"bound_agent_id": None})
     assert binding() == (None, ["other"])
     entries = either.verified()["total"]
@@ -140,7 +140,7 @@ def test_a_binding_s_two_fields_are_independent(either: Centre) -> None:
     assert either.verified()["total"] == entries
     either.admin("PATCH", path, {"permitted_roles": None})
     assert binding() == (None, [])
-    assert whoever(key, either) == ""
+    assert policy_of(key, either) == ""
     either.admin("DELETE", f"/v1/keys/{made['key_id']}")
     assert either.call("PATCH", path, {}).status == 404
 
@@ -151,7 +151,7 @@ def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either: Centre) 
     either.approved("a1", bound_key_id=old["key_id"])
     binding = {"bound_agent_id": "a1", "permitted_roles": ["support"]}
     either.admin("PATCH", f"/v1/keys/{old['key_id']}/binding", binding)
-    assert whoever(old["key"], either, agent_id="a1") == ""
+    assert policy_of(old["key"], either, agent_id="a1") == ""
     answer = either.call("POST", f"/v1/keys/{old['key_id']}/rotate")
     new = answer.body
     assert answer.status == 201
@@ -162,8 +162,8 @@ def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either: Centre) 
         assert new[name] == old[name]
     evaluation = "/v1/context/evaluate"
     assert either.call("POST", evaluation, asked(agent_id="a1"), key=old["key"]).status == 403
-    assert whoever(new["key"], either, agent_id="a1") == ""
-    assert whoever(new["key"], either) == "key_agent_binding"
+    assert policy_of(new["key"], either, agent_id="a1") == ""
+    assert policy_of(new["key"], either) == "key_agent_binding"
     assert either.admin("GET", "/v1/agents/a1")["bound_key_id"] == new["key_id"]
     (row,) = [row for row in either.admin("GET", "/v1/keys") if row["name"] == "rotated"]
     assert (row["key_id"], row["permitted_roles"]) == (new["key_id"], ["support"])

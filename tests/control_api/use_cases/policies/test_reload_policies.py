@@ -69,7 +69,7 @@ def test_a_reload_says_what_it_added_updated_and_removed(unwatched: Centre) -> N
     unwatched.verified()
 
 
-def test_each_change_is_a_version_and_a_record_and_no_change_is_none(unwatched: Centre) -> None:
+def test_each_change_is_a_version_and_a_record_and_no_change_leaves_none(unwatched: Centre) -> None:
     first = unwatched.admin("GET", "/v1/policies")[0]
     total = unwatched.verified()["total"]
     reload(unwatched)

@@ -1,4 +1,4 @@
-"""What a record says of masking, and what it does where nobody has said."""
+"""What a record says of masking, and what it does without a setting."""
 
 from typing import Any
 

@@ -75,7 +75,7 @@ async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, 
         told = {"c": claim.sealed(centre.signer), "rank": 1}
         centre.redis.hset(session_key(TENANT, "s-1"), mapping=told)
         async with sidecar(tmp_path, centre, staleness_seconds=4.0) as stand:
-            # Documents that nobody asked for before, and a session that needs no asking.
+            # Documents that were never asked for before, and a session that needs no asking.
             assert (await stand.evaluate(agent_role="role-3", agent_id=None))["decision"] == "ALLOW"
             assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
             assert not centre.claims

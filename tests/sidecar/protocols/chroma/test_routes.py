@@ -21,7 +21,7 @@ from tests.sidecar.protocols.conftest import TENANT, Front, fronting
 from tests.sidecar.proxy.stand import CLOCK, Answered, policy, source
 
 QUERY = {"query_embeddings": [[1.0, 2.0]], "n_results": 1}
-NOBODY = "11111111-2222-3333-4444-555555555555"
+UNKNOWN = "11111111-2222-3333-4444-555555555555"
 
 
 def denied(answered: Answered, policy_name: str, status: int = 403) -> None:
@@ -207,15 +207,15 @@ async def test_a_cached_id_is_judged_by_its_collection_not_by_the_path(front: Fr
 
 @pytest.mark.parametrize("verb", ["query", "get", "search"])
 async def test_an_unknown_id_is_denied_after_one_look_up(front: Front, verb: str) -> None:
-    denied(await front.ask("POST", f"{front.names}/{NOBODY}/{verb}", QUERY), "unresolved_source")
-    assert front.relay.lines == [f"GET {front.names}/by-id/{NOBODY}"]
+    denied(await front.ask("POST", f"{front.names}/{UNKNOWN}/{verb}", QUERY), "unresolved_source")
+    assert front.relay.lines == [f"GET {front.names}/by-id/{UNKNOWN}"]
     assert await front.sidecar.decisions() == [("DENY", "unresolved_source", "chroma://kb")]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["open_docs", "1", "not-a-uuid", f"{NOBODY}x", f"%20{NOBODY}", f"+{NOBODY}", "by-id",
-     NOBODY.replace("1", "_"), NOBODY.replace("-", "--"), f"URN:UUID:{NOBODY}"],
+    ["open_docs", "1", "not-a-uuid", f"{UNKNOWN}x", f"%20{UNKNOWN}", f"+{UNKNOWN}", "by-id",
+     UNKNOWN.replace("1", "_"), UNKNOWN.replace("-", "--"), f"URN:UUID:{UNKNOWN}"],
 )  # fmt: skip
 async def test_an_invalid_id_is_denied_without_a_look_up(front: Front, text: str) -> None:
     denied(await front.ask("POST", f"{front.names}/{text}/query", QUERY), "unresolved_source")
@@ -359,7 +359,7 @@ async def test_a_resource_name_is_judged_by_its_parts(
 
 
 @pytest.mark.parametrize(
-    "crn", ["open_docs", "a:b", "a:b:c:d", ":b:c", "a::c", "a:b:", "shut_docs", NOBODY]
+    "crn", ["open_docs", "a:b", "a:b:c:d", ":b:c", "a::c", "a:b:", "shut_docs", UNKNOWN]
 )
 async def test_a_resource_name_of_another_form_is_denied(front: Front, crn: str) -> None:
     denied(await front.ask("GET", f"/api/v2/collections/{crn}"), "unresolved_source")

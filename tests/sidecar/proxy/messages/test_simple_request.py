@@ -17,7 +17,7 @@ from sidecar.proxy.messages import simple_request as plain
 from sidecar.proxy.messages.simple_response import parse_simple_response
 from tests.properties import examples
 
-NOBODY = Attribution("somebody", None, None, None)
+SOMEBODY = Attribution("somebody", None, None, None)
 
 NAMES = st.sampled_from(
     [
@@ -108,7 +108,7 @@ def test_a_plain_request_is_what_the_parser_makes_of_it(
     loop: Any, line: bytes, fields: list[tuple[str, str, str, str]], body: bytes
 ) -> None:
     given_block = block(fields)
-    read = plain.parse_request_fields(given_block, NOBODY)
+    read = plain.parse_request_fields(given_block, SOMEBODY)
     if read is None:
         return
     found, head = read
@@ -220,6 +220,6 @@ def test_what_the_parser_refuses_is_not_plain(loop: Any) -> None:
         b"Host: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
         b"Host: a\r\n X : b\r\n",
     ):
-        assert plain.parse_request_fields(fields + b"\r\n", NOBODY) is None
+        assert plain.parse_request_fields(fields + b"\r\n", SOMEBODY) is None
         with pytest.raises(HttpProcessingError):
             parsed(loop, b"GET / HTTP/1.1\r\n" + fields + b"\r\n")

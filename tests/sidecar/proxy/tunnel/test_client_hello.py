@@ -74,13 +74,13 @@ def test_what_openssl_says_names_whom_it_is_for(name: str) -> None:
     assert parse(spoken(name)) == Hello(name, False)
 
 
-def test_a_hello_may_name_nobody() -> None:
+def test_a_hello_may_name_no_server() -> None:
     assert parse(spoken(None)) == Hello(None, False)
     assert parse(spoken("127.0.0.1")) == Hello(None, False)
     assert parse(hello()) == Hello(None, False)
 
 
-def test_a_hello_without_extensions_names_nobody() -> None:
+def test_a_hello_without_extensions_names_no_server() -> None:
     body = b"\x03\x03" + bytes(32) + b"\x00" + b"\x00\x02\x00\x2f" + b"\x01\x00"
     assert parse(records(b"\x01" + sized(body, 3))) == Hello(None, False)
 
@@ -160,7 +160,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("case", NAMES)
-def test_a_name_that_is_none_is_refused(case: str) -> None:
+def test_an_invalid_name_is_refused(case: str) -> None:
     with pytest.raises(Malformed):
         parse(hello((SERVER_NAME, NAMES[case])))
 

@@ -316,7 +316,7 @@ async def test_a_tunnel_holds_no_memory_and_ends_in_good_order(made: Tunnels) ->
     assert lineage["detail"]["bytes"] > 67108864
 
 
-async def test_whoever_leaves_a_tunnel_ends_it_for_both(made: Tunnels) -> None:
+async def test_the_first_to_leave_a_tunnel_ends_it_for_both(made: Tunnels) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
         await waiting.never()
 
@@ -351,7 +351,7 @@ async def test_a_tunnel_in_which_nothing_is_said_is_closed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("why", ["key_not_valid", "tenant_frozen"])
-async def test_a_tunnel_that_may_be_no_longer_is_cut(
+async def test_a_tunnel_that_is_not_allowed_any_more_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     limits = replace(LIMITS, reauthorize_seconds=0.1)

@@ -107,7 +107,7 @@ async def test_a_denied_one_is_never_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_request_in_absolute_form_is_none_for_it(tmp_path: Path, scheme: str) -> None:
+async def test_a_request_in_absolute_form_is_refused(tmp_path: Path, scheme: str) -> None:
     async with unread(tmp_path) as made:
         answered: Answered = await ask(
             made.port, get(f"{scheme}://pg.test:5432/a", host="pg.test:5432")

@@ -191,7 +191,7 @@ async def test_each_request_is_judged_by_itself(made: Redirected) -> None:
         ("pg.test:5432", 80, "name_mismatch", "http://pg.test:5432"),
     ],
 )
-async def test_a_host_of_nobody_at_that_port_is_denied(
+async def test_an_unknown_host_at_that_port_is_denied(
     made: Redirected, host: str, port: int, name: str, told: str
 ) -> None:
     made.towards(port)
@@ -274,7 +274,7 @@ NAMED = (SERVER_NAME, server_name(b"api.test"))
         (hello((0, server_name(b"kb.test"))), 8000, "unreadable_request", "https://kb.test:8000"),
     ],
 )
-async def test_tls_to_nobody_gets_an_alert(
+async def test_tls_to_no_source_gets_an_alert(
     made: Redirected, data: bytes, port: int, name: str, told: str
 ) -> None:
     made.towards(port)
@@ -293,7 +293,7 @@ async def test_tls_to_nobody_gets_an_alert(
         records(message(NAMED), *[1] * MOST_RECORDS),
     ],
 )
-async def test_a_hello_that_is_none_breaks_the_connection(made: Redirected, data: bytes) -> None:
+async def test_an_invalid_hello_breaks_the_connection(made: Redirected, data: bytes) -> None:
     made.towards(443)
     assert await made.raw(data) == b"reset"
     assert await refusals(made) == [("unreadable_request", f"tcp://{ELSEWHERE}:443")]
@@ -376,7 +376,7 @@ async def test_a_data_source_that_is_not_there_breaks_the_connection(made: Redir
 # -------------------------------------------------------------------- destinations without a source
 
 
-async def test_who_was_not_redirected_means_nobody(made: Redirected) -> None:
+async def test_who_was_not_redirected_means_no_source(made: Redirected) -> None:
     for data in (b"", get("/a", host="kb.test:8000"), hello(NAMED)):
         assert await made.raw(data) == b"reset"
     assert await refusals(made) == [("unknown_destination", "web://127.0.0.1:0")] * 3
@@ -384,14 +384,14 @@ async def test_who_was_not_redirected_means_nobody(made: Redirected) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-async def test_our_own_ports_are_nobody(made: Redirected, host: str) -> None:
+async def test_our_own_ports_are_no_source(made: Redirected, host: str) -> None:
     made.towards(made.port, host)
     assert await made.raw(get("/a", host=f"kb.test:{made.port}")) == b"reset"
     assert await refusals(made) == [("unknown_destination", f"tcp://{host}:{made.port}")]
     assert untouched(made)
 
 
-async def test_whoever_says_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
+async def test_an_agent_that_says_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
     async with redirected(tmp_path, limits=replace(LIMITS, opening_seconds=0.1)) as made:
         made.towards(443)
         assert await made.raw() == b"reset"
@@ -400,7 +400,7 @@ async def test_whoever_says_nothing_is_not_waited_for_without_end(tmp_path: Path
         assert await refusals(made) == [("unreadable_request", place)] * 2
 
 
-async def test_whoever_says_nothing_and_goes_has_asked_for_nothing(made: Redirected) -> None:
+async def test_an_agent_that_says_nothing_and_goes_has_asked_for_nothing(made: Redirected) -> None:
     made.towards(443)
     _, writer = await asyncio.open_connection("127.0.0.1", made.port)
     await until(lambda: made.proxy.agent_connections == 1)

@@ -1,0 +1,65 @@
+"""The prose is plain English: forms that make a sentence hard to read stand in no file."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.architecture.tree import ROOT, files
+
+STILTED = {
+    "nobody": r"""(?<!["'`/=:])\bnobod(?:y|ies)\b(?!["'`:])""",
+    "whoever": r"\bwhoever\b(?!\")",
+    "is none": r"(?<!there )\b(?:is|are|was|were) (?-i:none)\b",
+    "may be no": r"(?<!there )\bmay be no\b",
+    "that may be": r"\bthat may be(?=[.,:;)])",
+    "no matter of": r"\bno matter of\b",
+}
+"""What it is called, and the expression that finds it, in any case and over line breaks. `is None`
+of Python, and `"nobody"` as a value, are something else."""
+
+HERE = "tests/architecture/test_language.py"
+EXCEPTIONS: dict[str, set[str]] = {
+    # The system's unprivileged user is called that.
+    "tests/README.md": {"nobody"},
+    "tests/benchmarks/postgresql.py": {"nobody"},
+    "tests/postgres.py": {"nobody"},
+    "tests/test_postgres.py": {"nobody"},
+}
+"""The forms that a file may hold, by its path."""
+WORDS = {".py", ".md", ".yaml", ".yml", ".toml", ".js", ".css", ".txt", ""}
+# Between two words of a comment that goes on in the next line stands more than a space.
+BREAK = re.compile(r"\s*\n\s*(?:#\s*)?")
+
+
+def found(form: str) -> list[str]:
+    expression = re.compile(STILTED[form], re.IGNORECASE)
+    hits = []
+    for path in files():
+        name = str(path.relative_to(ROOT))
+        if path.suffix not in WORDS or name == HERE or form in EXCEPTIONS.get(name, ()):
+            continue
+        # Names in code are prose, too: `test_nobody_is_refused`.
+        text = BREAK.sub(" ", path.read_text(encoding="utf-8", errors="replace")).replace("_", " ")
+        hits += [
+            f"{name}: …{text[max(0, hit.start() - 30) : hit.end() + 30]}…"
+            for hit in expression.finditer(text)
+        ]
+    return hits
+
+
+@pytest.mark.parametrize("form", STILTED)
+def test_no_file_is_stilted(form: str) -> None:
+    assert not found(form)
+
+
+def test_each_exception_is_needed() -> None:
+    for name, forms in EXCEPTIONS.items():
+        text = (ROOT / name).read_text(encoding="utf-8").replace("\n", " ")
+        assert all(re.search(STILTED[form], text, re.IGNORECASE) for form in forms)
+
+
+def test_the_forms_are_found_where_they_stand() -> None:
+    for form, expression in STILTED.items():
+        assert re.search(expression, f"It {form}.", re.IGNORECASE), form
