@@ -43,7 +43,7 @@ class _Done(NamedTuple):
     value: Any
 
 
-class _Lookup:
+class _AwaitedLookup:
     """Awaited in place of a look-up: passes the target to `WorkerThread.drive`, and returns the
     response that comes back."""
 
@@ -110,7 +110,7 @@ class WorkerThread:
 
 
 async def _request_lookup(target: str) -> FetchedResponse:
-    return await _Lookup(target)
+    return await _AwaitedLookup(target)
 
 
 def _step(resume: Callable[[], Any]) -> _LookupRequested | _Done:

@@ -15,13 +15,13 @@ MAX_SOURCES = 100
 """The most sources listed, those with the most events first."""
 
 
-class AgentRequest(RequestModel):
+class AgentDetailRequest(RequestModel):
     """Names one agent."""
 
     agent_id: Identifier
 
 
-async def get_agent(app: AppContext, caller: Caller, request: AgentRequest) -> AgentDetail:
+async def get_agent(app: AppContext, caller: Caller, request: AgentDetailRequest) -> AgentDetail:
     """Show a registered agent and its activity during the last 7 days."""
     tenant_id, agent_id = caller.tenant.tenant_id, request.agent_id
     since = app.clock.now() - ACTIVITY_WINDOW

@@ -9,7 +9,7 @@ what a proxy needs:
     refused tunnels       nothing that follows a refused CONNECT or Upgrade is read
 
 The fast path is added by `fast_connection.py`. Knows connections and messages. Knows nothing of
-what a request asks for.
+what a request asks for. Over 250 lines, because the states of one connection belong together.
 """
 
 import asyncio

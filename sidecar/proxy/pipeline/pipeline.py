@@ -6,7 +6,7 @@
     forward      send exactly what was decided (`forward.py`)
 
 Knows this order, and the policy name of each refusal. Knows nothing of bytes, policies or any data
-source.
+source. The steps stay in one file, since their order is what it is about.
 """
 
 from collections.abc import Awaitable
