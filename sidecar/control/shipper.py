@@ -11,8 +11,8 @@ for an instance in the transaction that appends, and skips what it has. So whate
 lost answer, a restart) is sent again. So are records that the control API has lost: a database
 restored to an older copy holds less than was signed for, and shipping rewinds to that.
 
-Knows what each failure means for the records. Knows no files, and no tenant but its own. Over 250 lines, because every
-failure of the one loop is handled where it is met.
+Knows what each failure means for the records. Knows no files, and no tenant but its own. Over
+250 lines, because every failure of the one loop is handled where it is met.
 """
 
 import asyncio
