@@ -10,8 +10,8 @@ Pure: knows nothing of where facts come from or where decisions go.
 
 from typing import Literal, NamedTuple
 
-from policies.checks import CALL, CHECKS, CLAUSE, IDENTITY, NAMES
 from policies.checks.finding import NOT_REACHED, CheckFinding, CheckOutcome, Facts
+from policies.checks.order import CALL, CHECKS, CLAUSE, IDENTITY, NAMES
 from policies.definitions.model import Key
 from policies.definitions.wildcard import shared_prefix
 from policies.ground.canonical import rfc3339

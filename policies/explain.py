@@ -8,8 +8,8 @@ Pure. Changes no decision, and never runs as part of one (contract, section 3).
 from collections.abc import Callable
 from typing import Any
 
-from policies.checks import NAMES
 from policies.checks.finding import CheckOutcome, Facts
+from policies.checks.order import NAMES
 from policies.evaluate import Decision
 from policies.nearest_miss import steps_to_allow
 from policies.retrieval import Retrieval

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from policies.checks import CALL, CLAUSE, NAMES
 from policies.checks.finding import CheckOutcome, Facts
+from policies.checks.order import CALL, CLAUSE, NAMES
 from policies.definitions.model import RANK, Agent, Policy
 from policies.evaluate import Decision, denies_explicitly, evaluate
 from policies.retrieval import Retrieval

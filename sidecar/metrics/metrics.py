@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Gauge
 
 from policies import __version__
-from policies.checks import NAMES
+from policies.checks.order import NAMES
 from policies.evaluate import Decision
 from sidecar.metrics.counters import Counter, Durations
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.checks import CHECKS, NAMES
 from policies.checks.finding import CheckOutcome, Facts
+from policies.checks.order import CHECKS, NAMES
 from policies.definitions.model import Key, Policy, TenantSettings
 from policies.evaluate import TENANT_FROZEN, admitted, evaluate, gather, refuse
 from policies.retrieval import Retrieval

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 
-from policies.checks import NAMES
 from policies.checks.finding import Facts
+from policies.checks.order import NAMES
 from policies.definitions.model import Agent, Key, Policy, TenantSettings
 from policies.evaluate import evaluate, refuse
 from policies.explain import explain

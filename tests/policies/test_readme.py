@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from policies.analysis.lint import lint
-from policies.checks import NAMES
+from policies.checks.order import NAMES
 from policies.definitions.definition import FIELDS
 from policies.definitions.load import load_file
 from policies.ground.canonical import encode

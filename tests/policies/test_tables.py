@@ -9,8 +9,8 @@ import orjson
 import pytest
 import yaml
 
-from policies.checks import CALL, CLAUSE, NAMES
 from policies.checks.finding import Facts
+from policies.checks.order import CALL, CLAUSE, NAMES
 from policies.definitions.model import Agent, Key, Policy, Session, TenantSettings
 from policies.evaluate import Decision, admitted, evaluate, gather
 from policies.ground.canonical import check

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from policies.checks import NAMES
+from policies.checks.order import NAMES
 from policies.definitions.model import Agent, Key
 from policies.ground.canonical import b64
 from policies.ground.keys import key_digest

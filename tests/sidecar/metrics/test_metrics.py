@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from policies.checks import NAMES
+from policies.checks.order import NAMES
 from policies.evaluate import Decision, refuse
 from sidecar.metrics.counters import Counter, Durations, Observations
 from sidecar.metrics.metrics import REFUSALS, make_metrics
