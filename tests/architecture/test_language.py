@@ -20,14 +20,6 @@ STILTED = {
 of Python, and `"nobody"` as a value, are something else."""
 
 HERE = "tests/architecture/test_language.py"
-EXCEPTIONS: dict[str, set[str]] = {
-    # The system's unprivileged user is called that.
-    "tests/README.md": {"nobody"},
-    "tests/benchmarks/postgresql.py": {"nobody"},
-    "tests/postgres.py": {"nobody"},
-    "tests/test_postgres.py": {"nobody"},
-}
-"""The forms that a file may hold, by its path."""
 WORDS = {".py", ".md", ".yaml", ".yml", ".toml", ".js", ".css", ".txt", ""}
 # Between two words of a comment that goes on in the next line stands more than a space.
 BREAK = re.compile(r"\s*\n\s*(?:#\s*)?")
@@ -38,7 +30,7 @@ def found(form: str) -> list[str]:
     hits = []
     for path in files():
         name = str(path.relative_to(ROOT))
-        if path.suffix not in WORDS or name == HERE or form in EXCEPTIONS.get(name, ()):
+        if path.suffix not in WORDS or name == HERE:
             continue
         # Names in code are prose, too: `test_nobody_is_refused`.
         text = BREAK.sub(" ", path.read_text(encoding="utf-8", errors="replace")).replace("_", " ")
@@ -52,12 +44,6 @@ def found(form: str) -> list[str]:
 @pytest.mark.parametrize("form", STILTED)
 def test_no_file_is_stilted(form: str) -> None:
     assert not found(form)
-
-
-def test_each_exception_is_needed() -> None:
-    for name, forms in EXCEPTIONS.items():
-        text = (ROOT / name).read_text(encoding="utf-8").replace("\n", " ")
-        assert all(re.search(STILTED[form], text, re.IGNORECASE) for form in forms)
 
 
 def test_the_forms_are_found_where_they_stand() -> None:

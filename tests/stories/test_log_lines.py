@@ -91,7 +91,7 @@ def test_complaints_and_failures_are_lines_too(tmp_path: Path) -> None:
 def test_what_no_code_caught_is_a_line_with_its_trace(tmp_path: Path) -> None:
     code = (
         "import sys, warnings, threading\n"
-        "from {service} import journal\n"
+        "from {package} import json_logging as journal\n"
         "journal.configure('info', lambda: 0)\n"
         "journal.catch_all()\n"
         "warnings.warn('a warning')\n"
@@ -102,9 +102,9 @@ def test_what_no_code_caught_is_a_line_with_its_trace(tmp_path: Path) -> None:
         "Bad()\n"
         "raise ValueError('two\\nlines')\n"
     )
-    for service in ("control_api", "sidecar"):
+    for package in ("control_api", "sidecar.platform"):
         done = subprocess.run(
-            [sys.executable, "-c", code.format(service=service)],
+            [sys.executable, "-c", code.format(package=package)],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -114,7 +114,7 @@ def test_what_no_code_caught_is_a_line_with_its_trace(tmp_path: Path) -> None:
         found = entries(done.stderr)
         errors = " ".join(entry.get("error", entry["message"]) for entry in found)
         for cause in ("a warning", "ZeroDivisionError", "in a finaliser", "two\nlines"):
-            assert cause in errors, (service, done.stderr)
+            assert cause in errors, (package, done.stderr)
 
 
 @pytest.mark.parametrize("form", ["json", "text", None])

@@ -77,6 +77,7 @@ def test_a_key_of_another_type_in_its_place_is_replaced(publishing: Centre, read
     reader.redis.hset(session_key("default", "s-2"), mapping={"rank": "9", "c": "forged"})
     claim(publishing, "s-1")
     claim(publishing, "s-2")
+    within(5, lambda: reader.redis.type(session_key("default", "s-1")) == b"hash")
     within(5, lambda: state(reader, "s-1") == state(reader, "s-2") == "active")
 
 
