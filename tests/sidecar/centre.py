@@ -68,6 +68,7 @@ class ControlApi:
         self.records: list[dict[str, Any]] = []
         self.page = 512
         self.refuse_with: int | None = None
+        self.refuse_claims_with: int | None = None
         """A status that every route answers with."""
         self.feeds = True
         """Whether the policy set can be had here; False leaves Redis as the only way."""
@@ -124,16 +125,19 @@ class ControlApi:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Nobody listens any more; `start` opens the same port again."""
+        """Stops listening; `start` opens the same port again."""
         if self._runner is not None:
             self._changed.set()
             await self._runner.cleanup()
             self._runner = None
 
     def _refusal(self, request: web.Request) -> web.Response | None:
-        if self.refuse_with is not None:
-            body = {"error": "", "message": "so ordered", "code": self.refuse_with}
-            return web.json_response(body, status=self.refuse_with)
+        refused = self.refuse_with
+        if request.path.endswith("/sessions/claim"):
+            refused = refused or self.refuse_claims_with
+        if refused is not None:
+            body = {"error": "", "message": "so ordered", "code": refused}
+            return web.json_response(body, status=refused)
         if request.headers.get("X-API-Key") != SIDECAR_KEY:
             body = {"error": "Forbidden", "message": "unknown key", "code": 403}
             return web.json_response(body, status=403)

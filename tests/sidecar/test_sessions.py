@@ -203,7 +203,7 @@ async def test_a_refused_claim_is_a_denial(tmp_path: Path, status: int) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
-            centre.refuse_with = status
+            centre.refuse_claims_with = status
             await denied_unclaimed(stand, str(status))
 
 
