@@ -6,14 +6,13 @@ Knows the bodies of requests and responses. Knows no routes.
 
 from typing import Any
 
-import orjson
-
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.messages import FetchedResponse, Fields, ForwardedPart, Visibility
-from sidecar.protocols.shared.document_levels import (
-    DocumentLevels,
+from sidecar.protocols.shared.document_levels import DocumentLevels
+from sidecar.protocols.shared.json_responses import (
     expect_list,
     expect_object,
+    response_object,
     to_json,
 )
 
@@ -66,9 +65,9 @@ def narrow(body: dict[str, Any], levels: DocumentLevels, field: str) -> dict[str
     return {**body, "retrievalConfiguration": configuration}
 
 
-def filter_results(response: bytes, levels: DocumentLevels) -> ForwardedPart:
+def filter_results(response: FetchedResponse, levels: DocumentLevels) -> ForwardedPart:
     """Withholds the results of a `Retrieve` that may not be seen. Raises `UpstreamFailed`."""
-    whole = parse_response(response)
+    whole = response_object(response)
     results = expect_list(whole.get("retrievalResults"), "list of results")
     kept = [
         each
@@ -76,22 +75,14 @@ def filter_results(response: bytes, levels: DocumentLevels) -> ForwardedPart:
         if levels.may_see(expect_object(each, "result").get("metadata", {}))
     ]
     if len(kept) == len(results):
-        return ForwardedPart(response)
+        return ForwardedPart(response.body)
     body = to_json({**whole, "retrievalResults": kept})
     return ForwardedPart(body, len(results) - len(kept))
 
 
-def parse_response(response: bytes) -> dict[str, Any]:
-    """The JSON object in a response's body. Raises `UpstreamFailed`."""
-    try:
-        return expect_object(orjson.loads(response), "response")
-    except orjson.JSONDecodeError as error:
-        raise UpstreamFailed("the data source's response is not JSON") from error
-
-
 def text_member(response: FetchedResponse, member: str) -> str | None:
     """The string in a member of a response; None if it is absent. Raises `UpstreamFailed`."""
-    value = parse_response(response.body).get(member)
+    value = response_object(response).get(member)
     if value is not None and not isinstance(value, str):
         raise UpstreamFailed(f"`{member}` of the data source's response is not a string")
     return value

@@ -79,7 +79,7 @@ class Bedrock(BedrockSources, SourceProtocol):
             self.issue("page", text_member(response, "nextToken"), request, sources)
             if levels is None:
                 return ForwardedPart(response.body)
-            return filter_results(response.body, levels)
+            return filter_results(response, levels)
 
         return ForwardPlan(orjson.dumps(body), filter_response)
 

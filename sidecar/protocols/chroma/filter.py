@@ -21,12 +21,8 @@ from sidecar.protocols.messages import (
     Visibility,
 )
 from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.document_levels import (
-    DocumentLevels,
-    expect_list,
-    expect_object,
-    to_json,
-)
+from sidecar.protocols.shared.document_levels import DocumentLevels
+from sidecar.protocols.shared.json_responses import expect_list, response_object, to_json
 
 _PARALLEL = ("ids", "documents", "metadatas", "distances", "uris", "embeddings")
 _KNOWN = frozenset((*_PARALLEL, "include"))
@@ -71,10 +67,7 @@ def filter_records(
 ) -> ForwardedPart:
     """The records of a response that may be seen. `added` says that the agent did not ask for the
     metadata. Raises `UpstreamFailed` for a response that can't be checked."""
-    try:
-        found = expect_object(orjson.loads(response.body), "response")
-    except orjson.JSONDecodeError as error:
-        raise UpstreamFailed("the data source's response is not JSON") from error
+    found = response_object(response)
     unknown = found.keys() - _KNOWN
     if unknown:
         raise UpstreamFailed(

@@ -27,7 +27,7 @@ from sidecar.protocols.messages import (
 )
 from sidecar.protocols.route_table import Sources
 from sidecar.protocols.shared.continuations import Continuations
-from sidecar.protocols.shared.document_levels import to_json
+from sidecar.protocols.shared.json_responses import to_json
 from sidecar.protocols.strict_body import json_object
 
 DENIED = -32001

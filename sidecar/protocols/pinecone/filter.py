@@ -8,14 +8,13 @@ what that record is similar to.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import orjson
-
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import FetchedResponse, ForwardedPart
-from sidecar.protocols.shared.document_levels import (
-    DocumentLevels,
+from sidecar.protocols.shared.document_levels import DocumentLevels
+from sidecar.protocols.shared.json_responses import (
     expect_list,
     expect_object,
+    response_object,
     to_json,
 )
 
@@ -97,17 +96,10 @@ def _check_form(whole: Body, form: QueryForm) -> None:
 
 def filtered(response: FetchedResponse, *steps: ResponseStep) -> ForwardedPart:
     """A response after `steps`; the data source's own bytes if none of them changed it."""
-    whole = _parse(response)
+    whole = response_object(response)
     results = [step(whole) for step in steps]
     body = to_json(whole) if any(changed for _, changed in results) else response.body
     return ForwardedPart(body, sum(withheld for withheld, _ in results))
-
-
-def _parse(response: FetchedResponse) -> Body:
-    try:
-        return expect_object(orjson.loads(response.body), "response")
-    except orjson.JSONDecodeError as error:
-        raise UpstreamFailed("the data source's response is not JSON") from error
 
 
 def _narrow_query(body: Body, levels: DocumentLevels) -> FilteredQuery:

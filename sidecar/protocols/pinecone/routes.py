@@ -38,7 +38,8 @@ from sidecar.protocols.pinecone.filter import (
 from sidecar.protocols.pinecone.sources import PineconeSources
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable, Sources
-from sidecar.protocols.shared.document_levels import expect_list, expect_object, levels_of
+from sidecar.protocols.shared.document_levels import levels_of
+from sidecar.protocols.shared.json_responses import expect_list, expect_object
 from sidecar.protocols.shared.strict_members import read_members, read_parameters
 from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source

@@ -9,7 +9,7 @@ from sidecar.protocols.messages import RoutedRequest, SourceRef
 from sidecar.protocols.pinecone.filter import Body
 from sidecar.protocols.route_table import Sources
 from sidecar.protocols.shared.continuations import Continuations
-from sidecar.protocols.shared.document_levels import expect_object
+from sidecar.protocols.shared.json_responses import expect_object
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.shared.strict_members import read_members, read_parameters
 from sidecar.settings.model import Source

@@ -7,15 +7,14 @@ The condition alone is not enough: in Qdrant, a payload of `["low", "critical"]`
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import orjson
-
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import FetchedResponse, ForwardedPart
 from sidecar.protocols.qdrant.references import Request, prefetches
-from sidecar.protocols.shared.document_levels import (
-    DocumentLevels,
+from sidecar.protocols.shared.document_levels import DocumentLevels
+from sidecar.protocols.shared.json_responses import (
     expect_list,
     expect_object,
+    response_object,
     to_json,
 )
 
@@ -162,20 +161,12 @@ def _only(value: Any, *members: str) -> dict[str, Any]:
     return checked
 
 
-def parse_response(response: FetchedResponse) -> dict[str, Any]:
-    """The response's JSON object. Raises `UpstreamFailed`."""
-    try:
-        return expect_object(orjson.loads(response.body), "response")
-    except orjson.JSONDecodeError as error:
-        raise UpstreamFailed("the data source's response is not JSON") from error
-
-
 def _filter_response(
     response: FetchedResponse,
     levels: DocumentLevels,
     filter_result: Callable[[PayloadFilter, Any], Any],
 ) -> ForwardedPart:
-    whole = parse_response(response)
+    whole = response_object(response)
     payload_filter = PayloadFilter(levels)
     whole["result"] = filter_result(payload_filter, whole.get("result"))
     body = to_json(whole) if payload_filter.changed else response.body

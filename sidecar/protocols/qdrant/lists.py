@@ -5,8 +5,12 @@ from typing import Any
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import FetchedResponse, ForwardedPart, Visibility
-from sidecar.protocols.qdrant.filter import parse_response
-from sidecar.protocols.shared.document_levels import expect_list, expect_object, to_json
+from sidecar.protocols.shared.json_responses import (
+    expect_list,
+    expect_object,
+    response_object,
+    to_json,
+)
 from sidecar.protocols.shared.source_names import SourceNames
 
 
@@ -28,7 +32,7 @@ def list_filter(
     named in the element's member `name`, may be seen."""
 
     def filter_list(response: FetchedResponse) -> ForwardedPart:
-        whole = parse_response(response)
+        whole = response_object(response)
         result = expect_object(whole.get("result"), "result")
         elements = expect_list(result.get(member), "list")
         kept = [each for each in elements if visibility.permits(naming.of(_text(each, name)))]

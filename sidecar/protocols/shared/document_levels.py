@@ -3,10 +3,7 @@ Knows no protocol."""
 
 from typing import Any, NamedTuple
 
-import orjson
-
 from policies.definitions.model import SENSITIVITIES
-from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import Visibility
 
 DEFAULT_LEVEL = "critical"
@@ -46,25 +43,3 @@ def levels_of(visibility: Visibility) -> DocumentLevels | None:
     if visibility.levels is None:
         return None
     return DocumentLevels(tuple(visibility.field.split(".")), visibility.levels)
-
-
-def to_json(value: Any) -> bytes:
-    """`value` as JSON. Raises `UpstreamFailed` if it is nested deeper than orjson can write."""
-    try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError as error:
-        raise UpstreamFailed("the data source's answer is nested too deeply") from error
-
-
-def expect_object(value: Any, what: str) -> dict[str, Any]:
-    """`value` if it is a JSON object. Raises `UpstreamFailed` otherwise."""
-    if not isinstance(value, dict):
-        raise UpstreamFailed(f"the data source's {what} is not a JSON object")
-    return value
-
-
-def expect_list(value: Any, what: str) -> list[Any]:
-    """`value` if it is a JSON array. Raises `UpstreamFailed` otherwise."""
-    if not isinstance(value, list):
-        raise UpstreamFailed(f"the data source's {what} is not a JSON array")
-    return value

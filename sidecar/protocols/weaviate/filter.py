@@ -13,14 +13,15 @@ from graphql.language import ast
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import FetchedResponse, ForwardedPart
-from sidecar.protocols.shared.document_levels import (
-    DocumentLevels,
+from sidecar.protocols.shared.document_levels import DocumentLevels
+from sidecar.protocols.shared.json_responses import (
     expect_list,
     expect_object,
+    response_json,
     to_json,
 )
 from sidecar.protocols.weaviate.graphql import GraphqlQuery, searches
-from sidecar.protocols.weaviate.lists import ResponseFilter, parse_json
+from sidecar.protocols.weaviate.lists import ResponseFilter
 
 _PLAIN_ARGUMENTS = frozenset((
     "where", "limit", "offset", "sort", "autocut", "tenant", "consistencyLevel", "nearVector",
@@ -87,7 +88,7 @@ def graphql_filter(
     """Filters the response to one request, or to a batch of them."""
 
     def read(response: FetchedResponse) -> ForwardedPart:
-        whole = parse_json(response)
+        whole = response_json(response)
         answers = expect_list(whole, "answer") if batch else [whole]
         if len(answers) != len(requests):
             reason = f"the data source answered {len(answers)} requests instead of {len(requests)}"

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import FetchedResponse, ForwardedPart, Visibility
-from sidecar.protocols.shared.document_levels import (
-    DocumentLevels,
+from sidecar.protocols.shared.document_levels import DocumentLevels
+from sidecar.protocols.shared.json_responses import (
     expect_list,
     expect_object,
+    response_json,
+    response_object,
     to_json,
 )
 from sidecar.protocols.shared.source_names import SourceNames
@@ -33,7 +33,7 @@ def collection_filter(
     """Filters the list in `member` by the collection that each element has in `name`."""
 
     def read(response: FetchedResponse) -> ForwardedPart:
-        whole = expect_object(parse_json(response), "answer")
+        whole = response_object(response)
         found = expect_list(whole.get(member) or [], "list")
         visible = [
             each for each in found if visibility.permits(source_names.of(_string(each, name)))
@@ -51,7 +51,7 @@ def tenant_filter(
     """Filters a list of a collection's tenants."""
 
     def read(response: FetchedResponse) -> ForwardedPart:
-        found = expect_list(parse_json(response), "list of tenants")
+        found = expect_list(response_json(response), "list of tenants")
         visible = [
             each
             for each in found
@@ -66,7 +66,7 @@ def node_filter(source_names: SourceNames, visibility: Visibility) -> ResponseFi
     """Filters the shards of each node. Removes the totals, which count hidden shards too."""
 
     def read(response: FetchedResponse) -> ForwardedPart:
-        whole = expect_object(parse_json(response), "answer")
+        whole = response_object(response)
         for node in expect_list(whole.get("nodes"), "list of nodes"):
             expect_object(node, "node").pop("stats", None)
             shards = expect_list(node.get("shards") or [], "list of shards")
@@ -82,7 +82,7 @@ def object_filter(levels: DocumentLevels) -> ResponseFilter:
     """Filters `{"objects": [{"properties"}], "totalResults"}`."""
 
     def read(response: FetchedResponse) -> ForwardedPart:
-        whole = expect_object(parse_json(response), "answer")
+        whole = response_object(response)
         found = expect_list(whole.get("objects"), "list of objects")
         visible = [
             each
@@ -107,14 +107,6 @@ def _may_see_shard(shard: Any, source_names: SourceNames, visibility: Visibility
     return visibility.permits(source_names.of(collection)) and visibility.permits(
         source_names.of(collection, tenant)
     )
-
-
-def parse_json(response: FetchedResponse) -> Any:
-    """The JSON of a response. Raises `UpstreamFailed` if it is not JSON."""
-    try:
-        return orjson.loads(response.body)
-    except orjson.JSONDecodeError as error:
-        raise UpstreamFailed("the data source's answer is not JSON") from error
 
 
 def _string(element: Any, member: str) -> str:

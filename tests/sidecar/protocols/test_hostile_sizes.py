@@ -19,7 +19,8 @@ from sidecar.protocols.messages import RoutedRequest
 from sidecar.protocols.opensearch.handlers.multi_search import parse_searches
 from sidecar.protocols.opensearch.index_names import parse_names
 from sidecar.protocols.qdrant.filter import LIST, narrow
-from sidecar.protocols.shared.document_levels import DocumentLevels, to_json
+from sidecar.protocols.shared.document_levels import DocumentLevels
+from sidecar.protocols.shared.json_responses import to_json
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import MAX_DEPTH, json_object
 from tests.sidecar.protocols.minimal import denied, minimal, scripted

@@ -13,7 +13,7 @@ from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.index_names import parse_names
 from sidecar.protocols.opensearch.indices import alias_targets, parse_resolution, source_name
 from sidecar.protocols.opensearch.server import OpenSearchServer, parse_json
-from sidecar.protocols.shared.document_levels import expect_list, expect_object, to_json
+from sidecar.protocols.shared.json_responses import expect_list, expect_object, to_json
 
 
 async def list_by_index(

@@ -30,7 +30,7 @@ from sidecar.protocols.opensearch.server import (
     union,
 )
 from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.document_levels import to_json
+from sidecar.protocols.shared.json_responses import to_json
 
 
 class SearchLine(NamedTuple):

@@ -31,7 +31,7 @@ from sidecar.protocols.opensearch.server import (
     union,
 )
 from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.document_levels import expect_object, to_json
+from sidecar.protocols.shared.json_responses import expect_object, to_json
 
 
 async def sources_of_search(server: OpenSearchServer, request: RoutedRequest) -> Sources:
