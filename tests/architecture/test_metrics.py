@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from control_api.http.routes import ROUTES
 from control_api.metrics.metrics import Instruments
 from sidecar.metrics.counters import Counter
-from tests.sidecar.centre import control_api
+from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.stand import sidecar
 
 SAME = {
@@ -39,9 +39,9 @@ async def test_the_same_fact_has_the_same_name_and_labels(tmp_path: Path) -> Non
     ours = CollectorRegistry()
     instruments = Instruments.register(ours)
     control = families(ours)
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as fake:
+        fake.furnish()
+        async with sidecar(tmp_path, fake) as stand:
             theirs = stand.parts._metrics.registry
             beside = families(theirs)
             shared = {name for name in control.keys() & beside if not name.startswith(ONLY_PROCESS)}

@@ -1,4 +1,4 @@
-"""What stands between a sidecar and its centre: nothing, or a Redis. Most suites run over both."""
+"""Between a sidecar and its control API: HTTP alone, or Redis too. Most suites run over both."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests import redis
-from tests.sidecar import centre
-from tests.sidecar.redis_centre import RedisCentre
+from tests.sidecar import fake_control_api
+from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 
 BOTH = ("test_enforce", "test_sessions", "test_masking", "test_readable", "test_serve")
 
@@ -25,10 +25,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def feed(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
-    """What `control_api()` gives: one that speaks HTTP alone, or one that publishes to a Redis."""
+    """What `fake_control_api()` gives: one with HTTP alone, or one that also publishes to Redis."""
     if request.param == "http":
         yield "http"
         return
     with redis.running(tmp_path / "redis") as server:
-        monkeypatch.setattr(centre, "ControlApi", lambda: RedisCentre(server))
+        monkeypatch.setattr(
+            fake_control_api, "FakeControlApi", lambda: FakeControlApiWithRedis(server)
+        )
         yield "redis"

@@ -1,4 +1,4 @@
-"""A whole sidecar in this process, in front of a `ControlApi`, with a clock and a disk to fake."""
+"""A whole sidecar in this process, with a `FakeControlApi`, and a clock and a disk to fake."""
 
 import asyncio
 import errno
@@ -25,7 +25,7 @@ from sidecar.settings.model import AgentSettings, SidecarSettings, UpstreamTls
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.storage.disk import Disk
 from tests import waiting
-from tests.sidecar.centre import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY, ControlApi
+from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY, FakeControlApi
 
 EVALUATE = "/v1/context/evaluate"
 
@@ -169,15 +169,15 @@ async def until(what: str, true: Callable[[], object], seconds: float = 10) -> N
     await waiting.until_async(what, true, seconds)
 
 
-def settings(tmp_path: Path, centre: ControlApi, **changed: Any) -> SidecarSettings:
-    """Of a sidecar of `centre`'s, on a port that the system chooses."""
+def settings(tmp_path: Path, control: FakeControlApi, **changed: Any) -> SidecarSettings:
+    """Of a sidecar of `control`'s, on a port that the system chooses."""
     for name, key in (("sidecar.key", SIDECAR_KEY), ("agent.key", EVALUATE_KEY)):
         (tmp_path / name).write_text(key)
     whole: dict[str, Any] = {
         "id": "sidecar-1",
-        "control": centre.address,
+        "control": control.address,
         "control_tls": UpstreamTls(),
-        "redis": centre.redis_url,
+        "redis": control.redis_url,
         "compress": "auto",
         "key_file": tmp_path / "sidecar.key",
         "listen": ListenAddress("127.0.0.1", 0),
@@ -195,7 +195,7 @@ def settings(tmp_path: Path, centre: ControlApi, **changed: Any) -> SidecarSetti
 @asynccontextmanager
 async def sidecar(
     tmp_path: Path,
-    centre: ControlApi,
+    control: FakeControlApi,
     *,
     disk: Disk | None = None,
     clock: FakeClock | None = None,
@@ -205,10 +205,10 @@ async def sidecar(
 ) -> AsyncIterator[Stand]:
     """Ready to decide where `synced`; `ships` says whether records leave the spool."""
     clock = clock or FakeClock()
-    told = settings(tmp_path, centre, **changed)
-    time_of_centre = ControlClock(clock.clock)
-    spool = await Spool.open(told.spool, told.id, time_of_centre.clock, os.urandom, disk)
-    parts = Components(told, spool, time_of_centre, os.urandom)
+    told = settings(tmp_path, control, **changed)
+    control_clock = ControlClock(clock.clock)
+    spool = await Spool.open(told.spool, told.id, control_clock.clock, os.urandom, disk)
+    parts = Components(told, spool, control_clock, os.urandom)
     loops = [spool.run(), parts.follower.run(), *([parts.shipper.run()] if ships else [])]
     async with parts.control, ClientSession() as session:
         running = [asyncio.create_task(loop) for loop in loops]

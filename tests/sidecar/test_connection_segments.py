@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sidecar.http.body_budget import BODY_BUDGET_BYTES
 from sidecar.http.request_body import MAX_BODY
 from tests.properties import examples
-from tests.sidecar.centre import control_api
+from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.proxy.cut import Agent, answers, chunks, cut
 from tests.sidecar.proxy.stand import leave
 from tests.sidecar.stand import Stand, sidecar, until
@@ -37,9 +37,9 @@ def running() -> Iterator[Running]:
         stack = AsyncExitStack()
 
         async def start() -> Stand:
-            centre = await stack.enter_async_context(control_api())
-            centre.furnish()
-            return await stack.enter_async_context(sidecar(Path(folder), centre))
+            control = await stack.enter_async_context(fake_control_api())
+            control.furnish()
+            return await stack.enter_async_context(sidecar(Path(folder), control))
 
         yield runner, runner.run(start())
         runner.run(stack.aclose())
@@ -135,9 +135,9 @@ async def test_a_client_that_hangs_up_in_mid_body_is_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, resets: bool
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             caplog.clear()
             reader, writer = await connect(stand)
             fields = b"X-Request-ID: mine\r\nExpect: 100-continue\r\nContent-Length: 100\r\n"
@@ -158,9 +158,9 @@ async def test_a_client_that_hangs_up_in_mid_body_is_one_line(
 
 async def test_an_offer_to_upgrade_is_ignored(tmp_path: Path) -> None:
     """And nothing behind it is read: it may belong to the other protocol (RFC 9931)."""
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
             for behind in (b"", request(with_key(), GOOD)):
                 reader, writer = await connect(stand)

@@ -26,7 +26,14 @@ from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity, LiveKeys
 from sidecar.spool import SpoolSettings, SpoolUnwritable
 from tests import waiting
-from tests.sidecar.centre import AGENT, EVALUATE_KEY, READ_KEY, ROLE, control_api, policy
+from tests.sidecar.fake_control_api import (
+    AGENT,
+    EVALUATE_KEY,
+    READ_KEY,
+    ROLE,
+    fake_control_api,
+    policy,
+)
 from tests.sidecar.stand import EVALUATE, FaultyDisk, Stand, ask, sidecar, until
 
 SMALL = 1024 * 1024
@@ -41,9 +48,9 @@ def asked(**changed: Any) -> Retrieval:
 
 
 async def test_an_allowed_retrieval_is_answered_and_recorded(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             answer = await stand.evaluate(query="what is the covenant?", task_type="review")
             assert answer.keys() == {"decision", "policy_name", "reason", "event_id"}
             assert answer["decision"] == "ALLOW"
@@ -54,7 +61,7 @@ async def test_an_allowed_retrieval_is_answered_and_recorded(tmp_path: Path) -> 
             assert {name: response[name] for name in ("decision", "policy_name", "reason")} == {
                 name: answer[name] for name in ("decision", "policy_name", "reason")
             }
-            assert record["pub"]["facts"]["revision"] == centre.revision
+            assert record["pub"]["facts"]["revision"] == control.revision
             assert record["pub"]["facts"]["key"]["key_id"] == "key_e"
             assert record["cm"].keys() == {"query", "user_id"}
             assert "ann@example.com" not in orjson.dumps(record).decode()
@@ -74,9 +81,9 @@ async def test_an_allowed_retrieval_is_answered_and_recorded(tmp_path: Path) -> 
 async def test_a_denied_retrieval_is_recorded_like_any_other(
     tmp_path: Path, changed: dict[str, Any], policy_name: str
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             answer = await stand.evaluate(**changed)
             assert (answer["decision"], answer["policy_name"]) == ("DENY", policy_name)
             [record] = await stand.records()
@@ -86,10 +93,10 @@ async def test_a_denied_retrieval_is_recorded_like_any_other(
 
 
 async def test_a_stale_policy_set_denies_and_is_recorded(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
-            await centre.stop()
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
+            await control.stop()
             stand.clock.ahead = 29
             assert (await stand.evaluate())["decision"] == "ALLOW"
             stand.clock.ahead = 31
@@ -108,15 +115,15 @@ async def test_a_stale_policy_set_denies_and_is_recorded(tmp_path: Path) -> None
             assert refused.status == 403
             unknown = await stand.call("POST", EVALUATE, orjson.dumps(ask()), key="slc_unknown")
             assert unknown.status == 403
-            await centre.start()
+            await control.start()
             await until("the set is confirmed", lambda: not stand.parts.readiness.problems())
             assert (await stand.evaluate())["decision"] == "ALLOW"
 
 
 async def test_without_a_policy_set_no_key_is_called_invalid(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        await centre.stop()
-        async with sidecar(tmp_path, centre, synced=False) as stand:
+    async with fake_control_api() as control:
+        await control.stop()
+        async with sidecar(tmp_path, control, synced=False) as stand:
             answer = await stand.call("POST", EVALUATE, orjson.dumps(ask()))
             assert answer.status == 503
             assert await stand.records() == []
@@ -124,12 +131,12 @@ async def test_without_a_policy_set_no_key_is_called_invalid(tmp_path: Path) -> 
 
 
 async def test_a_start_without_the_control_api_decides_by_the_set_on_disk(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre):
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control):
             pass
-        await centre.stop()
-        async with sidecar(tmp_path, centre, synced=False) as stand:
+        await control.stop()
+        async with sidecar(tmp_path, control, synced=False) as stand:
             assert (await stand.evaluate())["decision"] == "ALLOW"
             assert await stand.problems() == {}
             stand.clock.ahead = 31
@@ -137,11 +144,11 @@ async def test_a_start_without_the_control_api_decides_by_the_set_on_disk(tmp_pa
 
 
 async def test_what_is_revoked_is_refused_within_a_second(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             assert (await stand.evaluate())["decision"] == "ALLOW"
-            centre.publish(
+            control.publish(
                 {
                     key_name(key_digest(EVALUATE_KEY)): None,
                     agent_name(AGENT): agent_document(Agent(AGENT, "deprecated", (ROLE,))),
@@ -152,7 +159,7 @@ async def test_what_is_revoked_is_refused_within_a_second(tmp_path: Path) -> Non
                     await asyncio.sleep(0.01)
             # With another key, it is the agent that is refused.
             other = key_document(Key("key_r", "evaluate"))
-            centre.publish({key_name(key_digest(READ_KEY)): other})
+            control.publish({key_name(key_digest(READ_KEY)): other})
             async with asyncio.timeout(20):
                 while True:
                     body = orjson.dumps(ask())
@@ -163,13 +170,13 @@ async def test_what_is_revoked_is_refused_within_a_second(tmp_path: Path) -> Non
 
 
 async def test_an_expired_key_is_refused_whatever_the_host_s_clock_says(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, staleness_seconds=3600) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=3600) as stand:
             expires = stand.clock.clock.now() + 60_000_000
             bound = key_document(Key("key_e", "evaluate", expires_at=expires))
-            centre.publish({key_name(key_digest(EVALUATE_KEY)): bound})
-            await until("it follows", lambda: stand.parts._policy_set.revision == centre.revision)
+            control.publish({key_name(key_digest(EVALUATE_KEY)): bound})
+            await until("it follows", lambda: stand.parts._policy_set.revision == control.revision)
             assert (await stand.evaluate())["decision"] == "ALLOW"
             stand.clock.wall_ahead = 3600
             assert (await stand.evaluate())["decision"] == "ALLOW"
@@ -181,12 +188,12 @@ async def test_an_expired_key_is_refused_whatever_the_host_s_clock_says(tmp_path
 async def test_a_check_that_raises_denies_and_says_so_in_the_log_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             # A document that passed its digest and is not what a role's document is.
-            centre.publish({role_name(ROLE): b'[{"surprise":1}]'})
-            await until("it follows", lambda: stand.parts._policy_set.revision == centre.revision)
+            control.publish({role_name(ROLE): b'[{"surprise":1}]'})
+            await until("it follows", lambda: stand.parts._policy_set.revision == control.revision)
             answer = await stand.evaluate()
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
             assert "KeyError" not in answer["reason"]
@@ -218,9 +225,9 @@ def small(tmp_path: Path) -> SpoolSettings:
 
 
 async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, spool=small(tmp_path)) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, spool=small(tmp_path)) as stand:
             await fill(stand)
             answer = await stand.evaluate(query="x" * 60_000)
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "audit_unavailable")
@@ -234,9 +241,9 @@ async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: P
 
 
 async def test_if_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, spool=small(tmp_path)) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, spool=small(tmp_path)) as stand:
             await fill(stand)
             body = orjson.dumps(ask(query="x" * 60_000))
             answer = await stand.call("POST", EVALUATE, body)
@@ -266,9 +273,9 @@ async def test_if_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_path:
 
 async def test_a_disk_that_fails_answers_503_and_no_decision(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, disk=disk) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk) as stand:
             assert (await stand.evaluate())["decision"] == "ALLOW"
             disk.fails = True
             for source in ("contracts", "payroll"):
@@ -286,9 +293,9 @@ async def test_a_disk_that_fails_answers_503_and_no_decision(tmp_path: Path) -> 
 
 async def test_no_answer_leaves_before_its_record_is_on_disk(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, disk=disk) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk) as stand:
             disk.hangs.clear()
             calls = [asyncio.create_task(stand.evaluate()) for _ in range(5)]
             done, _ = await asyncio.wait(calls, timeout=0.3)
@@ -302,9 +309,9 @@ async def test_no_answer_leaves_before_its_record_is_on_disk(tmp_path: Path) -> 
 async def test_a_strict_spool_answers_503_in_time(tmp_path: Path) -> None:
     disk = FaultyDisk()
     strict = SpoolSettings(tmp_path / "spool", mode="strict", timeout_ms=100, segment_bytes=SMALL)
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, disk=disk, spool=strict) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk, spool=strict) as stand:
             disk.hangs.clear()
             try:
                 async with asyncio.timeout(20):
@@ -317,9 +324,9 @@ async def test_a_strict_spool_answers_503_in_time(tmp_path: Path) -> None:
 async def test_best_effort_answers_while_the_disk_hangs(tmp_path: Path) -> None:
     disk = FaultyDisk()
     hasty = SpoolSettings(tmp_path / "spool", mode="best_effort", segment_bytes=SMALL)
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, disk=disk, spool=hasty) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk, spool=hasty) as stand:
             disk.hangs.clear()
             try:
                 async with asyncio.timeout(20):
@@ -332,9 +339,9 @@ async def test_best_effort_answers_while_the_disk_hangs(tmp_path: Path) -> None:
 
 async def test_a_client_that_hangs_up_undoes_nothing(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, disk=disk) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk) as stand:
             disk.hangs.clear()
             call = asyncio.create_task(stand.evaluate(source_id="rates"))
             await until("it is in the spool's hands", lambda: stand.spool.bytes_waiting)
@@ -348,22 +355,22 @@ async def test_a_client_that_hangs_up_undoes_nothing(tmp_path: Path) -> None:
 
 
 async def test_records_reach_the_log_in_order_and_once(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, ships=True) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, ships=True) as stand:
             answers = await asyncio.gather(*(stand.evaluate() for _ in range(64)))
-            await until("they ship", lambda: len(centre.records) == 64)
-            logged = [record["eid"] for record in centre.records]
+            await until("they ship", lambda: len(control.records) == 64)
+            logged = [record["eid"] for record in control.records]
             assert sorted(logged) == sorted(answer["event_id"] for answer in answers)
-            assert [record["src"]["n"] for record in centre.records] == list(range(64))
+            assert [record["src"]["n"] for record in control.records] == list(range(64))
             await until("the receipt is here", lambda: stand.parts.shipper.shipped == 64)
             assert await stand.metric("sluice_shipped_records_total") == 64
 
 
 async def test_lineage_of_a_retrieval_cites_its_decision(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             key = LiveKeys(stand.parts._policy_set, stand.clock.clock).find(
                 key_digest(EVALUATE_KEY)
             )
@@ -385,9 +392,9 @@ async def test_lineage_of_a_retrieval_cites_its_decision(tmp_path: Path) -> None
 
 async def test_lineage_that_does_not_fit_is_counted_and_harms_nothing(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, disk=disk) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk) as stand:
             key = LiveKeys(stand.parts._policy_set, stand.clock.clock).find(
                 key_digest(EVALUATE_KEY)
             )
@@ -401,9 +408,9 @@ async def test_lineage_that_does_not_fit_is_counted_and_harms_nothing(tmp_path: 
 
 
 async def test_a_refusal_outside_the_checks_is_recorded(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             pending = await enforcer(stand).refuse(
                 asked(source_id="chroma://kb"), "unreadable_request", "two keys of one name"
             )
@@ -415,16 +422,16 @@ async def test_a_refusal_outside_the_checks_is_recorded(tmp_path: Path) -> None:
 
 
 async def test_an_agent_whose_key_was_revoked_is_denied_and_recorded(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             keys = LiveKeys(stand.parts._policy_set, stand.clock.clock)
             agent = AgentIdentity.of(AGENT, ROLE, EVALUATE_KEY, keys)
             assert EVALUATE_KEY not in repr(agent)
             key = agent.key()
             assert (await enforcer(stand).evaluate(asked(), key)).decision.decision == "ALLOW"
             assert enforcer(stand).permits(asked(), key)
-            centre.publish({key_name(key_digest(EVALUATE_KEY)): None})
+            control.publish({key_name(key_digest(EVALUATE_KEY)): None})
             await until("it follows", lambda: agent.key() is None)
             pending = await enforcer(stand).evaluate(asked(), agent.key())
             assert pending.decision.policy_name == "key_not_valid"
@@ -436,17 +443,17 @@ async def test_an_agent_whose_key_was_revoked_is_denied_and_recorded(tmp_path: P
 
 
 async def test_an_agent_needs_a_key_that_may_evaluate(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             keys = LiveKeys(stand.parts._policy_set, stand.clock.clock)
             assert AgentIdentity.of(AGENT, ROLE, READ_KEY, keys).key() is None
 
 
 async def test_permits_says_what_evaluate_would_and_records_nothing(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             key = LiveKeys(stand.parts._policy_set, stand.clock.clock).find(
                 key_digest(EVALUATE_KEY)
             )
@@ -458,21 +465,21 @@ async def test_permits_says_what_evaluate_would_and_records_nothing(tmp_path: Pa
             assert permits(asked(session_id="s-1"), key)
             assert not permits(asked(session_id="s-1", agent_id=None), key)
             assert permits(asked(session_id="s-2"), key)
-            centre.publish({role_name(ROLE): b"[]"})
-            await until("it follows", lambda: stand.parts._policy_set.revision == centre.revision)
+            control.publish({role_name(ROLE): b"[]"})
+            await until("it follows", lambda: stand.parts._policy_set.revision == control.revision)
             assert not permits(asked(), key)
             stand.clock.ahead = 31
             assert not permits(asked(), key)
             assert len(await stand.records()) == 1
-            assert [claim["session_id"] for claim in centre.claims] == ["s-1"]
+            assert [claim["session_id"] for claim in control.claims] == ["s-1"]
 
 
 async def test_a_policy_changed_at_the_control_api_takes_effect(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             assert (await stand.evaluate())["decision"] == "ALLOW"
-            centre.publish({role_name(ROLE): role_document([policy(allowed_sources=())])})
+            control.publish({role_name(ROLE): role_document([policy(allowed_sources=())])})
             async with asyncio.timeout(20):
                 while (await stand.evaluate())["decision"] == "ALLOW":
                     await asyncio.sleep(0.01)
@@ -482,9 +489,9 @@ async def test_a_decision_is_one_line_in_the_debug_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", logger="sidecar.recorder")
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             answer = await stand.evaluate(user_id="ann@example.com", query="secret text")
             lines = [r.message for r in caplog.records if r.name == "sidecar.recorder"]
             assert lines == [f"{answer['event_id']} ALLOW by underwriting: {answer['reason']}"]

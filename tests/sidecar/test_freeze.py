@@ -19,8 +19,8 @@ from policies.sets.policy_set import (
     tenant_document,
 )
 from tests import redis
-from tests.sidecar.centre import AGENT, ROLE, ControlApi, control_api
-from tests.sidecar.redis_centre import RedisCentre
+from tests.sidecar.fake_control_api import AGENT, ROLE, FakeControlApi, fake_control_api
+from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.stand import EVALUATE, Stand, ask, sidecar, until
 
 FROZEN_AT = 1_767_225_600_000_000
@@ -28,32 +28,34 @@ WAYS = ["http", pytest.param("redis", marks=redis.needs_redis)]
 
 
 @pytest.fixture(params=WAYS)
-async def centre(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ControlApi]:
+async def control(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FakeControlApi]:
     if request.param == "http":
-        async with control_api() as made:
+        async with fake_control_api() as made:
             made.furnish()
             yield made
         return
     with redis.running(tmp_path / "redis") as server:
-        by_redis = RedisCentre(server)
+        by_redis = FakeControlApiWithRedis(server)
         await by_redis.start()
         by_redis.furnish()
         yield by_redis
         await by_redis.stop()
 
 
-def settings(centre: ControlApi, **changed: Any) -> dict[str, bytes | None]:
-    return {"tenant": tenant_document(TenantSettings(centre.tenant_id, **changed))}
+def settings(control: FakeControlApi, **changed: Any) -> dict[str, bytes | None]:
+    return {"tenant": tenant_document(TenantSettings(control.tenant_id, **changed))}
 
 
 async def followed(stand: Stand, revision: int) -> None:
     await until("it follows", lambda: stand.parts._policy_set.revision >= revision, 5)
 
 
-async def test_a_freeze_denies_everything_and_is_lifted(tmp_path: Path, centre: ControlApi) -> None:
-    async with sidecar(tmp_path, centre) as stand:
+async def test_a_freeze_denies_everything_and_is_lifted(
+    tmp_path: Path, control: FakeControlApi
+) -> None:
+    async with sidecar(tmp_path, control) as stand:
         assert (await stand.evaluate())["decision"] == "ALLOW"
-        await followed(stand, centre.publish(settings(centre, frozen_at=FROZEN_AT)))
+        await followed(stand, control.publish(settings(control, frozen_at=FROZEN_AT)))
         for changed in (
             {},
             {"agent_id": "stranger"},
@@ -63,18 +65,18 @@ async def test_a_freeze_denies_everything_and_is_lifted(tmp_path: Path, centre: 
             answer = await stand.evaluate(**changed)
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "tenant_frozen")
             assert "2026-01-01T00:00:00.000000Z" in answer["reason"]
-        assert centre.claims == [], "a denied call claims nothing"
+        assert control.claims == [], "a denied call claims nothing"
         [*_, record] = await stand.records()
         assert record["pub"]["facts"]["frozen_at"] == FROZEN_AT
         assert "check" not in record["pub"]["response"]
-        await followed(stand, centre.publish(settings(centre)))
+        await followed(stand, control.publish(settings(control)))
         assert (await stand.evaluate(session_id="s"))["decision"] == "ALLOW"
 
 
 async def test_a_batch_lists_and_an_explanation_show_it(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish(settings=TenantSettings(centre.tenant_id, frozen_at=FROZEN_AT))
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish(settings=TenantSettings(control.tenant_id, frozen_at=FROZEN_AT))
+        async with sidecar(tmp_path, control) as stand:
             body = orjson.dumps({"items": [ask(), ask(source_id="none")]})
             results = (await stand.call("POST", f"{EVALUATE}/batch", body)).json()["results"]
             assert [each["policy_name"] for each in results] == ["tenant_frozen"] * 2
@@ -90,56 +92,58 @@ async def test_a_batch_lists_and_an_explanation_show_it(tmp_path: Path) -> None:
 
 
 async def test_a_freeze_survives_a_restart_without_the_control_api(
-    tmp_path: Path, centre: ControlApi
+    tmp_path: Path, control: FakeControlApi
 ) -> None:
-    async with sidecar(tmp_path, centre) as stand:
+    async with sidecar(tmp_path, control) as stand:
         assert (await stand.evaluate())["decision"] == "ALLOW"
-        await followed(stand, centre.publish(settings(centre, frozen_at=FROZEN_AT)))
+        await followed(stand, control.publish(settings(control, frozen_at=FROZEN_AT)))
         assert (await stand.evaluate())["policy_name"] == "tenant_frozen"
-    await centre.stop()
-    async with sidecar(tmp_path, centre, synced=False) as stand:
+    await control.stop()
+    async with sidecar(tmp_path, control, synced=False) as stand:
         assert (await stand.evaluate())["policy_name"] == "tenant_frozen"
 
 
 async def test_a_document_that_can_not_be_read_denies(tmp_path: Path) -> None:
     """As a version that knows no freeze meets one; here a later form that this version lacks."""
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
-            later = {"tenant_id": centre.tenant_id, "active": True, "stopped": {}}
-            await followed(stand, centre.publish({"tenant": orjson.dumps(later)}))
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
+            later = {"tenant_id": control.tenant_id, "active": True, "stopped": {}}
+            await followed(stand, control.publish({"tenant": orjson.dumps(later)}))
             answer = await stand.evaluate()
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
             [record] = await stand.records()
             assert record["pub"]["masking"] is True
-            await followed(stand, centre.publish(settings(centre)))
+            await followed(stand, control.publish(settings(control)))
             assert (await stand.evaluate())["decision"] == "ALLOW"
 
 
-async def test_an_agent_is_suspended_and_comes_back(tmp_path: Path, centre: ControlApi) -> None:
-    async with sidecar(tmp_path, centre) as stand:
+async def test_an_agent_is_suspended_and_comes_back(
+    tmp_path: Path, control: FakeControlApi
+) -> None:
+    async with sidecar(tmp_path, control) as stand:
         for status, decision in (
             ("approved", "ALLOW"),
             ("suspended", "DENY"),
             ("approved", "ALLOW"),
         ):
             agent = agent_document(Agent(AGENT, status, (ROLE,)))
-            await followed(stand, centre.publish({agent_name(AGENT): agent}))
+            await followed(stand, control.publish({agent_name(AGENT): agent}))
             answer = await stand.evaluate()
             assert answer["decision"] == decision
             assert decision == "ALLOW" or answer["policy_name"] == "agent_not_approved"
 
 
 async def test_many_sessions_revoked_at_once_are_forgotten(
-    tmp_path: Path, centre: ControlApi
+    tmp_path: Path, control: FakeControlApi
 ) -> None:
     """More than the names that a head tells, or a change remembers."""
-    async with sidecar(tmp_path, centre) as stand:
+    async with sidecar(tmp_path, control) as stand:
         for session_id in ("s1", "s2", "kept"):
             assert (await stand.evaluate(session_id=session_id))["decision"] == "ALLOW"
         ids = ["s1", "s2", *(f"other-{number}" for number in range(5000))]
         await followed(
-            stand, centre.publish({session_name(each): session_document(each) for each in ids})
+            stand, control.publish({session_name(each): session_document(each) for each in ids})
         )
         for session_id in ("s1", "s2"):
             answer = await stand.evaluate(session_id=session_id)

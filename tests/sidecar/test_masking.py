@@ -11,15 +11,15 @@ import pytest
 from policies.definitions.model import TenantSettings
 from policies.retrieval import Retrieval
 from policies.trail.spool_chain import read_payload
-from tests.sidecar.centre import ROLE, ControlApi, control_api
+from tests.sidecar.fake_control_api import ROLE, FakeControlApi, fake_control_api
 from tests.sidecar.stand import Stand, sidecar, until
 
 USER, QUERY = "ann@example.com", "card 4111 1111 1111 1111"
 
 
 @pytest.fixture
-async def centre() -> AsyncIterator[ControlApi]:
-    async with control_api() as started:
+async def control() -> AsyncIterator[FakeControlApi]:
+    async with fake_control_api() as started:
         yield started
 
 
@@ -38,21 +38,21 @@ async def recorded(stand: Stand) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("masking", [True, False])
 async def test_the_tenants_document_decides_what_is_masked(
-    tmp_path: Path, centre: ControlApi, masking: bool
+    tmp_path: Path, control: FakeControlApi, masking: bool
 ) -> None:
-    centre.furnish(settings=TenantSettings("default", pii_masking=masking))
-    async with sidecar(tmp_path, centre) as stand:
+    control.furnish(settings=TenantSettings("default", pii_masking=masking))
+    async with sidecar(tmp_path, control) as stand:
         await stand.evaluate(user_id=USER, query=QUERY, session_id="s-1")
         (record,) = await recorded(stand)
     user, query = ("[EMAIL]", "card [CARD]") if masking else (USER, QUERY)
     assert record == {"user_id": user, "query": query, "masking": masking}
-    assert [claim["user_id"] for claim in centre.claims] == [user]
+    assert [claim["user_id"] for claim in control.claims] == [user]
 
 
 async def test_without_a_policy_set_everything_is_masked(
-    tmp_path: Path, centre: ControlApi
+    tmp_path: Path, control: FakeControlApi
 ) -> None:
-    async with sidecar(tmp_path, centre, synced=False) as stand:
+    async with sidecar(tmp_path, control, synced=False) as stand:
         # As the proxy asks: its agent's key is known by the policy set alone.
         retrieval = Retrieval(ROLE, USER, "contracts", "low", query=QUERY)
         pending = await stand.parts._enforcer.evaluate(retrieval, None)
@@ -61,11 +61,11 @@ async def test_without_a_policy_set_everything_is_masked(
     assert record == {"user_id": "[EMAIL]", "query": "card [CARD]", "masking": True}
 
 
-async def test_a_policy_set_that_is_too_old_masks(tmp_path: Path, centre: ControlApi) -> None:
-    centre.furnish()
-    async with sidecar(tmp_path, centre) as stand:
+async def test_a_policy_set_that_is_too_old_masks(tmp_path: Path, control: FakeControlApi) -> None:
+    control.furnish()
+    async with sidecar(tmp_path, control) as stand:
         await stand.evaluate(user_id=USER)
-        await centre.stop()
+        await control.stop()
         stand.clock.ahead = 60
         assert (await stand.evaluate(user_id=USER))["policy_name"] == "policy_set_stale"
         before, after = await recorded(stand)

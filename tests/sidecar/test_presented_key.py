@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.sidecar.centre import EVALUATE_KEY, READ_KEY, control_api
+from tests.sidecar.fake_control_api import EVALUATE_KEY, READ_KEY, fake_control_api
 from tests.sidecar.stand import EVALUATE, Stand, sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, request
 
@@ -24,9 +24,9 @@ BEARER = f"Bearer {EVALUATE_KEY}"
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as started:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as started:
             yield started
 
 

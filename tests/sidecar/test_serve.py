@@ -22,7 +22,14 @@ from sidecar.policy_cache.full.poll_loop import PollLoop
 from sidecar.serve import LoopStopped, serve
 from tests import waiting
 from tests.ports import free_port
-from tests.sidecar.centre import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY, ControlApi, control_api
+from tests.sidecar.fake_control_api import (
+    AGENT,
+    EVALUATE_KEY,
+    ROLE,
+    SIDECAR_KEY,
+    FakeControlApi,
+    fake_control_api,
+)
 from tests.sidecar.stand import EVALUATE, FakeClock, ask, settings, until
 from tests.sidecar.stand import sidecar as stand_of
 from tests.stack import ROOT
@@ -33,14 +40,14 @@ HEADERS = {"X-API-Key": EVALUATE_KEY, "Content-Type": "application/json"}
 class Process:
     """`python -m sidecar` with a file of settings."""
 
-    def __init__(self, directory: Path, centre: ControlApi, **settings: object) -> None:
+    def __init__(self, directory: Path, control: FakeControlApi, **settings: object) -> None:
         self.directory = directory
         self.port = free_port()
         for name, key in (("sidecar.key", SIDECAR_KEY), ("agent.key", EVALUATE_KEY)):
             (directory / name).write_text(key)
         self.config = {
             "id": "sidecar-1",
-            "control": centre.address,
+            "control": control.address,
             "key_file": "sidecar.key",
             "listen": f"127.0.0.1:{self.port}",
             "spool": {"dir": "spool"},
@@ -109,9 +116,9 @@ class Process:
 
 @asynccontextmanager
 async def process(
-    directory: Path, centre: ControlApi, **settings: object
+    directory: Path, control: FakeControlApi, **settings: object
 ) -> AsyncIterator[Process]:
-    made = Process(directory, centre, **settings)
+    made = Process(directory, control, **settings)
     try:
         yield made
     finally:
@@ -124,55 +131,55 @@ async def process(
 async def test_a_stop_signal_ships_what_is_left_and_exits_0(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    async with control_api() as centre, process(tmp_path, centre) as sidecar:
-        centre.furnish()
+    async with fake_control_api() as control, process(tmp_path, control) as sidecar:
+        control.furnish()
         await sidecar.start()
         async with ClientSession() as session:
             asked = [sidecar.evaluate(session) for _ in range(100)]
             answers = await asyncio.gather(*asked)
         sidecar.tell(number)
         assert await sidecar.ended() == 0
-        logged = [record["eid"] for record in centre.records]
+        logged = [record["eid"] for record in control.records]
         assert sorted(logged) == sorted(answer["event_id"] for answer in answers)
         assert EVALUATE_KEY not in await sidecar.log()
 
 
 async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path: Path) -> None:
-    async with control_api() as centre, process(tmp_path, centre) as sidecar:
-        centre.furnish()
-        centre.hold_claims = asyncio.Event()
+    async with fake_control_api() as control, process(tmp_path, control) as sidecar:
+        control.furnish()
+        control.hold_claims = asyncio.Event()
         await sidecar.start()
         async with ClientSession() as session:
             under_way = asyncio.create_task(sidecar.evaluate(session, session_id="s-1"))
-            await until("it asks", lambda: centre.claims)
+            await until("it asks", lambda: control.claims)
             sidecar.tell(signal.SIGTERM)
             async with asyncio.timeout(20):
                 while await sidecar.status("/health") == 200:
                     await asyncio.sleep(0.01)
-            centre.hold_claims.set()
+            control.hold_claims.set()
             answer = await under_way
         assert await sidecar.ended() == 0
-        assert [record["eid"] for record in centre.records] == [answer["event_id"]]
+        assert [record["eid"] for record in control.records] == [answer["event_id"]]
 
 
 async def test_a_stop_without_the_control_api_keeps_the_records_for_the_next_start(
     tmp_path: Path,
 ) -> None:
-    async with control_api() as centre, process(tmp_path, centre) as sidecar:
-        centre.furnish()
+    async with fake_control_api() as control, process(tmp_path, control) as sidecar:
+        control.furnish()
         await sidecar.start()
-        await centre.stop()
+        await control.stop()
         async with ClientSession() as session:
             answers = [await sidecar.evaluate(session) for _ in range(20)]
             sidecar.tell(signal.SIGTERM)
             assert await sidecar.ended(10) == 0
-            assert not centre.records
-            # The policy set is on disk and still young: it decides before the centre is back.
+            assert not control.records
+            # The policy set is on disk and still young: it decides before the control API is back.
             await sidecar.start()
             answers.append(await sidecar.evaluate(session))
-        await centre.start()
-        await until("they ship", lambda: len(centre.records) == 21)
-        logged = [record["eid"] for record in centre.records]
+        await control.start()
+        await until("they ship", lambda: len(control.records) == 21)
+        logged = [record["eid"] for record in control.records]
         assert logged == [answer["event_id"] for answer in answers]
         sidecar.tell(signal.SIGTERM)
         assert await sidecar.ended() == 0
@@ -191,8 +198,8 @@ async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
         except (ClientConnectionError, OSError):
             return
 
-    async with control_api() as centre, process(tmp_path, centre) as sidecar:
-        centre.furnish()
+    async with fake_control_api() as control, process(tmp_path, control) as sidecar:
+        control.furnish()
         for _ in range(5):
             await sidecar.start()
             clients = [asyncio.create_task(client(sidecar)) for _ in range(16)]
@@ -204,7 +211,7 @@ async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
         await sidecar.start()
         sidecar.tell(signal.SIGTERM)
         assert await sidecar.ended() == 0
-        logged = [record["eid"] for record in centre.records]
+        logged = [record["eid"] for record in control.records]
         assert len(logged) == len(set(logged))
         assert answered
         assert set(answered) <= set(logged)
@@ -215,13 +222,16 @@ async def drains(sidecar: Process) -> bool:
 
 
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    async with control_api() as centre, process(tmp_path, centre, drain_seconds=60) as sidecar:
-        centre.furnish()
-        centre.hold_claims = asyncio.Event()
+    async with (
+        fake_control_api() as control,
+        process(tmp_path, control, drain_seconds=60) as sidecar,
+    ):
+        control.furnish()
+        control.hold_claims = asyncio.Event()
         await sidecar.start()
         async with ClientSession() as session:
             under_way = asyncio.create_task(sidecar.evaluate(session, session_id="s-1"))
-            await until("it asks", lambda: centre.claims)
+            await until("it asks", lambda: control.claims)
             sidecar.tell(signal.SIGTERM)
             await waiting.until_told("it takes the first to heart", partial(drains, sidecar))
             sidecar.tell(signal.SIGTERM)
@@ -233,8 +243,8 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 async def test_unusable_settings_exit_2_with_every_complaint(tmp_path: Path) -> None:
     async with (
-        control_api() as centre,
-        process(tmp_path, centre, listn="x", staleness_seconds="soon") as sidecar,
+        fake_control_api() as control,
+        process(tmp_path, control, listn="x", staleness_seconds="soon") as sidecar,
     ):
         await sidecar.start(ready=False)
         assert await sidecar.ended() == 2
@@ -260,8 +270,8 @@ async def test_no_file_or_no_argument_is_exit_2(tmp_path: Path) -> None:
 
 
 async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
-    async with control_api() as centre, process(tmp_path, centre) as sidecar:
-        sidecar.config["listen"] = f"127.0.0.1:{centre.port}"
+    async with fake_control_api() as control, process(tmp_path, control) as sidecar:
+        sidecar.config["listen"] = f"127.0.0.1:{control.port}"
         await sidecar.start(ready=False)
         assert await sidecar.ended() == 1
         told = await sidecar.log()
@@ -270,10 +280,10 @@ async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
 
 
 async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path: Path) -> None:
-    async with control_api() as centre, process(tmp_path, centre) as first:
-        centre.furnish()
+    async with fake_control_api() as control, process(tmp_path, control) as first:
+        control.furnish()
         await first.start()
-        async with process(tmp_path, centre) as second:
+        async with process(tmp_path, control) as second:
             await second.start(ready=False)
             assert await second.ended() == 1
             told = await second.log()
@@ -309,9 +319,9 @@ async def test_a_loop_that_dies_or_ends_takes_the_sidecar_with_it(
             raise fault
 
     monkeypatch.setattr(PollLoop, "run", run)
-    async with control_api() as centre:
+    async with fake_control_api() as control:
         port = free_port()
-        told = settings(tmp_path, centre, listen=ListenAddress("127.0.0.1", port))
+        told = settings(tmp_path, control, listen=ListenAddress("127.0.0.1", port))
         with pytest.raises(BaseExceptionGroup) as died:
             async with asyncio.timeout(20):
                 await serve(told, FakeClock().clock, os.urandom, asyncio.Event())
@@ -321,21 +331,21 @@ async def test_a_loop_that_dies_or_ends_takes_the_sidecar_with_it(
 
 
 async def test_a_stop_says_so_before_it_closes(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with stand_of(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with stand_of(tmp_path, control) as stand:
             stand.parts.readiness.draining = True
             assert "stop" in (await stand.problems())["process"]
             assert (await stand.evaluate())["decision"] == "ALLOW"
 
 
 async def test_an_idle_sidecar_stops_quickly(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        told = settings(tmp_path, centre, listen=ListenAddress("127.0.0.1", free_port()))
+    async with fake_control_api() as control:
+        control.furnish()
+        told = settings(tmp_path, control, listen=ListenAddress("127.0.0.1", free_port()))
         stop = asyncio.Event()
         serving = asyncio.create_task(serve(told, FakeClock().clock, os.urandom, stop))
-        await until("it follows", lambda: centre.polls)
+        await until("it follows", lambda: control.polls)
         started = time.monotonic()
         stop.set()
         await serving

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
-from tests.sidecar.centre import control_api
+from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.proxy.stand import Answered, ask, data_source
 from tests.sidecar.stand import until
 from tests.sidecar.test_serve import Process, process
@@ -25,7 +25,7 @@ async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
 ) -> None:
     proxy, metrics, reverse, loop = (free_port() for _ in range(4))
     common = {"kind": "rest", "sensitivity": "low", "writes": "allow"}
-    async with data_source() as upstream, control_api() as centre:
+    async with data_source() as upstream, fake_control_api() as control:
         sources = [
             {"alias": "kb", "upstream": f"http://127.0.0.1:{upstream.port}",
              "listen": f"127.0.0.1:{reverse}", **common},
@@ -37,8 +37,8 @@ async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
             "forward_proxy": f"127.0.0.1:{proxy}", "metrics_listen": f"127.0.0.1:{metrics}",
             "sources": sources,
         }  # fmt: skip
-        async with process(tmp_path, centre, **settings) as sidecar:
-            centre.furnish()
+        async with process(tmp_path, control, **settings) as sidecar:
+            control.furnish()
             await sidecar.start()
             for port in (sidecar.port, proxy, reverse, loop):
                 for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]"):
@@ -59,14 +59,14 @@ async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
 
 async def test_an_open_tunnel_does_not_delay_a_stop(tmp_path: Path) -> None:
     proxy = free_port()
-    async with data_source() as upstream, control_api() as centre:
+    async with data_source() as upstream, fake_control_api() as control:
         source = {
             "alias": "kb", "kind": "rest", "sensitivity": "low",
             "upstream": f"http://127.0.0.1:{upstream.port}",
         }  # fmt: skip
         settings = {"forward_proxy": f"127.0.0.1:{proxy}", "drain_seconds": 1, "sources": [source]}
-        async with process(tmp_path, centre, **settings) as sidecar:
-            centre.furnish()
+        async with process(tmp_path, control, **settings) as sidecar:
+            control.furnish()
             await sidecar.start()
             where = f"127.0.0.1:{upstream.port}"
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
@@ -81,7 +81,7 @@ async def test_an_open_tunnel_does_not_delay_a_stop(tmp_path: Path) -> None:
             await _stopped(sidecar)
             for each in (writer, idle):
                 each.close()
-        await until("it ships", lambda: centre.records)
+        await until("it ships", lambda: control.records)
 
 
 async def _stopped(sidecar: Process) -> None:

@@ -11,7 +11,7 @@ from policies.ground.canonical import rfc3339
 from policies.sets.policy_set import role_document, role_name
 from sidecar import sessions as sessions_module
 from tests import waiting
-from tests.sidecar.centre import AGENT, FAR, ROLE, control_api, policy
+from tests.sidecar.fake_control_api import AGENT, FAR, ROLE, fake_control_api, policy
 from tests.sidecar.stand import FakeClock, Stand, sidecar, until
 
 
@@ -28,12 +28,12 @@ def foreign(state: str = "active", **changed: Any) -> dict[str, Any]:
 
 
 async def test_a_session_is_claimed_once_and_then_known(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             for _ in range(3):
                 assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
-            assert centre.claims == [
+            assert control.claims == [
                 {
                     "session_id": "s-1",
                     "agent_role": ROLE,
@@ -47,11 +47,11 @@ async def test_a_session_is_claimed_once_and_then_known(tmp_path: Path) -> None:
 
 
 async def test_a_call_without_a_session_claims_none(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             assert (await stand.evaluate())["decision"] == "ALLOW"
-            assert not centre.claims
+            assert not control.claims
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ async def test_a_call_without_a_session_claims_none(tmp_path: Path) -> None:
 async def test_the_control_api_says_who_owns_it(
     tmp_path: Path, session: dict[str, Any], policy_name: str
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        centre.sessions["s-1"] = session
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        control.sessions["s-1"] = session
+        async with sidecar(tmp_path, control) as stand:
             for _ in range(2):
                 answer = await stand.evaluate(session_id="s-1")
                 assert answer["policy_name"] == policy_name
-            assert len(centre.claims) == 1
+            assert len(control.claims) == 1
 
 
 @pytest.mark.parametrize(
@@ -89,43 +89,43 @@ async def test_the_control_api_says_who_owns_it(
 async def test_a_caller_that_fails_the_identity_checks_claims_nothing(
     tmp_path: Path, changed: dict[str, Any]
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish(settings=TenantSettings("default", require_agent_id=True))
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish(settings=TenantSettings("default", require_agent_id=True))
+        async with sidecar(tmp_path, control) as stand:
             answer = await stand.evaluate(session_id="s-1", **changed)
             assert answer["decision"] == "DENY"
-            assert not centre.claims
+            assert not control.claims
             assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
 
 
 async def test_a_caller_that_no_policy_allows_still_claims(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             answer = await stand.evaluate(session_id="s-1", source_id="payroll")
             assert answer["policy_name"] == "underwriting"
-            assert len(centre.claims) == 1
+            assert len(control.claims) == 1
 
 
 async def test_concurrent_calls_of_a_new_session_share_one_claim(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        centre.hold_claims = asyncio.Event()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        control.hold_claims = asyncio.Event()
+        async with sidecar(tmp_path, control) as stand:
             calls = [asyncio.create_task(stand.evaluate(session_id="s-1")) for _ in range(20)]
-            await until("one asked", lambda: centre.claims)
+            await until("one asked", lambda: control.claims)
             await waiting.turns()
-            centre.hold_claims.set()
+            control.hold_claims.set()
             answers = await asyncio.gather(*calls)
             assert {answer["decision"] for answer in answers} == {"ALLOW"}
-            assert len(centre.claims) == 1
+            assert len(control.claims) == 1
             assert len({answer["event_id"] for answer in answers}) == 20
 
 
 async def test_two_agents_racing_for_a_session_can_not_both_have_it(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             answers = await asyncio.gather(
                 stand.evaluate(session_id="s-1"), stand.evaluate(session_id="s-1", agent_id=None)
             )
@@ -135,30 +135,30 @@ async def test_two_agents_racing_for_a_session_can_not_both_have_it(tmp_path: Pa
 
 async def test_a_session_expires_by_the_clock_and_never_comes_back(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with control_api() as centre:
-        centre.furnish()
+    async with fake_control_api() as control:
+        control.furnish()
         expires = rfc3339(clock.clock.now() + 60_000_000)
-        centre.sessions["s-1"] = foreign(agent_id=AGENT, expires_at=expires)
-        async with sidecar(tmp_path, centre, clock=clock, staleness_seconds=3600) as stand:
+        control.sessions["s-1"] = foreign(agent_id=AGENT, expires_at=expires)
+        async with sidecar(tmp_path, control, clock=clock, staleness_seconds=3600) as stand:
             assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
             clock.wall_ahead = 3600  # somebody sets the host's clock: nothing follows
             assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
             clock.ahead = 61
             assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_expired"
-            assert len(centre.claims) == 1
+            assert len(control.claims) == 1
 
 
 async def test_known_sessions_survive_a_restart_without_the_control_api(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
-        await centre.stop()
-        async with sidecar(tmp_path, centre, synced=False) as stand:
+        await control.stop()
+        async with sidecar(tmp_path, control, synced=False) as stand:
             assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
             other = await stand.evaluate(session_id="s-1", agent_id=None)
             assert other["policy_name"] == "session_agent_mismatch"
-            assert len(centre.claims) == 1
+            assert len(control.claims) == 1
 
 
 async def denied_unclaimed(stand: Stand, why: str) -> None:
@@ -172,13 +172,13 @@ async def denied_unclaimed(stand: Stand, why: str) -> None:
 
 
 async def test_a_new_session_without_the_control_api_is_denied_and_recorded(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
-            await centre.stop()
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
+            await control.stop()
             await denied_unclaimed(stand, "can't be reached")
             assert (await stand.evaluate())["decision"] == "ALLOW"
-            await centre.start()
+            await control.start()
             assert (await stand.evaluate(session_id="s-new"))["decision"] == "ALLOW"
             assert await stand.metric("sluice_session_claim_failures_total") == 1
 
@@ -187,23 +187,23 @@ async def test_a_control_api_that_hangs_is_waited_for_no_longer_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions_module, "CLAIM_SECONDS", 0.2)
-    async with control_api() as centre:
-        centre.furnish()
-        centre.hold_claims = asyncio.Event()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        control.hold_claims = asyncio.Event()
+        async with sidecar(tmp_path, control) as stand:
             calls = [denied_unclaimed(stand, "did not answer within 0.2 s") for _ in range(5)]
             await asyncio.gather(*calls)
-            assert len(centre.claims) == 1
-            centre.hold_claims.set()
+            assert len(control.claims) == 1
+            control.hold_claims.set()
             assert (await stand.evaluate(session_id="s-new"))["decision"] == "ALLOW"
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 429, 500])
 async def test_a_refused_claim_is_a_denial(tmp_path: Path, status: int) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
-            centre.refuse_claims_with = status
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
+            control.refuse_claims_with = status
             await denied_unclaimed(stand, str(status))
 
 
@@ -224,21 +224,21 @@ async def test_a_refused_claim_is_a_denial(tmp_path: Path, status: int) -> None:
 async def test_an_answer_that_is_no_session_is_a_denial(
     tmp_path: Path, changed: dict[str, Any]
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        centre.sessions["s-new"] = foreign(session_id="s-new", agent_id=AGENT) | changed
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        control.sessions["s-new"] = foreign(session_id="s-new", agent_id=AGENT) | changed
+        async with sidecar(tmp_path, control) as stand:
             await denied_unclaimed(stand, "")
 
 
 async def test_another_store_makes_every_claim_void(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, staleness_seconds=2.0) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=2.0) as stand:
             await stand.evaluate(session_id="s-1")
-            centre.sessions.clear()
-            centre.epoch, centre.revision, centre.documents = "epoch-2", 0, {}
-            centre.furnish(policy(name="renewed"))
+            control.sessions.clear()
+            control.epoch, control.revision, control.documents = "epoch-2", 0, {}
+            control.furnish(policy(name="renewed"))
             await until("it follows", lambda: stand.parts.follower.polls > 1)
 
             async def renewed() -> bool:
@@ -246,23 +246,23 @@ async def test_another_store_makes_every_claim_void(tmp_path: Path) -> None:
                 return bool(answer["policy_name"] == "renewed")
 
             await waiting.until_told("the new set decides", renewed)
-            assert len(centre.claims) == 2
+            assert len(control.claims) == 2
 
 
 async def test_the_policy_set_of_the_moment_decides_when_a_claim_took_long(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
-            centre.hold_claims = asyncio.Event()
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
+            control.hold_claims = asyncio.Event()
             call = asyncio.create_task(stand.evaluate(session_id="s-1"))
-            await until("it asks", lambda: centre.claims)
-            revision = centre.publish({role_name(ROLE): role_document([policy(name="newer")])})
+            await until("it asks", lambda: control.claims)
+            revision = control.publish({role_name(ROLE): role_document([policy(name="newer")])})
 
             async def in_force() -> bool:
                 return await stand.metric("sluice_policy_set_revision") == revision
 
             await waiting.until_told("it is in force", in_force)
-            centre.hold_claims.set()
+            control.hold_claims.set()
             assert (await call)["policy_name"] == "newer"
             [record] = await stand.records()
             assert record["pub"]["facts"]["revision"] == revision
@@ -271,42 +271,42 @@ async def test_the_policy_set_of_the_moment_decides_when_a_claim_took_long(tmp_p
 async def test_known_sessions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("MAX_IN_MEMORY", 5), ("MAX_ON_DISK", 20), ("_TRIM_EVERY", 10)):
         monkeypatch.setattr(sessions_module, name, value)
-    async with control_api() as centre:
-        centre.furnish()
+    async with fake_control_api() as control:
+        control.furnish()
         for number in range(60):
             session_id = f"s-{number}"
             expires = rfc3339(FAR + number * 1_000_000)
-            centre.sessions[session_id] = foreign(
+            control.sessions[session_id] = foreign(
                 session_id=session_id, agent_id=AGENT, expires_at=expires
             )
-        async with sidecar(tmp_path, centre) as stand:
+        async with sidecar(tmp_path, control) as stand:
             for number in range(60):
                 await stand.evaluate(session_id=f"s-{number}")
             connection = stand.parts.cache_file.connection
             kept = [row[0] for row in connection.execute("SELECT session_id FROM sessions")]
             assert sorted(kept) == sorted(f"s-{number}" for number in range(40, 60))
-            claims = len(centre.claims)
+            claims = len(control.claims)
             await stand.evaluate(session_id="s-50")
-            assert len(centre.claims) == claims
+            assert len(control.claims) == claims
             await stand.evaluate(session_id="s-1")
-            assert len(centre.claims) == claims + 1
+            assert len(control.claims) == claims + 1
 
 
 async def test_a_session_that_can_not_be_stored_delays_no_decision(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             stand.parts.cache_file.connection.execute("DROP TABLE sessions")
             assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
             assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
-            assert len(centre.claims) == 1
+            assert len(control.claims) == 1
 
 
 async def test_a_call_that_fails_the_first_checks_waits_for_no_claim(tmp_path: Path) -> None:
     """The first four checks need no session: what they deny is denied without asking."""
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
-            await centre.stop()
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
+            await control.stop()
             answer = await stand.evaluate(session_id="s-new", agent_id="agt_unknown")
             assert answer["policy_name"] == "agent_not_registered"

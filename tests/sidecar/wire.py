@@ -5,7 +5,7 @@ import re
 
 import orjson
 
-from tests.sidecar.centre import EVALUATE_KEY
+from tests.sidecar.fake_control_api import EVALUATE_KEY
 from tests.sidecar.stand import EVALUATE, Stand, ask
 
 GOOD = orjson.dumps(ask())

@@ -14,7 +14,7 @@ from sidecar.api.connection import ApiServerConnection
 from sidecar.http.head_cache import MAX_HEADS, CachedHead, HeadCache
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from tests import waiting
-from tests.sidecar.centre import EVALUATE_KEY, control_api
+from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
 from tests.sidecar.stand import FaultyDisk, Stand, sidecar, until
 from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
 
@@ -52,9 +52,9 @@ async def followed(stand: Stand, revision: int) -> None:
 async def test_the_second_request_takes_the_fast_path_and_gets_the_same(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer = await connect(stand)
             answers = []
             for _ in range(3):
@@ -71,9 +71,9 @@ async def test_the_second_request_takes_the_fast_path_and_gets_the_same(
 
 
 async def test_a_head_from_one_connection_serves_all(tmp_path: Path, begun: list[bytes]) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             await ask_twice(stand)
             begun.clear()
             reader, writer = await connect(stand)
@@ -84,9 +84,9 @@ async def test_a_head_from_one_connection_serves_all(tmp_path: Path, begun: list
 
 
 async def test_every_body_is_decided_anew(tmp_path: Path, begun: list[bytes]) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer, _ = await ask_twice(stand)
             begun.clear()
             denied = GOOD.replace(b'"contracts"', b'"contractz"')
@@ -104,9 +104,9 @@ async def test_every_body_is_decided_anew(tmp_path: Path, begun: list[bytes]) ->
 async def test_a_revoked_key_is_refused_on_a_head_that_was_good(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer, sent = await ask_twice(stand)
             name = key_name(key_digest(EVALUATE_KEY))
             for document, status in (
@@ -114,7 +114,7 @@ async def test_a_revoked_key_is_refused_on_a_head_that_was_good(
                 (key_document(Key("key_e", "read")), 403),
                 (key_document(Key("key_e", "evaluate")), 200),
             ):
-                revision = centre.publish({name: document})
+                revision = control.publish({name: document})
                 await followed(stand, revision)
                 begun.clear()
                 writer.write(sent)
@@ -127,9 +127,9 @@ async def test_a_head_is_recognised_only_where_a_message_begins(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     """The bytes of a cached head and body inside another head belong to that head."""
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             await ask_twice(stand)
             begun.clear()
             sent = request(with_key(), GOOD)
@@ -147,9 +147,9 @@ async def test_a_head_is_recognised_only_where_a_message_begins(
 async def test_data_other_than_one_whole_message_takes_the_slow_path(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             sent = request(with_key(), GOOD)
             for pieces, answers in (
                 ([sent[:-1], sent[-1:]], 1),
@@ -176,9 +176,9 @@ async def test_requests_during_a_disk_write_are_answered_after_it(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     disk = FaultyDisk()
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, disk=disk) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk) as stand:
             reader, writer, sent = await ask_twice(stand)
             begun.clear()
             disk.hangs.clear()
@@ -200,9 +200,9 @@ async def test_requests_during_a_disk_write_are_answered_after_it(
 async def test_a_new_session_is_claimed_on_the_fast_path_too(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer, _ = await ask_twice(stand)
             named = orjson.dumps({**orjson.loads(GOOD), "session_id": "s-0"})
             for number in range(3):
@@ -211,14 +211,14 @@ async def test_a_new_session_is_claimed_on_the_fast_path_too(
                 status, _, told = await answer_of(reader)
                 assert (status, orjson.loads(told)["decision"]) == (200, "ALLOW")
             assert len(begun) == 3
-            assert len(centre.claims) == 3
-            centre.hold_claims = asyncio.Event()
+            assert len(control.claims) == 3
+            control.hold_claims = asyncio.Event()
             sent = request(with_key(), named.replace(b"s-0", b"s-9"))
             writer.write(sent)
-            await until("it asks", lambda: len(centre.claims) == 4)
+            await until("it asks", lambda: len(control.claims) == 4)
             writer.write(sent)
             await waiting.turns()
-            centre.hold_claims.set()
+            control.hold_claims.set()
             async with asyncio.timeout(20):
                 for _ in range(2):
                     assert (await answer_of(reader))[0] == 200
@@ -229,9 +229,9 @@ async def test_a_failing_disk_is_503_on_the_fast_path_too(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     disk = FaultyDisk()
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, disk=disk) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk) as stand:
             reader, writer, sent = await ask_twice(stand)
             begun.clear()
             disk.fails = True
@@ -248,9 +248,9 @@ async def test_a_client_that_hangs_up_on_the_fast_path_is_decided_and_recorded(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     disk = FaultyDisk()
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, disk=disk) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk) as stand:
             _, writer, sent = await ask_twice(stand)
             disk.hangs.clear()
             begun.clear()
@@ -267,9 +267,9 @@ async def test_a_client_that_half_closes_on_the_fast_path_is_answered(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     disk = FaultyDisk()
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, disk=disk) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk) as stand:
             reader, writer, sent = await ask_twice(stand)
             disk.hangs.clear()
             begun.clear()
@@ -288,9 +288,9 @@ async def test_a_client_that_half_closes_on_the_fast_path_is_answered(
 
 async def test_a_stop_waits_for_the_fast_path(tmp_path: Path, begun: list[bytes]) -> None:
     disk = FaultyDisk()
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, disk=disk) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk) as stand:
             reader, writer, sent = await ask_twice(stand)
             disk.hangs.clear()
             begun.clear()
@@ -310,9 +310,9 @@ async def test_a_stop_waits_for_the_fast_path(tmp_path: Path, begun: list[bytes]
 async def test_a_client_that_never_reads_leaves_the_fast_path(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             _, writer, sent = await ask_twice(stand)
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             taken = 0

@@ -16,7 +16,7 @@ from policies import __version__
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.request_body import MAX_BODY
 from tests import waiting
-from tests.sidecar.centre import EVALUATE_KEY, READ_KEY, SIDECAR_KEY, control_api
+from tests.sidecar.fake_control_api import EVALUATE_KEY, READ_KEY, SIDECAR_KEY, fake_control_api
 from tests.sidecar.stand import EVALUATE, Stand, ask, sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, head, raw, request, with_key
 
@@ -85,9 +85,9 @@ async def refused(
     ],
 )
 async def test_a_malformed_body_is_400(tmp_path: Path, body: bytes, says: str) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             assert says in (await refused(stand, 400, body=body))["message"]
             assert await stand.records() == []
 
@@ -104,9 +104,9 @@ async def test_a_malformed_body_is_400(tmp_path: Path, body: bytes, says: str) -
     ],
 )
 async def test_a_content_type_other_than_json_is_400(tmp_path: Path, content_type: str) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             await refused(stand, 400, body=GOOD, headers={"Content-Type": content_type})
             assert await stand.records() == []
 
@@ -123,9 +123,9 @@ async def test_a_content_type_other_than_json_is_400(tmp_path: Path, content_typ
 async def test_a_json_or_missing_content_type_is_read_as_json(
     tmp_path: Path, content_type: bytes
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             status, _, body = await raw(stand, request(content_type + with_key(), GOOD))
             assert status == 200
             assert orjson.loads(body)["decision"] == "ALLOW"
@@ -166,18 +166,18 @@ LONG = "x" * 257
 async def test_a_body_that_breaks_the_schema_is_422_with_every_field_named(
     tmp_path: Path, changed: dict[str, Any], fields: list[str]
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             told = await refused(stand, 422, body=orjson.dumps(ask(**changed)))
             assert [line.split(":")[0] for line in told["details"].splitlines()] == fields
             assert await stand.records() == []
 
 
 async def test_unknown_fields_are_ignored_and_nulls_are_absent(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             body = {**ask(), "denied_sources": [], "session_id": None, "query": None}
             answer = await stand.call("POST", EVALUATE, orjson.dumps(body))
             assert answer.json()["decision"] == "ALLOW"
@@ -188,9 +188,9 @@ async def test_unknown_fields_are_ignored_and_nulls_are_absent(tmp_path: Path) -
 async def test_without_a_key_every_path_under_v1_is_401(
     tmp_path: Path, path: str, method: str
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             await refused(stand, 401, method, path, key=None)
             await refused(stand, 401, method, path, key="")
 
@@ -201,9 +201,9 @@ async def test_without_a_key_every_path_under_v1_is_401(
 async def test_a_bad_key_or_scope_is_403_before_the_body_is_judged(
     tmp_path: Path, key: str
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             told = await refused(stand, 403, body=b"{", key=key)
             assert key not in str(told)
             assert await stand.records() == []
@@ -213,16 +213,16 @@ async def test_a_bad_key_or_scope_is_403_before_the_body_is_judged(
     "path", ["/", "/v1", "/V1/context/evaluate", "/nothing", "/health/", "//health", "/favicon.ico"]
 )
 async def test_an_unknown_path_outside_v1_is_404(tmp_path: Path, path: str) -> None:
-    async with control_api() as centre, sidecar(tmp_path, centre, synced=False) as stand:
+    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as stand:
         status, _, body = await raw(stand, b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path.encode())
         assert status == 404
         is_error(404, body)
 
 
 async def test_an_unknown_path_under_v1_is_404_with_a_key_of_any_scope(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             for path in ("/v1/nothing", EVALUATE + "/", EVALUATE + "%2f", "/v1//context/evaluate"):
                 await refused(stand, 404, "POST", path, body=GOOD)
                 await refused(stand, 404, "GET", path, key=READ_KEY)
@@ -242,18 +242,18 @@ async def test_an_unknown_path_under_v1_is_404_with_a_key_of_any_scope(tmp_path:
 async def test_another_method_is_405_and_lists_the_allowed_ones(
     tmp_path: Path, path: str, method: str, allowed: str
 ) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             await refused(stand, 405, method, path)
             answer = await stand.call(method, path)
             assert answer.headers["Allow"] == allowed
 
 
 async def test_a_body_over_the_limit_is_413_however_it_comes(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             at_most = GOOD[:-1] + b" " * (MAX_BODY - len(GOOD)) + b"}"
             assert (await stand.call("POST", EVALUATE, at_most)).status == 200
             await refused(stand, 413, body=at_most + b" ")
@@ -271,17 +271,17 @@ async def test_a_body_over_the_limit_is_413_however_it_comes(tmp_path: Path) -> 
 
 
 async def test_explain_and_other_queries_change_nothing(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             answer = await stand.call("POST", EVALUATE + "?a=b&c", GOOD)
             assert answer.status == 200
 
 
 async def test_a_response_has_the_headers_of_the_contract(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             answer = await stand.call("POST", EVALUATE, GOOD)
             assert answer.headers["Content-Type"] == "application/json"
             assert answer.headers["Cache-Control"] == "no-store"
@@ -293,9 +293,9 @@ async def test_a_response_has_the_headers_of_the_contract(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("given", ["a", "3fa85f64-5717-4562-b3fc-2c963f66afa6", "x" * 128, "~!"])
 async def test_a_request_id_is_echoed(tmp_path: Path, given: str) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             for path in (EVALUATE, "/health", "/nothing"):
                 answer = await stand.call("POST", path, GOOD, headers={"X-Request-ID": given})
                 assert answer.headers["X-Request-ID"] == given
@@ -303,9 +303,9 @@ async def test_a_request_id_is_echoed(tmp_path: Path, given: str) -> None:
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 129, "é", "a\tb"])
 async def test_a_request_id_that_could_harm_a_log_is_replaced(tmp_path: Path, given: str) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             answer = await stand.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": given})
             assert re.fullmatch(r"[0-9a-f]{8}-\d+", answer.headers["X-Request-ID"])
             another = await stand.call("POST", EVALUATE, GOOD)
@@ -318,9 +318,9 @@ async def test_an_internal_error_is_500_with_only_the_request_id(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("secret of the house")
 
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             monkeypatch.setattr(stand.parts._enforcer, "decide", broken)
             answer = await stand.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": "r-17"})
             assert answer.status == 500
@@ -333,9 +333,9 @@ async def test_an_internal_error_is_500_with_only_the_request_id(
 
 
 async def test_health_and_readiness_need_no_key_and_show_no_path(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        await centre.stop()
-        async with sidecar(tmp_path, centre, synced=False) as stand:
+    async with fake_control_api() as control:
+        await control.stop()
+        async with sidecar(tmp_path, control, synced=False) as stand:
             answer = await stand.call("GET", "/health", key=None)
             assert answer.status == 200
             assert answer.json() == {"status": "ok", "version": __version__}
@@ -343,8 +343,8 @@ async def test_health_and_readiness_need_no_key_and_show_no_path(tmp_path: Path)
             assert answer.status == 503
             assert is_error(503, answer.body)["details"].startswith("policy_set: ")
             assert str(tmp_path) not in answer.text()
-            await centre.start()
-            centre.furnish()
+            await control.start()
+            control.furnish()
 
             async def ready() -> bool:
                 return (await stand.call("GET", "/health/ready", key=None)).status == 200
@@ -359,10 +359,10 @@ async def test_health_and_readiness_need_no_key_and_show_no_path(tmp_path: Path)
 
 
 async def test_metrics_can_move_to_a_port_of_their_own(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
+    async with fake_control_api() as control:
+        control.furnish()
         own = ListenAddress("127.0.0.1", 0)
-        async with sidecar(tmp_path, centre, metrics_listen=own) as stand:
+        async with sidecar(tmp_path, control, metrics_listen=own) as stand:
             assert (await stand.call("GET", "/metrics", key=None)).status == 404
             stand.address = stand.ports[1].address
             assert (await stand.call("GET", "/metrics", key=None)).status == 200
@@ -370,9 +370,9 @@ async def test_metrics_can_move_to_a_port_of_their_own(tmp_path: Path) -> None:
 
 
 async def test_no_label_of_a_metric_contains_text_from_a_request(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             await stand.evaluate()
             await stand.evaluate(source_id="payroll", user_id="marker-user")
             await stand.evaluate(agent_role="marker-role", agent_id="marker-agent")
@@ -384,7 +384,7 @@ async def test_no_label_of_a_metric_contains_text_from_a_request(tmp_path: Path)
             sample = 'sluice_requests_total{operation="none",status="404"}'
             assert await stand.metric(sample) == 1
             assert await stand.metric("sluice_evaluate_seconds_count") == 3
-            assert await stand.metric("sluice_policy_set_revision") == centre.revision
+            assert await stand.metric("sluice_policy_set_revision") == control.revision
             assert await stand.metric("sluice_spool_records") == 3
             assert await stand.metric("process_resident_memory_bytes") > 0
 
@@ -413,7 +413,7 @@ async def test_no_label_of_a_metric_contains_text_from_a_request(tmp_path: Path)
     ],
 )
 async def test_data_other_than_http_is_400_and_not_echoed(tmp_path: Path, sent: bytes) -> None:
-    async with control_api() as centre, sidecar(tmp_path, centre, synced=False) as stand:
+    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as stand:
         reader, writer = await connect(stand)
         writer.write(sent)
         async with asyncio.timeout(20):
@@ -428,9 +428,9 @@ async def test_data_other_than_http_is_400_and_not_echoed(tmp_path: Path, sent: 
 
 
 async def test_a_chunked_body_is_read_like_any_other(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in GOOD)
             sent = head(b"Transfer-Encoding: chunked\r\n" + with_key()) + pieces + b"0\r\n\r\n"
             status, _, body = await raw(stand, sent)
@@ -440,9 +440,9 @@ async def test_a_chunked_body_is_read_like_any_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rest", [b"zz\r\n", b"5\r\nabcdefgh\r\n"])
 async def test_a_chunked_body_that_breaks_is_400(tmp_path: Path, rest: bytes) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer = await connect(stand)
             writer.write(head(b"Transfer-Encoding: chunked\r\n" + with_key()) + b"1\r\n{\r\n")
             await waiting.turns()
@@ -456,9 +456,9 @@ async def test_a_chunked_body_that_breaks_is_400(tmp_path: Path, rest: bytes) ->
 
 
 async def test_a_body_in_many_packets_is_awaited(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer = await connect(stand)
             sent = request(with_key(), GOOD)
             for at in range(0, len(sent), 40):
@@ -469,9 +469,9 @@ async def test_a_body_in_many_packets_is_awaited(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_waits_for_100_gets_it(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer = await connect(stand)
             fields = b"Expect: 100-continue\r\nContent-Length: %d\r\n" % len(GOOD)
             writer.write(head(fields + with_key()))
@@ -491,9 +491,9 @@ async def test_a_body_that_does_not_arrive_is_408(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.http.request_body.BODY_SECONDS", 0.2)
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer = await connect(stand)
             writer.write(request(with_key(), GOOD)[:-5])
             async with asyncio.timeout(20):
@@ -510,7 +510,7 @@ async def test_a_head_that_does_not_arrive_ends_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.api.http_server.KEEPALIVE_SECONDS", 0.3)
-    async with control_api() as centre, sidecar(tmp_path, centre, synced=False) as stand:
+    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as stand:
         idle, _ = await connect(stand)
         slow, writer = await connect(stand)
         used, user = await connect(stand)
@@ -532,9 +532,9 @@ async def test_a_head_that_does_not_arrive_ends_the_connection(
 
 
 async def test_a_half_closed_client_still_gets_its_answer(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer = await connect(stand)
             writer.write(request(with_key(), GOOD))
             writer.write_eof()
@@ -547,9 +547,9 @@ async def test_a_half_closed_client_still_gets_its_answer(tmp_path: Path) -> Non
 
 
 async def test_a_client_that_closes_in_the_middle_of_a_body_leaves_nothing(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             for half in (request(with_key(), GOOD)[:-5], head(with_key())[:-9]):
                 reader, writer = await connect(stand)
                 writer.write(half)
@@ -562,9 +562,9 @@ async def test_a_client_that_closes_in_the_middle_of_a_body_leaves_nothing(tmp_p
 
 
 async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer = await connect(stand)
             count = 200
             for number in range(count):
@@ -581,9 +581,9 @@ async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
 
 async def test_a_refused_upgrade_or_tunnel_ends_the_connection(tmp_path: Path) -> None:
     """RFC 9931: the bytes after it are not a request of this client."""
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             smuggled = request(with_key(), GOOD)
             upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
             for opening in (
@@ -603,7 +603,7 @@ async def test_a_refused_upgrade_or_tunnel_ends_the_connection(tmp_path: Path) -
 async def test_an_http_1_0_client_is_disconnected_unless_it_asks_for_keep_alive(
     tmp_path: Path,
 ) -> None:
-    async with control_api() as centre, sidecar(tmp_path, centre, synced=False) as stand:
+    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as stand:
         reader, writer = await connect(stand)
         writer.write(b"GET /health HTTP/1.0\r\n\r\n")
         async with asyncio.timeout(20):
@@ -618,7 +618,7 @@ async def test_an_http_1_0_client_is_disconnected_unless_it_asks_for_keep_alive(
 
 
 async def test_head_is_get_without_the_body(tmp_path: Path) -> None:
-    async with control_api() as centre, sidecar(tmp_path, centre, synced=False) as stand:
+    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as stand:
         reader, writer = await connect(stand)
         writer.write(b"HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
         writer.write(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -631,9 +631,9 @@ async def test_head_is_get_without_the_body(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_can_be_read_while_the_body_still_arrives(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer = await connect(stand)
             writer.write(head(b"Content-Length: 300000\r\n") + b" " * 1000)
             async with asyncio.timeout(20):
@@ -645,9 +645,9 @@ async def test_a_refusal_can_be_read_while_the_body_still_arrives(tmp_path: Path
 
 
 async def test_a_client_that_does_not_read_stops_being_read(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             _reader, writer = await connect(stand)
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             sent = request(with_key(), GOOD)
@@ -666,9 +666,9 @@ async def test_a_client_that_does_not_read_stops_being_read(tmp_path: Path) -> N
 
 
 async def test_an_explanation_is_the_same_as_the_control_apis(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             path = f"{EVALUATE}?explain=true"
             allowed = (await stand.call("POST", path, orjson.dumps(ask()))).json()
             assert list(allowed) == ["decision", "policy_name", "reason", "event_id", "explain"]
@@ -687,9 +687,9 @@ async def test_an_explanation_is_the_same_as_the_control_apis(tmp_path: Path) ->
     ("semantics", "decided"), [("all", 3), ("stop_on_deny", 2), ("stop_on_allow", 1)]
 )
 async def test_a_batch_is_decided_in_order(tmp_path: Path, semantics: str, decided: int) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             items = [ask(), ask(source_id="none"), ask()]
             body = orjson.dumps({"items": items, "semantics": semantics})
             results = (await stand.call("POST", f"{EVALUATE}/batch", body)).json()["results"]

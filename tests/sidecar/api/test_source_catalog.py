@@ -19,7 +19,14 @@ from policies.sets.policy_set import (
     role_name,
 )
 from sidecar.settings.model import Defaults, NamedSource, RestRule, Source
-from tests.sidecar.centre import AGENT, EVALUATE_KEY, READ_KEY, ControlApi, control_api, policy
+from tests.sidecar.fake_control_api import (
+    AGENT,
+    EVALUATE_KEY,
+    READ_KEY,
+    FakeControlApi,
+    fake_control_api,
+    policy,
+)
 from tests.sidecar.stand import Stand, sidecar, until
 
 SOURCES = "/v1/sources"
@@ -60,12 +67,12 @@ def reading(**changes: Any) -> Policy:
     )
 
 
-def give_key(centre: ControlApi, key: str, document: Key) -> None:
-    centre.publish({key_name(key_digest(key)): key_document(document)})
+def give_key(control: FakeControlApi, key: str, document: Key) -> None:
+    control.publish({key_name(key_digest(key)): key_document(document)})
 
 
-async def follows(stand: Stand, centre: ControlApi) -> None:
-    await until("it follows", lambda: stand.parts._policy_set.revision == centre.revision)
+async def follows(stand: Stand, control: FakeControlApi) -> None:
+    await until("it follows", lambda: stand.parts._policy_set.revision == control.revision)
 
 
 async def told(stand: Stand, key: str = EVALUATE_KEY, query: str = "") -> dict[str, Any]:
@@ -79,9 +86,9 @@ def judged(item: dict[str, Any]) -> dict[str, bool]:
 
 
 async def test_the_agent_sees_what_it_may_read_and_up_to_which_level(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish(reading())
-        async with sidecar(tmp_path, centre, sources=(KB, CRM)) as stand:
+    async with fake_control_api() as control:
+        control.furnish(reading())
+        async with sidecar(tmp_path, control, sources=(KB, CRM)) as stand:
             answer = await told(stand)
             assert (answer["agent_id"], answer["agent_role"]) == (AGENT, "underwriter")
             kb, crm = answer["items"]
@@ -105,9 +112,9 @@ async def test_the_agent_sees_what_it_may_read_and_up_to_which_level(tmp_path: P
 
 
 async def test_the_list_agrees_with_decisions(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish(reading())
-        async with sidecar(tmp_path, centre, sources=(KB, CRM)) as stand:
+    async with fake_control_api() as control:
+        control.furnish(reading())
+        async with sidecar(tmp_path, control, sources=(KB, CRM)) as stand:
             for item in (await told(stand))["items"]:
                 for each in item["sources"]:
                     answer = await stand.evaluate(
@@ -117,9 +124,9 @@ async def test_the_list_agrees_with_decisions(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_recorded(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish(reading())
-        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
+    async with fake_control_api() as control:
+        control.furnish(reading())
+        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
             await told(stand)
             assert await stand.records() == []
             sample = 'sluice_requests_total{operation="list_sources",status="200"}'
@@ -127,7 +134,7 @@ async def test_nothing_is_recorded(tmp_path: Path) -> None:
 
 
 async def test_policies_of_other_roles_and_agents_are_not_listed(tmp_path: Path) -> None:
-    async with control_api() as centre:
+    async with fake_control_api() as control:
         foreign = policy(
             policy_id="pol_2",
             name="auditing",
@@ -136,11 +143,11 @@ async def test_policies_of_other_roles_and_agents_are_not_listed(tmp_path: Path)
             max_sensitivity="critical",
             permitted_agent_ids=("agt_audit",),
         )
-        centre.furnish(reading(), foreign)
+        control.furnish(reading(), foreign)
         teller = policy(agent_role="teller", name="t", allowed_sources=("contracts-till",))
-        centre.publish({role_name("teller"): role_document((teller,))})
-        give_key(centre, OTHER_KEY, Key("key_o", "evaluate"))
-        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
+        control.publish({role_name("teller"): role_document((teller,))})
+        give_key(control, OTHER_KEY, Key("key_o", "evaluate"))
+        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
             [kb] = (await told(stand))["items"]
             assert kb["patterns"]["allowed"] == ["contracts*"]
             assert kb["max_sensitivity"] == "high"
@@ -159,12 +166,12 @@ async def test_policies_of_other_roles_and_agents_are_not_listed(tmp_path: Path)
 
 
 async def test_another_key_sees_the_role_that_it_is_bound_to(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish(reading())
+    async with fake_control_api() as control:
+        control.furnish(reading())
         teller = policy(agent_role="teller", allowed_sources=("payroll",), denied_sources=())
-        centre.publish({role_name("teller"): role_document((teller,))})
-        give_key(centre, OTHER_KEY, Key("key_o", "evaluate", permitted_roles=("teller",)))
-        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
+        control.publish({role_name("teller"): role_document((teller,))})
+        give_key(control, OTHER_KEY, Key("key_o", "evaluate", permitted_roles=("teller",)))
+        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
             answer = await told(stand, OTHER_KEY)
             assert (answer["agent_id"], answer["agent_role"]) == (None, "teller")
             [kb] = answer["items"]
@@ -173,12 +180,14 @@ async def test_another_key_sees_the_role_that_it_is_bound_to(tmp_path: Path) -> 
 
 
 async def test_a_key_with_several_roles_must_name_one(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish(reading())
+    async with fake_control_api() as control:
+        control.furnish(reading())
         roles = ("teller", "underwriter")
-        centre.publish({agent_name("agt_two"): agent_document(Agent("agt_two", "approved", roles))})
-        give_key(centre, OTHER_KEY, Key("key_o", "evaluate", bound_agent_id="agt_two"))
-        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
+        control.publish(
+            {agent_name("agt_two"): agent_document(Agent("agt_two", "approved", roles))}
+        )
+        give_key(control, OTHER_KEY, Key("key_o", "evaluate", bound_agent_id="agt_two"))
+        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
             assert (await stand.call("GET", SOURCES, key=OTHER_KEY)).status == 422
             answer = await told(stand, OTHER_KEY, "?agent_role=underwriter")
             assert judged(answer["items"][0])["contracts"]
@@ -190,26 +199,26 @@ async def test_a_key_with_several_roles_must_name_one(tmp_path: Path) -> None:
 
 
 async def test_an_administrator_sees_what_the_agent_would(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish(reading())
-        give_key(centre, ADMIN_KEY, Key("key_a", "admin"))
-        async with sidecar(tmp_path, centre, sources=(KB, CRM)) as stand:
+    async with fake_control_api() as control:
+        control.furnish(reading())
+        give_key(control, ADMIN_KEY, Key("key_a", "admin"))
+        async with sidecar(tmp_path, control, sources=(KB, CRM)) as stand:
             assert await told(stand, ADMIN_KEY) == await told(stand)
             # Without the agent's key, nothing may be read through the sources.
-            centre.publish({key_name(key_digest(EVALUATE_KEY)): None})
-            await follows(stand, centre)
+            control.publish({key_name(key_digest(EVALUATE_KEY)): None})
+            await follows(stand, control)
             items = (await told(stand, ADMIN_KEY))["items"]
             assert not any(allowed for item in items for allowed in judged(item).values())
             assert all(item["patterns"] == {"allowed": [], "denied": []} for item in items)
 
 
 async def test_an_agent_that_is_no_longer_approved_sees_nothing(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish(reading())
-        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
+    async with fake_control_api() as control:
+        control.furnish(reading())
+        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
             entry = Agent(AGENT, "deprecated", ("underwriter",))
-            centre.publish({agent_name(AGENT): agent_document(entry)})
-            await follows(stand, centre)
+            control.publish({agent_name(AGENT): agent_document(entry)})
+            await follows(stand, control)
             [kb] = (await told(stand))["items"]
             assert not any(judged(kb).values())
             assert kb["patterns"] == {"allowed": [], "denied": []}
@@ -217,18 +226,18 @@ async def test_an_agent_that_is_no_longer_approved_sees_nothing(tmp_path: Path) 
 
 
 async def test_the_default_task_of_a_source_counts(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish(reading(allowed_tasks=("review",)))
+    async with fake_control_api() as control:
+        control.furnish(reading(allowed_tasks=("review",)))
         source = replace(KB, defaults=Defaults(task="chat"))
-        async with sidecar(tmp_path, centre, sources=(source,)) as stand:
+        async with sidecar(tmp_path, control, sources=(source,)) as stand:
             assert not any(judged((await told(stand))["items"][0]).values())
 
 
 async def test_a_stale_policy_set_lists_nothing(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish(reading())
-        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
-            await centre.stop()
+    async with fake_control_api() as control:
+        control.furnish(reading())
+        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
+            await control.stop()
             stand.clock.ahead = 31
             answer = await stand.call("GET", SOURCES)
             assert answer.status == 503
@@ -236,9 +245,9 @@ async def test_a_stale_policy_set_lists_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_sidecar_without_sources_lists_none(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish(reading())
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish(reading())
+        async with sidecar(tmp_path, control) as stand:
             assert (await told(stand))["items"] == []
 
 

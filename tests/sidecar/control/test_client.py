@@ -29,8 +29,8 @@ def api(tmp_path: Path) -> Iterator[ControlApi]:
 
 
 async def fetched(address: str, key: str, tls: UpstreamTls | None = None) -> int:
-    async with ControlClient(address, key, tls) as centre:
-        answer = await centre.get(PATH, {"since": "0"}, seconds=20)
+    async with ControlClient(address, key, tls) as client:
+        answer = await client.get(PATH, {"since": "0"}, seconds=20)
     return int(answer["revision"])
 
 

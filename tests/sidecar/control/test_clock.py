@@ -10,7 +10,7 @@ import pytest
 from policies.ground.canonical import micros
 from policies.ground.clock import Clock
 from sidecar.control.clock import ControlClock
-from tests.sidecar.centre import control_api
+from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.stand import FakeClock, sidecar, until
 
 HOUR = 3_600_000_000
@@ -133,24 +133,24 @@ def test_a_slow_exchange_says_less_than_a_quick_one_did() -> None:
 async def test_records_bear_the_control_api_s_time(tmp_path: Path) -> None:
     clock = FakeClock()
     clock.wall_ahead = 3600
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, clock=clock) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, clock=clock) as stand:
             reporter = stand.parts.reporter
             running = asyncio.create_task(reporter.run())
-            await until("it reports", lambda: centre.reports)
+            await until("it reports", lambda: control.reports)
             await until("it has heard", lambda: stand.parts._clock.now() < clock.clock.now())
             await stand.evaluate()
             [record] = await stand.records()
-            assert abs(micros(record["src"]["t"]) - centre.now()) < 2_000_000
-            centre.furnish()
-            centre.publish({"role/another": b"[]"})
+            assert abs(micros(record["src"]["t"]) - control.now()) < 2_000_000
+            control.furnish()
+            control.publish({"role/another": b"[]"})
             await until(
                 "the new revision is told",
-                lambda: centre.reports[-1]["revision"] == centre.revision,
+                lambda: control.reports[-1]["revision"] == control.revision,
             )
-            told = centre.reports[-1]
-            assert (told["sidecar_id"], told["epoch"]) == ("sidecar-1", centre.epoch)
+            told = control.reports[-1]
+            assert (told["sidecar_id"], told["epoch"]) == ("sidecar-1", control.epoch)
             assert told["refusing"] is None
             assert told["spool_depth"] == 1
             running.cancel()

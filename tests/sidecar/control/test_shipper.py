@@ -41,10 +41,10 @@ async def shipping(
     log_keys: Callable[[], tuple[bytes, ...]] | None = None,
     compress: bool = False,
 ) -> AsyncIterator[Shipper]:
-    async with ControlClient(address or ledger.address, KEY) as centre:
+    async with ControlClient(address or ledger.address, KEY) as control:
         shipper = Shipper(
             spool,
-            centre,
+            control,
             CLOCK,
             tenant_id=lambda: TENANT,
             log_keys=log_keys or (lambda: (ledger.signer.public,)),
@@ -512,10 +512,10 @@ async def test_draining_ships_all_there_is(tmp_path: Path) -> None:
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         await keep(spool, *range(2000))
         ledger.orders = [refusal(503)]
-        async with ControlClient(ledger.address, KEY) as centre:
+        async with ControlClient(ledger.address, KEY) as control:
             public = ledger.signer.public
             shipper = Shipper(
-                spool, centre, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)
+                spool, control, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)
             )
             assert await shipper.drain(CLOCK.monotonic() + 10)
         check(ledger, *range(2000))
@@ -527,10 +527,10 @@ async def test_draining_waits_for_what_is_on_its_way_to_the_disk(tmp_path: Path)
         disk.hold()
         spool.put(record("last"), denial=False)
         asyncio.get_running_loop().call_later(0.1, disk.release)
-        async with ControlClient(ledger.address, KEY) as centre:
+        async with ControlClient(ledger.address, KEY) as control:
             public = ledger.signer.public
             shipper = Shipper(
-                spool, centre, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)
+                spool, control, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)
             )
             assert await shipper.drain(CLOCK.monotonic() + 10)
         check(ledger, "last")
@@ -540,10 +540,10 @@ async def test_draining_ends_at_its_deadline_and_loses_nothing(tmp_path: Path) -
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         await keep(spool, *range(5))
         ledger.always = refusal(503)
-        async with ControlClient(ledger.address, KEY) as centre:
+        async with ControlClient(ledger.address, KEY) as control:
             public = ledger.signer.public
             shipper = Shipper(
-                spool, centre, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)
+                spool, control, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)
             )
             started = CLOCK.monotonic()
             assert not await shipper.drain(started + 0.3)

@@ -3,7 +3,7 @@
 import pytest
 
 from policies.definitions.model import SENSITIVITIES
-from tests.sidecar.centre import EVALUATE_KEY
+from tests.sidecar.fake_control_api import EVALUATE_KEY
 from tests.sidecar.proxy.stand import Stand, get
 
 

@@ -140,8 +140,8 @@ async def sidecar(
     opened = await Spool.open(settings, "sidecar-test", CLOCK, os.urandom)
     running = asyncio.get_running_loop().create_task(opened.run())
     # There is no control API here: a session can't be claimed, and nothing else needs one.
-    centre = await ControlClient("http://127.0.0.1:9", "unused").__aenter__()
-    sessions = SessionRegistry(centre, CacheFile(tmp_path / "cache"), documents.get, CLOCK)
+    control = await ControlClient("http://127.0.0.1:9", "unused").__aenter__()
+    sessions = SessionRegistry(control, CacheFile(tmp_path / "cache"), documents.get, CLOCK)
     metrics = make_metrics(CollectorRegistry())
     enforcer = Enforcer(
         policy_set,
@@ -162,7 +162,7 @@ async def sidecar(
         agent = AgentIdentity.of(None, ROLE, key, LiveKeys(policy_set, CLOCK))
         yield Sidecar(enforcer, opened, agent, metrics, publish)
     finally:
-        await centre.__aexit__(None, None, None)
+        await control.__aexit__(None, None, None)
         running.cancel()
         await opened.close(1)
 

@@ -13,7 +13,7 @@ from sidecar.http import headers
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from sidecar.proxy.messages import simple_response
 from sidecar.proxy.upstream.connection import UpstreamConnection
-from tests.sidecar.centre import EVALUATE_KEY, control_api
+from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
 from tests.sidecar.proxy.cut import WAYS, answers, door
 from tests.sidecar.proxy.stand import Seen, until
 from tests.sidecar.stand import sidecar
@@ -120,9 +120,9 @@ def _at_least(count: int) -> Any:
 
 
 async def test_the_own_port_keeps_no_key(tmp_path: Path) -> None:
-    async with control_api() as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             reader, writer = await connect(stand)
             for _ in range(3):
                 writer.write(request(with_key(), GOOD))

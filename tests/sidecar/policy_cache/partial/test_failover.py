@@ -27,15 +27,15 @@ from policies.sets.policy_set import (
 from policies.sets.redis_keys import set_key
 from sidecar.policy_cache.partial import failover
 from tests import redis
-from tests.sidecar.centre import (
+from tests.sidecar.fake_control_api import (
     EVALUATE_KEY,
     ROLE,
     SIDECAR_KEY,
-    ControlApi,
+    FakeControlApi,
     many_roles,
     policy,
 )
-from tests.sidecar.redis_centre import RedisCentre
+from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.stand import EVALUATE, Stand, sidecar, until
 
 pytestmark = redis.needs_redis
@@ -47,37 +47,37 @@ LIMIT = 6.0
 @asynccontextmanager
 async def away(
     tmp_path: Path, *, synced: bool = True, staleness: float = LIMIT, lost: bool = True
-) -> AsyncIterator[tuple[RedisCentre, Stand]]:
+) -> AsyncIterator[tuple[FakeControlApiWithRedis, Stand]]:
     """A sidecar that has followed Redis, and with `lost` the control API since."""
     with redis.running(tmp_path / "redis") as server:
-        centre = RedisCentre(server)
-        await centre.start()
-        centre.furnish()
+        control = FakeControlApiWithRedis(server)
+        await control.start()
+        control.furnish()
         try:
-            async with sidecar(tmp_path, centre, staleness_seconds=staleness) as stand:
+            async with sidecar(tmp_path, control, staleness_seconds=staleness) as stand:
                 if lost:
-                    centre.pushes = False
+                    control.pushes = False
                     server.signal(signal.SIGKILL)
                     await follows(stand, "control")
-                yield centre, stand
+                yield control, stand
         finally:
-            await centre.stop()
+            await control.stop()
 
 
 async def follows(stand: Stand, feed: str) -> None:
     await until(f"it follows {feed}", lambda: stand.parts.follower.feed == feed)
 
 
-async def back(centre: RedisCentre) -> None:
-    centre.server.start()
-    centre.rebuild()
-    centre.pushes = True
+async def back(control: FakeControlApiWithRedis) -> None:
+    control.server.start()
+    control.rebuild()
+    control.pushes = True
 
 
-async def in_force(stand: Stand, centre: RedisCentre) -> float:
+async def in_force(stand: Stand, control: FakeControlApiWithRedis) -> float:
     """Seconds that it took."""
     began = time.monotonic()
-    await until("it is in force", lambda: revision(stand) == centre.revision)
+    await until("it is in force", lambda: revision(stand) == control.revision)
     return time.monotonic() - began
 
 
@@ -92,16 +92,18 @@ async def allowed(stand: Stand, **changed: object) -> bool:
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
 
 
-def refuses(centre: RedisCentre) -> None:
-    centre.redis.execute_command("ACL", "SETUSER", "default", "-xread", "-xadd", "-hmget")
+def refuses(control: FakeControlApiWithRedis) -> None:
+    control.redis.execute_command("ACL", "SETUSER", "default", "-xread", "-xadd", "-hmget")
 
 
-def flushes_for_good(centre: RedisCentre) -> None:
-    centre.pushes = centre.beats = False
-    centre.redis.flushall()
+def flushes_for_good(control: FakeControlApiWithRedis) -> None:
+    control.pushes = control.beats = False
+    control.redis.flushall()
 
 
-FAULTS: dict[str, tuple[Callable[[RedisCentre], None], Callable[[RedisCentre], None]]] = {
+FAULTS: dict[
+    str, tuple[Callable[[FakeControlApiWithRedis], None], Callable[[FakeControlApiWithRedis], None]]
+] = {
     "killed": (lambda c: c.server.signal(KILL), lambda c: c.server.start()),
     "hangs": (lambda c: c.server.signal(STOP), lambda c: c.server.signal(signal.SIGCONT)),
     "refuses": (refuses, lambda c: c.redis.execute_command("ACL", "SETUSER", "default", "+@all")),
@@ -112,11 +114,11 @@ FAULTS: dict[str, tuple[Callable[[RedisCentre], None], Callable[[RedisCentre], N
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fault: str) -> None:
     breaks, mends = FAULTS[fault]
-    async with away(tmp_path, lost=False) as (centre, stand):
+    async with away(tmp_path, lost=False) as (control, stand):
         assert await allowed(stand)
-        centre.publish(dict(many_roles(20)))
-        breaks(centre)
-        centre.pushes = False
+        control.publish(dict(many_roles(20)))
+        breaks(control)
+        control.pushes = False
         # From the first failure on: a document and a session that it has not seen yet.
         assert await allowed(stand, agent_role="role-3", agent_id=None)
         assert await allowed(stand, session_id="s-1")
@@ -130,141 +132,141 @@ async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fau
         # Longer than the limit: fresh by the control API alone.
         await asyncio.sleep(LIMIT + 0.5)
         assert await allowed(stand, agent_role="role-4", agent_id=None)
-        centre.publish({session_name("s-1"): session_document("s-1")})
-        assert await in_force(stand, centre) < 1
+        control.publish({session_name("s-1"): session_document("s-1")})
+        assert await in_force(stand, control) < 1
         assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
         assert (await stand.evaluate(session_id="s-2"))["decision"] == "ALLOW"
-        centre.publish({role_name("role-3"): None, key_name(key_digest(EVALUATE_KEY)): None})
-        assert await in_force(stand, centre) < 1
+        control.publish({role_name("role-3"): None, key_name(key_digest(EVALUATE_KEY)): None})
+        assert await in_force(stand, control) < 1
         assert (await stand.call("POST", EVALUATE, b"{}")).status == 403
-        mends(centre)
-        centre.beats = True
-        centre.rebuild()
-        centre.pushes = True
+        mends(control)
+        control.beats = True
+        control.rebuild()
+        control.pushes = True
         await follows(stand, "redis")
         assert not stand.parts.readiness.problems()
-        centre.publish({key_name(key_digest(EVALUATE_KEY)): key_document(Key("k", "evaluate"))})
-        assert await in_force(stand, centre) < 1
+        control.publish({key_name(key_digest(EVALUATE_KEY)): key_document(Key("k", "evaluate"))})
+        assert await in_force(stand, control) < 1
         answer = await stand.evaluate(agent_role="role-3", agent_id=None)
         assert answer["policy_name"] == "default_deny"
 
 
 async def test_it_starts_without_redis(tmp_path: Path) -> None:
     with redis.running(tmp_path / "redis") as server:
-        centre = RedisCentre(server)
-        await centre.start()
-        centre.furnish()
-        centre.publish(dict(many_roles(600)))
+        control = FakeControlApiWithRedis(server)
+        await control.start()
+        control.furnish()
+        control.publish(dict(many_roles(600)))
         server.signal(signal.SIGKILL)
         try:
-            async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
                 assert stand.parts.follower.feed == "control"
                 assert await allowed(stand)
                 assert await allowed(stand, agent_role="role-599", agent_id=None)
                 # Only what is used is fetched.
-                assert sum(map(len, centre.looked_up)) < 20
-                await back(centre)
+                assert sum(map(len, control.looked_up)) < 20
+                await back(control)
                 await follows(stand, "redis")
         finally:
-            await centre.stop()
+            await control.stop()
 
 
 async def test_an_unknown_key_is_refused_and_a_known_one_taken_while_redis_is_away(
     tmp_path: Path,
 ) -> None:
-    async with away(tmp_path) as (centre, stand):
+    async with away(tmp_path) as (control, stand):
         made = make_key(b"m" * 32)
-        centre.publish({key_name(key_digest(made)): key_document(Key("key_m", "evaluate"))})
+        control.publish({key_name(key_digest(made)): key_document(Key("key_m", "evaluate"))})
         assert await allowed(stand, key=made)
         strange = [make_key(n.to_bytes(32)) for n in range(100)]
-        before = len(centre.looked_up)
+        before = len(control.looked_up)
         answers = await asyncio.gather(
             *(stand.call("POST", EVALUATE, b"{}", key=key) for key in strange)
         )
         assert {answer.status for answer in answers} == {403}
-        assert len(centre.looked_up) - before < 20
+        assert len(control.looked_up) - before < 20
 
 
 async def test_an_older_redis_is_not_returned_to(tmp_path: Path) -> None:
     """It came back from a dump, whose every word is signed; heartbeats say nothing of its age."""
-    async with away(tmp_path) as (centre, stand):
-        centre.server.start()
-        centre.rebuild()
-        former = centre.redis.hgetall(set_key(centre.tenant_id))
-        centre.server.signal(KILL)
-        centre.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
-        await in_force(stand, centre)
-        centre.server.start()
-        centre.redis.hset(set_key(centre.tenant_id), mapping=former)
-        await until("it is asked again", lambda: len(centre.challenges) > 3)
+    async with away(tmp_path) as (control, stand):
+        control.server.start()
+        control.rebuild()
+        former = control.redis.hgetall(set_key(control.tenant_id))
+        control.server.signal(KILL)
+        control.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
+        await in_force(stand, control)
+        control.server.start()
+        control.redis.hset(set_key(control.tenant_id), mapping=former)
+        await until("it is asked again", lambda: len(control.challenges) > 3)
         assert stand.parts.follower.feed == "control"
-        assert revision(stand) == centre.revision
+        assert revision(stand) == control.revision
         assert not await allowed(stand)
-        centre.rebuild()
+        control.rebuild()
         await follows(stand, "redis")
         assert not await allowed(stand)
 
 
 async def test_with_both_away_the_set_grows_stale_and_either_brings_it_back(tmp_path: Path) -> None:
     for first in ("redis", "control"):
-        async with away(tmp_path / first) as (centre, stand):
+        async with away(tmp_path / first) as (control, stand):
             assert await allowed(stand)
-            await ControlApi.stop(centre)
+            await FakeControlApi.stop(control)
             await until("it is stale", lambda: "policy_set" in stand.parts.readiness.problems())
             assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
             if first == "redis":
-                await back(centre)
+                await back(control)
             else:
-                await ControlApi.start(centre)
+                await FakeControlApi.start(control)
             await until("it is well again", lambda: not stand.parts.readiness.problems())
             assert stand.parts.follower.feed == first
             assert await allowed(stand)
 
 
 async def test_flapping_never_goes_back_to_an_older_revision(tmp_path: Path) -> None:
-    async with away(tmp_path, lost=False, staleness=2.0) as (centre, stand):
+    async with away(tmp_path, lost=False, staleness=2.0) as (control, stand):
         for number in range(6):
-            centre.server.signal(STOP if number % 2 == 0 else KILL)
-            centre.pushes = False
+            control.server.signal(STOP if number % 2 == 0 else KILL)
+            control.pushes = False
             sources = ("contracts",) if number % 2 else ("rates",)
             body = role_document([policy(allowed_sources=sources, version=number + 2)])
-            centre.publish({role_name(ROLE): body})
+            control.publish({role_name(ROLE): body})
             seen = revision(stand)
-            await in_force(stand, centre)
+            await in_force(stand, control)
             assert revision(stand) > seen
             assert await allowed(stand) == bool(number % 2)
             if number % 2 == 0:
-                centre.server.signal(signal.SIGCONT)
-                centre.rebuild()
-                centre.pushes = True
+                control.server.signal(signal.SIGCONT)
+                control.rebuild()
+                control.pushes = True
             else:
-                await back(centre)
+                await back(control)
             await asyncio.sleep(0.3 * number)
             assert await allowed(stand) == bool(number % 2)
         await follows(stand, "redis")
 
 
 async def test_an_older_set_is_refused_from_the_control_api_too(tmp_path: Path) -> None:
-    async with away(tmp_path) as (centre, stand):
-        centre.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
-        await in_force(stand, centre)
+    async with away(tmp_path) as (control, stand):
+        control.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
+        await in_force(stand, control)
         seen = revision(stand)
-        centre.revision -= 2
-        centre.documents.clear()
+        control.revision -= 2
+        control.documents.clear()
         await until("it is refused", lambda: stand.parts.follower.refused is not None)
         assert "is older than" in str(stand.parts.follower.refused)
         assert revision(stand) == seen
-        centre.revision = seen
+        control.revision = seen
 
 
 @pytest.mark.parametrize("what", ["tenant", "key"])
 async def test_another_tenant_s_or_signer_s_answer_is_refused(tmp_path: Path, what: str) -> None:
-    async with away(tmp_path) as (centre, stand):
+    async with away(tmp_path) as (control, stand):
         if what == "tenant":
-            centre.tenant_id = "ten_other"
+            control.tenant_id = "ten_other"
         else:
-            centre.signer = Signer.generate()
-        centre.publish({role_name(ROLE): None})
+            control.signer = Signer.generate()
+        control.publish({role_name(ROLE): None})
         await until("it is refused", lambda: stand.parts.follower.refused is not None)
         assert await allowed(stand)
         await until("it is stale", lambda: stand.parts._freshness.age() > LIMIT)
@@ -272,28 +274,28 @@ async def test_another_tenant_s_or_signer_s_answer_is_refused(tmp_path: Path, wh
 
 
 async def test_a_body_that_is_not_its_digest_s_is_not_kept(tmp_path: Path) -> None:
-    async with away(tmp_path) as (centre, stand):
+    async with away(tmp_path) as (control, stand):
         wide = role_document([policy(agent_role="role-1", allowed_sources=("*",))])
         assert wide is not None
-        centre.publish({role_name("role-1"): role_document([policy(agent_role="role-1")])})
-        await in_force(stand, centre)
+        control.publish({role_name("role-1"): role_document([policy(agent_role="role-1")])})
+        await in_force(stand, control)
 
         def spoil(answer: dict[str, object]) -> None:
             for document in answer["documents"]:  # type: ignore[attr-defined]
                 document["body"] = wide.decode()
 
-        centre.spoil = spoil
+        control.spoil = spoil
         answer = await stand.evaluate(agent_role="role-1", agent_id=None)
         assert answer["policy_name"] == "evaluation_error"
-        centre.spoil = None
+        control.spoil = None
         answer = await stand.evaluate(agent_role="role-1", agent_id=None, source_id="payroll")
         assert answer["decision"] == "DENY"
 
 
 async def test_another_store_replaces_everything(tmp_path: Path) -> None:
-    async with away(tmp_path) as (centre, stand):
-        centre.epoch, centre.revision, centre.documents, centre.nodes = "epoch-2", 0, {}, {}
-        centre.furnish(policy(allowed_sources=("rates",)))
+    async with away(tmp_path) as (control, stand):
+        control.epoch, control.revision, control.documents, control.nodes = "epoch-2", 0, {}, {}
+        control.furnish(policy(allowed_sources=("rates",)))
         await until("it is in force", lambda: stand.parts.replica.epoch() == "epoch-2")
         await until("it is confirmed", lambda: not stand.parts.readiness.problems())
         assert not await allowed(stand)
@@ -301,19 +303,19 @@ async def test_another_store_replaces_everything(tmp_path: Path) -> None:
 
 
 async def test_more_changes_than_a_page_holds_leave_nothing_old(tmp_path: Path) -> None:
-    async with away(tmp_path) as (centre, stand):
+    async with away(tmp_path) as (control, stand):
         assert not await allowed(stand, agent_role="role-7", agent_id=None)
-        centre.page = 5
-        centre.publish(dict(many_roles(40)))
-        await in_force(stand, centre)
+        control.page = 5
+        control.publish(dict(many_roles(40)))
+        await in_force(stand, control)
         assert await allowed(stand, agent_role="role-7", agent_id=None)
         assert await allowed(stand)
 
 
 async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
-    async with away(tmp_path) as (centre, stand):
+    async with away(tmp_path) as (control, stand):
         assert await allowed(stand)
-        centre.publish({key_name(key_digest(SIDECAR_KEY)): None})
+        control.publish({key_name(key_digest(SIDECAR_KEY)): None})
         await until("it is barred", lambda: "policy_set" in stand.parts.readiness.problems())
         assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
 

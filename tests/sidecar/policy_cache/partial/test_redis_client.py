@@ -25,8 +25,8 @@ from policies.sets.signed_head import Claim
 from tests import redis
 from tests.redis_users import SECRET, SIDECAR, make_user, refusals
 from tests.relay import certificate, relaying
-from tests.sidecar.centre import AGENT, EVALUATE_KEY, FAR, ROLE, many_roles, policy
-from tests.sidecar.redis_centre import RedisCentre
+from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, FAR, ROLE, many_roles, policy
+from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.stand import EVALUATE, Stand, sidecar, until
 
 pytestmark = redis.needs_redis
@@ -36,7 +36,9 @@ WHO = f"{SIDECAR}:{SECRET}@127.0.0.1"
 
 
 @asynccontextmanager
-async def reached(tmp_path: Path, way: str) -> AsyncIterator[tuple[RedisCentre, list[Any]]]:
+async def reached(
+    tmp_path: Path, way: str
+) -> AsyncIterator[tuple[FakeControlApiWithRedis, list[Any]]]:
     """A control API of the tenant, and the clients that may do everything on each node."""
     with ExitStack() as stack:
         if way == "cluster":
@@ -52,66 +54,66 @@ async def reached(tmp_path: Path, way: str) -> AsyncIterator[tuple[RedisCentre, 
         roots: list[Any] = [redis_py.Redis(port=node.port, protocol=2) for node in nodes]
         for root in roots:
             make_user(root, SIDECAR)
-        centre = RedisCentre(nodes[0], cluster=way == "cluster")
-        centre.tenant_id, centre.redis_url = TENANT, RedisUrl.parse(url)
-        await centre.start()
+        control = FakeControlApiWithRedis(nodes[0], cluster=way == "cluster")
+        control.tenant_id, control.redis_url = TENANT, RedisUrl.parse(url)
+        await control.start()
         try:
-            yield centre, roots
+            yield control, roots
         finally:
-            await centre.stop()
+            await control.stop()
 
 
-async def in_force(stand: Stand, centre: RedisCentre) -> None:
+async def in_force(stand: Stand, control: FakeControlApiWithRedis) -> None:
     copy = stand.parts.replica
-    await until("it is in force", lambda: copy.policy_set.revision == centre.revision)
+    await until("it is in force", lambda: copy.policy_set.revision == control.revision)
 
 
 @pytest.mark.parametrize("way", ["plain", "tls", "cluster"])
 async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, way: str) -> None:
-    async with reached(tmp_path, way) as (centre, roots):
-        centre.furnish()
-        centre.publish(dict(many_roles(20)))
-        claim = Claim(TENANT, centre.epoch, "s-1", "active", ROLE, AGENT, FAR)
-        told = {"c": claim.sealed(centre.signer), "rank": 1}
-        centre.redis.hset(session_key(TENANT, "s-1"), mapping=told)
-        async with sidecar(tmp_path, centre, staleness_seconds=4.0) as stand:
+    async with reached(tmp_path, way) as (control, roots):
+        control.furnish()
+        control.publish(dict(many_roles(20)))
+        claim = Claim(TENANT, control.epoch, "s-1", "active", ROLE, AGENT, FAR)
+        told = {"c": claim.sealed(control.signer), "rank": 1}
+        control.redis.hset(session_key(TENANT, "s-1"), mapping=told)
+        async with sidecar(tmp_path, control, staleness_seconds=4.0) as stand:
             # Documents that were never asked for before, and a session that needs no asking.
             assert (await stand.evaluate(agent_role="role-3", agent_id=None))["decision"] == "ALLOW"
             assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
-            assert not centre.claims
+            assert not control.claims
             # Changes: by the stream, and where the stream tells nothing of them.
-            centre.publish({session_name("s-1"): session_document("s-1")})
-            await in_force(stand, centre)
+            control.publish({session_name("s-1"): session_document("s-1")})
+            await in_force(stand, control)
             assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
-            centre.redis.delete(changes_key(TENANT))
-            centre.pushes = False
-            centre.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
-            centre.rebuild()
-            await in_force(stand, centre)
+            control.redis.delete(changes_key(TENANT))
+            control.pushes = False
+            control.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
+            control.rebuild()
+            await in_force(stand, control)
             assert (await stand.evaluate())["decision"] == "DENY"
             # What is not as it should be is told, and mended.
-            centre.feeds = False
-            centre.redis.hdel(set_key(TENANT), document_field(role_name("role-5")))
+            control.feeds = False
+            control.redis.hdel(set_key(TENANT), document_field(role_name("role-5")))
             asked: dict[str, Any] = {"agent_role": "role-5", "agent_id": None}
             assert (await stand.evaluate(**asked))["policy_name"] == "evaluation_error"
-            await until("it is told", lambda: "d/" + role_name("role-5") in centre.missing())
-            centre.rebuild()
+            await until("it is told", lambda: "d/" + role_name("role-5") in control.missing())
+            control.rebuild()
             assert (await stand.evaluate(**asked))["decision"] == "ALLOW"
-            centre.pushes = True
-            centre.publish({key_name(key_digest(EVALUATE_KEY)): None})
-            await in_force(stand, centre)
+            control.pushes = True
+            control.publish({key_name(key_digest(EVALUATE_KEY)): None})
+            await in_force(stand, control)
             assert (await stand.call("POST", EVALUATE, b"{}")).status == 403
             assert not stand.parts.readiness.problems()
         assert [entry for root in roots for entry in refusals(root, SIDECAR)] == []
 
 
 async def test_on_a_cluster_tenant_and_challenges_may_lie_apart(tmp_path: Path) -> None:
-    async with reached(tmp_path, "cluster") as (centre, roots):
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with reached(tmp_path, "cluster") as (control, roots):
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             assert (await stand.evaluate())["decision"] == "ALLOW"
         where = [root.dbsize() for root in roots]
-        slots = [centre.redis.keyslot(key) < 8192 for key in (CHALLENGES, set_key(TENANT))]
+        slots = [control.redis.keyslot(key) < 8192 for key in (CHALLENGES, set_key(TENANT))]
         assert slots[0] != slots[1]
         assert all(where), where
 
@@ -119,13 +121,13 @@ async def test_on_a_cluster_tenant_and_challenges_may_lie_apart(tmp_path: Path) 
 async def test_a_server_with_an_untrusted_certificate_learns_nothing(
     tmp_path: Path,
 ) -> None:
-    async with reached(tmp_path, "tls") as (centre, roots):
-        centre.furnish()
-        assert centre.redis_url is not None
-        host, port = centre.redis_url.nodes[0]
-        centre.redis_url = RedisUrl.parse(f"rediss://{WHO}:{port}/0")
+    async with reached(tmp_path, "tls") as (control, roots):
+        control.furnish()
+        assert control.redis_url is not None
+        host, port = control.redis_url.nodes[0]
+        control.redis_url = RedisUrl.parse(f"rediss://{WHO}:{port}/0")
         assert host == "127.0.0.1"
-        async with sidecar(tmp_path, centre, synced=False) as stand:
+        async with sidecar(tmp_path, control, synced=False) as stand:
             follower = stand.parts.follower
             await until("it gives up", lambda: follower.failures >= 3)
             assert "certificate" in str(follower.problem).lower()
@@ -135,10 +137,10 @@ async def test_a_server_with_an_untrusted_certificate_learns_nothing(
 
 
 async def test_a_missing_permission_shows_in_the_problem(tmp_path: Path) -> None:
-    async with reached(tmp_path, "plain") as (centre, roots):
-        centre.furnish()
+    async with reached(tmp_path, "plain") as (control, roots):
+        control.furnish()
         roots[0].execute_command("ACL", "SETUSER", SIDECAR, "-xadd")
-        async with sidecar(tmp_path, centre, synced=False) as stand:
+        async with sidecar(tmp_path, control, synced=False) as stand:
             follower = stand.parts.follower
             await until("there is trouble", lambda: follower.problem is not None)
             assert "xadd" in str(follower.problem)

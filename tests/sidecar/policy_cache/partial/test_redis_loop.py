@@ -36,8 +36,16 @@ from policies.sets.redis_keys import (
 )
 from policies.sets.signed_head import Claim
 from tests import redis, waiting
-from tests.sidecar.centre import AGENT, EVALUATE_KEY, FAR, ROLE, SIDECAR_KEY, many_roles, policy
-from tests.sidecar.redis_centre import RedisCentre
+from tests.sidecar.fake_control_api import (
+    AGENT,
+    EVALUATE_KEY,
+    FAR,
+    ROLE,
+    SIDECAR_KEY,
+    many_roles,
+    policy,
+)
+from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.stand import EVALUATE, FakeClock, Stand, sidecar, until
 
 pytestmark = redis.needs_redis
@@ -46,14 +54,16 @@ LIMIT = 4.0
 
 
 @asynccontextmanager
-async def control(tmp_path: Path, **options: str) -> AsyncIterator[RedisCentre]:
+async def running_control_api(
+    tmp_path: Path, **options: str
+) -> AsyncIterator[FakeControlApiWithRedis]:
     with redis.running(tmp_path / "redis", **options) as server:
-        centre = RedisCentre(server)
-        await centre.start()
+        control = FakeControlApiWithRedis(server)
+        await control.start()
         try:
-            yield centre
+            yield control
         finally:
-            await centre.stop()
+            await control.stop()
 
 
 def held(stand: Stand) -> dict[str, str]:
@@ -66,8 +76,8 @@ def revision(stand: Stand) -> int:
     return stand.parts.replica.policy_set.revision
 
 
-async def caught_up(stand: Stand, centre: RedisCentre) -> None:
-    await until("the change is in force", lambda: revision(stand) == centre.revision)
+async def caught_up(stand: Stand, control: FakeControlApiWithRedis) -> None:
+    await until("the change is in force", lambda: revision(stand) == control.revision)
 
 
 async def allowed(stand: Stand, **changed: Any) -> bool:
@@ -75,10 +85,10 @@ async def allowed(stand: Stand, **changed: Any) -> bool:
 
 
 async def test_only_what_is_looked_at_is_kept(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        centre.publish(dict(many_roles(300)))
-        async with sidecar(tmp_path, centre) as stand:
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        control.publish(dict(many_roles(300)))
+        async with sidecar(tmp_path, control) as stand:
             assert await allowed(stand)
             assert len(held(stand)) == 5
             assert await allowed(stand, agent_role="role-7", agent_id=None)
@@ -87,70 +97,70 @@ async def test_only_what_is_looked_at_is_kept(tmp_path: Path) -> None:
 
 
 async def test_a_change_of_what_is_held_is_fetched_at_once(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             assert await allowed(stand)
-            centre.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
-            await caught_up(stand, centre)
+            control.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
+            await caught_up(stand, control)
             assert not await allowed(stand)
-            centre.publish({agent_name(AGENT): None})
-            await caught_up(stand, centre)
+            control.publish({agent_name(AGENT): None})
+            await caught_up(stand, control)
             assert (await stand.evaluate(source_id="rates"))["policy_name"] == (
                 "agent_not_registered"
             )
-            centre.publish({key_name(key_digest(EVALUATE_KEY)): None})
-            await caught_up(stand, centre)
+            control.publish({key_name(key_digest(EVALUATE_KEY)): None})
+            await caught_up(stand, control)
             assert (await stand.call("POST", EVALUATE, b"{}")).status == 403
 
 
 async def test_many_changes_at_once_are_all_in_force(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
             for number in range(60):
                 sources = ("contracts",) if number % 2 else ("rates",)
                 body = role_document([policy(allowed_sources=sources, version=number + 1)])
-                centre.publish({role_name(ROLE): body, agent_name(f"agt_{number}"): b"{}"})
+                control.publish({role_name(ROLE): body, agent_name(f"agt_{number}"): b"{}"})
                 if number % 7 == 0:
                     await asyncio.sleep(0.005)
-            await caught_up(stand, centre)
+            await caught_up(stand, control)
             assert await allowed(stand)
 
 
 async def test_a_flushed_redis_delays_and_changes_nothing(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
-            centre.redis.flushall()
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
+            control.redis.flushall()
             assert await allowed(stand)
             body = role_document([policy(allowed_sources=("rates",))])
-            centre.pushes = False
-            centre.publish({role_name(ROLE): body})
-            centre.rebuild()
-            await caught_up(stand, centre)
+            control.pushes = False
+            control.publish({role_name(ROLE): body})
+            control.rebuild()
+            await caught_up(stand, control)
             assert not await allowed(stand)
 
 
 async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        centre.publish(dict(many_roles(900)))
-        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        control.publish(dict(many_roles(900)))
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
             for number in range(900):
                 assert await allowed(stand, agent_role=f"role-{number}", agent_id=None)
             assert len(held(stand)) > 900
-            centre.server.signal(signal.SIGSTOP)
+            control.server.signal(signal.SIGSTOP)
             await asyncio.sleep(0.2)
-            centre.server.signal(signal.SIGCONT)
-            with centre.redis.pipeline() as pipe:
-                pipe.delete(changes_key(centre.tenant_id))
+            control.server.signal(signal.SIGCONT)
+            with control.redis.pipeline() as pipe:
+                pipe.delete(changes_key(control.tenant_id))
                 pipe.execute()
-            centre.pushes = False
+            control.pushes = False
             gone = role_name("role-11")
-            centre.publish({gone: None})
-            centre.rebuild()
-            await caught_up(stand, centre)
+            control.publish({gone: None})
+            control.rebuild()
+            await caught_up(stand, control)
             answer = await stand.evaluate(agent_role="role-11", agent_id=None)
             assert answer["policy_name"] == "default_deny"
             assert await allowed(stand, agent_role="role-12", agent_id=None)
@@ -159,17 +169,17 @@ async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: P
 @pytest.mark.parametrize("what", ["body", "bucket", "branch", "root"])
 async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: str) -> None:
     """A role that allows more, in place of the one that was signed."""
-    async with control(tmp_path) as centre:
-        centre.furnish()
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
         role = "role-1"
         narrow, wide = (
             role_document([policy(agent_role=role, allowed_sources=sources)])
             for sources in (("rates",), ("*",))
         )
         assert wide is not None
-        centre.publish({role_name(role): narrow})
-        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
-            centre.feeds = False
+        control.publish({role_name(role): narrow})
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
+            control.feeds = False
             branch, bucket = path(role_name(role))
             field = {
                 "body": document_field(role_name(role)),
@@ -177,58 +187,60 @@ async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: 
                 "branch": b"n/" + branch.encode(),
                 "root": b"n/root",
             }[what]
-            centre.redis.hset(set_key(centre.tenant_id), field, wide)
+            control.redis.hset(set_key(control.tenant_id), field, wide)
             answer = await stand.evaluate(agent_role=role, agent_id=None)
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
-            await until("the centre is told", lambda: field.decode() in centre.missing())
-            await until("and told so", lambda: any(b"m" in each for each in centre.challenges))
+            await until("the control API is told", lambda: field.decode() in control.missing())
+            await until("and told so", lambda: any(b"m" in each for each in control.challenges))
             # Sidecars of other tenants read this stream too.
-            told = {key: each[key] for each in centre.challenges for key in each if key != b"n"}
-            assert told == {b"t": centre.tenant_id.encode(), b"m": b"1"}
-            centre.rebuild()
+            told = {key: each[key] for each in control.challenges for key in each if key != b"n"}
+            assert told == {b"t": control.tenant_id.encode(), b"m": b"1"}
+            control.rebuild()
             answer = await stand.evaluate(agent_role=role, agent_id=None)
             assert answer["policy_name"] == "underwriting"
 
 
 async def test_a_damage_report_that_fails_does_not_delay_a_challenge(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
-            centre.feeds = False
-            centre.redis.set(doubts_key(centre.tenant_id), "no stream")
-            centre.redis.hdel(set_key(centre.tenant_id), "n/root")
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
+            control.feeds = False
+            control.redis.set(doubts_key(control.tenant_id), "no stream")
+            control.redis.hdel(set_key(control.tenant_id), "n/root")
             answer = await stand.evaluate(agent_role="unknown", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
-            await until("the centre is told", lambda: any(b"m" in e for e in centre.challenges))
+            await until(
+                "the control API is told", lambda: any(b"m" in e for e in control.challenges)
+            )
 
 
 async def test_an_older_document_in_place_of_the_newest_is_noticed(tmp_path: Path) -> None:
     """Signed it was, once: document, bucket and branch, but not under this head."""
-    async with control(tmp_path) as centre:
-        centre.furnish()
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
         role = "role-1"
-        centre.publish({role_name(role): role_document([policy(agent_role=role)])})
-        former: dict[Any, Any] = centre.redis.hgetall(set_key(centre.tenant_id))
-        centre.publish({role_name(role): None})
-        async with sidecar(tmp_path, centre) as stand:
-            centre.feeds = False
+        control.publish({role_name(role): role_document([policy(agent_role=role)])})
+        former: dict[Any, Any] = control.redis.hgetall(set_key(control.tenant_id))
+        control.publish({role_name(role): None})
+        async with sidecar(tmp_path, control) as stand:
+            control.feeds = False
             mixed: dict[Any, Any] = {f: body for f, body in former.items() if f != HEAD}
-            centre.redis.hset(set_key(centre.tenant_id), mapping=mixed)
+            control.redis.hset(set_key(control.tenant_id), mapping=mixed)
             answer = await stand.evaluate(agent_role=role, agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
 
 
 async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        former: dict[Any, Any] = centre.redis.hgetall(set_key(centre.tenant_id))
-        async with sidecar(tmp_path, centre, staleness_seconds=1.5) as stand:
-            centre.feeds = False
-            centre.publish({role_name(ROLE): None})
-            await caught_up(stand, centre)
-            centre.redis.delete(set_key(centre.tenant_id))
-            centre.redis.hset(set_key(centre.tenant_id), mapping=former)
-            centre.beats = False
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        former: dict[Any, Any] = control.redis.hgetall(set_key(control.tenant_id))
+        async with sidecar(tmp_path, control, staleness_seconds=1.5) as stand:
+            control.feeds = False
+            control.publish({role_name(ROLE): None})
+            await caught_up(stand, control)
+            control.redis.delete(set_key(control.tenant_id))
+            control.redis.hset(set_key(control.tenant_id), mapping=former)
+            control.beats = False
             assert (await stand.evaluate())["policy_name"] == "default_deny"
             # What it does not hold it can't have either: the head is older than what was seen.
             answer = await stand.evaluate(agent_role="another", agent_id=None)
@@ -239,38 +251,38 @@ async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path
 
 async def test_a_new_sidecar_takes_no_replayed_set(tmp_path: Path) -> None:
     """All of it is signed, but old: no heartbeat answers the challenge."""
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        centre.beats = False
-        async with sidecar(tmp_path, centre, synced=False) as stand:
-            await until("the set is here", lambda: revision(stand) == centre.revision)
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        control.beats = False
+        async with sidecar(tmp_path, control, synced=False) as stand:
+            await until("the set is here", lambda: revision(stand) == control.revision)
             assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
-            centre.beats = True
+            control.beats = True
             await until("it is confirmed", lambda: not stand.parts.readiness.problems())
             assert await allowed(stand)
 
 
 async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        centre.beats = False
-        async with sidecar(tmp_path, centre, synced=False) as stand:
-            await until("it challenges", lambda: centre.challenges)
-            nonce = centre.challenges[0][b"n"].decode()
-            centre.beats = True
-            real, centre.beats = centre.beats, False
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        control.beats = False
+        async with sidecar(tmp_path, control, synced=False) as stand:
+            await until("it challenges", lambda: control.challenges)
+            nonce = control.challenges[0][b"n"].decode()
+            control.beats = True
+            real, control.beats = control.beats, False
             assert real
-            forger = RedisCentre(centre.server)
-            forger.revision, forger.epoch = centre.revision, centre.epoch
+            forger = FakeControlApiWithRedis(control.server)
+            forger.revision, forger.epoch = control.revision, control.epoch
             forger.answer([nonce])  # by another key
-            centre.signer, own = Signer.generate(), centre.signer
-            centre.signer = own
-            centre.beats = True
-            centre.answer(["bm90IG91cnM="])  # another's nonce
-            centre.tenant_id = "ten_other"
-            centre.answer([nonce])  # of another tenant, on its own stream
-            centre.tenant_id = "default"
-            centre.beats = False
+            control.signer, own = Signer.generate(), control.signer
+            control.signer = own
+            control.beats = True
+            control.answer(["bm90IG91cnM="])  # another's nonce
+            control.tenant_id = "ten_other"
+            control.answer([nonce])  # of another tenant, on its own stream
+            control.tenant_id = "default"
+            control.beats = False
 
             async def forged() -> bool:
                 return await stand.metric("sluice_policy_set_forged_total") >= 1
@@ -281,39 +293,39 @@ async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
 
 async def test_withheld_news_makes_the_set_stale(tmp_path: Path) -> None:
     """The store has moved on, as the heartbeats say; what they speak of does not come."""
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, staleness_seconds=1.5) as stand:
-            centre.feeds = False
-            centre.pushes = False
-            centre.publish({role_name(ROLE): None})
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=1.5) as stand:
+            control.feeds = False
+            control.pushes = False
+            control.publish({role_name(ROLE): None})
             await until("it is stale", lambda: "policy_set" in stand.parts.readiness.problems())
             assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
-            centre.rebuild()
+            control.rebuild()
             await until("it is well again", lambda: not stand.parts.readiness.problems())
             assert (await stand.evaluate())["policy_name"] == "default_deny"
 
 
 async def test_a_restored_older_store_is_refused(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, staleness_seconds=1.5) as stand:
-            centre.revision -= 2
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=1.5) as stand:
+            control.revision -= 2
             follower = stand.parts.follower
             await until("it is refused", lambda: follower.refused is not None)
             assert "is older than" in str(follower.refused)
-            centre.revision += 2
+            control.revision += 2
             await until("it is well again", lambda: follower.refused is None)
 
 
 async def test_another_store_replaces_everything(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
             assert await allowed(stand)
-            centre.epoch, centre.revision, centre.documents = "epoch-2", 0, {}
-            centre.redis.flushall()
-            centre.furnish(policy(allowed_sources=("rates",)))
+            control.epoch, control.revision, control.documents = "epoch-2", 0, {}
+            control.redis.flushall()
+            control.furnish(policy(allowed_sources=("rates",)))
             replica = stand.parts.replica
             await until(
                 "it is in force",
@@ -328,38 +340,40 @@ async def test_another_store_replaces_everything(tmp_path: Path) -> None:
 async def test_a_redis_that_is_away_delays_and_comes_back(
     tmp_path: Path, fault: signal.Signals
 ) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, staleness_seconds=30) as stand:
-            centre.feeds = False
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=30) as stand:
+            control.feeds = False
             assert await allowed(stand)
-            centre.server.signal(fault)
+            control.server.signal(fault)
             assert await allowed(stand)
             answer = await stand.evaluate(agent_role="unknown", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
             if fault is signal.SIGKILL:
-                centre.server.start()
-                centre.rebuild()
+                control.server.start()
+                control.rebuild()
             else:
-                centre.server.signal(signal.SIGCONT)
+                control.server.signal(signal.SIGCONT)
             body = role_document([policy(allowed_sources=("rates",))])
-            centre.publish({role_name(ROLE): body})
-            await caught_up(stand, centre)
+            control.publish({role_name(ROLE): body})
+            await caught_up(stand, control)
             assert not await allowed(stand)
 
 
 async def test_sources_are_not_listed_while_a_document_they_need_is_missing(
     tmp_path: Path,
 ) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
         other = make_key(b"o" * 32)
-        centre.publish({key_name(key_digest(other)): key_document(Key("key_o", "evaluate", "agt"))})
-        async with sidecar(tmp_path, centre) as stand:
-            centre.feeds = False
+        control.publish(
+            {key_name(key_digest(other)): key_document(Key("key_o", "evaluate", "agt"))}
+        )
+        async with sidecar(tmp_path, control) as stand:
+            control.feeds = False
             # The key is here now, and its agent was never asked for.
             assert not await allowed(stand, key=other, agent_id=None)
-            centre.server.signal(signal.SIGKILL)
+            control.server.signal(signal.SIGKILL)
             answer = await stand.call("GET", "/v1/sources", key=other)
             assert answer.status == 503
             assert (await stand.call("GET", "/v1/sources")).status == 200
@@ -367,101 +381,101 @@ async def test_sources_are_not_listed_while_a_document_they_need_is_missing(
 
 async def test_a_start_without_redis_goes_by_the_set_on_disk(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, clock=clock) as stand:
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, clock=clock) as stand:
             assert await allowed(stand)
-        centre.server.signal(signal.SIGKILL)
-        async with sidecar(tmp_path, centre, clock=clock) as stand:
+        control.server.signal(signal.SIGKILL)
+        async with sidecar(tmp_path, control, clock=clock) as stand:
             assert await allowed(stand)
             clock.ahead = 31.0
             assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
 
 
 async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
             assert await allowed(stand)
-            centre.publish({key_name(key_digest(SIDECAR_KEY)): None})
+            control.publish({key_name(key_digest(SIDECAR_KEY)): None})
             await until("it is barred", lambda: "policy_set" in stand.parts.readiness.problems())
             assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
 
 
 async def test_a_published_claim_needs_no_request(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        claim = Claim(centre.tenant_id, centre.epoch, "s-1", "active", ROLE, AGENT, FAR)
-        forged = Claim(centre.tenant_id, centre.epoch, "s-2", "active", ROLE, AGENT, FAR)
-        other = Claim(centre.tenant_id, "epoch-0", "s-3", "active", ROLE, AGENT, FAR)
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        claim = Claim(control.tenant_id, control.epoch, "s-1", "active", ROLE, AGENT, FAR)
+        forged = Claim(control.tenant_id, control.epoch, "s-2", "active", ROLE, AGENT, FAR)
+        other = Claim(control.tenant_id, "epoch-0", "s-3", "active", ROLE, AGENT, FAR)
         for each, signer in (
-            (claim, centre.signer),
+            (claim, control.signer),
             (forged, Signer.generate()),
-            (other, centre.signer),
+            (other, control.signer),
         ):
-            key = session_key(centre.tenant_id, each.session_id)
-            centre.redis.hset(key, mapping={"c": each.sealed(signer), "rank": 1})
-        async with sidecar(tmp_path, centre) as stand:
+            key = session_key(control.tenant_id, each.session_id)
+            control.redis.hset(key, mapping={"c": each.sealed(signer), "rank": 1})
+        async with sidecar(tmp_path, control) as stand:
             for name in ("s-1", "s-2", "s-3"):
                 assert await allowed(stand, session_id=name)
-            assert [asked["session_id"] for asked in centre.claims] == ["s-2", "s-3"]
+            assert [asked["session_id"] for asked in control.claims] == ["s-2", "s-3"]
 
 
 async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_path: Path) -> None:
     """Its revocation is a document; that there is none has to be proven."""
-    async with control(tmp_path) as centre:
-        centre.furnish()
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
         revoked = session_name("s-1")
-        centre.publish({revoked: session_document("s-1")})
-        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
-            centre.feeds = False
-            centre.redis.hdel(set_key(centre.tenant_id), document_field(revoked))
+        control.publish({revoked: session_document("s-1")})
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
+            control.feeds = False
+            control.redis.hdel(set_key(control.tenant_id), document_field(revoked))
             assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "evaluation_error"
             _, bucket = path(revoked)
-            centre.redis.hdel(set_key(centre.tenant_id), b"n/" + bucket.encode())
+            control.redis.hdel(set_key(control.tenant_id), b"n/" + bucket.encode())
             assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "evaluation_error"
-            centre.rebuild()
+            control.rebuild()
             assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
 
 
 async def test_lookups_of_tried_keys_are_combined(tmp_path: Path) -> None:
     """Looked up one by one, they would delay a revocation."""
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
-            before = reads(centre)
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as stand:
+            before = reads(control)
             tried = [make_key(n.to_bytes(32)) for n in range(200)]
             answers = await asyncio.gather(
                 *(stand.call("POST", EVALUATE, b"{}", key=key) for key in tried)
             )
             assert {answer.status for answer in answers} == {403}
-            assert reads(centre) - before < 50
+            assert reads(control) - before < 50
 
 
-def reads(centre: RedisCentre) -> int:
-    stats: dict[str, dict[str, int]] = centre.redis.info("commandstats")
+def reads(control: FakeControlApiWithRedis) -> int:
+    stats: dict[str, dict[str, int]] = control.redis.info("commandstats")
     return stats["cmdstat_hmget"]["calls"]
 
 
 async def test_garbage_on_the_streams_is_skipped(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
             for field in ("h", "b", "x"):
-                centre.redis.xadd(changes_key(centre.tenant_id), {field: b"\xff" * 100})
-            centre.publish({role_name(ROLE): None})
-            await caught_up(stand, centre)
+                control.redis.xadd(changes_key(control.tenant_id), {field: b"\xff" * 100})
+            control.publish({role_name(ROLE): None})
+            await caught_up(stand, control)
             assert (await stand.evaluate())["policy_name"] == "default_deny"
 
 
 async def test_a_set_of_another_kind_is_an_error_and_no_more(tmp_path: Path) -> None:
-    async with control(tmp_path) as centre:
-        centre.furnish()
-        async with sidecar(tmp_path, centre, staleness_seconds=30) as stand:
-            centre.feeds = False
-            centre.redis.set(set_key(centre.tenant_id), "rubbish")
+    async with running_control_api(tmp_path) as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=30) as stand:
+            control.feeds = False
+            control.redis.set(set_key(control.tenant_id), "rubbish")
             answer = await stand.evaluate(agent_role="unknown", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
-            centre.rebuild()
+            control.rebuild()
             answer = await stand.evaluate(agent_role="unknown", agent_id=None)
             assert answer["policy_name"] == "default_deny"

@@ -34,10 +34,10 @@ from policies.sets.redis_keys import (
 )
 from policies.sets.signed_head import Heartbeat, SetHead
 from tests.redis import Redis
-from tests.sidecar.centre import SIDECAR_KEY, ControlApi
+from tests.sidecar.fake_control_api import SIDECAR_KEY, FakeControlApi
 
 
-class RedisCentre(ControlApi):
+class FakeControlApiWithRedis(FakeControlApi):
     """Publishes to `server` what it publishes, at once; answers challenges while `beats`."""
 
     def __init__(self, server: Redis, *, cluster: bool = False) -> None:

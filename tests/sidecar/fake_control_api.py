@@ -1,4 +1,4 @@
-"""A control API as a sidecar sees it: its routes, served over HTTP, and every fault on order.
+"""The control API as a sidecar sees it: its routes over HTTP, and every fault on request.
 
 The wire is the contract between the two services; the suite of the control API holds the real one
 to the same form, and `tests/stories` runs both together.
@@ -52,8 +52,8 @@ def policy(**changes: Any) -> Policy:
     return Policy(**{**whole, **changes})
 
 
-class ControlApi:
-    """The centre's state, and the faults it shows."""
+class FakeControlApi:
+    """The control API's state, and the faults it shows."""
 
     def __init__(self) -> None:
         self.epoch = "epoch-1"
@@ -282,13 +282,13 @@ class ControlApi:
 
 
 @asynccontextmanager
-async def control_api() -> AsyncIterator[ControlApi]:
-    centre = ControlApi()
-    await centre.start()
+async def fake_control_api() -> AsyncIterator[FakeControlApi]:
+    control = FakeControlApi()
+    await control.start()
     try:
-        yield centre
+        yield control
     finally:
-        await centre.stop()
+        await control.stop()
 
 
 def many_roles(count: int) -> Iterable[tuple[str, bytes | None]]:
