@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,9 @@ class Client:
 
 Run = Callable[[Client, argparse.Namespace], int]
 
+Fields = Mapping[str, tuple[str, str]]
+"""Options that give fields of the API: each option's name, its field, and its line of help."""
+
 
 class Commands:
     """The actions of one command, such as `list` and `show`, as argparse subparsers."""
@@ -61,9 +64,13 @@ class Commands:
         action = self._actions.add_parser(name, help=line, description=sentence(line))
         return common(action, run)
 
-    def add_list(self, run: Run, line: str) -> argparse.ArgumentParser:
-        """Add the action `list`."""
-        return paged(self.add("list", run, line))
+    def add_list(self, path: str, columns: Columns, line: str, filters: Fields) -> None:
+        """Add the action `list`, whose options `filters` go into the query."""
+
+        def run(client: Client, options: argparse.Namespace) -> int:
+            return client.list(path, given(options, filters), options, columns)
+
+        add_fields(paged(self.add("list", run, line)), filters)
 
 
 def common(parser: argparse.ArgumentParser, run: Run) -> argparse.ArgumentParser:
@@ -98,6 +105,20 @@ def paged(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     )
     how_many.add_argument("--all", action="store_true", help="show all rows")
     return parser
+
+
+def add_fields(parser: argparse.ArgumentParser, fields: Fields) -> None:
+    """Add an option for each field."""
+    for option, (field, line) in fields.items():
+        # The metavar would otherwise be the field's name, which the operator never types.
+        metavar = option.upper().replace("-", "_")
+        parser.add_argument(f"--{option}", dest=field, metavar=metavar, help=line)
+
+
+def given(options: argparse.Namespace, fields: Fields) -> dict[str, Any]:
+    """The fields whose options are set, with their values. To the API, null is a value too."""
+    found = {field: getattr(options, field) for field, _ in fields.values()}
+    return {field: value for field, value in found.items() if value is not None}
 
 
 def positive(text: str) -> int:

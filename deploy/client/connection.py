@@ -30,7 +30,7 @@ class ApiUnreachable(Exception):
 class RequestRefused(Exception):
     """a response other than 200 or 201"""
 
-    def __init__(self, response: ApiResponse) -> None:
+    def __init__(self, request: str, response: ApiResponse) -> None:
         body = response.body if isinstance(response.body, dict) else {}
         self.status = response.status
         self.reason = str(body.get("error") or http.client.responses.get(response.status, ""))
@@ -38,7 +38,7 @@ class RequestRefused(Exception):
         self.details = str(body.get("details") or "")
         self.request_id = response.headers.get("x-request-id")
         self.retry_after = response.headers.get("retry-after")
-        super().__init__(f"{self.status} {self.reason}: {self.message}")
+        super().__init__(f"`{request}` returned {self.status} {self.reason}: {self.message}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ class ApiConnection:
     ) -> ApiResponse:
         """The response with status 200 or 201. Raises `RequestRefused` for other statuses, and
         `ApiUnreachable` without a response."""
+        # A gateway may serve the API below a path; `path` is relative to that.
         given = {key: value for key, value in (query or {}).items() if value is not None}
         target = f"{urlsplit(self.url).path.rstrip('/')}{path}"
         target += f"?{urlencode(given)}" if given else ""
@@ -96,13 +97,14 @@ class ApiConnection:
             sent["Content-Type"] = "application/json"
         response = self._exchange(method, target, raw, sent, seconds)
         if response.status not in (200, 201):
-            raise RequestRefused(response)
+            raise RequestRefused(f"{method} {path}", response)
         return response
 
     def pages(
         self, path: str, query: Mapping[str, Any], most: int | None
     ) -> Iterator[list[dict[str, Any]]]:
         """The rows of a list, page by page: at most `most`, or all if that is None."""
+        # The cursor in the `Link` header carries the filters along; only `limit` is ours to set.
         left = most
         asked: dict[str, Any] | None = {**query}
         while asked is not None and left != 0:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from deploy.client.client import Client, common, paged
+from deploy.client.client import Client, add_fields, common, given, paged
 from deploy.client.credentials import UnusableArguments
 from deploy.client.follow import follow
 
@@ -21,14 +20,14 @@ COLUMNS = (
     ("REASON", "reason"),
 )
 FILTERS = {
-    "role": ("agent_role", "of this role"),
-    "agent": ("agent_id", "of this agent"),
-    "user": ("user_id", "of this user"),
-    "source": ("source_id", "about this source"),
-    "session": ("session_id", "of this session"),
-    "policy": ("policy_name", "decided by this policy or check"),
-    "from": ("from", "at or after this time, such as 2026-01-31T12:00:00Z"),
-    "to": ("to", "before this time"),
+    "role": ("agent_role", "only events of this role"),
+    "agent": ("agent_id", "only events of this agent"),
+    "user": ("user_id", "only events of this user"),
+    "source": ("source_id", "only events about this source"),
+    "session": ("session_id", "only events of this session"),
+    "policy": ("policy_name", "only events decided by this policy or check"),
+    "from": ("from", "only events at or after this time, such as 2026-01-31T12:00:00Z"),
+    "to": ("to", "only events before this time"),
 }
 
 
@@ -39,13 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--decision", choices=("ALLOW", "DENY"), help="only events with this decision"
     )
-    for option, (_, meaning) in FILTERS.items():
-        parser.add_argument(
-            f"--{option}",
-            dest=f"only_{option}",
-            metavar="TIME" if option in ("from", "to") else option.upper(),
-            help=f"only events {meaning}",
-        )
+    add_fields(parser, FILTERS)
     parser.add_argument(
         "--follow",
         action="store_true",
@@ -55,12 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _events(client: Client, options: argparse.Namespace) -> int:
-    query: dict[str, Any] = {"decision": options.decision}
-    for option, (parameter, _) in FILTERS.items():
-        query[parameter] = getattr(options, f"only_{option}")
+    query = given(options, FILTERS)
+    if options.decision is not None:
+        query["decision"] = options.decision
     if not options.follow:
         return client.list(PATH, query, options, COLUMNS)
-    if options.only_to is not None:
+    if options.to is not None:
         raise UnusableArguments("--to can't be used with --follow, which never ends; remove it")
     follow(client, PATH, query, None if options.all else options.limit, COLUMNS)
     return 0

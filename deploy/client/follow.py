@@ -34,8 +34,10 @@ def follow(client: Client, path: str, query: Query, most: int | None, columns: C
                 for page in follower.new():
                     client.out.page(table, page)
             except (ApiUnreachable, RequestRefused) as problem:
+                # Only what a restart explains: a key that was revoked won't work again.
                 if isinstance(problem, RequestRefused) and problem.status not in TRANSIENT:
                     raise
+                # Once: an outage of an hour must not fill the terminal.
                 if not failing:
                     _print(f"{problem}; trying again")
                 failing = True
@@ -62,6 +64,7 @@ class EventFollower:
         """Pages of new events, oldest first. An exception in between loses nothing: the next call
         continues after the last page that was yielded."""
         newest, cursors = self._page_back()
+        # Oldest first, as they happened, although the API lists them newest first.
         # A page at a cursor never changes, so it can be requested again. The newest page has no
         # cursor and grows, so it is kept.
         for cursor in reversed(cursors):

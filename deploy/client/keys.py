@@ -30,7 +30,7 @@ SCOPES = ("evaluate", "read", "admin", "sidecar")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their arguments."""
     actions = Commands(parser)
-    actions.add_list(_list, "list keys, newest first, without their secrets")
+    actions.add_list(PATH, COLUMNS, "list keys, newest first, without their secrets", {})
     made = actions.add("create", _create, "create a key and show its secret, this once only")
     made.add_argument("--name", required=True, help="its purpose")
     made.add_argument("--scope", required=True, choices=SCOPES)
@@ -58,10 +58,6 @@ def revoke(client: Client, key_id: str) -> int:
     """Revoke a key."""
     response = client.api.request("DELETE", f"{PATH}/{segment(key_id)}")
     return client.report(response, f"key {key_id} is revoked")
-
-
-def _list(client: Client, options: argparse.Namespace) -> int:
-    return client.list(PATH, {}, options, COLUMNS)
 
 
 def _create(client: Client, options: argparse.Namespace) -> int:

@@ -22,6 +22,11 @@ COLUMNS = (
     ("DENIED", "denied_sources"),
     ("MODIFIED", "user_modified"),
 )
+FILTERS = {
+    "role": ("agent_role", "only policies of this role"),
+    "industry": ("industry", "only policies of this industry"),
+    "process-group": ("process_group", "only policies of this process group"),
+}
 VERSIONS = (
     ("VERSION", "version"),
     ("CHANGE", "change"),
@@ -35,10 +40,7 @@ ID = "pol_"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their arguments."""
     actions = Commands(parser)
-    listed = actions.add_list(_list, "list policies, newest first")
-    listed.add_argument("--role", help="only policies of this role")
-    listed.add_argument("--industry", help="only policies of this industry")
-    listed.add_argument("--process-group", help="only policies of this process group")
+    actions.add_list(PATH, COLUMNS, "list policies, newest first", FILTERS)
     applied = actions.add("apply", _apply, "create the policies in a file, or replace them by name")
     applied.add_argument("file", metavar="FILE", type=Path, help="YAML or JSON")
     applied.add_argument("--dry-run", action="store_true", help="only print what would change")
@@ -53,15 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         each.add_argument(
             "policy", metavar="POLICY", help="an active policy's name, or the id of any"
         )
-
-
-def _list(client: Client, options: argparse.Namespace) -> int:
-    query = {
-        "agent_role": options.role,
-        "industry": options.industry,
-        "process_group": options.process_group,
-    }
-    return client.list(PATH, query, options, COLUMNS)
 
 
 def _show(client: Client, options: argparse.Namespace) -> int:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 
 from deploy.client import agents, keys, sessions
-from deploy.client.client import Client, Commands
+from deploy.client.client import Client, Commands, add_fields, given
 from deploy.client.credentials import UnusableArguments
 
 PATH = "/v1/sessions/revoke"
+FILTERS = {
+    "role": ("agent_role", "sessions of this role"),
+    "agent": ("agent_id", "sessions of this agent"),
+    "user": ("user_id", "sessions of this user"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     session.add_argument("session_id", metavar="SESSION")
     session.add_argument("--reason", help="the reason, for the record")
     many = actions.add("sessions", _sessions, "revoke every session that matches all filters")
-    many.add_argument("--role", help="sessions of this role")
-    many.add_argument("--agent", help="sessions of this agent")
-    many.add_argument("--user", help="sessions of this user")
+    add_fields(many, FILTERS)
     many.add_argument("--reason", required=True, help="the reason, for the record")
 
 
@@ -41,9 +44,9 @@ def _session(client: Client, options: argparse.Namespace) -> int:
 
 
 def _sessions(client: Client, options: argparse.Namespace) -> int:
-    filters = {"agent_role": options.role, "agent_id": options.agent, "user_id": options.user}
-    given = {key: value for key, value in filters.items() if value is not None}
-    if not given:
+    filters = given(options, FILTERS)
+    # A command that was cut short must not revoke every session of the tenant.
+    if not filters:
         raise UnusableArguments("give at least one of --role, --agent and --user")
-    response = client.api.request("POST", PATH, body=given | {"reason": options.reason})
+    response = client.api.request("POST", PATH, body=filters | {"reason": options.reason})
     return client.report(response, f"{response.body['revoked']} sessions are revoked")

@@ -17,12 +17,16 @@ COLUMNS = (
 )
 
 
+FILTERS = {
+    "status": ("status", "only sessions that are active, expired or revoked"),
+    "role": ("agent_role", "only sessions of this role"),
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their arguments."""
     actions = Commands(parser)
-    listed = actions.add_list(_list, "list sessions, newest first")
-    listed.add_argument("--status", help="only sessions that are active, expired or revoked")
-    listed.add_argument("--role", help="only sessions of this role")
+    actions.add_list(PATH, COLUMNS, "list sessions, newest first", FILTERS)
     shown = actions.add("show", _show, "show a session, its owner and its decisions")
     ended = actions.add("revoke", _revoke, "revoke a session: its id never works again")
     ended.add_argument("--reason", help="the reason, for the record")
@@ -35,11 +39,6 @@ def revoke(client: Client, session_id: str, reason: str | None) -> int:
     path = f"{PATH}/{segment(session_id)}"
     response = client.api.request("DELETE", path, {"reason": reason})
     return client.report(response, f"session {session_id} is revoked")
-
-
-def _list(client: Client, options: argparse.Namespace) -> int:
-    query = {"status": options.status, "agent_role": options.role}
-    return client.list(PATH, query, options, COLUMNS)
 
 
 def _show(client: Client, options: argparse.Namespace) -> int:

@@ -1,8 +1,12 @@
-"""Chooses free ports and reports taken ones, by binding each port for a moment."""
+"""Chooses free ports, reports taken ones, and holds each until just before its child starts."""
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from deploy.local.settings import ENVIRONMENT, Address, UpSettings, option
 
@@ -12,39 +16,89 @@ OWNERS = {
     "source_listen": "the sidecar, for the sample data source",
     "chroma_listen": "the sample data source",
 }
+EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # for IPv6 too
+USUAL_EPHEMERAL = 32768
+"""The first ephemeral port where the system doesn't tell: Linux's default, and below the others'
+(IANA recommends 49152, RFC 6335, section 6)."""
+LOWEST = 10_000
+"""Services that people know by their port mostly have a lower one."""
+TRIES = 200
 
 
 class PortsTaken(Exception):
     """ports that can't be bound, one line each, with the setting that changes it"""
 
 
-def choose_ports(settings: UpSettings) -> UpSettings:
-    """The settings with every port 0 replaced by a free one. Raises `PortsTaken` with all that
-    can't be bound.
+class HeldPorts:
+    """The settings with every port chosen, and a bound socket for each of the addresses."""
 
-    Another process may take a port before the child binds it; the child then reports that and ends.
-    """
-    complaints: list[str] = []
-    held: list[socket.socket] = []  # all open at once, so that no two get the same port
-    chosen: dict[str, Address] = {}
-    for name, address in settings.addresses().items():
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        probe = socket.socket(family)
-        held.append(probe)
-        # A port with connections in TIME_WAIT can be bound, here as by the child.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    def __init__(self, settings: UpSettings, sockets: dict[str, socket.socket]) -> None:
+        self.settings = settings
+        self._sockets = sockets
+
+    def release(self, *names: str) -> None:
+        """Let the child that is about to start bind these addresses."""
+        for name in names:
+            self._sockets[name].close()
+
+
+@contextlib.contextmanager
+def hold_ports(settings: UpSettings) -> Iterator[HeldPorts]:
+    """Bind every address, and choose a free port for each that has port 0. Raises `PortsTaken` with
+    all addresses that can't be bound."""
+    with contextlib.ExitStack() as stack:
+        addresses = settings.addresses()
+        sockets: dict[str, socket.socket] = {}
+        complaints: list[str] = []
+        # Named ports first: a chosen port must not be one that another setting names.
+        for name in sorted(addresses, key=lambda name: addresses[name].port == 0):
+            address = addresses[name]
+            held = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
+            sockets[name] = stack.enter_context(held)
+            try:
+                port = _bind(held, address)
+            except OSError as error:
+                complaints.append(
+                    f"{OWNERS[name]} can't listen on `{address}`: {error.strerror or error}; "
+                    f"choose another address with {option(name)} HOST:PORT or {ENVIRONMENT[name]}"
+                )
+            else:
+                addresses[name] = Address(address.host, port)
+        if complaints:
+            advice = "or let `sluice up --free-ports` choose all of them"
+            raise PortsTaken("\n".join([*complaints, advice]))
+        yield HeldPorts(UpSettings(settings.data_dir, **addresses), sockets)
+
+
+def _bind(held: socket.socket, address: Address) -> int:
+    """Bind the socket, which never listens, so that an early client is refused and tries again."""
+    if address.port:
+        # A port with connections in TIME_WAIT, such as the last run's, can be bound: here as by the
+        # child.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(address)
+        return address.port
+    # Without SO_REUSEADDR no other socket can bind the port while this one holds it, not even with
+    # that option: two launchers never hold the same port.
+    for port in _candidates():
         try:
-            probe.bind(address)
-        except OSError as error:
-            complaints.append(
-                f"{OWNERS[name]} can't listen on `{address}`: {error.strerror or error}; choose "
-                f"another address with {option(name)} HOST:PORT or {ENVIRONMENT[name]}"
-            )
-        else:
-            chosen[name] = Address(address.host, probe.getsockname()[1])
-    for probe in held:
-        probe.close()
-    if complaints:
-        advice = "or let `sluice up --free-ports` choose all of them"
-        raise PortsTaken("\n".join([*complaints, advice]))
-    return UpSettings(settings.data_dir, **chosen)
+            held.bind((address.host, port))
+        except OSError:
+            continue  # taken: try the next one
+        break
+    else:
+        held.bind((address.host, 0))  # so full a machine, or no such host: the error says which
+    return int(held.getsockname()[1])
+
+
+def _candidates() -> Iterable[int]:
+    """Ports below the ephemeral range, from which the system takes the near end of outgoing
+    connections: one of those could take the port between its release and the child's bind, and the
+    launcher would then ask a stranger whether it is ready."""
+    try:
+        first = int(EPHEMERAL_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        first = USUAL_EPHEMERAL  # not Linux, or /proc is hidden
+    below = range(LOWEST, first)  # empty if the operator has widened the ephemeral range
+    # At random, so that launchers at once begin with different ports.
+    return random.SystemRandom().sample(below, min(TRIES, len(below)))

@@ -12,8 +12,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deploy.local.calls import Calls
-from deploy.local.settings import Address
+from deploy.client.connection import ApiConnection, RequestRefused
 
 AGENT_ID = "agt_support"
 ROLE = "support_assistant"
@@ -46,7 +45,7 @@ class AdminKeyMissing(Exception):
     """an admin key is needed, and the data directory has none"""
 
 
-def provision(control_api: Address, first: FirstStart | None, data_dir: Path) -> str:
+def provision(control: ApiConnection, first: FirstStart | None, data_dir: Path) -> str:
     """Create what is missing, and return the agent's key. Without an admin key, nothing may be
     missing."""
     state = data_dir / "up.json"
@@ -57,14 +56,13 @@ def provision(control_api: Address, first: FirstStart | None, data_dir: Path) ->
                 "put the file back, or choose a new directory with --data-dir"
             )
         return (data_dir / "agent.key").read_text()
-    control = Calls(str(control_api), first.admin_key)
     made: dict[str, Any] = json.loads(state.read_text()) if state.exists() else {}
-    valid = {key["key_id"] for key in control.request_ok("GET", "/v1/keys?limit=1000")}
+    valid = {key["key_id"] for key in control.request("GET", "/v1/keys?limit=1000").body}
     for file, (scope, name) in KEYS.items():
         if made.get(file) in valid and (data_dir / file).exists():
             continue
         body = {"name": name, "scope": scope, "expires_days": None}
-        key = control.request_ok("POST", "/v1/keys", body)
+        key = control.request("POST", "/v1/keys", body=body).body
         # If we die before the last line of this loop, the next start creates another key. The lost
         # one stays in the list under its name; its secret is gone, and an admin may revoke it.
         write_private(data_dir / file, key["key"])
@@ -76,29 +74,30 @@ def provision(control_api: Address, first: FirstStart | None, data_dir: Path) ->
     return (data_dir / "agent.key").read_text()
 
 
-def _agent(control: Calls) -> Any:
-    status, agent = control.request("GET", f"/v1/agents/{AGENT_ID}")
-    return agent if status == 200 else None
+def _agent(control: ApiConnection) -> Any:
+    try:
+        return control.request("GET", f"/v1/agents/{AGENT_ID}").body
+    except RequestRefused as refused:
+        if refused.status == 404:
+            return None
+        raise
 
 
-def _approve(control: Calls) -> None:
+def _approve(control: ApiConnection) -> None:
     """Register the agent if needed, and approve it from whatever status an earlier start left."""
-    agent = _agent(control) or control.request_ok(
-        "POST",
-        "/v1/agents",
-        {
-            "agent_id": AGENT_ID,
-            "agent_role": ROLE,
-            "display_name": "Support assistant",
-            "description": "Answers customers' questions from the handbook and the catalogue",
-            "owner": "sluice up",
-        },
-    )
+    registration = {
+        "agent_id": AGENT_ID,
+        "agent_role": ROLE,
+        "display_name": "Support assistant",
+        "description": "Answers customers' questions from the handbook and the catalogue",
+        "owner": "sluice up",
+    }
+    agent = _agent(control) or control.request("POST", "/v1/agents", body=registration).body
     # An operator may have changed its status; `suspended` and `deprecated` stay as they are.
     for before, after in itertools.pairwise(STATUSES):
         if agent["status"] == before:
             path = f"/v1/agents/{AGENT_ID}/status"
-            agent = control.request_ok("PATCH", path, {"status": after})
+            agent = control.request("PATCH", path, body={"status": after}).body
 
 
 def write_private(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from deploy.local.calls import Calls
+from deploy.client.connection import ApiConnection
 
 DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 
@@ -60,17 +60,17 @@ NEAREST = [1.0, 0.0, 0.0, 0.0]
 """An embedding for queries: each collection's first document is the nearest to it."""
 
 
-def seed(chroma: Calls) -> int:
+def seed(chroma: ApiConnection) -> int:
     """Create the missing collections. Returns how many it filled."""
     filled = 0
     for collection in COLLECTIONS:
         body = {"name": collection.name, "get_or_create": True}
-        created = chroma.request_ok("POST", f"{DATABASE}/collections", body)
-        path = f"{DATABASE}/collections/{created['id']}"
+        created = chroma.request("POST", f"{DATABASE}/collections", body=body)
+        path = f"{DATABASE}/collections/{created.body['id']}"
         # Check the number of documents, not whether it exists: a start that was killed between the
         # two steps leaves an empty collection.
-        if chroma.request_ok("GET", f"{path}/count") == 0:
-            chroma.request_ok("POST", f"{path}/add", _records(collection))
+        if chroma.request("GET", f"{path}/count").body == 0:
+            chroma.request("POST", f"{path}/add", body=_records(collection))
             filled += 1
     return filled
 

@@ -14,18 +14,20 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from deploy.client.connection import ApiConnection, ApiUnreachable, RequestRefused
 from deploy.local import sidecar, welcome
-from deploy.local.calls import CallRefused, Calls
-from deploy.local.ports import PortsTaken, choose_ports
+from deploy.local.ports import HeldPorts, PortsTaken, hold_ports
 from deploy.local.processes import ChildProcesses, ProcessFailed, StopRequested
 from deploy.local.provision import AdminKeyMissing, FirstStart, provision
 from deploy.local.samples import seed
-from deploy.local.settings import UnusableSettings, UpSettings, read
+from deploy.local.settings import Address, UnusableSettings, UpSettings, read
 
 READY_SECONDS = 60.0
+REQUEST_SECONDS = 10.0
+"""How long a request may wait: a child that accepts but doesn't respond delays Ctrl-C by that."""
 
 
 class DemoNotInstalled(Exception):
@@ -42,23 +44,24 @@ def up(options: Mapping[str, str | None], *, free_ports: bool = False) -> int:
         settings = read(options, os.environ, free_ports=free_ports)
         if importlib.util.find_spec("chromadb") is None:
             raise DemoNotInstalled(DemoNotInstalled.__doc__)
-        with _lock(settings.data_dir):
-            return _run(choose_ports(settings))
+        # The lock comes first: the other launcher's ports are taken too, and "in use" says less.
+        with _lock(settings.data_dir), hold_ports(settings) as held:
+            return _run(held)
     except UnusableSettings as problem:
         return _fail(problem, code=2)
     except (DemoNotInstalled, PortsTaken, DataDirInUse, OSError) as problem:
         return _fail(problem, code=1)
 
 
-def _run(settings: UpSettings) -> int:
+def _run(held: HeldPorts) -> int:
     code = 0
-    with ChildProcesses(settings.data_dir / "logs") as children:
+    with ChildProcesses(held.settings.data_dir / "logs") as children:
         try:
-            _start(children, settings)
+            _start(children, held)
             children.watch()
         except StopRequested:
             print("\ndraining", flush=True)
-        except (ProcessFailed, AdminKeyMissing, CallRefused, OSError) as problem:
+        except (ProcessFailed, AdminKeyMissing, RequestRefused, ApiUnreachable, OSError) as problem:
             # If a child has ended, that explains a request that failed.
             code = _fail(f"{children.ended() or problem}\nstopping the rest", code=1)
     if children.killed:
@@ -67,29 +70,31 @@ def _run(settings: UpSettings) -> int:
     return code
 
 
-def _start(children: ChildProcesses, settings: UpSettings) -> None:
+def _start(children: ChildProcesses, held: HeldPorts) -> None:
+    settings = held.settings
     print(f"starting; logs are in {children.logs}", flush=True)
-    source, control_api, sidecar_api = (
-        Calls(str(address))
-        for address in (settings.chroma_listen, settings.control_listen, settings.sidecar_listen)
-    )
+    held.release("chroma_listen")
     children.start("sample data source", _chroma(settings), _environ(), drain_seconds=5)
+    held.release("control_listen")
     # The first start prints the new keys on standard output. `welcome` shows them; no log may.
     control = _module("control_api")
     children.start(
         "control API", control, _control(settings), drain_seconds=20, discard_output=True
     )
-    _await(children, "sample data source", lambda: source.is_up("/api/v2/heartbeat"))
-    _await(children, "control API", lambda: control_api.is_up("/health/ready"))
-    if filled := seed(source):
+    _await(children, "sample data source", settings.chroma_listen, "/api/v2/heartbeat")
+    _await(children, "control API", settings.control_listen, "/health/ready")
+    # The sidecar needs its key before it can start, so everything it needs is created first.
+    if filled := seed(_connection(settings.chroma_listen)):
         print(f"  {filled} sample collections made", flush=True)
     first = FirstStart.read(settings.data_dir)
-    key = provision(settings.control_listen, first, settings.data_dir)
+    control_api = _connection(settings.control_listen, first and first.admin_key)
+    key = provision(control_api, first, settings.data_dir)
     file = str(sidecar.write(settings))
     # The file contains the chosen address; the variable would override it.
     environ = _environ("SLUICE_SIDECAR_", "SLUICE_LOG_", without=("SLUICE_SIDECAR_LISTEN",))
+    held.release("sidecar_listen", "source_listen")
     children.start("sidecar", _module("sidecar", "--config", file), environ, drain_seconds=30)
-    _await(children, "sidecar", lambda: sidecar_api.is_up("/health/ready"))
+    _await(children, "sidecar", settings.sidecar_listen, "/health/ready")
     # Output that goes to a file or another log must not contain keys (contract, section 6).
     terminal = sys.stdout.isatty()
     data_dir = settings.data_dir.absolute()
@@ -97,10 +102,24 @@ def _start(children: ChildProcesses, settings: UpSettings) -> None:
     print(welcome.text(settings, keys, _policies()), flush=True)
 
 
-def _await(children: ChildProcesses, name: str, ready: Callable[[], bool]) -> None:
+def _await(children: ChildProcesses, name: str, address: Address, path: str) -> None:
+    """Return when a GET of `path` succeeds."""
+    connection = _connection(address)
+
+    def ready() -> bool:
+        try:
+            connection.request("GET", path, seconds=REQUEST_SECONDS)
+        except (ApiUnreachable, RequestRefused):
+            return False  # it is still starting; `wait` gives up
+        return True
+
     began = time.monotonic()
     children.wait(ready, f"the {name} was not ready", READY_SECONDS)
     print(f"  {name} ready after {time.monotonic() - began:.1f} s", flush=True)
+
+
+def _connection(address: Address, key: str | None = None) -> ApiConnection:
+    return ApiConnection(f"http://{address}", key)
 
 
 def _module(name: str, *arguments: str) -> list[str]:

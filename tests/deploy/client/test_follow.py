@@ -106,7 +106,7 @@ def test_many_new_events_are_read_in_pages_while_the_log_grows(
                 made += 1
             answer = super().request(*given, **more)
             if Growing.asked in (2, 5, 13, 14, 21):
-                raise RequestRefused(answer)
+                raise RequestRefused("GET /v1/audit/events", answer)
             return answer
 
     api = Growing(f"http://127.0.0.1:{stack.control.port}", stack.admin_key)
