@@ -21,7 +21,7 @@ from sidecar.http.body_budget import BodyBudget
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.response_head import ResponseRenderer
-from sidecar.identity import AgentIdentity, LiveKeys
+from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.metrics.counters import Observations
 from sidecar.metrics.metrics import make_metrics
 from sidecar.metrics.readiness import Readiness
@@ -29,9 +29,11 @@ from sidecar.platform.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.full.full_replica import FullReplica
+from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import Replica
 from sidecar.proxy.assembly import Proxy, ProxyPorts
 from sidecar.proxy.upstream.egress_policy import Egress
+from sidecar.recorder import Recorder
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool, State
@@ -69,27 +71,30 @@ class Components:
         urandom: Callable[[int], bytes],
     ) -> None:
         random_bytes, clock = RandomBuffer(urandom), time.clock
+        self.clock = clock
         self.cache_file = CacheFile(settings.cache)
         self.control = ControlClient(
             settings.control, read_key(settings.key_file), settings.control_tls
         )
         # The host's clock, not the control API's: the age of the set on disk must be known before
         # the control API has answered.
-        self._freshness = Freshness(settings.staleness_seconds, time.host)
+        freshness = Freshness(settings.staleness_seconds, time.host)
         self._spool = spool
-        self._clock = clock
-        self.replica = self._make_replica(settings, time.host, random_bytes)
-        self._policy_set = self.replica.policy_set
+        self.replica = self._make_replica(settings, freshness, time.host, random_bytes)
         sessions = SessionRegistry(
             self.control, self.cache_file, self.replica.fetch, clock, self.replica.published_claim
         )
 
         def changed(names: Iterable[str] | None) -> None:
             sessions.changed(names)
+            # A write may wait until all sidecars report its revision: don't let it wait for the
+            # next interval.
             self.reporter.wake()
 
         self.follower = self.replica.follow(changed, sessions.forget)
-        self._document_fetcher = self.replica.document_fetcher()
+        self.policies = PolicyView(
+            self.replica.policy_set, freshness, self.replica.document_fetcher(), clock.monotonic
+        )
         self.shipper = Shipper(
             spool,
             self.control,
@@ -98,36 +103,32 @@ class Components:
             log_keys=self.replica.log_keys,
             compress=settings.compresses,
         )
+        # Neither probe asks whether the control API answers: a sidecar that has a fresh policy set
+        # and room for records decides without it.
         self.readiness = Readiness(
             {"policy_set": self._policy_set_problem, "spool": self._spool_problem},
             {"policy_feed": lambda: self.follower.feed},
         )
-        status = SidecarStatus(settings, self.replica, self._freshness, spool, self.readiness)
+        status = SidecarStatus(settings, self.replica, freshness, spool, self.readiness)
         self.reporter = StatusReporter(
             self.control, time, clock, random_bytes(8).hex(), status.snapshot
         )
         registry = CollectorRegistry()
-        self._metrics = make_metrics(registry)
         ProcessCollector(registry=registry)
+        self.metrics = make_metrics(registry)
         observations = self._observe(registry, sessions)
-        self._enforcer = Enforcer(
-            self._policy_set,
-            self._freshness,
-            sessions,
-            spool,
-            self._metrics,
-            clock,
-            random_bytes,
-            self._document_fetcher,
-        )
-        self._keys = LiveKeys(self._policy_set, clock)
+        recorder = Recorder(spool, self.metrics, clock, random_bytes, self.policies.masks)
+        self.enforcer = Enforcer(self.policies, sessions, recorder, self.metrics, random_bytes)
+        self._keys = LiveKeys(self.policies.policy_set, clock)
         self._agent = self._agent_identity(settings)
         self._renderer = ResponseRenderer(clock)
         self._request_id_prefix = random_bytes(4).hex()
+        # All listeners share these two: a source may lead back to none of the ports, and together
+        # they hold no more body bytes than the budget.
         self._loop_guard = LoopGuard()
-        self._bodies = BodyBudget()
+        self.bodies = BodyBudget()
         self._digest = HeadDigest(random_bytes(KEY_BYTES))
-        watch_bodies(observations, self._bodies)
+        watch_bodies(observations, self.bodies)
         # The sidecar's own port comes last: when `/health/ready` answers, all ports are open.
         self.listeners: list[Listening] = [
             *self._proxies(settings, observations),
@@ -136,25 +137,17 @@ class Components:
 
     def _observe(self, registry: CollectorRegistry, sessions: SessionRegistry) -> Observations:
         observations = Observations(registry)
-        watch_policy_set(observations, self._policy_set, self._freshness, self.follower)
+        watch_policy_set(observations, self.policies, self.follower)
         watch_sessions(observations, sessions)
         watch_spool(observations, self._spool, self.shipper)
         watch_reports(observations, self.reporter)
         return observations
 
     def _own_servers(self, settings: SidecarSettings) -> list[HttpServer]:
-        catalog = SourceCatalog(
-            settings.sources,
-            self._agent,
-            self._policy_set,
-            self._enforcer,
-            self._freshness,
-            self._clock,
-        )
-        api = Api(self._enforcer, catalog, self.readiness, self._metrics)
+        catalog = SourceCatalog(settings.sources, self._agent, self.policies, self.enforcer)
+        api = Api(self.enforcer, catalog, self.readiness, self.metrics)
         if settings.metrics_listen is None:
-            routes = {**api.routes(), **api.metrics_routes()}
-            return [self._server(settings.listen, routes)]
+            return [self._server(settings.listen, {**api.routes(), **api.metrics_routes()})]
         return [
             self._server(settings.listen, api.routes()),
             self._server(settings.metrics_listen, api.metrics_routes()),
@@ -165,11 +158,11 @@ class Components:
             routes,
             self._keys,
             self._renderer,
-            self._metrics,
+            self.metrics,
             self._request_id_prefix,
-            self._document_fetcher,
+            self.policies.document_fetcher,
         )
-        return HttpServer(listen, dispatcher, self._loop_guard, self._bodies, self._digest)
+        return HttpServer(listen, dispatcher, self._loop_guard, self.bodies, self._digest)
 
     def _agent_identity(self, settings: SidecarSettings) -> AgentIdentity | None:
         agent = settings.agent
@@ -180,25 +173,29 @@ class Components:
     def _proxies(self, settings: SidecarSettings, observations: Observations) -> list[Proxy]:
         if self._agent is None:
             return []
-        egress = Egress(self._loop_guard, self._metrics.egress_refused.add)
+        egress = Egress(self._loop_guard, self.metrics.egress_refused.add)
         proxy = Proxy(
             settings.sources,
             self._agent,
-            self._enforcer,
-            self._clock,
+            self.enforcer,
+            self.clock,
             egress,
             named=ProxyPorts(
                 settings.forward_proxy, settings.encrypted_hello == "allow", settings.transparent
             ),
-            bodies=self._bodies,
+            bodies=self.bodies,
         )
         watch_proxy(observations, proxy)
         return [proxy]
 
     def _make_replica(
-        self, settings: SidecarSettings, host: Clock, random_bytes: Callable[[int], bytes]
+        self,
+        settings: SidecarSettings,
+        freshness: Freshness,
+        host: Clock,
+        random_bytes: Callable[[int], bytes],
     ) -> Replica:
-        common = settings, self.control, self.cache_file, self._freshness, host
+        common = settings, self.control, self.cache_file, freshness, host
         if settings.redis is None:
             return FullReplica(*common)
         # Imported only when needed: the Redis library takes megabytes.
@@ -208,12 +205,12 @@ class Components:
         return PartialReplica(*common, random_bytes, connect(settings.redis))
 
     def _policy_set_problem(self) -> str | None:
+        # A refused set explains why the one in force grows stale, so it is the first thing to know.
         if self.follower.refused is not None:
             return self.follower.refused
-        now = self._clock.monotonic()
-        if not self._freshness.stale(now):
+        if not self.policies.stale():
             return None
-        reason = self._freshness.reason(now)
+        reason = self.policies.freshness.reason(self.clock.monotonic())
         return f"{reason}; {self.follower.problem}" if self.follower.problem else reason
 
     def _spool_problem(self) -> str | None:

@@ -23,18 +23,18 @@ from policies.checks.finding import CheckOutcome, Facts
 from policies.definitions.model import Key
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.explain import explain
-from policies.ground.clock import Clock
 from policies.retrieval import Retrieval
-from policies.sets.policy_set import PolicySet, documents_for
+from policies.sets.policy_set import documents_for
 from sidecar.metrics.metrics import Metrics
-from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, MissingDocument
-from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
+from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.recorder import RecordedDecision, Recorder, Verdict
 from sidecar.sessions import ClaimFailed, SessionRegistry
-from sidecar.spool import Spool
 
 log = logging.getLogger(__name__)
 
+# A fetch brings all documents of the first retrieval, and the one that was missing. Only a set that
+# changes meanwhile, or retrievals that differ, make a second fetch necessary.
 _MAX_FETCHES = 3
 
 
@@ -43,32 +43,26 @@ class Enforcer:
 
     def __init__(
         self,
-        policy_set: PolicySet,
-        freshness: Freshness,
+        policies: PolicyView,
         sessions: SessionRegistry,
-        spool: Spool,
+        recorder: Recorder,
         metrics: Metrics,
-        clock: Clock,
         random_bytes: Callable[[int], bytes],
-        document_fetcher: DocumentFetcher,
     ) -> None:
-        self._document_fetcher = document_fetcher
-        self._policy_set = policy_set
-        self._freshness = freshness
-        self._sessions = sessions
+        self.policies = policies
         self.metrics = metrics
-        self._monotonic = clock.monotonic
         self.random_bytes = random_bytes
         """Random bytes, each handed out once."""
-        self._recorder = Recorder(spool, metrics, clock, random_bytes, self._masks)
-        self.note_retrieval = self._recorder.note_retrieval
+        self.note_retrieval = recorder.note_retrieval
+        self._sessions = sessions
+        self._recorder = recorder
 
     async def evaluate(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
         """Decide, record, and return once the record is durable. Raises `SpoolError` (503) if
         nothing can be recorded. `key` is None if the caller's key is no longer valid."""
-        pending = await self.submit(retrieval, key)
-        await pending.durable
-        return pending
+        recorded = await self.submit(retrieval, key)
+        await recorded.durable
+        return recorded
 
     async def submit(
         self, retrieval: Retrieval, key: Key | None, *, report_mode: bool = False
@@ -89,30 +83,25 @@ class Enforcer:
         try:
             for _ in range(_MAX_FETCHES):
                 try:
-                    return await self._submit_together(retrievals, key, report_mode)
+                    await self._claim_session(retrievals, key)
+                    return self._decide_together(retrievals, key, report_mode)
                 except MissingDocument as missing:
-                    await self._document_fetcher.fetch(
-                        {missing.name, *documents_for(retrievals[0])}
-                    )
-            why = "the policy set changes faster than its documents can be fetched"
+                    await self._fetch(missing, retrievals[0])
+            reason = "the policy set changes faster than its documents can be fetched"
         except FetchFailed as error:
-            why = f"the policy set's documents can't be fetched: {error}"
-        unknown = refuse("evaluation_error", why)
-        return self._conclude([Verdict(each, unknown, None) for each in retrievals], report_mode)
+            reason = f"the policy set's documents can't be fetched: {error}"
+        except ClaimFailed as error:
+            reason = f"the session can't be claimed: {error}"
+        verdicts = [_denied(each, "evaluation_error", reason) for each in retrievals]
+        return self._conclude(verdicts, report_mode)
 
-    async def _submit_together(
-        self, retrievals: Sequence[Retrieval], key: Key | None, report_mode: bool
-    ) -> list[RecordedDecision]:
+    async def _claim_session(self, retrievals: Sequence[Retrieval], key: Key | None) -> None:
         # All retrievals of a request name the same session, so one claim serves them all.
         new = next((each for each in retrievals if self.must_claim(each, key)), None)
         if new is not None:
-            try:
-                await self._sessions.claim(new, masking=self._masks())
-            except ClaimFailed as error:
-                unknown = refuse("evaluation_error", f"the session can't be claimed: {error}")
-                verdicts = [Verdict(each, unknown, None) for each in retrievals]
-                return self._conclude(verdicts, report_mode)
-        return self._decide_together(retrievals, key, report_mode)
+            # The claim may take seconds. Everything is judged again afterwards, by the policy set
+            # of that moment: a policy that was revoked meanwhile allows nothing.
+            await self._sessions.claim(new, masking=self.policies.masks())
 
     def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
         """Whether the call names a session that is new here and that it may claim. If so, `submit`
@@ -121,11 +110,12 @@ class Enforcer:
         session_id = retrieval.session_id
         if session_id is None or key is None or self._sessions.known(session_id) is not None:
             return False
-        if self._freshness.stale(self._monotonic()):
+        if self.policies.stale():
             return False
         try:
             # INVARIANT: a call that fails checks 1 to 4 claims nothing (contract, section 3).
-            return admitted(retrieval, gather(self._policy_set, key, retrieval))
+            # Otherwise an agent could take the sessions of others by naming them first.
+            return admitted(retrieval, gather(self.policies.policy_set, key, retrieval))
         except MissingDocument:
             raise
         except Exception:
@@ -144,14 +134,16 @@ class Enforcer:
     ) -> list[RecordedDecision]:
         """Decide all in one turn of the loop, so by one policy set. Raises `MissingDocument` before
         anything is recorded."""
-        started = self._monotonic()
-        pendings = self._conclude(
+        monotonic = self.policies.monotonic
+        started = monotonic()
+        recorded = self._conclude(
             [self._verdict(each, key, started) for each in retrievals], report_mode
         )
-        took = (self._monotonic() - started) / len(pendings)
-        for _ in pendings:
+        # Each decision is observed once, so the histogram's count is the number of decisions.
+        took = (monotonic() - started) / len(recorded)
+        for _ in recorded:
             self.metrics.evaluate_seconds.observe(took)
-        return pendings
+        return recorded
 
     def _conclude(self, verdicts: Sequence[Verdict], report_mode: bool) -> list[RecordedDecision]:
         """Conclude the verdicts of one request: a single denial denies all of it."""
@@ -162,50 +154,53 @@ class Enforcer:
         return self._recorder.conclude(verdicts, report_mode=report_mode)
 
     def _verdict(self, retrieval: Retrieval, key: Key | None, now: float) -> Verdict:
-        facts = None
-        if self._freshness.stale(now):
-            decision = refuse("policy_set_stale", self._freshness.reason(now))
-        elif key is None:
-            decision = refuse("key_not_valid", "the agent's API key is not valid, or not any more")
-        else:
-            try:
-                facts = self._facts(retrieval, key)
-                decision = evaluate(retrieval, facts)
-            except MissingDocument:
-                raise
-            except Exception:
-                log.exception("a check failed: the retrieval is denied")
-                # The gathered facts did not lead to this answer, so they stay out of the record.
-                facts = None
-                decision = refuse("evaluation_error", "a check failed; see the sidecar's log")
-            else:
-                # INVARIANT: nothing is allowed in a session that is not claimed.
-                claimed = retrieval.session_id is None or facts.session is not None
-                if decision.decision == "ALLOW" and not claimed:
-                    facts = None
-                    decision = refuse("evaluation_error", "the session is not claimed")
+        if self.policies.freshness.stale(now):
+            return _denied(retrieval, "policy_set_stale", self.policies.freshness.reason(now))
+        if key is None:
+            why = "the agent's API key is not valid, or not any more"
+            return _denied(retrieval, "key_not_valid", why)
+        try:
+            facts = self._facts(retrieval, key)
+            decision = evaluate(retrieval, facts)
+        except MissingDocument:
+            raise
+        except Exception:
+            log.exception("a check failed: the retrieval is denied")
+            # The details stay in the log: the agent reads the reason. The gathered facts did not
+            # lead to this answer, so they stay out of the record.
+            return _denied(retrieval, "evaluation_error", "a check failed; see the sidecar's log")
+        # INVARIANT: nothing is allowed in a session that is not claimed. Check 5 can't ensure it:
+        # it takes an unknown session for one that this call would own.
+        claimed = retrieval.session_id is None or facts.session is not None
+        if decision.decision == "ALLOW" and not claimed:
+            return _denied(retrieval, "evaluation_error", "the session is not claimed")
         return Verdict(retrieval, decision, facts)
 
     async def refuse(
         self, retrieval: Retrieval, policy_name: str, reason: str, *, report_mode: bool = False
     ) -> RecordedDecision:
         """Record a DENY that none of the ten checks made, such as for an unreadable request."""
-        verdict = Verdict(retrieval, refuse(policy_name, reason), None)
-        pending = self._recorder.conclude((verdict,), report_mode=self.may_report(report_mode))[0]
-        await pending.durable
-        return pending
+        [recorded] = self._conclude([_denied(retrieval, policy_name, reason)], report_mode)
+        await recorded.durable
+        return recorded
 
     async def prepare(self, retrieval: Retrieval, key: Key | None) -> None:
         """Fetch what `permits` needs for a retrieval by this role and agent, from any source. If it
         can't be fetched, `permits` returns False."""
         try:
             if key is not None:
-                gather(self._policy_set, key, retrieval)
+                gather(self.policies.policy_set, key, retrieval)
         except MissingDocument as missing:
+            # `permits` then misses the same document, and permits nothing.
             with contextlib.suppress(FetchFailed):
-                await self._document_fetcher.fetch({missing.name, *documents_for(retrieval)})
+                await self._fetch(missing, retrieval)
         except Exception:
             log.exception("a check failed: `permits` will come to the same")
+
+    async def _fetch(self, missing: MissingDocument, retrieval: Retrieval) -> None:
+        # All that the retrieval needs at once: each missing document costs a round trip.
+        names = {missing.name, *documents_for(retrieval)}
+        await self.policies.document_fetcher.fetch(names)
 
     def permits(self, retrieval: Retrieval, key: Key | None) -> bool:
         """Whether `evaluate` would allow it now, by the documents that are here (see `prepare`).
@@ -217,12 +212,12 @@ class Enforcer:
     def outlook(self, retrieval: Retrieval, key: Key | None) -> Facts | None:
         """The facts that `permits` uses, the same for every source that this caller may ask for;
         None if nothing is permitted."""
-        if key is None or self._freshness.stale(self._monotonic()):
+        if key is None or self.policies.stale():
             return None
         try:
             return self._facts(retrieval, key)
         except MissingDocument:
-            return None
+            return None  # `prepare` could not fetch it
         except Exception:
             log.exception("a check failed: nothing is shown in a list")
             return None
@@ -236,21 +231,17 @@ class Enforcer:
         return explain(retrieval, facts, decision)
 
     def may_report(self, report_mode: bool) -> bool:
-        """Whether a source in mode `report` forwards denials now. Not while the tenant is frozen:
-        an administrator who freezes a tenant means that nothing is read."""
-        return report_mode and not self._policy_set.frozen()
+        """Whether a source in mode `report` forwards denials now."""
+        # An administrator who freezes a tenant means that nothing is read.
+        return report_mode and not self.policies.policy_set.frozen()
 
     def _facts(self, retrieval: Retrieval, key: Key) -> Facts:
-        facts = gather(self._policy_set, key, retrieval)
+        facts = gather(self.policies.policy_set, key, retrieval)
         if retrieval.session_id is None:
             return facts
         settings, key, agent, _, role, revision = facts
         session = self._sessions.known(retrieval.session_id)
         return Facts(settings, key, agent, session, role, revision)
-
-    def _masks(self) -> bool:
-        """If in doubt, mask: a stale policy set can no longer say what to mask."""
-        return self._policy_set.masks() or self._freshness.stale(self._monotonic())
 
 
 def allows(retrieval: Retrieval, facts: Facts) -> bool:
@@ -261,3 +252,8 @@ def allows(retrieval: Retrieval, facts: Facts) -> bool:
     except Exception:
         log.exception("a check failed: the name is left out of a list")
         return False
+
+
+def _denied(retrieval: Retrieval, policy_name: str, reason: str) -> Verdict:
+    """A denial outside the ten checks, which rests on no facts."""
+    return Verdict(retrieval, refuse(policy_name, reason), None)

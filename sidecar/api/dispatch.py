@@ -23,7 +23,7 @@ from sidecar.api.request_head import ApiHead, parse_head
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
 from sidecar.http.body_budget import BodyBudgetExceeded
 from sidecar.http.response_head import JSON, Deferred, Outcome, RenderedResponse, ResponseRenderer
-from sidecar.identity import LiveKeys
+from sidecar.live_keys import LiveKeys
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform.json_logging import about
 from sidecar.policy_cache.cache_file import CacheDamaged

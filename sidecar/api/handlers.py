@@ -22,7 +22,7 @@ from policies.retrieval import Retrieval, parse_retrieval
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
 from sidecar.api.source_catalog import SourceCatalog
 from sidecar.enforce import Enforcer
-from sidecar.identity import EVALUATING_SCOPES
+from sidecar.live_keys import EVALUATING_SCOPES
 from sidecar.metrics.metrics import Metrics
 from sidecar.metrics.readiness import Readiness
 from sidecar.policy_cache.document_fetcher import MissingDocument

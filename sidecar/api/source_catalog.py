@@ -12,16 +12,14 @@ from typing import Any, NamedTuple
 from policies.definitions.model import RANK, Key
 from policies.definitions.wildcard import matcher, may_begin
 from policies.evaluate import admitted, gather
-from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, Unavailable, invalid
 from policies.retrieval import Retrieval
-from policies.sets.policy_set import PolicySet
 from policies.sets.role import Clause
 from sidecar.enforce import Enforcer
-from sidecar.identity import AgentIdentity
+from sidecar.live_keys import AgentIdentity
 from sidecar.policy_cache.cache_file import CacheDamaged
-from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.full.full_store import NoPolicySet
+from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.protocols.messages import SourceRef
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
@@ -44,17 +42,13 @@ class SourceCatalog:
         self,
         sources: tuple[Source, ...],
         agent: AgentIdentity | None,
-        policy_set: PolicySet,
+        policies: PolicyView,
         enforcer: Enforcer,
-        freshness: Freshness,
-        clock: Clock,
     ) -> None:
         self._sources = sources
         self._agent = agent
-        self._policy_set = policy_set
+        self._policies = policies
         self._enforcer = enforcer
-        self._freshness = freshness
-        self._monotonic = clock.monotonic
 
     def snapshot(self, key: Key, role: str | None) -> dict[str, Any]:
         """`{agent_id, agent_role, items}` for the holder of `key`, in `role` if its key permits
@@ -64,9 +58,8 @@ class SourceCatalog:
         roles must be named, `Unavailable` if the policy set is too old, and `MissingDocument` if a
         document must be fetched first.
         """
-        now = self._monotonic()
-        if self._freshness.stale(now):
-            raise Unavailable(self._freshness.reason(now))
+        if self._policies.stale():
+            raise Unavailable(self._policies.freshness.reason(self._policies.monotonic()))
         try:
             caller = self._caller(key, role)
             clauses = self._clauses(caller)
@@ -83,7 +76,7 @@ class SourceCatalog:
             if key.scope == _ADMIN or (own is not None and own.key_id == key.key_id):
                 return _Caller(agent.id, _one_of((agent.role,), role), own)
         bound = key.bound_agent_id
-        entry = None if bound is None else self._policy_set.agent(bound)
+        entry = None if bound is None else self._policies.policy_set.agent(bound)
         roles = key.permitted_roles or (() if entry is None else entry.permitted_roles)
         return _Caller(bound, _one_of(roles, role), key)
 
@@ -94,7 +87,7 @@ class SourceCatalog:
         if caller.key is None:
             return []
         probe = Retrieval(caller.role, caller.role, caller.role, "low", agent_id=caller.agent_id)
-        facts = gather(self._policy_set, caller.key, probe)
+        facts = gather(self._policies.policy_set, caller.key, probe)
         if facts.role is None or not admitted(probe, facts):
             return []
         return [clause for clause in facts.role.clauses if _admits(clause, caller.agent_id)]

@@ -13,7 +13,7 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.enforce import Enforcer
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.tls_contexts import server_context
-from sidecar.identity import AgentIdentity
+from sidecar.live_keys import AgentIdentity
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.downstream.connection_acceptor import TcpAcceptor
 from sidecar.proxy.forward_proxy import ForwardProxy

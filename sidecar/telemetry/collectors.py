@@ -1,10 +1,9 @@
 """Metrics of the parts that keep their own counts. Knows the names and what they mean."""
 
-from policies.sets.policy_set import PolicySet
 from sidecar.control.shipper import Shipper
 from sidecar.http.body_budget import BodyBudget
 from sidecar.metrics.counters import Observations
-from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import FEEDS, Follower
 from sidecar.proxy.assembly import Proxy
 from sidecar.sessions import SessionRegistry
@@ -14,11 +13,12 @@ from sidecar.telemetry.status_reporter import StatusReporter
 _SPOOL_STATES = tuple(State)
 
 
-def watch_policy_set(
-    metrics: Observations, policy_set: PolicySet, freshness: Freshness, follower: Follower
-) -> None:
+def watch_policy_set(metrics: Observations, policies: PolicyView, follower: Follower) -> None:
+    policy_set = policies.policy_set
     metrics.gauge(
-        "sluice_policy_set_age_seconds", "Seconds since it was last confirmed", freshness.age
+        "sluice_policy_set_age_seconds",
+        "Seconds since it was last confirmed",
+        policies.freshness.age,
     )
     metrics.gauge(
         "sluice_policy_set_revision", "The revision in force", lambda: policy_set.revision

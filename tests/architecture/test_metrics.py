@@ -42,7 +42,7 @@ async def test_the_same_fact_has_the_same_name_and_labels(tmp_path: Path) -> Non
     async with fake_control_api() as fake:
         fake.furnish()
         async with sidecar(tmp_path, fake) as stand:
-            theirs = stand.parts._metrics.registry
+            theirs = stand.parts.metrics.registry
             beside = families(theirs)
             shared = {name for name in control.keys() & beside if not name.startswith(ONLY_PROCESS)}
             assert shared == SAME.keys()

@@ -134,6 +134,11 @@ class Stand:
         ) as answer:
             return Answer(answer.status, answer.headers, await answer.read())
 
+    async def follows(self, revision: int) -> None:
+        """Return once the sidecar has this revision of the policy set."""
+        policy_set = self.parts.policies.policy_set
+        await until("the sidecar follows", lambda: policy_set.revision >= revision)
+
     async def problems(self) -> dict[str, str]:
         """What `/health/ready` says is wrong."""
         answer = await self.call("GET", "/health/ready", key=None)

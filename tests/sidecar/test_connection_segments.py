@@ -112,7 +112,7 @@ def test_every_segmentation_comes_to_the_same(
 
 def test_a_body_beyond_the_budget_is_turned_away(running: Running) -> None:
     runner, stand = running
-    bodies = stand.parts._bodies
+    bodies = stand.parts.bodies
 
     async def crowded() -> bytes:
         with bodies.lease() as lease:

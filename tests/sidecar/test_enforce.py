@@ -23,7 +23,7 @@ from policies.sets.policy_set import (
 )
 from policies.trail.spool_chain import core_hash
 from sidecar.enforce import Enforcer
-from sidecar.identity import AgentIdentity, LiveKeys
+from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.spool import SpoolSettings, SpoolUnwritable
 from tests import waiting
 from tests.sidecar.fake_control_api import (
@@ -40,7 +40,7 @@ SMALL = 1024 * 1024
 
 
 def enforcer(stand: Stand) -> Enforcer:
-    return stand.parts._enforcer
+    return stand.parts.enforcer
 
 
 def asked(**changed: Any) -> Retrieval:
@@ -176,7 +176,7 @@ async def test_an_expired_key_is_refused_whatever_the_host_s_clock_says(tmp_path
             expires = stand.clock.clock.now() + 60_000_000
             bound = key_document(Key("key_e", "evaluate", expires_at=expires))
             control.publish({key_name(key_digest(EVALUATE_KEY)): bound})
-            await until("it follows", lambda: stand.parts._policy_set.revision == control.revision)
+            await stand.follows(control.revision)
             assert (await stand.evaluate())["decision"] == "ALLOW"
             stand.clock.wall_ahead = 3600
             assert (await stand.evaluate())["decision"] == "ALLOW"
@@ -193,7 +193,7 @@ async def test_a_check_that_raises_denies_and_says_so_in_the_log_alone(
         async with sidecar(tmp_path, control) as stand:
             # A document that passed its digest and is not what a role's document is.
             control.publish({role_name(ROLE): b'[{"surprise":1}]'})
-            await until("it follows", lambda: stand.parts._policy_set.revision == control.revision)
+            await stand.follows(control.revision)
             answer = await stand.evaluate()
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
             assert "KeyError" not in answer["reason"]
@@ -371,7 +371,7 @@ async def test_lineage_of_a_retrieval_cites_its_decision(tmp_path: Path) -> None
     async with fake_control_api() as control:
         control.furnish()
         async with sidecar(tmp_path, control) as stand:
-            key = LiveKeys(stand.parts._policy_set, stand.clock.clock).find(
+            key = LiveKeys(stand.parts.policies.policy_set, stand.clock.clock).find(
                 key_digest(EVALUATE_KEY)
             )
             pending = await enforcer(stand).evaluate(asked(), key)
@@ -395,7 +395,7 @@ async def test_lineage_that_does_not_fit_is_counted_and_harms_nothing(tmp_path: 
     async with fake_control_api() as control:
         control.furnish()
         async with sidecar(tmp_path, control, disk=disk) as stand:
-            key = LiveKeys(stand.parts._policy_set, stand.clock.clock).find(
+            key = LiveKeys(stand.parts.policies.policy_set, stand.clock.clock).find(
                 key_digest(EVALUATE_KEY)
             )
             pending = await enforcer(stand).evaluate(asked(), key)
@@ -425,7 +425,7 @@ async def test_an_agent_whose_key_was_revoked_is_denied_and_recorded(tmp_path: P
     async with fake_control_api() as control:
         control.furnish()
         async with sidecar(tmp_path, control) as stand:
-            keys = LiveKeys(stand.parts._policy_set, stand.clock.clock)
+            keys = LiveKeys(stand.parts.policies.policy_set, stand.clock.clock)
             agent = AgentIdentity.of(AGENT, ROLE, EVALUATE_KEY, keys)
             assert EVALUATE_KEY not in repr(agent)
             key = agent.key()
@@ -446,7 +446,7 @@ async def test_an_agent_needs_a_key_that_may_evaluate(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish()
         async with sidecar(tmp_path, control) as stand:
-            keys = LiveKeys(stand.parts._policy_set, stand.clock.clock)
+            keys = LiveKeys(stand.parts.policies.policy_set, stand.clock.clock)
             assert AgentIdentity.of(AGENT, ROLE, READ_KEY, keys).key() is None
 
 
@@ -454,7 +454,7 @@ async def test_permits_says_what_evaluate_would_and_records_nothing(tmp_path: Pa
     async with fake_control_api() as control:
         control.furnish()
         async with sidecar(tmp_path, control) as stand:
-            key = LiveKeys(stand.parts._policy_set, stand.clock.clock).find(
+            key = LiveKeys(stand.parts.policies.policy_set, stand.clock.clock).find(
                 key_digest(EVALUATE_KEY)
             )
             permits = enforcer(stand).permits
@@ -466,7 +466,7 @@ async def test_permits_says_what_evaluate_would_and_records_nothing(tmp_path: Pa
             assert not permits(asked(session_id="s-1", agent_id=None), key)
             assert permits(asked(session_id="s-2"), key)
             control.publish({role_name(ROLE): b"[]"})
-            await until("it follows", lambda: stand.parts._policy_set.revision == control.revision)
+            await stand.follows(control.revision)
             assert not permits(asked(), key)
             stand.clock.ahead = 31
             assert not permits(asked(), key)

@@ -47,7 +47,7 @@ def settings(control: FakeControlApi, **changed: Any) -> dict[str, bytes | None]
 
 
 async def followed(stand: Stand, revision: int) -> None:
-    await until("it follows", lambda: stand.parts._policy_set.revision >= revision, 5)
+    await until("it follows", lambda: stand.parts.policies.policy_set.revision >= revision, 5)
 
 
 async def test_a_freeze_denies_everything_and_is_lifted(

@@ -55,7 +55,7 @@ async def test_without_a_policy_set_everything_is_masked(
     async with sidecar(tmp_path, control, synced=False) as stand:
         # As the proxy asks: its agent's key is known by the policy set alone.
         retrieval = Retrieval(ROLE, USER, "contracts", "low", query=QUERY)
-        pending = await stand.parts._enforcer.evaluate(retrieval, None)
+        pending = await stand.parts.enforcer.evaluate(retrieval, None)
         assert pending.decision.policy_name == "policy_set_stale"
         (record,) = await recorded(stand)
     assert record == {"user_id": "[EMAIL]", "query": "card [CARD]", "masking": True}

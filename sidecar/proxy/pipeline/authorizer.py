@@ -16,7 +16,7 @@ from policies.ground.json_body import identifier_fault
 from policies.retrieval import Retrieval
 from sidecar.enforce import Enforcer, allows
 from sidecar.http.attribution import Attribution
-from sidecar.identity import AgentIdentity
+from sidecar.live_keys import AgentIdentity
 from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.protocols.messages import SourceRef
 from sidecar.recorder import RecordedDecision

@@ -11,7 +11,7 @@ from sidecar.enforce import Enforcer
 from sidecar.http.attribution import default_attribution
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
-from sidecar.identity import AgentIdentity
+from sidecar.live_keys import AgentIdentity
 from sidecar.protocols.registry import load_protocol
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.proxy.limits import ProxyLimits

@@ -11,7 +11,7 @@ from sidecar.enforce import Enforcer
 from sidecar.http.attribution import Attribution, attribution
 from sidecar.http.authority import Authority
 from sidecar.http.headers import RequestHead
-from sidecar.identity import AgentIdentity
+from sidecar.live_keys import AgentIdentity
 from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages.framing import Tunnelling

@@ -46,7 +46,7 @@ async def ask_twice(
 
 
 async def followed(stand: Stand, revision: int) -> None:
-    await until("it follows", lambda: stand.parts._policy_set.revision == revision)
+    await until("it follows", lambda: stand.parts.policies.policy_set.revision == revision)
 
 
 async def test_the_second_request_takes_the_fast_path_and_gets_the_same(

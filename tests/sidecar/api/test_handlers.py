@@ -321,7 +321,7 @@ async def test_an_internal_error_is_500_with_only_the_request_id(
     async with fake_control_api() as control:
         control.furnish()
         async with sidecar(tmp_path, control) as stand:
-            monkeypatch.setattr(stand.parts._enforcer, "decide", broken)
+            monkeypatch.setattr(stand.parts.enforcer, "decide", broken)
             answer = await stand.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": "r-17"})
             assert answer.status == 500
             assert "r-17" in is_error(500, answer.body)["message"]

@@ -72,7 +72,7 @@ def give_key(control: FakeControlApi, key: str, document: Key) -> None:
 
 
 async def follows(stand: Stand, control: FakeControlApi) -> None:
-    await until("it follows", lambda: stand.parts._policy_set.revision == control.revision)
+    await until("it follows", lambda: stand.parts.policies.policy_set.revision == control.revision)
 
 
 async def told(stand: Stand, key: str = EVALUATE_KEY, query: str = "") -> dict[str, Any]:

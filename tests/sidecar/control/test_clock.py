@@ -139,7 +139,7 @@ async def test_records_bear_the_control_api_s_time(tmp_path: Path) -> None:
             reporter = stand.parts.reporter
             running = asyncio.create_task(reporter.run())
             await until("it reports", lambda: control.reports)
-            await until("it has heard", lambda: stand.parts._clock.now() < clock.clock.now())
+            await until("it has heard", lambda: stand.parts.clock.now() < clock.clock.now())
             await stand.evaluate()
             [record] = await stand.records()
             assert abs(micros(record["src"]["t"]) - control.now()) < 2_000_000

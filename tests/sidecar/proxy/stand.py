@@ -37,14 +37,16 @@ from policies.trail.spool_chain import read_payload
 from sidecar.control.client import ControlClient
 from sidecar.enforce import Enforcer
 from sidecar.http.loop_guard import LoopGuard
-from sidecar.identity import AgentIdentity, LiveKeys
+from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.metrics.metrics import Metrics, make_metrics
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.document_fetcher import AllDocuments
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.upstream.egress_policy import Egress
+from sidecar.recorder import Recorder
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import Defaults, Source
 from sidecar.settings.spool import MIN_SEGMENT_BYTES, SpoolSettings
@@ -143,16 +145,9 @@ async def sidecar(
     control = await ControlClient("http://127.0.0.1:9", "unused").__aenter__()
     sessions = SessionRegistry(control, CacheFile(tmp_path / "cache"), documents.get, CLOCK)
     metrics = make_metrics(CollectorRegistry())
-    enforcer = Enforcer(
-        policy_set,
-        freshness,
-        sessions,
-        opened,
-        metrics,
-        CLOCK,
-        os.urandom,
-        AllDocuments(),
-    )
+    view = PolicyView(policy_set, freshness, AllDocuments(), CLOCK.monotonic)
+    recorder = Recorder(opened, metrics, CLOCK, os.urandom, view.masks)
+    enforcer = Enforcer(view, sessions, recorder, metrics, os.urandom)
 
     def publish(settings: TenantSettings) -> None:
         documents["tenant"] = tenant_document(settings)

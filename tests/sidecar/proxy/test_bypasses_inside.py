@@ -95,7 +95,7 @@ def _facts(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
 
 def _bundle(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
     patched.setattr("sidecar.enforce.gather", _raises(MissingDocument("role:analyst")))
-    patched.setattr(made.enforcer._document_fetcher, "fetch", _brings_nothing)
+    patched.setattr(made.enforcer.policies.document_fetcher, "fetch", _brings_nothing)
 
 
 async def _brings_nothing(_names: object) -> None:
@@ -103,11 +103,11 @@ async def _brings_nothing(_names: object) -> None:
 
 
 def _stale(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
-    made.enforcer._freshness.expire("nobody confirms it")
+    made.enforcer.policies.freshness.expire("nobody confirms it")
 
 
 def _key(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
-    patched.setattr("sidecar.identity.LiveKeys.find", lambda *_: None)
+    patched.setattr("sidecar.live_keys.LiveKeys.find", lambda *_: None)
 
 
 def _junk(made: Sidecar, patched: pytest.MonkeyPatch) -> None:

@@ -269,7 +269,7 @@ async def test_another_tenant_s_or_signer_s_answer_is_refused(tmp_path: Path, wh
         control.publish({role_name(ROLE): None})
         await until("it is refused", lambda: stand.parts.follower.refused is not None)
         assert await allowed(stand)
-        await until("it is stale", lambda: stand.parts._freshness.age() > LIMIT)
+        await until("it is stale", lambda: stand.parts.policies.freshness.age() > LIMIT)
         assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
 
 
