@@ -4,6 +4,7 @@ case."""
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -17,9 +18,11 @@ from control_api.settings import Settings
 from control_api.store.queries.fleet import FleetReports
 from control_api.store.queries.sessions import SessionClaimer
 from control_api.store.store import Store
+from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.ground.signing import KeyRing, Signer
+from policies.trail.record import change_record
 
 MAX_WAITERS = 10_000
 """Sidecars that may wait for changes at a time; the next is asked to retry later."""
@@ -75,3 +78,10 @@ class AppContext:
     def new_id(self) -> str:
         """A new UUIDv7, for an event or another log entry."""
         return uuid7(self.clock.now(), self.entropy(10))
+
+    async def log_change(
+        self, tx: Transaction, what: str, target: str, by: str, detail: dict[str, Any]
+    ) -> None:
+        """Log who changed what, in the transaction of the change: neither is ever stored without
+        the other. `detail` holds no secret, which the log would keep."""
+        await tx.append(change_record(what, target, by, detail, record_id=self.new_id()))

@@ -1,6 +1,7 @@
 """Builds the parts of the service and connects them. Starts nothing."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 from prometheus_client import CollectorRegistry
@@ -13,7 +14,7 @@ from control_api.http.route import Route
 from control_api.http.routes import METRICS, ROUTES
 from control_api.log.append import Log
 from control_api.maintenance.rollback_recovery import RollbackRecovery
-from control_api.metrics.metrics import Instruments
+from control_api.metrics.metrics import Instruments, RedisMetrics
 from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.publishing.publishing import Publishing
 from control_api.publishing.set_signer import SetSigner
@@ -30,27 +31,28 @@ from policies.ground.ids import uuid7
 from policies.ground.signing import KeyRing
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a start has opened by then: the store, what it says of itself, its log, and the keys
+    that sign the log."""
+
+    store: Store
+    installed: Installation
+    log: Log
+    ring: KeyRing
+
+
 def assemble(
     settings: Settings,
     clock: Clock,
     entropy: Callable[[int], bytes],
-    store: Store,
-    log: Log,
-    installed: Installation,
-    ring: KeyRing,
+    opened: Opened,
     worker: WorkerArgs | None,
 ) -> AppContext:
     """The application context. `worker` says which of several processes this is; None if it is the
     only one."""
     registry = CollectorRegistry()
-    instruments = Instruments.register(registry)
-    publishing = None
-    if url := settings.redis_url:
-        recovery = RollbackRecovery(store, settings, lambda: uuid7(clock.now(), entropy(10)))
-        signer = SetSigner(ring, installed.epoch)
-        publishing = Publishing(
-            url, store, signer, clock, entropy, instruments.redis, recovery.recover
-        )
+    instruments = Instruments(registry)
     peer_metrics = None
     if worker is not None:
         count = instruments.jobs.unanswered.inc
@@ -59,31 +61,45 @@ def assemble(
         settings=settings,
         clock=clock,
         entropy=entropy,
-        store=store,
-        log=log,
-        sessions=SessionClaimer(store),
-        fleet=FleetReports(store),
-        tenants=TenantCache(store),
-        ring=ring,
-        epoch=installed.epoch,
+        store=opened.store,
+        log=opened.log,
+        sessions=SessionClaimer(opened.store),
+        fleet=FleetReports(opened.store),
+        tenants=TenantCache(opened.store),
+        ring=opened.ring,
+        epoch=opened.installed.epoch,
         instruments=instruments,
         registry=registry,
         description=_description(routes_of(settings)),
-        publishing=publishing,
+        publishing=_publishing(settings, clock, entropy, opened, instruments.redis),
         peer_metrics=peer_metrics,
     )
 
 
+def _publishing(
+    settings: Settings,
+    clock: Clock,
+    entropy: Callable[[int], bytes],
+    opened: Opened,
+    metrics: RedisMetrics,
+) -> Publishing | None:
+    if settings.redis_url is None:
+        return None
+    store = opened.store
+    recovery = RollbackRecovery(store, settings, lambda: uuid7(clock.now(), entropy(10)))
+    signer = SetSigner(opened.ring, opened.installed.epoch)
+    return Publishing(settings.redis_url, store, signer, clock, entropy, metrics, recovery.recover)
+
+
 @cache
 def _description(routes: tuple[Route, ...]) -> Description:
-    """Cached for the process: it depends only on the routes, and takes longer than the rest of a
-    start together."""
+    # Cached for the process: it depends only on the routes, and takes longer than the rest of a
+    # start together.
     openapi = describe(routes, __version__)
     return Description(Document("application/json", openapi), render_page(openapi))
 
 
 def routes_of(settings: Settings) -> tuple[Route, ...]:
     """The API's routes. `/metrics` is not among them if it has its own port."""
-    return (
-        ROUTES if settings.metrics_listen is None else tuple(r for r in ROUTES if r is not METRICS)
-    )
+    own_port = settings.metrics_listen is not None
+    return tuple(route for route in ROUTES if not (own_port and route is METRICS))

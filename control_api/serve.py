@@ -16,9 +16,10 @@ from functools import partial
 from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
 from control_api.app_context import AppContext
-from control_api.assembly import assemble, routes_of
+from control_api.assembly import Opened, assemble, routes_of
 from control_api.auth.authenticate import Authenticator
 from control_api.auth.rate_limit import NextAuthenticator, RateLimit
+from control_api.domain.tenants import publish_settings
 from control_api.http.request_pipeline import RequestPipeline
 from control_api.http.route import Route
 from control_api.http.routes import METRICS
@@ -36,7 +37,6 @@ from control_api.store.queries import tenants as tenant_rows
 from control_api.store.queries.tenants import Installation
 from control_api.store.startup import explain_startup_faults, open_with_retry
 from control_api.store.store import Store
-from control_api.tenants.tenant_settings import publish_settings
 from control_api.workers.worker_args import WorkerArgs, inherited
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
@@ -106,8 +106,8 @@ async def _run(
         ring = log_key.open_or_make(settings.data_dir)
         installed, first_keys = await first_start(store, settings, entropy)
         await log_key.ensure_database_key(store, ring, settings.data_dir)
-        log = await Log.open(store)
-        app = assemble(settings, clock, entropy, store, log, installed, ring, worker)
+        opened = Opened(store, installed, await Log.open(store), ring)
+        app = assemble(settings, clock, entropy, opened, worker)
         await _publish_all_settings(app)
     loops = await _start_loops(app)
     listeners = await _listen(app, installed, worker)

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 
 from control_api.alerts import email, webhook
-from control_api.alerts.delivery_error import DeliveryFailed
+from control_api.alerts.message import DeliveryFailed
 from control_api.app_context import AppContext
 from control_api.metrics.labels import DeliveryOutcome
 from control_api.store.queries import deliveries

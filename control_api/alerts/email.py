@@ -7,8 +7,7 @@ from email.utils import format_datetime
 
 import aiosmtplib
 
-from control_api.alerts.delivery_error import DeliveryFailed
-from control_api.alerts.message import subject, text
+from control_api.alerts.message import DeliveryFailed, subject, text
 from control_api.security.egress import MailServer
 from control_api.store.queries.deliveries import StoredDelivery
 

@@ -1,9 +1,18 @@
-"""The message of a fired alert, the same for every channel."""
+"""The message of a fired alert, and the failure to deliver it: the same for every channel."""
 
 from typing import Any
 
 from control_api.store.queries.deliveries import StoredDelivery
 from policies.ground.canonical import rfc3339
+
+
+class DeliveryFailed(OSError):
+    """the receiver did not accept the delivery; `final` if a retry can't help"""
+
+    # An `OSError`, because aiohttp wraps one that its resolver raises; `webhook` reads the cause.
+    def __init__(self, message: str, *, final: bool) -> None:
+        super().__init__(message)
+        self.final = final
 
 
 def payload(tenant_id: str, delivery: StoredDelivery) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from control_api.alerts.evaluator import target_of
+from control_api.app_context import AppContext
 from control_api.security.egress import AllowedHosts, literal
 from control_api.store.queries.alerts import StoredRule
 from control_api.store.transaction import Transaction
 from policies.ground.errors import invalid
-from policies.trail.record import change_record
 
 
 def new_secret(entropy: Callable[[int], bytes]) -> str:
@@ -40,8 +40,8 @@ def _may_call(allowed: AllowedHosts, url: str) -> bool:
     return address is None or allowed.permits(host, port, address)
 
 
-async def record(tx: Transaction, change: str, rule: StoredRule, by: str, record_id: str) -> None:
-    """Record who changed the rule, and to what. A webhook's path is left out: it may be secret."""
+async def record(app: AppContext, tx: Transaction, change: str, rule: StoredRule, by: str) -> None:
+    """Log who changed the rule, and to what."""
     url = rule.webhook_url
     detail = {
         "name": rule.name,
@@ -50,7 +50,8 @@ async def record(tx: Transaction, change: str, rule: StoredRule, by: str, record
         "window_minutes": rule.window_minutes,
         "cooldown_minutes": rule.cooldown_minutes,
         "enabled": rule.enabled,
+        # Without its path, which many receivers use as a secret.
         "webhook": None if url is None else target_of("webhook", url),
         "email": rule.email is not None,
     }
-    await tx.append(change_record(change, rule.rule_id, by, detail, record_id=record_id))
+    await app.log_change(tx, change, rule.rule_id, by, detail)

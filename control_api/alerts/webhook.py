@@ -22,8 +22,7 @@ from aiohttp import (
 from aiohttp.abc import AbstractResolver, ResolveResult
 from standardwebhooks.webhooks import Webhook
 
-from control_api.alerts.delivery_error import DeliveryFailed
-from control_api.alerts.message import payload
+from control_api.alerts.message import DeliveryFailed, payload
 from control_api.security.egress import AllowedHosts, literal
 from control_api.store.queries.deliveries import StoredDelivery
 

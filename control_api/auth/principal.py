@@ -15,6 +15,10 @@ class Caller:
     digest: bytes
 
     @property
+    def tenant_id(self) -> str:
+        return self.tenant.tenant_id
+
+    @property
     def scope(self) -> str:
         return self.key.scope
 

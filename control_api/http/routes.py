@@ -10,6 +10,7 @@ from control_api.use_cases.agents.change_agent_status import change_agent_status
 from control_api.use_cases.agents.get_agent import get_agent
 from control_api.use_cases.agents.list_agents import list_agents
 from control_api.use_cases.agents.register_agent import register_agent
+from control_api.use_cases.agents.show_registry_counts import show_registry_counts
 from control_api.use_cases.agents.update_agent import update_agent
 from control_api.use_cases.alerts.create_alert_rule import create_alert_rule
 from control_api.use_cases.alerts.delete_alert_rule import delete_alert_rule
@@ -23,7 +24,6 @@ from control_api.use_cases.audit.retention_settings import (
     show_retention_settings,
 )
 from control_api.use_cases.audit.show_lineage import show_lineage
-from control_api.use_cases.audit.show_registry_counts import show_registry_counts
 from control_api.use_cases.audit.show_retention import show_retention
 from control_api.use_cases.audit.show_session_trail import show_session_trail
 from control_api.use_cases.audit.show_stats import show_stats

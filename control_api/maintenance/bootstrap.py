@@ -12,7 +12,8 @@ from pathlib import Path
 
 import orjson
 
-from control_api.keys.key_change import add_key, build_key
+from control_api.domain.keys import add_key, build_key
+from control_api.domain.tenants import effective
 from control_api.requests.key import NewKey
 from control_api.security import secret_file
 from control_api.settings import Settings
@@ -20,7 +21,6 @@ from control_api.store.queries import tenants
 from control_api.store.queries.tenants import Installation, StoredTenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
-from control_api.tenants.tenant_settings import effective
 from policies.ground.ids import uuid7
 from policies.ground.keys import key_digest, make_key, well_formed
 from policies.sets.policy_set import TENANT, tenant_document

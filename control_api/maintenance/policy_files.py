@@ -13,8 +13,8 @@ from pathlib import Path
 from watchfiles import awatch
 
 from control_api.app_context import AppContext
-from control_api.policies.policy_folders import unowned_folders
-from control_api.policies.policy_reload import reload_tenant
+from control_api.domain.policy_folders import unowned_folders
+from control_api.domain.policy_reload import reload_tenant
 from control_api.store.queries import tenants
 from policies.definitions.definition import LoadError
 from policies.definitions.policy_files import files

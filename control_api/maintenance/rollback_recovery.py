@@ -22,12 +22,12 @@ from dataclasses import replace
 
 from sqlalchemy import update
 
+from control_api.domain.tenants import effective
 from control_api.settings import Settings
 from control_api.store.queries import agents, ended_sessions, sessions, tenants
 from control_api.store.schema.tables import api_keys
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
-from control_api.tenants.tenant_settings import effective
 from policies.sets.policy_set import (
     SESSION,
     TENANT,

@@ -3,223 +3,158 @@
 Knows nothing of how the numbers are fetched.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+import math
+from collections.abc import Iterable
+from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
 
-from control_api.metrics.optional_gauge import OptionalGauge
 from policies import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
+# From a decision out of memory, about a millisecond, to a long poll, which waits up to 25 s.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
 
 
-@dataclass(frozen=True, slots=True)
 class HttpMetrics:
     """Requests, and callers that wait or are refused."""
 
-    requests: Counter
-    seconds: Histogram
-    refusals: Counter
-    crashes: Counter
-    waiting: Gauge
-
-    @classmethod
-    def register(cls, registry: CollectorRegistry) -> "HttpMetrics":
-        return cls(
-            requests=Counter(
-                "sluice_requests_total",
-                "Requests answered, by operation and status.",
-                ("operation", "status"),
-                registry=registry,
-            ),
-            seconds=Histogram(
-                "sluice_request_seconds",
-                "From the request's head to its answer, by operation.",
-                ("operation",),
-                buckets=_SECONDS,
-                registry=registry,
-            ),
-            refusals=Counter(
-                "sluice_refusals_total",
-                "Callers refused, by reason.",
-                ("reason",),
-                registry=registry,
-            ),
-            crashes=Counter(
-                "sluice_internal_errors_total", "Requests answered with 500.", registry=registry
-            ),
-            waiting=Gauge(
-                "sluice_policy_set_waiters",
-                "Sidecars waiting for a change of their policy set.",
-                registry=registry,
-            ),
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(Counter, registry=registry)
+        self.requests = counter(
+            "sluice_requests_total",
+            "Requests answered, by operation and status.",
+            ("operation", "status"),
+        )
+        self.seconds = Histogram(
+            "sluice_request_seconds",
+            "From the request's head to its answer, by operation.",
+            ("operation",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.refusals = counter("sluice_refusals_total", "Callers refused, by reason.", ("reason",))
+        self.crashes = counter("sluice_internal_errors_total", "Requests answered with 500.")
+        self.waiting = Gauge(
+            "sluice_policy_set_waiters",
+            "Sidecars waiting for a change of their policy set.",
+            registry=registry,
         )
 
 
-@dataclass(frozen=True, slots=True)
 class DecisionMetrics:
-    """Decisions, sessions and records. `decided` finds the child of `decisions` without taking the
-    parent's lock."""
+    """Decisions, sessions and records."""
 
-    decisions: Counter
-    decided: Callable[[str, str], Counter]
-    sessions: Counter
-    ingested: Counter
-
-    @classmethod
-    def register(cls, registry: CollectorRegistry) -> "DecisionMetrics":
-        decisions = Counter(
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(Counter, registry=registry)
+        self.decisions = counter(
             "sluice_decisions_total",
             "Evaluations, by outcome and the check that denied.",
             ("decision", "check"),
-            registry=registry,
         )
-        return cls(
-            decisions=decisions,
-            decided=cache(decisions.labels),
-            sessions=Counter(
-                "sluice_session_claims_total",
-                "Session claims, by the state they found.",
-                ("state",),
-                registry=registry,
-            ),
-            ingested=Counter(
-                "sluice_ingested_records_total",
-                "Records delivered by sidecars, by outcome.",
-                ("outcome",),
-                registry=registry,
-            ),
+        # `labels` takes the parent's lock each time. Both labels come from closed sets, so every
+        # child is looked up there once, and the cache stays small.
+        self.decided = cache(self.decisions.labels)
+        self.sessions = counter(
+            "sluice_session_claims_total", "Session claims, by the state they found.", ("state",)
+        )
+        self.ingested = counter(
+            "sluice_ingested_records_total",
+            "Records delivered by sidecars, by outcome.",
+            ("outcome",),
         )
 
 
-@dataclass(frozen=True, slots=True)
 class JobMetrics:
     """What runs beside the requests."""
 
-    reloads: Counter
-    alerts: Counter
-    deliveries: Counter
-    purges: Counter
-    key_expiry: Gauge
-    unanswered: Counter
-
-    @classmethod
-    def register(cls, registry: CollectorRegistry) -> "JobMetrics":
-        return cls(
-            reloads=Counter(
-                "sluice_policy_reloads_total",
-                "Loads of a tenant's policy files, by outcome.",
-                ("outcome",),
-                registry=registry,
-            ),
-            alerts=Counter(
-                "sluice_alerts_fired_total",
-                "Alert rules that fired, by type.",
-                ("rule_type",),
-                registry=registry,
-            ),
-            deliveries=Counter(
-                "sluice_alert_deliveries_total",
-                "Attempts to deliver an alert, by channel and outcome.",
-                ("channel", "outcome"),
-                registry=registry,
-            ),
-            purges=Counter(
-                "sluice_purges_total",
-                "Hourly purges of a tenant, by outcome.",
-                ("outcome",),
-                registry=registry,
-            ),
-            key_expiry=OptionalGauge(
-                "sluice_key_expiry_seconds",
-                "Until the next live API key of any tenant expires.",
-                registry=registry,
-            ),
-            unanswered=Counter(
-                "sluice_workers_unanswered_total",
-                "Workers that did not answer a scrape in time.",
-                registry=registry,
-            ),
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(Counter, registry=registry)
+        self.reloads = counter(
+            "sluice_policy_reloads_total",
+            "Loads of a tenant's policy files, by outcome.",
+            ("outcome",),
+        )
+        self.alerts = counter(
+            "sluice_alerts_fired_total", "Alert rules that fired, by type.", ("rule_type",)
+        )
+        self.deliveries = counter(
+            "sluice_alert_deliveries_total",
+            "Attempts to deliver an alert, by channel and outcome.",
+            ("channel", "outcome"),
+        )
+        self.purges = counter(
+            "sluice_purges_total", "Hourly purges of a tenant, by outcome.", ("outcome",)
+        )
+        self.key_expiry = _OptionalGauge(
+            "sluice_key_expiry_seconds",
+            "Until the next live API key of any tenant expires.",
+            registry=registry,
+        )
+        self.unanswered = counter(
+            "sluice_workers_unanswered_total", "Workers that did not answer a scrape in time."
         )
 
 
-@dataclass(frozen=True, slots=True)
 class RedisMetrics:
     """Policy sets, heartbeats and sessions in Redis."""
 
-    pushes: Counter
-    push_seconds: Histogram
-    behind: Gauge
-    behind_seconds: Gauge
-    challenges: Counter
-    sessions: Counter
-
-    @classmethod
-    def register(cls, registry: CollectorRegistry) -> "RedisMetrics":
-        return cls(
-            pushes=Counter(
-                "sluice_redis_pushes_total",
-                "Updates of a tenant's policy set in Redis, by outcome.",
-                ("outcome",),
-                registry=registry,
-            ),
-            push_seconds=Histogram(
-                "sluice_redis_push_seconds",
-                "From a commit, or a repair request, until the policy set in Redis is current.",
-                buckets=_SECONDS,
-                registry=registry,
-            ),
-            behind=Gauge(
-                "sluice_redis_tenants_behind",
-                "Tenants whose policy set in Redis may be out of date.",
-                registry=registry,
-            ),
-            behind_seconds=Gauge(
-                "sluice_redis_behind_seconds",
-                "How long the oldest update of a policy set in Redis has been waiting.",
-                registry=registry,
-            ),
-            challenges=Counter(
-                "sluice_redis_challenges_total",
-                "Requests for a heartbeat read from Redis, by outcome.",
-                ("outcome",),
-                registry=registry,
-            ),
-            sessions=Counter(
-                "sluice_redis_sessions_total",
-                "Session claims and revocations for Redis, by outcome.",
-                ("outcome",),
-                registry=registry,
-            ),
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.pushes = counter(
+            "sluice_redis_pushes_total",
+            "Updates of a tenant's policy set in Redis, by outcome.",
+            ("outcome",),
+        )
+        self.push_seconds = Histogram(
+            "sluice_redis_push_seconds",
+            "From a commit, or a repair request, until the policy set in Redis is current.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.behind = gauge(
+            "sluice_redis_tenants_behind", "Tenants whose policy set in Redis may be out of date."
+        )
+        self.behind_seconds = gauge(
+            "sluice_redis_behind_seconds",
+            "How long the oldest update of a policy set in Redis has been waiting.",
+        )
+        self.challenges = counter(
+            "sluice_redis_challenges_total",
+            "Requests for a heartbeat read from Redis, by outcome.",
+            ("outcome",),
+        )
+        self.sessions = counter(
+            "sluice_redis_sessions_total",
+            "Session claims and revocations for Redis, by outcome.",
+            ("outcome",),
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Instruments:
-    """All metrics of the service."""
+    """All metrics of the service, created on `registry` together with the process's own figures."""
 
-    http: HttpMetrics
-    decisions: DecisionMetrics
-    jobs: JobMetrics
-    redis: RedisMetrics
-
-    @classmethod
-    def register(cls, registry: CollectorRegistry) -> "Instruments":
-        """Creates every metric on `registry`, with the process's own figures."""
+    def __init__(self, registry: CollectorRegistry) -> None:
         ProcessCollector(registry=registry)
-        build = Gauge("sluice_build_info", "Always 1.", ["version"], registry=registry)
-        build.labels(__version__).set(1)
-        return cls(
-            HttpMetrics.register(registry),
-            DecisionMetrics.register(registry),
-            JobMetrics.register(registry),
-            RedisMetrics.register(registry),
-        )
+        self.build = Gauge("sluice_build_info", "Always 1.", ["version"], registry=registry)
+        self.build.labels(__version__).set(1)
+        self.http = HttpMetrics(registry)
+        self.decisions = DecisionMetrics(registry)
+        self.jobs = JobMetrics(registry)
+        self.redis = RedisMetrics(registry)
+
+
+class _OptionalGauge(Gauge):
+    """A gauge without a sample while its value is NaN: a made-up number would set off alerts, and
+    NaN breaks `min` over replicas."""
+
+    def collect(self) -> Iterable[Metric]:
+        for family in super().collect():
+            family.samples = [each for each in family.samples if not math.isnan(each.value)]
+            yield family
 
 
 def exposition(registry: CollectorRegistry) -> bytes:

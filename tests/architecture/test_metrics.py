@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from control_api.http.routes import ROUTES
 from control_api.metrics.metrics import Instruments
-from sidecar.metrics.counters import Counter
 from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.stand import sidecar
 
@@ -23,46 +22,37 @@ SAME = {
 ONLY_PROCESS = "process_"
 
 
-def families(registry: CollectorRegistry) -> dict[str, tuple[str, str]]:
-    """The kind and the documentation of each family."""
-    return {
-        family.name: (family.type, family.documentation.rstrip("."))
-        for family in registry.collect()
-    }
+def families(scraped: str) -> dict[str, Metric]:
+    return {family.name: family for family in text_string_to_metric_families(scraped)}
 
 
-def labels(instrument: Any) -> tuple[str, ...]:
-    return tuple(instrument._labels if isinstance(instrument, Counter) else instrument._labelnames)
+def described(family: Metric) -> tuple[str, str]:
+    return family.type, family.documentation.rstrip(".")
+
+
+def labels(family: Metric) -> set[tuple[str, ...]]:
+    return {tuple(sorted(sample.labels)) for sample in family.samples}
 
 
 async def test_the_same_fact_has_the_same_name_and_labels(tmp_path: Path) -> None:
-    ours = CollectorRegistry()
-    instruments = Instruments.register(ours)
-    control = families(ours)
+    registry = CollectorRegistry()
+    instruments = Instruments(registry)
+    instruments.decisions.decided("ALLOW", "none").inc()
+    instruments.decisions.sessions.labels("active").inc()
+    instruments.http.requests.labels("evaluate_context", 200).inc()
+    control = families(generate_latest(registry).decode())
     async with fake_control_api() as fake:
         fake.furnish()
         async with sidecar(tmp_path, fake) as stand:
-            theirs = stand.parts.metrics.registry
-            beside = families(theirs)
-            shared = {name for name in control.keys() & beside if not name.startswith(ONLY_PROCESS)}
-            assert shared == SAME.keys()
-            assert any(name.startswith(ONLY_PROCESS) for name in control.keys() & beside)
-            for name in shared:
-                assert control[name] == beside[name]
             await stand.evaluate()
             await stand.evaluate(session_id="s-1")
-            found = {
-                (family.name, tuple(sample.labels))
-                for family in theirs.collect()
-                for sample in family.samples
-                if family.name in SAME
-            }
-            assert {(name, tuple(sorted(wanted))) for name, wanted in SAME.items()} == {
-                (name, tuple(sorted(given))) for name, given in found
-            }
-    assert labels(instruments.decisions.decisions) == SAME["sluice_decisions"]
-    assert labels(instruments.http.requests) == SAME["sluice_requests"]
-    assert labels(instruments.decisions.sessions) == SAME["sluice_session_claims"]
+            beside = families((await stand.call("GET", "/metrics", key=None)).text())
+    both = control.keys() & beside
+    assert {name for name in both if not name.startswith(ONLY_PROCESS)} == SAME.keys()
+    assert any(name.startswith(ONLY_PROCESS) for name in both)
+    for name, expected in SAME.items():
+        assert described(control[name]) == described(beside[name])
+        assert labels(control[name]) == labels(beside[name]) == {tuple(sorted(expected))}
 
 
 def test_operations_that_both_services_have_are_called_the_same() -> None:

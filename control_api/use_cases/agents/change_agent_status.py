@@ -14,7 +14,6 @@ from control_api.store.queries.agents import StoredAgent
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import agent_document, agent_name
-from policies.trail.record import change_record
 
 # An agent moves one step forward, or back for a correction. It may be suspended and approved again.
 # `deprecated` is the kill switch: open from every other status, and final. Setting the current
@@ -57,12 +56,10 @@ async def change_agent_status(app: AppContext, caller: Caller, request: NewStatu
         await agents.put(tx.connection, tx.tenant_id, moved)
         await tx.publish({agent_name(agent.agent_id): agent_document(moved.published())})
         detail = {"from": agent.status, "to": moved.status}
-        await tx.append(
-            change_record("agent.status", agent.agent_id, caller.by, detail, record_id=app.new_id())
-        )
+        await app.log_change(tx, "agent.status", agent.agent_id, caller.by, detail)
         return moved
 
-    return shown_agent(await app.store.write(caller.tenant.tenant_id, work))
+    return shown_agent(await app.store.write(caller.tenant_id, work))
 
 
 def _refuse_closed_move(agent: StoredAgent, status: str) -> None:

@@ -23,7 +23,7 @@ class AgentDetailRequest(RequestModel):
 
 async def get_agent(app: AppContext, caller: Caller, request: AgentDetailRequest) -> AgentDetail:
     """Show a registered agent and its activity during the last 7 days."""
-    tenant_id, agent_id = caller.tenant.tenant_id, request.agent_id
+    tenant_id, agent_id = caller.tenant_id, request.agent_id
     since = app.clock.now() - ACTIVITY_WINDOW
     async with app.store.reading(tenant_id) as connection:
         agent = await agents.get(connection, tenant_id, agent_id)

@@ -20,10 +20,10 @@ class AgentsRequest(ListRequest):
 
 async def list_agents(app: AppContext, caller: Caller, request: AgentsRequest) -> Page[AgentShown]:
     """List registered agents, newest first."""
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant_id) as connection:
         rows = await agents.page(
             connection,
-            caller.tenant.tenant_id,
+            caller.tenant_id,
             request.model_dump(include=set(agents.FILTERS)),
             request.after(int, str),
             request.limit + 1,

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.keys.key_change import refuse_unknown_key
+from control_api.domain.keys import refuse_unknown_key
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel, Roles, Text
 from control_api.responses.agents import AgentShown, CredentialType
@@ -14,7 +14,6 @@ from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
 from policies.sets.policy_set import agent_document, agent_name
-from policies.trail.record import change_record
 
 
 class NewAgent(RequestModel):
@@ -51,12 +50,10 @@ async def register_agent(app: AppContext, caller: Caller, request: NewAgent) -> 
         await agents.add(tx.connection, tx.tenant_id, agent)
         await tx.publish({agent_name(agent_id): agent_document(agent.published())})
         detail = {"agent_role": agent.agent_role, "permitted_roles": list(agent.permitted_roles)}
-        await tx.append(
-            change_record("agent.registered", agent_id, caller.by, detail, record_id=app.new_id())
-        )
+        await app.log_change(tx, "agent.registered", agent_id, caller.by, detail)
         return agent
 
-    return shown_agent(await app.store.write(caller.tenant.tenant_id, work))
+    return shown_agent(await app.store.write(caller.tenant_id, work))
 
 
 def _draft(request: NewAgent, agent_id: str, now: int) -> StoredAgent:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.keys.key_change import refuse_unknown_key
+from control_api.domain.keys import refuse_unknown_key
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel, Roles, Text
 from control_api.responses.agents import AgentShown, CredentialType
@@ -14,7 +14,6 @@ from control_api.store.queries.agents import StoredAgent
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import agent_document, agent_name
-from policies.trail.record import change_record
 
 
 class ChangedAgent(RequestModel):
@@ -65,11 +64,7 @@ async def update_agent(app: AppContext, caller: Caller, request: ChangedAgent) -
             "permitted_roles": list(changed.permitted_roles),
             "bound_key_id": changed.bound_key_id,
         }
-        await tx.append(
-            change_record(
-                "agent.updated", agent.agent_id, caller.by, detail, record_id=app.new_id()
-            )
-        )
+        await app.log_change(tx, "agent.updated", agent.agent_id, caller.by, detail)
         return changed
 
-    return shown_agent(await app.store.write(caller.tenant.tenant_id, work))
+    return shown_agent(await app.store.write(caller.tenant_id, work))

@@ -64,8 +64,8 @@ async def create_alert_rule(
             updated_at=tx.now,
         )
         await alerts.add(tx.connection, tx.tenant_id, rule)
-        await record(tx, "alert.created", rule, caller.by, app.new_id())
+        await record(app, tx, "alert.created", rule, caller.by)
         return rule
 
-    rule = await app.store.write(caller.tenant.tenant_id, work)
+    rule = await app.store.write(caller.tenant_id, work)
     return shown_rule(rule, full_url=True, secret=secret)

@@ -24,7 +24,7 @@ async def delete_alert_rule(app: AppContext, caller: Caller, request: RuleReques
         if rule is None:
             raise NotFound(f"no such alert rule: `{request.rule_id}`")
         await alerts.remove(tx.connection, tx.tenant_id, rule.rule_id)
-        await record(tx, "alert.deleted", rule, caller.by, app.new_id())
+        await record(app, tx, "alert.deleted", rule, caller.by)
 
-    await app.store.write(caller.tenant.tenant_id, work)
+    await app.store.write(caller.tenant_id, work)
     return Empty()

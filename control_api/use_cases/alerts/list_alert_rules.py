@@ -13,9 +13,9 @@ async def list_alert_rules(
     app: AppContext, caller: Caller, request: ListRequest
 ) -> Page[AlertRule]:
     """List alert rules, newest first."""
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant_id) as connection:
         rows = await alerts.page(
-            connection, caller.tenant.tenant_id, request.after(int, str), request.limit + 1
+            connection, caller.tenant_id, request.after(int, str), request.limit + 1
         )
     # A webhook URL often holds a secret, so only those who may change a rule see all of it.
     full_url = caller.scope == "admin"

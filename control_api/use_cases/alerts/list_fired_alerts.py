@@ -15,9 +15,9 @@ async def list_fired_alerts(
     app: AppContext, caller: Caller, request: ListRequest
 ) -> Page[FiredAlert]:
     """List fired alerts with the state of their delivery, newest first."""
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant_id) as connection:
         rows = await deliveries.page(
-            connection, caller.tenant.tenant_id, request.after(int, str), request.limit + 1
+            connection, caller.tenant_id, request.after(int, str), request.limit + 1
         )
     return page_of(rows, request.limit, lambda row: (row.fired_at, row.delivery_id), _shown)
 

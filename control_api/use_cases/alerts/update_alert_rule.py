@@ -63,10 +63,10 @@ async def update_alert_rule(
         # to notice that the rule it measured has changed since.
         changed = replace(changed, updated_at=max(tx.now, rule.updated_at + 1))
         await alerts.put(tx.connection, tx.tenant_id, changed)
-        await record(tx, "alert.updated", changed, caller.by, app.new_id())
+        await record(app, tx, "alert.updated", changed, caller.by)
         return changed, secret
 
-    rule, secret = await app.store.write(caller.tenant.tenant_id, work)
+    rule, secret = await app.store.write(caller.tenant_id, work)
     return shown_rule(rule, full_url=True, secret=secret)
 
 

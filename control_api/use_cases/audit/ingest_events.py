@@ -43,7 +43,7 @@ class NewRecords(RequestModel):
 
 async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) -> Receipt:
     """Deliver a batch of a sidecar's records; records delivered before are skipped."""
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
     count = app.instruments.decisions.ingested.labels
     if app.ingesting.locked():
         raise Unavailable(

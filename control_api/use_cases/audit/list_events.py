@@ -66,8 +66,6 @@ async def list_events(app: AppContext, caller: Caller, request: EventsRequest) -
         since=None if request.since is None else micros(request.since),
         until=None if request.until is None else micros(request.until),
     )
-    trail = await read.events(
-        app.store, caller.tenant.tenant_id, filters, request.limit, request.seq()
-    )
+    trail = await read.events(app.store, caller.tenant_id, filters, request.limit, request.seq())
     events = [AuditEvent(**event) for event in trail.events]
     return Page(events, None if trail.next is None else (trail.next,))

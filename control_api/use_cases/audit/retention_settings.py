@@ -10,11 +10,11 @@ from pydantic import Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.domain.tenants import change_tenant, stored
 from control_api.presenters import shown_retention
 from control_api.requests.base import EmptyRequest, RequestModel
 from control_api.responses.management import RetentionSettings
 from control_api.store.queries.tenants import StoredTenant
-from control_api.tenants.tenant_change import change_tenant, stored
 
 Days = Annotated[int, Field(ge=0, le=3650)]
 
@@ -32,8 +32,8 @@ async def show_retention_settings(
     app: AppContext, caller: Caller, _: EmptyRequest
 ) -> RetentionSettings:
     """Show how long audit events and sessions are kept."""
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
-        return shown_retention(await stored(connection, caller.tenant.tenant_id))
+    async with app.store.reading(caller.tenant_id) as connection:
+        return shown_retention(await stored(connection, caller.tenant_id))
 
 
 async def change_retention_settings(
@@ -45,5 +45,5 @@ async def change_retention_settings(
     def changed(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
         return replace(tenant, **given), given
 
-    tenant_id, by = caller.tenant.tenant_id, caller.by
+    tenant_id, by = caller.tenant_id, caller.by
     return shown_retention(await change_tenant(app, tenant_id, "settings.retention", by, changed))

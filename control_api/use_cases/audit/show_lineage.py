@@ -21,7 +21,7 @@ async def show_lineage(
     seq = request.seq()
     event, actions = await read.lineage(
         app.store,
-        caller.tenant.tenant_id,
+        caller.tenant_id,
         request.event_id,
         request.limit,
         after_seq=-1 if seq is None else seq,

@@ -2,17 +2,17 @@
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.domain.tenants import stored
 from control_api.log.anchor_check import anchor_answer
 from control_api.presenters import audit_policy_text
 from control_api.requests.base import EmptyRequest
 from control_api.responses.audit import PurgeAnchor, Retention
 from control_api.store.queries import purges
-from control_api.tenants.tenant_change import stored
 
 
 async def show_retention(app: AppContext, caller: Caller, _: EmptyRequest) -> Retention:
     """Show how long audit events are kept, and the anchor of the last purge."""
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
     async with app.store.reading(tenant_id) as connection:
         tenant = await stored(connection, tenant_id)
         anchor = await purges.latest_anchor(connection, tenant_id)

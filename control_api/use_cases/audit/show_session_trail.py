@@ -21,7 +21,7 @@ async def show_session_trail(
     seq = request.seq()
     trail = await read.session_trail(
         app.store,
-        caller.tenant.tenant_id,
+        caller.tenant_id,
         request.session_id,
         request.limit,
         after_seq=-1 if seq is None else seq,

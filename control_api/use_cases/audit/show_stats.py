@@ -18,7 +18,7 @@ TOP = 10
 
 async def show_stats(app: AppContext, caller: Caller, _: EmptyRequest) -> Stats:
     """Count the tenant's audit events that retention has kept."""
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
     async with app.store.reading(tenant_id) as connection:
         types = await counters.all_of(connection, tenant_id, Dimension.source_type)
         roles = await counters.top_of(connection, tenant_id, Dimension.agent_role, TOP)

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.decisions.record import decide_and_record
+from control_api.domain.decisions import decide_and_record
 from control_api.requests.base import RequestModel
 from control_api.requests.retrieval import AskedRetrieval
 from control_api.responses.evaluations import Batch, Evaluated

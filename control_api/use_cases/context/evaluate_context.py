@@ -4,7 +4,7 @@ from typing import Annotated
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.decisions.record import decide_and_record
+from control_api.domain.decisions import decide_and_record
 from control_api.presenters import explained
 from control_api.requests.retrieval import AskedRetrieval, EvaluationRequest
 from control_api.responses.evaluations import Evaluated, Explained

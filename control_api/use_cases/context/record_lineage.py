@@ -33,7 +33,7 @@ class NewAction(RequestModel):
 
 async def record_lineage(app: AppContext, caller: Caller, request: NewAction) -> Empty:
     """Record a downstream action on an audit event of this tenant."""
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
     found = await read.event(app.store, tenant_id, request.event_id)
     _refuse_unbound(caller.key, found.event)
     await caller.tenant.need((TENANT,))

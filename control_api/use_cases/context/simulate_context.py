@@ -4,7 +4,7 @@ from typing import Annotated
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.decisions.decide import decide
+from control_api.domain.decisions import decide
 from control_api.presenters import explained
 from control_api.requests.retrieval import AskedRetrieval, EvaluationRequest
 from control_api.responses.evaluations import Explained, Simulated
@@ -29,6 +29,6 @@ async def _current_session(app: AppContext, caller: Caller, retrieval: Retrieval
     """The session's current state; None if this call would be the first to name it."""
     if retrieval.session_id is None:
         return None
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
-        row = await sessions.look_up(connection, caller.tenant.tenant_id, retrieval.session_id)
+    async with app.store.reading(caller.tenant_id) as connection:
+        row = await sessions.look_up(connection, caller.tenant_id, retrieval.session_id)
     return None if row is None else row.at(app.clock.now())

@@ -11,7 +11,6 @@ from control_api.store.queries import keys
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import key_document, key_name
-from policies.trail.record import change_record
 
 
 class NewBinding(RequestModel):
@@ -47,9 +46,7 @@ async def bind_key(app: AppContext, caller: Caller, request: NewBinding) -> Done
             "bound_agent_id": bound.bound_agent_id,
             "permitted_roles": list(bound.permitted_roles),
         }
-        await tx.append(
-            change_record("key.bound", key.key_id, caller.by, detail, record_id=app.new_id())
-        )
+        await app.log_change(tx, "key.bound", key.key_id, caller.by, detail)
 
-    await app.store.write(caller.tenant.tenant_id, work)
+    await app.store.write(caller.tenant_id, work)
     return Done()

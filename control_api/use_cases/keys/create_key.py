@@ -2,7 +2,7 @@
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.keys.key_change import add_key, build_key
+from control_api.domain.keys import add_key, build_key
 from control_api.presenters import created_key
 from control_api.requests.key import NewKey
 from control_api.responses.management import CreatedKey
@@ -14,7 +14,7 @@ from policies.ground.keys import make_key
 async def create_key(app: AppContext, caller: Caller, request: NewKey) -> CreatedKey:
     """Create an API key; its secret is shown only in this response."""
     secret = make_key(app.entropy(32))
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
 
     async def work(tx: Transaction) -> StoredKey:
         key = build_key(request, secret, app.entropy(16), tx.now)

@@ -11,8 +11,8 @@ from control_api.store.queries import keys
 
 async def list_keys(app: AppContext, caller: Caller, request: ListRequest) -> Page[ListedKey]:
     """List API keys that are not revoked, newest first, without their secrets."""
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant_id) as connection:
         rows = await keys.page(
-            connection, caller.tenant.tenant_id, request.after(int, str), request.limit + 1
+            connection, caller.tenant_id, request.after(int, str), request.limit + 1
         )
     return page_of(rows, request.limit, lambda key: (key.created_at, key.key_id), listed_key)

@@ -4,14 +4,14 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
-from control_api.keys.key_change import add_key, build_key
+from control_api.domain.keys import add_key, build_key
+from control_api.domain.tenants import stored
 from control_api.presenters import created_key
 from control_api.requests.base import Identifier
 from control_api.requests.key import NewKey
 from control_api.responses.management import CreatedKey
 from control_api.store.queries.keys import StoredKey
 from control_api.store.transaction import Transaction
-from control_api.tenants.tenant_change import present
 from policies.ground.errors import Conflict
 from policies.ground.keys import make_key
 
@@ -29,7 +29,7 @@ async def provision_key(app: AppContext, caller: Superadmin, request: Provisione
     secret = make_key(app.entropy(32))
 
     async def work(tx: Transaction) -> StoredKey:
-        tenant = await present(tx, request.tenant_id)
+        tenant = await stored(tx.connection, request.tenant_id)
         if not tenant.active:
             raise Conflict(f"tenant `{tenant.tenant_id}` is deactivated: reactivate it first")
         key = build_key(request, secret, app.entropy(16), tx.now)

@@ -9,7 +9,6 @@ from control_api.store.queries import keys
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import key_name
-from policies.trail.record import change_record
 
 
 async def revoke_key(app: AppContext, caller: Caller, request: KeyRequest) -> Empty:
@@ -22,9 +21,7 @@ async def revoke_key(app: AppContext, caller: Caller, request: KeyRequest) -> Em
         await keys.revoke(tx.connection, tx.tenant_id, key.key_id, tx.now)
         await tx.publish({key_name(key.digest): None})
         detail = {"name": key.name, "scope": key.scope}
-        await tx.append(
-            change_record("key.revoked", key.key_id, caller.by, detail, record_id=app.new_id())
-        )
+        await app.log_change(tx, "key.revoked", key.key_id, caller.by, detail)
 
-    await app.store.write(caller.tenant.tenant_id, work)
+    await app.store.write(caller.tenant_id, work)
     return Empty()

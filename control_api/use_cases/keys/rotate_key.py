@@ -18,7 +18,6 @@ from policies.ground.errors import Conflict, NotFound
 from policies.ground.ids import prefixed
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import agent_document, agent_name, key_document, key_name
-from policies.trail.record import change_record
 
 
 async def rotate_key(app: AppContext, caller: Caller, request: KeyRequest) -> CreatedKey:
@@ -42,12 +41,10 @@ async def rotate_key(app: AppContext, caller: Caller, request: KeyRequest) -> Cr
             documents[agent_name(agent.agent_id)] = agent_document(moved.published())
         await tx.publish(documents)
         detail = {"replaced_by": new.key_id, "agents": len(documents) - 2}
-        await tx.append(
-            change_record("key.rotated", old.key_id, caller.by, detail, record_id=app.new_id())
-        )
+        await app.log_change(tx, "key.rotated", old.key_id, caller.by, detail)
         return new
 
-    return created_key(await app.store.write(caller.tenant.tenant_id, work), secret)
+    return created_key(await app.store.write(caller.tenant_id, work), secret)
 
 
 async def _live(tx: Transaction, key_id: str) -> StoredKey:

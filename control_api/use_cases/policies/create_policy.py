@@ -2,7 +2,7 @@
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.policies import policy_change
+from control_api.domain import policy_change
 from control_api.presenters import shown_policy
 from control_api.requests.policy import PolicyAsked
 from control_api.responses.management import PolicyShown
@@ -20,11 +20,11 @@ async def create_policy(app: AppContext, caller: Caller, request: PolicyAsked) -
         await policy_change.refuse_taken(tx, request.name)
         row = _new(request, policy_id, tx.now)
         await policies.add(tx.connection, tx.tenant_id, [row])
-        await policy_change.record(tx, [row], "created", caller.by, app.new_id)
+        await policy_change.record(app, tx, [row], "created", caller.by)
         await policy_change.publish(tx, {row.agent_role})
         return row
 
-    return shown_policy(await app.store.write(caller.tenant.tenant_id, work))
+    return shown_policy(await app.store.write(caller.tenant_id, work))
 
 
 def _new(request: PolicyAsked, policy_id: str, now: int) -> StoredPolicy:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.policies import policy_change
+from control_api.domain import policy_change
 from control_api.requests.policy import PolicyRequest
 from control_api.responses.audit import Empty
 from control_api.store.queries import policies
@@ -20,8 +20,8 @@ async def delete_policy(app: AppContext, caller: Caller, request: PolicyRequest)
         )
         deleted = replace(row, version=row.version + 1, updated_at=tx.now, deleted_at=tx.now)
         await policies.put(tx.connection, tx.tenant_id, deleted)
-        await policy_change.record(tx, [deleted], "deleted", caller.by, app.new_id)
+        await policy_change.record(app, tx, [deleted], "deleted", caller.by)
         await policy_change.publish(tx, {deleted.agent_role})
 
-    await app.store.write(caller.tenant.tenant_id, work)
+    await app.store.write(caller.tenant_id, work)
     return Empty()

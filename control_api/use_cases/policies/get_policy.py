@@ -2,7 +2,7 @@
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.policies.policy_change import active_policy
+from control_api.domain.policy_change import active_policy
 from control_api.presenters import shown_policy
 from control_api.requests.policy import PolicyRequest
 from control_api.responses.management import PolicyShown
@@ -11,6 +11,6 @@ from control_api.store.queries import policies
 
 async def get_policy(app: AppContext, caller: Caller, request: PolicyRequest) -> PolicyShown:
     """Show one active policy; a deleted one is not found."""
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
-        policy = await policies.get(connection, caller.tenant.tenant_id, request.policy_id)
+    async with app.store.reading(caller.tenant_id) as connection:
+        policy = await policies.get(connection, caller.tenant_id, request.policy_id)
     return shown_policy(active_policy(policy, request.policy_id))

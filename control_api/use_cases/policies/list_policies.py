@@ -26,8 +26,8 @@ async def list_policies(
     app: AppContext, caller: Caller, request: PoliciesRequest
 ) -> Page[PolicyShown]:
     """List active policies, newest first."""
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
-        rows = await _matching(connection, caller.tenant.tenant_id, request)
+    async with app.store.reading(caller.tenant_id) as connection:
+        rows = await _matching(connection, caller.tenant_id, request)
     return page_of(rows, request.limit, _position, shown_policy)
 
 

@@ -21,7 +21,7 @@ async def list_policy_versions(
     app: AppContext, caller: Caller, request: PolicyVersionsRequest
 ) -> Page[PolicyVersion]:
     """List a policy's versions, newest first."""
-    tenant_id, before = caller.tenant.tenant_id, request.seq()
+    tenant_id, before = caller.tenant_id, request.seq()
     async with app.store.reading(tenant_id) as connection:
         if await policies.get(connection, tenant_id, request.policy_id) is None:
             raise NotFound(f"no such policy: `{request.policy_id}`")

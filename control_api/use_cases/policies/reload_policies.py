@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.policies.policy_folders import unowned_folders
-from control_api.policies.policy_reload import reload_tenant
+from control_api.domain.policy_folders import unowned_folders
+from control_api.domain.policy_reload import reload_tenant
 from control_api.requests.base import EmptyRequest
 from control_api.responses.management import Reloaded
 from control_api.revision_context import WRITTEN
@@ -17,7 +17,7 @@ async def reload_policies(app: AppContext, caller: Caller, _: EmptyRequest) -> R
     """Reload the tenant's policy files; if any file is invalid, nothing changes."""
     # If the files match the store, nothing is written and this revision is the answer's.
     WRITTEN.set(caller.tenant.policy_set.revision)
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
     try:
         done = await reload_tenant(app, tenant_id, caller.by)
     except LoadError as error:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.policies import policy_change
+from control_api.domain import policy_change
 from control_api.presenters import shown_policy
 from control_api.requests.base import Identifier
 from control_api.requests.policy import PolicyAsked
@@ -66,11 +66,11 @@ async def replace_policy(app: AppContext, caller: Caller, request: ReplacedPolic
             updated_at=tx.now,
         )
         await policies.put(tx.connection, tx.tenant_id, changed)
-        await policy_change.record(tx, [changed], "updated", caller.by, app.new_id)
+        await policy_change.record(app, tx, [changed], "updated", caller.by)
         await policy_change.publish(tx, {row.agent_role, changed.agent_role})
         return changed
 
-    return shown_policy(await app.store.write(caller.tenant.tenant_id, work))
+    return shown_policy(await app.store.write(caller.tenant_id, work))
 
 
 def _check_precondition(row: StoredPolicy, if_match: str | None) -> None:

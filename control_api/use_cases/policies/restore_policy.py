@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.policies import policy_change
+from control_api.domain import policy_change
 from control_api.presenters import shown_policy
 from control_api.requests.policy import PolicyRequest
 from control_api.responses.management import PolicyShown
@@ -28,11 +28,11 @@ async def restore_policy(app: AppContext, caller: Caller, request: PolicyRequest
         if row.deleted_at is not None or restored.name != row.name:
             await policy_change.refuse_taken(tx, restored.name)
         await policies.put(tx.connection, tx.tenant_id, restored)
-        await policy_change.record(tx, [restored], "restored", caller.by, app.new_id)
+        await policy_change.record(app, tx, [restored], "restored", caller.by)
         await policy_change.publish(tx, {row.agent_role, restored.agent_role})
         return restored
 
-    return shown_policy(await app.store.write(caller.tenant.tenant_id, work))
+    return shown_policy(await app.store.write(caller.tenant_id, work))
 
 
 def _restored(row: StoredPolicy, now: int) -> StoredPolicy | None:

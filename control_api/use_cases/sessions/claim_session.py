@@ -4,9 +4,9 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.domain.sessions import claim
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.sidecars import ClaimedSession
-from control_api.sessions.claim import claim
 from policies.ground.canonical import rfc3339
 from policies.sets.policy_set import TENANT, role_name
 

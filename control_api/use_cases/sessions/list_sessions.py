@@ -22,10 +22,10 @@ async def list_sessions(
 ) -> Page[SessionShown]:
     """List sessions, newest first."""
     now = app.clock.now()
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant_id) as connection:
         rows = await sessions.page(
             connection,
-            caller.tenant.tenant_id,
+            caller.tenant_id,
             agent_role=request.agent_role,
             state=request.status,
             now=now,

@@ -4,15 +4,14 @@ from typing import ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.domain.sessions import read_session
 from control_api.requests.base import Identifier, RequestModel, Text
 from control_api.responses.tenants import SessionDetail
-from control_api.sessions.detail import read_session
 from control_api.store.queries import sessions
 from control_api.store.queries.sessions import SessionRow
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import session_document, session_name
-from policies.trail.record import change_record
 
 
 class RevokeSessionRequest(RequestModel):
@@ -35,10 +34,7 @@ async def revoke_session(
             raise NotFound(f"no such session: `{request.session_id}`")
         if row.revoked_at is None:
             detail = {"agent_role": row.agent_role, "agent_id": row.agent_id}
-            record = change_record(
-                "session.revoked", row.session_id, caller.by, detail, record_id=app.new_id()
-            )
-            await tx.append(record)
+            await app.log_change(tx, "session.revoked", row.session_id, caller.by, detail)
             await sessions.revoke(
                 tx.connection, tx.tenant_id, row.session_id, request.reason, tx.now
             )
@@ -47,8 +43,8 @@ async def revoke_session(
             row = row._replace(revoked_at=tx.now)
         return row, await read_session(tx.connection, tx.tenant_id, request.session_id, tx.now)
 
-    row, revoked = await app.store.write(caller.tenant.tenant_id, work)
+    row, revoked = await app.store.write(caller.tenant_id, work)
     # Committed. If we die here, sidecars still learn of it from the published document.
     if app.publishing is not None:
-        app.publishing.session(caller.tenant.tenant_id, row)
+        app.publishing.session(caller.tenant_id, row)
     return revoked

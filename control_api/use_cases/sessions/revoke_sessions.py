@@ -18,7 +18,7 @@ from control_api.store.queries.sessions import SessionRow
 from control_api.store.transaction import Transaction
 from policies.ground.errors import invalid
 from policies.sets.policy_set import session_document, session_name
-from policies.trail.record import change_record, masked_user
+from policies.trail.record import masked_user
 
 BATCH = 200
 """Sessions in one transaction. On SQLite, evaluations wait while it runs."""
@@ -46,7 +46,7 @@ async def revoke_sessions(app: AppContext, caller: Caller, request: RevokedSessi
     are revoked.
     """
     wanted = _filter(request)
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
     revoked, after = 0, None
     while True:
         now = app.clock.now()
@@ -78,17 +78,14 @@ async def _revoke(app: AppContext, caller: Caller, ids: Sequence[str], reason: s
         rows = await session_revocation.revoke_all(tx.connection, tx.tenant_id, ids, reason, tx.now)
         for row in rows:
             detail = {"agent_role": row.agent_role, "agent_id": row.agent_id}
-            record = change_record(
-                "session.revoked", row.session_id, caller.by, detail, record_id=app.new_id()
-            )
-            await tx.append(record)
+            await app.log_change(tx, "session.revoked", row.session_id, caller.by, detail)
         if rows:
             await tx.publish(
                 {session_name(row.session_id): session_document(row.session_id) for row in rows}
             )
         return rows
 
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
     rows = await app.store.write(tenant_id, work)
     # Committed. If we die here, sidecars still learn of it from the published documents.
     if app.publishing is not None:

@@ -56,10 +56,10 @@ async def fetch_policy_set(
 
 
 async def _read(app: AppContext, caller: Caller, since: int) -> documents.ChangePage:
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant_id) as connection:
         return await documents.since(
             connection,
-            caller.tenant.tenant_id,
+            caller.tenant_id,
             since,
             limit=MAX_DOCUMENTS,
             max_bytes=MAX_PAGE_BYTES,

@@ -38,9 +38,9 @@ async def list_sidecars(
     if request.wait_for is not None:
         rows = await _wait(app, caller, request.wait_for, request.timeout)
         return Page([_shown(row, app.clock.now()) for row in rows])
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant_id) as connection:
         rows = await fleet.page(
-            connection, caller.tenant.tenant_id, request.after(int, str), request.limit + 1
+            connection, caller.tenant_id, request.after(int, str), request.limit + 1
         )
     now = app.clock.now()
     return page_of(

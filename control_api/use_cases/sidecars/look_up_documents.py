@@ -38,8 +38,8 @@ async def look_up_documents(
     If the tenant has no document of a name, its `digest` and `body` are null. If `more` is true,
     the response would have been too large: ask again for the names it lacks.
     """
-    async with app.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant_id) as connection:
         page = await documents.by_name(
-            connection, caller.tenant.tenant_id, request.names, max_bytes=MAX_PAGE_BYTES
+            connection, caller.tenant_id, request.names, max_bytes=MAX_PAGE_BYTES
         )
     return policy_set_page(app, caller, page, reset=False)

@@ -56,6 +56,6 @@ async def report_sidecar(app: AppContext, caller: Caller, request: Report) -> He
     """Report a sidecar's status."""
     now = app.clock.now()
     row = StoredSidecar(**request.model_dump(), first_seen=now, last_seen=now)
-    await app.fleet.report(caller.tenant.tenant_id, row)
+    await app.fleet.report(caller.tenant_id, row)
     caller.tenant.wake_report_waiters()
     return Heard(now=rfc3339(app.clock.now()), revision=caller.tenant.policy_set.revision)

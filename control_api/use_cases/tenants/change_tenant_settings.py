@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
+from control_api.domain.tenants import change_tenant
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.tenants import TenantSettingsShown
 from control_api.store.queries.tenants import StoredTenant
-from control_api.tenants.tenant_change import change_tenant
 
 
 class NewSettings(RequestModel):

@@ -5,21 +5,20 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
-from control_api.keys.key_change import add_key, build_key
-from control_api.policies.policy_reload import reload_tenant
+from control_api.domain.keys import add_key, build_key
+from control_api.domain.policy_reload import reload_tenant
+from control_api.domain.tenants import effective
 from control_api.requests.base import Identifier, RequestModel
 from control_api.requests.key import NewKey
 from control_api.responses.tenants import CreatedTenant
 from control_api.store.queries import tenants
 from control_api.store.queries.tenants import StoredTenant
 from control_api.store.transaction import Transaction
-from control_api.tenants.tenant_settings import effective
 from policies.definitions.definition import LoadError
 from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
 from policies.ground.keys import make_key
 from policies.sets.policy_set import TENANT, tenant_document
-from policies.trail.record import change_record
 
 _FIRST_KEY = NewKey(name="first admin", scope="admin", expires_days=None)
 _log = logging.getLogger("sluice.policies")
@@ -45,9 +44,7 @@ async def create_tenant(app: AppContext, caller: Superadmin, request: NewTenant)
         await tenants.add(tx.connection, tenant)
         await tx.publish({TENANT: tenant_document(effective(tenant, app.settings))})
         detail = {"name": tenant.name}
-        await tx.append(
-            change_record("tenant.created", tenant_id, caller.by, detail, record_id=app.new_id())
-        )
+        await app.log_change(tx, "tenant.created", tenant_id, caller.by, detail)
         admin = build_key(_FIRST_KEY, secret, app.entropy(16), tx.now)
         await add_key(tx, admin, caller.by, app.new_id())
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
+from control_api.domain.tenants import change_tenant
 from control_api.presenters import shown_tenant
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.audit import Empty
 from control_api.responses.tenants import TenantShown
 from control_api.store.queries.tenants import StoredTenant
-from control_api.tenants.tenant_change import change_tenant
 
 
 class TenantRequest(RequestModel):

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.domain.tenants import change_tenant, stored
 from control_api.presenters import time_or_none
 from control_api.requests.base import EmptyRequest, RequestModel, Text
 from control_api.responses.tenants import Freeze
 from control_api.store.queries.tenants import StoredTenant
-from control_api.tenants.tenant_change import change_tenant, stored
 
 
 class NewFreeze(RequestModel):
@@ -40,7 +40,7 @@ async def freeze_tenant(app: AppContext, caller: Caller, request: NewFreeze) -> 
         now = app.clock.now()
         return replace(tenant, frozen_at=now, freeze_reason=request.reason), {}
 
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
     return _shown(await change_tenant(app, tenant_id, "tenant.frozen", caller.by, frozen))
 
 
@@ -51,13 +51,13 @@ async def lift_freeze(app: AppContext, caller: Caller, _: EmptyRequest) -> Freez
         since = {"frozen_at": tenant.frozen_at}
         return replace(tenant, frozen_at=None, freeze_reason=None), since
 
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
     return _shown(await change_tenant(app, tenant_id, "tenant.unfrozen", caller.by, lifted))
 
 
 async def show_freeze(app: AppContext, caller: Caller, _: EmptyRequest) -> Freeze:
     """Show whether the tenant is frozen, since when, and why."""
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
     async with app.store.reading(tenant_id) as connection:
         return _shown(await stored(connection, tenant_id))
 

@@ -33,7 +33,7 @@ class Limited:
         self.now = 100.0
         self.caller = Known("key_a")
         clock = Clock(lambda: 0, lambda: self.now)
-        instruments = Instruments.register(CollectorRegistry())
+        instruments = Instruments(CollectorRegistry())
         self.limit = RateLimit(self._authenticate, rate, clock, instruments)
 
     async def _authenticate(self, presented: str | None) -> Caller:

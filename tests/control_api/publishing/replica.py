@@ -90,7 +90,7 @@ async def replica(database_url: str, redis_url: str) -> AsyncIterator[Replica]:
             SetSigner(KeyRing(SIGNER), "epoch"),
             Clock(world.now, time.monotonic),
             os.urandom,
-            Instruments.register(registry).redis,
+            Instruments(registry).redis,
             RollbackRecovery(world.store, settings.read({}), event_id).recover,
         )
         loops = [world.store.group.create_task(loop()) for loop in publishing.loops]

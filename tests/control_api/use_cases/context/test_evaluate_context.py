@@ -204,7 +204,7 @@ def test_an_evaluation_that_fails_denies_and_is_recorded(
     def broken(*_: object) -> None:
         raise RuntimeError("a check raised")
 
-    monkeypatch.setattr("control_api.decisions.decide.evaluate", broken)
+    monkeypatch.setattr("control_api.domain.decisions.evaluate", broken)
     answer = centre.evaluate()
     assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from control_api.policies import policy_reload
+from control_api.domain import policy_reload
 from tests.control_api.centre import POLICIES, Centre, running, within
 
 ONE = """\

@@ -11,7 +11,7 @@ from control_api.store.queries import agents
 
 async def show_registry_counts(app: AppContext, caller: Caller, _: EmptyRequest) -> RegistryCounts:
     """Count the registered agents by status; deny rates cover the last 7 days."""
-    tenant_id = caller.tenant.tenant_id
+    tenant_id = caller.tenant_id
     async with app.store.reading(tenant_id) as connection:
         by_status = await agents.count_by_status(connection, tenant_id)
         since = app.clock.now() - ACTIVITY_WINDOW

@@ -1,12 +1,18 @@
-"""Claims a session for its first caller, for evaluations and sidecars alike, and sets its lifetime.
+"""Claims a session for its first caller, for evaluations and sidecars alike, and reads one session
+in detail. Knows no HTTP and no check."""
 
-Knows no HTTP and no check.
-"""
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.app_context import AppContext
 from control_api.caches.tenant_state import TenantState
+from control_api.presenters import session_detail
+from control_api.responses.tenants import SessionDetail
+from control_api.store.counters import queries as counters
+from control_api.store.counters.dimensions import Dimension
+from control_api.store.queries import sessions
 from control_api.store.queries.sessions import SessionRow
 from policies.definitions.model import TenantSettings
+from policies.ground.errors import NotFound
 from policies.sets.role import Role
 from policies.trail.record import masked_user
 
@@ -19,13 +25,13 @@ async def claim(
     agent_id: str | None,
     user_id: str,
 ) -> SessionRow:
-    """The stored session, created now if there was none, and cached for this process.
+    """The stored session, created now for its first caller, and cached for this process.
 
-    The user id is masked before it is stored if the tenant masks personal data. The caller must
-    have loaded the documents `tenant` and the role's (`TenantState.need`).
+    The caller must have loaded the documents `tenant` and the role's (`TenantState.need`).
     """
     policy_set = tenant.policy_set
     if policy_set.masks():
+        # Before anything is stored, as in the records: the session must not reveal what they hide.
         user_id = masked_user(user_id)
     while True:
         changes = tenant.sessions.changes
@@ -51,3 +57,14 @@ def lifetime(role: Role | None, settings: TenantSettings) -> int:
     if role is not None and role.session_ttl_minutes is not None:
         return role.session_ttl_minutes
     return settings.session_ttl_minutes
+
+
+async def read_session(
+    connection: AsyncConnection, tenant_id: str, session_id: str, now: int
+) -> SessionDetail:
+    """The session as of `now`, in microseconds; `NotFound` if it was never claimed."""
+    row = await sessions.find(connection, tenant_id, session_id)
+    if row is None:
+        raise NotFound(f"no such session: `{session_id}`")
+    counted = await counters.one_of(connection, tenant_id, Dimension.session, session_id)
+    return session_detail(row, counted, now)

@@ -7,13 +7,14 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.app_context import AppContext
+from control_api.settings import Settings
 from control_api.store.queries import tenants
 from control_api.store.queries.tenants import StoredTenant
+from control_api.store.store import Store
 from control_api.store.transaction import Transaction
-from control_api.tenants.tenant_settings import effective
+from policies.definitions.model import TenantSettings
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import TENANT, tenant_document
-from policies.trail.record import change_record
 
 
 async def change_tenant(
@@ -27,21 +28,16 @@ async def change_tenant(
     the tenant stays the same. Raises `NotFound` if there is no such tenant."""
 
     async def work(tx: Transaction) -> StoredTenant:
-        tenant = await present(tx, tenant_id)
+        tenant = await stored(tx.connection, tenant_id)
         after, detail = changed(tenant)
         if after == tenant:
             return tenant
         await tenants.put(tx.connection, after)
         await tx.publish({TENANT: tenant_document(effective(after, app.settings))})
-        await tx.append(change_record(change, tenant_id, by, detail, record_id=app.new_id()))
+        await app.log_change(tx, change, tenant_id, by, detail)
         return after
 
     return await app.store.write(tenant_id, work)
-
-
-async def present(tx: Transaction, tenant_id: str) -> StoredTenant:
-    """The tenant, within a write. Raises `NotFound` if there is no such tenant."""
-    return await stored(tx.connection, tenant_id)
 
 
 async def stored(connection: AsyncConnection, tenant_id: str) -> StoredTenant:
@@ -50,3 +46,29 @@ async def stored(connection: AsyncConnection, tenant_id: str) -> StoredTenant:
     if tenant is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")
     return tenant
+
+
+async def publish_settings(store: Store, settings: Settings, tenant_id: str) -> None:
+    """Publish the tenant's document with the service's current settings. Writes nothing if they
+    have not changed."""
+
+    async def work(tx: Transaction) -> None:
+        tenant = await tenants.get(tx.connection, tenant_id)
+        if tenant is not None:
+            await tx.publish({TENANT: tenant_document(effective(tenant, settings))})
+
+    await store.write(tenant_id, work)
+
+
+def effective(tenant: StoredTenant, settings: Settings) -> TenantSettings:
+    """A tenant's settings as they are enforced."""
+    return TenantSettings(
+        tenant_id=tenant.tenant_id,
+        # The service's flag OR the tenant's (`app.md`, section 5): a tenant can't opt out of what
+        # the operator demands of all.
+        require_agent_id=tenant.require_agent_id or settings.require_agent_id,
+        session_ttl_minutes=settings.session_ttl_minutes,
+        pii_masking=tenant.pii_masking or settings.pii_masking,
+        active=tenant.active,
+        frozen_at=tenant.frozen_at,
+    )

@@ -1,27 +1,44 @@
-"""Decides on a retrieval and records the decision: the path of every evaluation.
+"""Decides on retrievals and records the decisions, for every use case that evaluates.
 
     policy set > facts > session, claimed only after checks 1 to 4 pass > decision > log > answer
 
-The answer leaves after the record is committed (architecture, rule 2). The path reads the database
-only for what this process has not seen yet.
+The path reads the database only for what this process has not seen yet.
 """
 
 import logging
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.decisions.decide import ERROR, decide, may_claim
-from control_api.sessions.claim import claim
+from control_api.domain.sessions import claim
 from policies.checks.finding import Facts
 from policies.definitions.model import Session
-from policies.evaluate import TENANT_FROZEN, Decision
+from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.retrieval import Retrieval
 from policies.trail.record import decision_record
 
-_log = logging.getLogger("sluice.decision")
-# The metric's `check` label for denials that no check made; for an ALLOW the label is `none`. Any
-# other policy that happens to have one of these names denies by a check.
+ERROR = "evaluation_error"
+# The metric's `check` label for denials that no check made; for an ALLOW the label is `none`. A
+# policy may have one of these names too, but then it is a check that denies by it, and the check's
+# own name is the label.
 _WITHOUT_CHECK = {name: name for name in (ERROR, TENANT_FROZEN)}
+_log = logging.getLogger("sluice.decision")
+
+
+def decide(
+    caller: Caller, retrieval: Retrieval, session: Session | None
+) -> tuple[Decision, Facts | None]:
+    """The decision and the facts it was made by; the facts are None if gathering them failed.
+
+    No exception leaves this function: a fault while deciding denies (contract, section 3).
+    """
+    try:
+        facts = gather(caller.tenant.policy_set, caller.key, retrieval)
+        if session is not None:
+            facts = facts._replace(session=session)
+        return evaluate(retrieval, facts), facts
+    except Exception:  # noqa: BLE001  # fail closed: whatever went wrong, the answer is DENY
+        _log.exception("evaluation failed")
+        return refuse(ERROR, "the evaluation failed, and so it is denied"), None
 
 
 async def decide_and_record(
@@ -31,6 +48,7 @@ async def decide_and_record(
     tenant = caller.tenant
     await tenant.need_for(retrieval)
     session = None if retrieval.session_id is None else await _session(app, caller, retrieval)
+    # No `await` from here to the record: the documents that were loaded can't change in between.
     decision, facts = decide(caller, retrieval, session)
     event_id = app.new_id()
     record = decision_record(
@@ -43,6 +61,8 @@ async def decide_and_record(
     )
     # Not committed yet. If we die here, the caller gets no answer and no decision took effect.
     await app.log.append(tenant.tenant_id, record)
+    # Committed. If we die here, the log has a decision that the caller never learned of: it can't
+    # have acted on it.
     _observe(app, decision, event_id)
     return decision, facts, event_id
 
@@ -54,7 +74,7 @@ async def _session(app: AppContext, caller: Caller, retrieval: Retrieval) -> Ses
     """
     assert retrieval.session_id is not None
     tenant = caller.tenant
-    if not may_claim(caller, retrieval):
+    if not _may_claim(caller, retrieval):
         return None
     known = tenant.sessions.at(retrieval.session_id, app.clock.now())
     if known is not None:
@@ -72,15 +92,16 @@ async def _session(app: AppContext, caller: Caller, retrieval: Retrieval) -> Ses
     return row.at(app.clock.now())
 
 
+def _may_claim(caller: Caller, retrieval: Retrieval) -> bool:
+    """Whether the retrieval passes checks 1 to 4, so that it may claim its session."""
+    try:
+        return admitted(retrieval, gather(caller.tenant.policy_set, caller.key, retrieval))
+    except Exception:  # noqa: BLE001  # `decide` meets the same fault, logs it and denies
+        return False
+
+
 def _observe(app: AppContext, decision: Decision, event_id: str) -> None:
     """One decision: one record, one metric, one log line."""
     check = decision.check or _WITHOUT_CHECK.get(decision.policy_name, "none")
     app.instruments.decisions.decided(decision.decision, check).inc()
-    if _log.isEnabledFor(logging.DEBUG):
-        _log.debug(
-            "%s %s by check %s: %s",
-            decision.decision,
-            event_id,
-            check,
-            decision.policy_name,
-        )
+    _log.debug("%s %s by check %s: %s", decision.decision, event_id, check, decision.policy_name)

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from control_api.app_context import AppContext
+from control_api.domain import policy_change
+from control_api.domain.policy_plan import Plan, plan
 from control_api.metrics.labels import Reload
-from control_api.policies import policy_change
-from control_api.policies.policy_plan import Plan, plan
 from control_api.responses.management import Reloaded
 from control_api.store.queries import policies
 from control_api.store.queries.policies import StoredPolicy
@@ -81,7 +81,7 @@ def _work(app: AppContext, done: Plan, by: str) -> Callable[[Transaction], Await
             await policies.put(tx.connection, tx.tenant_id, row)
         await policies.add(tx.connection, tx.tenant_id, done.added)
         for change, rows in done.changes:
-            await policy_change.record(tx, rows, change, by, app.new_id)
+            await policy_change.record(app, tx, rows, change, by)
         await policy_change.publish(tx, done.roles)
         return True
 

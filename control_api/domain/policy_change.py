@@ -2,8 +2,9 @@
 documents for the roles it affects. Knows no operation and no file."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from control_api.app_context import AppContext
 from control_api.store.queries import policies
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
@@ -11,7 +12,6 @@ from policies.definitions.model import Policy
 from policies.ground.canonical import encode
 from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import role_document, role_name
-from policies.trail.record import Record, change_record
 
 MAX_DOCUMENT = 1024 * 1024
 """Bytes of all policies of a role: every sidecar that decides by the role has to hold them."""
@@ -33,16 +33,16 @@ async def refuse_taken(tx: Transaction, name: str) -> None:
 
 
 async def record(
-    tx: Transaction,
-    rows: Sequence[StoredPolicy],
-    change: str,
-    by: str,
-    new_id: Callable[[], str],
+    app: AppContext, tx: Transaction, rows: Sequence[StoredPolicy], change: str, by: str
 ) -> None:
     """Record the rows' current versions in their history and in the log."""
     await policies.add_versions(tx.connection, tx.tenant_id, rows, by, change)
     for row in rows:
-        await tx.append(_entry(row, change, by, new_id()))
+        # The digest instead of the body: the log stays small, and still proves which version the
+        # history held.
+        digest = hashlib.sha256(encode(row.body)).hexdigest()
+        detail = {"name": row.name, "version": row.version, "sha256": digest}
+        await app.log_change(tx, f"policy.{change}", row.policy_id, by, detail)
 
 
 async def publish(tx: Transaction, roles: Iterable[str]) -> None:
@@ -67,9 +67,3 @@ def _document(role: str, active: list[Policy]) -> bytes | None:
             f"the limit of {MAX_DOCUMENT}: shorten their lists, or use wildcards"
         )
     return document
-
-
-def _entry(row: StoredPolicy, change: str, by: str, record_id: str) -> Record:
-    digest = hashlib.sha256(encode(row.body)).hexdigest()
-    detail = {"name": row.name, "version": row.version, "sha256": digest}
-    return change_record(f"policy.{change}", row.policy_id, by, detail, record_id=record_id)

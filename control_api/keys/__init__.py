@@ -1,1 +1,0 @@
-"""Steps that several use cases on API keys share."""
