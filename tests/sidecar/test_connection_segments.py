@@ -19,8 +19,8 @@ from sidecar.http.body_budget import BODY_BUDGET_BYTES
 from sidecar.http.request_body import MAX_BODY
 from tests.properties import examples
 from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.proxy.cut import Agent, answers, chunks, cut
-from tests.sidecar.proxy.stand import leave
+from tests.sidecar.proxy.raw_client import leave
+from tests.sidecar.proxy.segmented_agent import Agent, answers, chunks, cut
 from tests.sidecar.stand import Stand, sidecar, until
 from tests.sidecar.wire import GOOD, connect, head, request, with_key
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.ports import free_port
 from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.proxy.stand import Answered, ask, data_source
+from tests.sidecar.proxy.raw_client import Answered, ask
+from tests.sidecar.proxy.scripted_source import data_source
 from tests.sidecar.stand import until
 from tests.sidecar.test_serve import Process, process
 

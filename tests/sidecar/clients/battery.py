@@ -16,7 +16,7 @@ from tests.relay import relaying
 from tests.sidecar.clients.client import Client, GaveUp, Heard, act
 from tests.sidecar.clients.library import DOCUMENT, EVENTS, GREAT, PACKED, UNPACKED, Arrived
 from tests.sidecar.clients.stand import WAYS, Stand
-from tests.sidecar.proxy.stand import until
+from tests.sidecar.proxy.proxy_setup import until
 
 FIELDS = {
     "Authorization": "Bearer of-the-agent",

@@ -19,7 +19,7 @@ from sidecar.proxy.limits import LIMITS
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.clients.library import Library, lending
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.stand import CLOCK, Sidecar, policy, sidecar, source, warm
+from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, policy, sidecar, source, warm
 
 WAYS = ("listen", "absolute", "opened")
 """`listen`: the client's address is the sidecar's. `absolute`: the client's address is the

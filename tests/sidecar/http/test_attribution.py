@@ -4,72 +4,73 @@ import pytest
 
 from policies.definitions.model import SENSITIVITIES
 from tests.sidecar.fake_control_api import EVALUATE_KEY
-from tests.sidecar.proxy.stand import Stand, get
+from tests.sidecar.proxy.proxy_setup import ProxySetup
+from tests.sidecar.proxy.raw_client import get
 
 
-async def asked(stand: Stand, *fields: str) -> dict[str, str]:
+async def asked(setup: ProxySetup, *fields: str) -> dict[str, str]:
     """The request's record, with the commitment to the user opened."""
-    assert (await stand.ask(get("/a", *fields))).status == 200
-    record = (await stand.sidecar.records())[0]
+    assert (await setup.ask(get("/a", *fields))).status == 200
+    record = (await setup.sidecar.records())[0]
     request: dict[str, str] = record["pub"]["request"]
     return request
 
 
-async def user(stand: Stand, *fields: str) -> str:
+async def user(setup: ProxySetup, *fields: str) -> str:
     import orjson
 
-    assert (await stand.ask(get("/a", *fields))).status == 200
-    batch = await stand.sidecar.spool.batch(1 << 20)
+    assert (await setup.ask(get("/a", *fields))).status == 200
+    batch = await setup.sidecar.spool.batch(1 << 20)
     assert batch is not None
     opened: str = orjson.loads(batch.payloads[0])["open"]["user_id"][1]
     return opened
 
 
-async def test_a_request_that_names_nothing_gets_the_default(stand: Stand) -> None:
-    assert await user(stand) == "ada"
+async def test_a_request_that_names_nothing_gets_the_default(setup: ProxySetup) -> None:
+    assert await user(setup) == "ada"
 
 
-async def test_a_header_comes_first(stand: Stand) -> None:
-    assert await user(stand, "X-Sluice-User: bob", "baggage: sluice.user=eve") == "bob"
+async def test_a_header_comes_first(setup: ProxySetup) -> None:
+    assert await user(setup, "X-Sluice-User: bob", "baggage: sluice.user=eve") == "bob"
 
 
-async def test_baggage_comes_before_the_default(stand: Stand) -> None:
-    assert await user(stand, "baggage: a=b,sluice.user=eve%20%C3%A9;p=1") == "eve é"
+async def test_baggage_comes_before_the_default(setup: ProxySetup) -> None:
+    assert await user(setup, "baggage: a=b,sluice.user=eve%20%C3%A9;p=1") == "eve é"
 
 
-async def test_task_and_level_are_recorded(stand: Stand) -> None:
-    request = await asked(stand, "X-Sluice-Task: review", "X-Sluice-Sensitivity: high")
+async def test_task_and_level_are_recorded(setup: ProxySetup) -> None:
+    request = await asked(setup, "X-Sluice-Task: review", "X-Sluice-Sensitivity: high")
     assert request["task_type"] == "review"
     assert request["sensitivity_level"] == "high"
     assert request["source_type"] == "rest"
 
 
-async def test_a_task_may_come_from_baggage(stand: Stand) -> None:
-    assert (await asked(stand, "Baggage: sluice.task=review"))["task_type"] == "review"
+async def test_a_task_may_come_from_baggage(setup: ProxySetup) -> None:
+    assert (await asked(setup, "Baggage: sluice.task=review"))["task_type"] == "review"
 
 
 @pytest.mark.parametrize("stated", SENSITIVITIES[:3])
-async def test_a_stated_level_only_raises(stand: Stand, stated: str) -> None:
-    request = await asked(stand, f"X-Sluice-Sensitivity: {stated}")
+async def test_a_stated_level_only_raises(setup: ProxySetup, stated: str) -> None:
+    request = await asked(setup, f"X-Sluice-Sensitivity: {stated}")
     assert request["sensitivity_level"] == max(stated, "medium", key=SENSITIVITIES.index)
 
 
-async def test_a_raised_level_decides(stand: Stand) -> None:
-    answered = await stand.ask(get("/a", "X-Sluice-Sensitivity: critical"))
+async def test_a_raised_level_decides(setup: ProxySetup) -> None:
+    answered = await setup.ask(get("/a", "X-Sluice-Sensitivity: critical"))
     assert answered.status == 403
-    assert stand.upstream.begun == []
+    assert setup.upstream.begun == []
 
 
-async def test_a_session_that_can_not_be_claimed_is_denied(stand: Stand) -> None:
-    # This stand has no control API, so a new session can't be claimed.
-    answered = await stand.ask(get("/a", "X-Sluice-Session: s-1"))
+async def test_a_session_that_can_not_be_claimed_is_denied(setup: ProxySetup) -> None:
+    # This setup has no control API, so a new session can't be claimed.
+    answered = await setup.ask(get("/a", "X-Sluice-Session: s-1"))
     assert answered.status == 403
     assert answered.json["decision"]["policy_name"] == "evaluation_error"
-    assert (await stand.sidecar.records())[0]["pub"]["request"]["session_id"] == "s-1"
+    assert (await setup.sidecar.records())[0]["pub"]["request"]["session_id"] == "s-1"
 
 
-async def test_attribution_is_not_forwarded(stand: Stand) -> None:
-    await stand.ask(
+async def test_attribution_is_not_forwarded(setup: ProxySetup) -> None:
+    await setup.ask(
         get(
             "/a",
             "X-Sluice-User: bob",
@@ -83,25 +84,25 @@ async def test_attribution_is_not_forwarded(stand: Stand) -> None:
             "tracestate: v=1",
         )
     )
-    [seen] = stand.upstream.seen
+    [seen] = setup.upstream.seen
     assert [name.lower() for name, _ in seen.fields] == [
         "host", "traceparent", "tracestate", "baggage",
     ]  # fmt: skip
     assert seen.values("baggage") == ["a=1,b=2;p"]
 
 
-async def test_an_alias_of_a_header_attributes_nothing(stand: Stand) -> None:
-    assert await user(stand, "X_Sluice_User: root", "X-Sluice_User: root") == "ada"
+async def test_an_alias_of_a_header_attributes_nothing(setup: ProxySetup) -> None:
+    assert await user(setup, "X_Sluice_User: root", "X-Sluice_User: root") == "ada"
 
 
-async def test_a_key_in_a_request_is_not_the_agents(stand: Stand) -> None:
-    assert (await stand.ask(get("/a", "X-API-Key: nonsense"))).status == 200
+async def test_a_key_in_a_request_is_not_the_agents(setup: ProxySetup) -> None:
+    assert (await setup.ask(get("/a", "X-API-Key: nonsense"))).status == 200
     # It may be for the data source, so it is forwarded.
-    assert stand.upstream.seen[0].values("x-api-key") == ["nonsense"]
+    assert setup.upstream.seen[0].values("x-api-key") == ["nonsense"]
 
 
-async def test_authorization_is_forwarded_to_the_data_source(stand: Stand) -> None:
+async def test_authorization_is_forwarded_to_the_data_source(setup: ProxySetup) -> None:
     own, other = f"Bearer {EVALUATE_KEY}", "Bearer slc_another"
     for value in (own, other, "Basic YTpi"):
-        assert (await stand.ask(get("/a", f"Authorization: {value}"))).status == 200
-        assert stand.upstream.seen[-1].values("authorization") == [value]
+        assert (await setup.ask(get("/a", f"Authorization: {value}"))).status == 200
+        assert setup.upstream.seen[-1].values("authorization") == [value]

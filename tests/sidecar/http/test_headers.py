@@ -4,7 +4,7 @@ import pytest
 
 from policies.ground.errors import Malformed
 from sidecar.http.headers import sort_request_fields, sort_response_fields, without_own_baggage
-from tests.sidecar.proxy.stand import Stand
+from tests.sidecar.proxy.proxy_setup import ProxySetup
 
 
 def fields(*lines: str) -> list[tuple[bytes, bytes]]:
@@ -156,13 +156,15 @@ def test_cached_names_are_bounded() -> None:
     assert all(len(name) <= 64 for name in headers._request_rules)
 
 
-async def test_a_cached_head_is_decided_anew_with_another_version_or_method(stand: Stand) -> None:
+async def test_a_cached_head_is_decided_anew_with_another_version_or_method(
+    setup: ProxySetup,
+) -> None:
     for line in ("GET /a HTTP/1.1", "GET /a HTTP/1.0", "GET /a HTTP/1.1", "CONNECT kb:1 HTTP/1.1"):
-        answered = await stand.ask(f"{line}\r\nHost: kb\r\nX-A: 1\r\n\r\n".encode())
+        answered = await setup.ask(f"{line}\r\nHost: kb\r\nX-A: 1\r\n\r\n".encode())
         assert answered.status == (400 if line.startswith("CONNECT") else 200)
     chunked = "Host: kb\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-    assert (await stand.ask(f"POST /a HTTP/1.1\r\n{chunked}".encode())).status == 200
-    assert (await stand.ask(f"POST /a HTTP/1.0\r\n{chunked}".encode())).status == 400
+    assert (await setup.ask(f"POST /a HTTP/1.1\r\n{chunked}".encode())).status == 200
+    assert (await setup.ask(f"POST /a HTTP/1.0\r\n{chunked}".encode())).status == 400
 
 
 def test_an_alternative_service_is_not_announced() -> None:

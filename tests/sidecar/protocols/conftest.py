@@ -20,16 +20,8 @@ from policies.definitions.model import Policy
 from policies.ground.clock import Clock
 from tests.ports import free_port
 from tests.sidecar.protocols.s3.moto_server import running_moto
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    Answered,
-    Sidecar,
-    listening,
-    one,
-    policy,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, listening, policy, sidecar, source
+from tests.sidecar.proxy.raw_client import Answered, one
 
 TENANT = "default_tenant"
 _LINE = re.compile(rb"^([A-Z]+ /\S* HTTP/1\.1)\r$", re.MULTILINE)

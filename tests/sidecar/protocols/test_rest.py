@@ -16,7 +16,8 @@ from sidecar.protocols.rest import Rest
 from sidecar.protocols.route_table import ProtocolRoute as Route_
 from sidecar.protocols.route_table import RouteClass, RouteMatch
 from sidecar.settings.model import NamedSource, RestRule
-from tests.sidecar.proxy.stand import get, policy, source, standing
+from tests.sidecar.proxy.proxy_setup import policy, proxy_setup, source
+from tests.sidecar.proxy.raw_client import get
 
 SOMEBODY = Attribution("somebody", None, None, None)
 
@@ -114,7 +115,7 @@ async def test_what_is_classed_is_judged_and_recorded(
     source_id: str,
 ) -> None:
     readers = policy(allowed_sources=("rest://kb/customers/*",))
-    async with standing(tmp_path, readers, routes=ROUTES, writes=writes) as stand:
+    async with proxy_setup(tmp_path, readers, routes=ROUTES, writes=writes) as stand:
         answered = await stand.ask(f"{request_line} HTTP/1.1\r\nHost: kb\r\n\r\n".encode())
         assert answered.status == status
         decision = "ALLOW" if status == 200 else "DENY"
@@ -127,7 +128,7 @@ async def test_what_is_classed_is_judged_and_recorded(
     [("GET /a", 1), ("HEAD /a", 1), ("POST /a", 0), ("GET /health", 0), ("POST /search/a", 1)],
 )
 async def test_only_a_retrieval_has_lineage(tmp_path: Path, request_line: str, count: int) -> None:
-    async with standing(tmp_path, policy(), routes=ROUTES, writes="allow") as stand:
+    async with proxy_setup(tmp_path, policy(), routes=ROUTES, writes="allow") as stand:
         assert (
             await stand.ask(f"{request_line} HTTP/1.1\r\nHost: kb\r\n\r\n".encode())
         ).status == 200
@@ -144,7 +145,7 @@ SPELLINGS = ["/secret", "/%73ecret", "/s%65cret", "/secre%74"]
 @pytest.mark.parametrize("target", SPELLINGS)
 async def test_every_spelling_of_a_denied_path_is_denied(tmp_path: Path, target: str) -> None:
     shut: Policy = policy(denied_sources=("rest://kb/secret",))
-    async with standing(tmp_path, shut) as stand:
+    async with proxy_setup(tmp_path, shut) as stand:
         assert (await stand.ask(get(target))).status == 403
         assert (await stand.sidecar.decisions())[0][2] == "rest://kb/secret"
         assert stand.upstream.begun == []
@@ -159,7 +160,7 @@ async def test_a_protocol_that_names_no_source_lets_nothing_through(
     monkeypatch.setattr(
         rest, "_READ", RouteMatch(Route_("GET", "/**", RouteClass.RETRIEVE, none), ())
     )
-    async with standing(tmp_path) as stand:
+    async with proxy_setup(tmp_path) as stand:
         assert (await stand.ask(get("/a"))).status == 403
         assert await stand.sidecar.decisions() == [("DENY", "unresolved_source", "rest://kb")]
         assert stand.upstream.begun == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.sidecar.proxy.stand import Stand, policy, standing
+from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -16,8 +16,8 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+async def setup(tmp_path: Path) -> AsyncIterator[ProxySetup]:
     """Reads of everything are allowed but of `/secret`, and writes are."""
     closed = policy(denied_sources=("rest://kb/secret", "rest://kb/secret/*"))
-    async with standing(tmp_path, closed, writes="allow") as made:
+    async with proxy_setup(tmp_path, closed, writes="allow") as made:
         yield made

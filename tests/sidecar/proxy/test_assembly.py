@@ -9,9 +9,9 @@ import pytest
 
 from tests.sidecar.http import test_headers
 from tests.sidecar.proxy import test_forwarding, test_streaming
-from tests.sidecar.proxy.detour import WAYS, detour
 from tests.sidecar.proxy.messages import test_framing
-from tests.sidecar.proxy.stand import Stand, policy
+from tests.sidecar.proxy.other_ways_in import WAYS, detour
+from tests.sidecar.proxy.proxy_setup import ProxySetup, policy
 
 ELSEWHERE = {
     # They open connections, or listeners, of their own.
@@ -38,11 +38,11 @@ ELSEWHERE = {
 
 
 def again(module: ModuleType) -> dict[str, Callable[..., object]]:
-    """The tests of a module that send requests of their own through `stand`."""
+    """The tests of a module that send requests of their own through `setup`."""
     return {
         name: each
         for name, each in vars(module).items()
-        if name.startswith("test_") and "stand" in inspect.signature(each).parameters
+        if name.startswith("test_") and "setup" in inspect.signature(each).parameters
     }
 
 
@@ -55,7 +55,7 @@ pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 
 
 @pytest.fixture(params=WAYS)
-async def stand(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Stand]:
+async def setup(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[ProxySetup]:
     """As the reverse proxy's."""
     way = request.param
     name = request.node.callspec.params.get("name")

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from tests import waiting
-from tests.sidecar.proxy.bypass_ways import WAYS
+from tests.sidecar.proxy.bypass_setups import WAYS
 from tests.sidecar.proxy.bypasses import (
     BEHIND,
     BYPASSES,
@@ -26,14 +26,16 @@ from tests.sidecar.proxy.bypasses import (
     get,
     request,
 )
-from tests.sidecar.proxy.stand import Answered, Stand, answer, ask
+from tests.sidecar.proxy.proxy_setup import ProxySetup
+from tests.sidecar.proxy.raw_client import Answered, ask
+from tests.sidecar.proxy.scripted_source import answer
 
 
 class Running:
     """One way in, for as long as this module runs."""
 
-    def __init__(self, runner: asyncio.Runner, stand: Stand, way: str) -> None:
-        self.runner, self.stand, self.way = runner, stand, way
+    def __init__(self, runner: asyncio.Runner, setup: ProxySetup, way: str) -> None:
+        self.runner, self.setup, self.way = runner, setup, way
         self._known = 0
 
     def ask(self, *data: bytes) -> Answered:
@@ -43,16 +45,16 @@ class Running:
 
     def decisions(self) -> list[tuple[str, str, str]]:
         """Those that came of the last `ask`."""
-        return self.runner.run(self.stand.sidecar.decisions())[self._known :]
+        return self.runner.run(self.setup.sidecar.decisions())[self._known :]
 
     async def _ask(self, data: tuple[bytes, ...]) -> Answered:
-        await ask(self.stand.port, get("/info/first"))
-        self._known = len(await self.stand.sidecar.decisions())
-        self.stand.upstream.begun.clear()
-        self.stand.upstream.seen.clear()
+        await ask(self.setup.port, get("/info/first"))
+        self._known = len(await self.setup.sidecar.decisions())
+        self.setup.upstream.begun.clear()
+        self.setup.upstream.seen.clear()
         if len(data) == 1:
-            return await ask(self.stand.port, data[0])
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.stand.port)
+            return await ask(self.setup.port, data[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.setup.port)
         try:
             for part in data:
                 writer.write(part)
@@ -73,7 +75,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Running]:
     ):
         stack = AsyncExitStack()
 
-        async def enter() -> Stand:
+        async def enter() -> ProxySetup:
             return await stack.enter_async_context(WAYS[request.param](Path(folder), READER))
 
         yield Running(runner, runner.run(enter()), request.param)
@@ -89,11 +91,11 @@ def _name(case: Bypass | Passing) -> str:
 def check_refused(running: Running, answered: Answered, status: int, by: str | None) -> None:
     assert answered.status == status, answered.raw[:300]
     assert answered.fields["x-sluice-decision"] == "DENY"
-    assert running.stand.upstream.begun == []
+    assert running.setup.upstream.begun == []
     [(decision, policy_name, source)] = running.decisions()
     assert decision == "DENY"
     assert by is None or policy_name == by
-    assert source.startswith((*running.stand.unread, "rest://kb"))
+    assert source.startswith((*running.setup.unread, "rest://kb"))
     told = answered.json["decision"]
     assert (told["decision"], told["policy_name"]) == ("DENY", policy_name)
 
@@ -109,8 +111,8 @@ def test_a_bypass(running: Running, case: Bypass) -> None:
 def test_what_is_allowed_arrives_as_it_was_judged(running: Running, case: Passing) -> None:
     answered = running.ask(case.data)
     assert answered.status == 200, answered.raw[:300]
-    [seen] = running.stand.upstream.begun
-    host = f"Host: 127.0.0.1:{running.stand.upstream.port}"
+    [seen] = running.setup.upstream.begun
+    host = f"Host: 127.0.0.1:{running.setup.upstream.port}"
     lines = [f"GET {case.target} HTTP/1.1", host, *case.fields]
     assert seen.head == "\r\n".join(lines).encode() + b"\r\n\r\n"
     assert running.decisions()[-1][::2] == ("ALLOW", "rest://kb" + case.target.partition("?")[0])
@@ -120,11 +122,11 @@ def test_what_is_allowed_arrives_as_it_was_judged(running: Running, case: Passin
 def test_10_what_the_data_source_says_in_our_name_does_not_survive(
     running: Running, upstreams: str
 ) -> None:
-    running.stand.upstream.script = answer("HTTP/1.1 200 OK", b"ok", upstreams)
+    running.setup.upstream.script = answer("HTTP/1.1 200 OK", b"ok", upstreams)
     try:
         answered = running.ask(get("/info/a"))
     finally:
-        running.stand.upstream.script = answer()
+        running.setup.upstream.script = answer()
     assert answered.fields["x-sluice-event-id"] != "forged"
     assert "x-sluice-decision" not in answered.fields
     assert b"x_sluice" not in answered.raw.lower()
@@ -141,7 +143,7 @@ def test_14_a_denied_request_keeps_its_body_to_itself(running: Running, data: by
                   (data % (len(body), b""), body, get("/info/next"))):  # fmt: skip
         answered = running.ask(*parts)
         assert answered.raw.split(b" ")[1] in (b"400", b"403")
-        assert [seen.target for seen in running.stand.upstream.begun] in ([], ["/info/next"])
+        assert [seen.target for seen in running.setup.upstream.begun] in ([], ["/info/next"])
         assert [each[0] for each in running.decisions()] in (["DENY"], ["DENY", "ALLOW"])
 
 
@@ -154,7 +156,7 @@ def test_15_what_is_behind_a_refused_connect_is_not_read(running: Running, parts
     assert answered.raw.count(b"HTTP/1.1 ") == 1
     assert answered.status in (400, 403)
     assert answered.fields["connection"] == "close"
-    assert running.stand.upstream.begun == []
+    assert running.setup.upstream.begun == []
     assert [each[0] for each in running.decisions()] == ["DENY"]
 
 
@@ -164,7 +166,7 @@ def test_19_each_request_on_a_connection_is_judged_by_itself(running: Running) -
     statuses = [part.split(b" ")[0] for part in answered.raw.split(b"HTTP/1.1 ")[1:]]
     expected = [b"200", b"403", b"200", b"400", b"200"]
     assert statuses == expected[: len(statuses)]
-    assert [seen.target for seen in running.stand.upstream.begun] == [
+    assert [seen.target for seen in running.setup.upstream.begun] == [
         target for target, status in zip(targets, statuses, strict=False) if status == b"200"
     ]
 
@@ -176,24 +178,24 @@ def test_19_another_host_on_the_same_connection_is_another_destination(running: 
     if running.way in ("alone, short", "alone, long", "by path"):
         # The port, or the path, says where it goes; the data source gets its own name.
         assert second.startswith(b"200")
-        [_, seen] = running.stand.upstream.begun
-        assert seen.values("host") == [f"127.0.0.1:{running.stand.upstream.port}"]
+        [_, seen] = running.setup.upstream.begun
+        assert seen.values("host") == [f"127.0.0.1:{running.setup.upstream.port}"]
     else:
         assert second.startswith((b"403", b"400"))
-        assert len(running.stand.upstream.begun) == 1
+        assert len(running.setup.upstream.begun) == 1
         assert running.decisions()[-1][0] == "DENY"
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_22_a_redirect_is_told_and_not_followed(running: Running, status: int) -> None:
-    to = f"Location: http://127.0.0.1:{running.stand.upstream.port}/admin"
-    running.stand.upstream.script = answer(f"HTTP/1.1 {status} Elsewhere", b"", to)
+    to = f"Location: http://127.0.0.1:{running.setup.upstream.port}/admin"
+    running.setup.upstream.script = answer(f"HTTP/1.1 {status} Elsewhere", b"", to)
     try:
         answered = running.ask(get("/info/a"))
     finally:
-        running.stand.upstream.script = answer()
+        running.setup.upstream.script = answer()
     assert answered.status == status
-    assert [seen.target for seen in running.stand.upstream.begun] == ["/info/a"]
+    assert [seen.target for seen in running.setup.upstream.begun] == ["/info/a"]
 
 
 def test_23_what_a_connection_might_become_is_not_granted_by_a_request(running: Running) -> None:
@@ -206,13 +208,13 @@ def test_23_what_a_connection_might_become_is_not_granted_by_a_request(running: 
             )
         )  # fmt: skip
         assert answered.status in (400, 403)
-        assert running.stand.upstream.begun == []
+        assert running.setup.upstream.begun == []
         assert running.decisions()[-1][0] == "DENY"
 
 
 def test_26_no_own_port_is_reached_through_the_sidecar(running: Running) -> None:
     """mitmproxy CVE-2025-23217: by its address in the target, and by its address in `Host`."""
-    port = running.stand.port
+    port = running.setup.port
     for lines in (
         (f"GET http://127.0.0.1:{port}/metrics HTTP/1.1", f"Host: 127.0.0.1:{port}"),
         (f"GET http://localhost:{port}/info/a HTTP/1.1", HOST),
@@ -220,7 +222,7 @@ def test_26_no_own_port_is_reached_through_the_sidecar(running: Running) -> None
     ):
         answered = running.ask(request(*lines))
         assert answered.status in (400, 403)
-        assert running.stand.upstream.begun == []
+        assert running.setup.upstream.begun == []
         assert running.decisions()[-1][0] == "DENY"
 
 

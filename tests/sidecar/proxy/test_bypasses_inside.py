@@ -13,25 +13,19 @@ from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.limits import LIMITS
 from tests.ports import free_port
-from tests.sidecar.proxy.bypass_ways import alone
+from tests.sidecar.proxy.bypass_setups import alone
 from tests.sidecar.proxy.bypasses import READER, get
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    Sidecar,
-    Stand,
-    ask,
-    data_source,
-    one,
-    policy,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, ProxySetup, Sidecar, policy, sidecar, source
+from tests.sidecar.proxy.raw_client import ask, one
+from tests.sidecar.proxy.scripted_source import data_source
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 
 
 @pytest.fixture(params=["/kb", "/kb/v1", "/k%C3%A9"])
-async def below(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Stand, str]]:
+async def below(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[tuple[ProxySetup, str]]:
     """A source below a path, and another beside it."""
     listen = ListenAddress("127.0.0.1", free_port())
     reader = policy(allowed_sources=("rest://kb/info/*", "rest://crm/*"))
@@ -43,7 +37,7 @@ async def below(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
         await proxy.start()
         try:
-            yield Stand(listen.port, kb, made), request.param
+            yield ProxySetup(listen.port, kb, made), request.param
         finally:
             await proxy.close(1)
 
@@ -55,27 +49,27 @@ async def below(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     "\\info\\a",
 ])  # fmt: skip
 async def test_11_a_path_that_is_taken_off_leaves_what_is_judged(
-    below: tuple[Stand, str], rest: str
+    below: tuple[ProxySetup, str], rest: str
 ) -> None:
     """Traefik GHSA-6jwx-7vp4-9847."""
-    stand, prefix = below
-    answered = await ask(stand.port, get(prefix + rest))
+    setup, prefix = below
+    answered = await ask(setup.port, get(prefix + rest))
     assert answered.status in (400, 403)
-    assert stand.upstream.begun == []
-    assert [each[0] for each in await stand.sidecar.decisions()] == ["DENY"]
+    assert setup.upstream.begun == []
+    assert [each[0] for each in await setup.sidecar.decisions()] == ["DENY"]
 
 
-async def test_11_the_path_may_be_spelled_in_any_way(below: tuple[Stand, str]) -> None:
-    stand, prefix = below
+async def test_11_the_path_may_be_spelled_in_any_way(below: tuple[ProxySetup, str]) -> None:
+    setup, prefix = below
     escaped = "".join(
         each if each in "/%" else f"%{ord(each):02X}" for each in prefix.replace("%C3%A9", "")
     )
     escaped += "%c3%a9" if "%C3" in prefix else ""
     for spelled in (prefix, escaped):
-        assert (await ask(stand.port, get(f"{spelled}/info/a?q"))).status == 200
-        assert (await ask(stand.port, get(f"{spelled}/admin"))).status == 403
-        assert (await ask(stand.port, get(spelled))).status == 403
-    assert stand.upstream.targets == ["/info/a?q"] * 2
+        assert (await ask(setup.port, get(f"{spelled}/info/a?q"))).status == 200
+        assert (await ask(setup.port, get(f"{spelled}/admin"))).status == 403
+        assert (await ask(setup.port, get(spelled))).status == 403
+    assert setup.upstream.targets == ["/info/a?q"] * 2
 
 
 def _raises(error: BaseException) -> Callable[..., Any]:
@@ -131,25 +125,25 @@ async def test_where_nothing_can_be_judged_nothing_passes(
 ) -> None:
     """Row 16 (Envoy's `failure_mode_allow`): there is no setting that opens it."""
     fails, by = FAILURES[name]
-    async with alone(tmp_path, READER, short=short) as stand:
-        assert (await ask(stand.port, get("/info/first"))).status == 200
-        stand.upstream.begun.clear()
-        fails(stand.sidecar, monkeypatch)
-        answered = await ask(stand.port, get(target))
+    async with alone(tmp_path, READER, short=short) as setup:
+        assert (await ask(setup.port, get("/info/first"))).status == 200
+        setup.upstream.begun.clear()
+        fails(setup.sidecar, monkeypatch)
+        answered = await ask(setup.port, get(target))
         assert answered.status == 403
-        assert stand.upstream.begun == []
-        assert (await stand.sidecar.decisions())[-1][:2] == ("DENY", by)
+        assert setup.upstream.begun == []
+        assert (await setup.sidecar.decisions())[-1][:2] == ("DENY", by)
 
 
 @pytest.mark.parametrize("short", [True, False])
 async def test_16_a_judge_that_says_nothing_allows_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
 ) -> None:
-    async with alone(tmp_path, READER, short=short) as stand:
-        _junk(stand.sidecar, monkeypatch)
-        answered = await ask(stand.port, get("/info/a"))
+    async with alone(tmp_path, READER, short=short) as setup:
+        _junk(setup.sidecar, monkeypatch)
+        answered = await ask(setup.port, get("/info/a"))
         assert answered.status in (403, 500)
-        assert stand.upstream.begun == []
+        assert setup.upstream.begun == []
 
 
 QUERY = "/collections/open/points/query"
@@ -164,22 +158,22 @@ def query(body: bytes, *fields: str, length: int | None = None) -> bytes:
 
 
 @pytest.fixture(params=[True, False], ids=["short", "long"])
-async def searched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stand]:
-    async with alone(tmp_path, policy(), short=request.param, kind="qdrant") as stand:
-        yield stand
+async def searched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ProxySetup]:
+    async with alone(tmp_path, policy(), short=request.param, kind="qdrant") as setup:
+        yield setup
 
 
-async def _unreadable(stand: Stand, *data: bytes) -> None:
+async def _unreadable(setup: ProxySetup, *data: bytes) -> None:
     for each in data:
         # Its sending side stays open: of an agent that ends it in the middle of a body that is read
         # away, it is unknown whether it still listens.
-        answered = await one(stand.port, each)
+        answered = await one(setup.port, each)
         assert answered.status == 400, answered.raw[:300]
-        assert stand.upstream.begun == []
-        assert (await stand.sidecar.decisions())[-1][:2] == ("DENY", "unreadable_request")
+        assert setup.upstream.begun == []
+        assert (await setup.sidecar.decisions())[-1][:2] == ("DENY", "unreadable_request")
 
 
-async def test_a_body_that_is_not_judged_whole_is_not_forwarded(searched: Stand) -> None:
+async def test_a_body_that_is_not_judged_whole_is_not_forwarded(searched: ProxySetup) -> None:
     """Row 17 (Envoy's `allow_partial_message`)."""
     over = b'{"query":[0.1],"x":"' + b"x" * LIMITS.inspected_bytes + b'"}'
     await _unreadable(
@@ -196,13 +190,15 @@ async def test_a_body_that_is_not_judged_whole_is_not_forwarded(searched: Stand)
 
 
 @pytest.mark.parametrize("length", [16, 20, 2000])
-async def test_17_a_body_that_breaks_off_is_not_forwarded(searched: Stand, length: int) -> None:
+async def test_17_a_body_that_breaks_off_is_not_forwarded(
+    searched: ProxySetup, length: int
+) -> None:
     for body in (b"", b'{"query":[0.1]}'):
         await ask(searched.port, query(body, length=length))
         assert searched.upstream.begun == []
 
 
-async def test_a_body_that_is_encoded_is_not_forwarded(searched: Stand) -> None:
+async def test_a_body_that_is_encoded_is_not_forwarded(searched: ProxySetup) -> None:
     """Row 18: whatever the coding is called, and also where it is stated twice."""
     packed = gzip.compress(b'{"query":[0.1]}')
     plain = b'{"query":[0.1]}'
@@ -220,7 +216,7 @@ async def test_a_body_that_is_encoded_is_not_forwarded(searched: Stand) -> None:
 
 
 async def test_a_body_of_another_type_or_with_a_key_twice_is_not_forwarded(
-    searched: Stand,
+    searched: ProxySetup,
 ) -> None:
     plain = b'{"query":[0.1]}'
     retyped = query(plain).replace(b"application/json", b"%b")

@@ -15,7 +15,7 @@ import uvloop
 
 from tests import origins, servers
 from tests.ports import free_port
-from tests.sidecar.proxy.stand import listening, sidecar, source
+from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
 from tests.stack import Service, listens, wait_until
 
 _MISFRAMED = "the server's answer can be read in two ways: a 502"

@@ -14,7 +14,8 @@ from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from sidecar.recorder import RecordedDecision
 from sidecar.spool.errors import SpoolFull, SpoolUnwritable
 from tests import waiting
-from tests.sidecar.proxy.stand import Stand, get, policy, standing, until
+from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup, until
+from tests.sidecar.proxy.raw_client import get
 
 POST = b"POST /a HTTP/1.1\r\nHost: kb\r\nContent-Length: 2\r\n\r\nhi"
 
@@ -64,19 +65,22 @@ class Held:
 
 
 @asynccontextmanager
-async def held(tmp_path: Path) -> AsyncIterator[tuple[Stand, Held]]:
-    from tests.sidecar.proxy.stand import data_source, listening, sidecar, source
+async def held(tmp_path: Path) -> AsyncIterator[tuple[ProxySetup, Held]]:
+    from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
+    from tests.sidecar.proxy.scripted_source import data_source
 
     closed = policy(denied_sources=("rest://kb/secret",))
     async with data_source() as upstream, sidecar(tmp_path, closed) as made:
         slow = Held(made.enforcer)
         made.enforcer = slow  # type: ignore[assignment]
         async with listening(made, source(upstream.port, writes="allow")) as port:
-            yield Stand(port, upstream, made), slow
+            yield ProxySetup(port, upstream, made), slow
 
 
-async def opened(stand: Stand, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+async def opened(
+    setup: ProxySetup, data: bytes
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(data)
     writer.write_eof()
     return reader, writer
@@ -92,9 +96,9 @@ async def silent(reader: asyncio.StreamReader) -> bool:
 
 
 async def test_a_retrieval_sets_out_but_its_answer_waits_for_the_record(tmp_path: Path) -> None:
-    async with held(tmp_path) as (stand, slow):
-        reader, writer = await opened(stand, get("/a"))
-        await until(lambda: stand.upstream.targets == ["/a"])
+    async with held(tmp_path) as (setup, slow):
+        reader, writer = await opened(setup, get("/a"))
+        await until(lambda: setup.upstream.targets == ["/a"])
         assert await silent(reader)
         slow.waiting[0].set_result(None)
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
@@ -104,12 +108,12 @@ async def test_a_retrieval_sets_out_but_its_answer_waits_for_the_record(tmp_path
 
 
 async def test_a_write_does_not_set_out_before_its_record(tmp_path: Path) -> None:
-    async with held(tmp_path) as (stand, slow):
-        reader, writer = await opened(stand, POST)
+    async with held(tmp_path) as (setup, slow):
+        reader, writer = await opened(setup, POST)
         assert await silent(reader)
-        assert stand.upstream.begun == []
+        assert setup.upstream.begun == []
         slow.waiting[0].set_result(None)
-        await until(lambda: stand.upstream.targets == ["/a"])
+        await until(lambda: setup.upstream.targets == ["/a"])
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         writer.close()
         await waiting.turns()
@@ -118,8 +122,8 @@ async def test_a_write_does_not_set_out_before_its_record(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("data", [get("/secret"), get("/a/../b"), get("/a#"), b"nonsense\r\n\r\n"])
 async def test_a_denial_waits_for_its_record(tmp_path: Path, data: bytes) -> None:
-    async with held(tmp_path) as (stand, slow):
-        reader, writer = await opened(stand, data)
+    async with held(tmp_path) as (setup, slow):
+        reader, writer = await opened(setup, data)
         assert await silent(reader)
         slow.waiting[0].set_result(None)
         assert (await reader.read()).startswith((b"HTTP/1.1 403 ", b"HTTP/1.1 400 "))
@@ -127,9 +131,9 @@ async def test_a_denial_waits_for_its_record(tmp_path: Path, data: bytes) -> Non
 
 
 async def test_an_answer_whose_record_is_lost_goes_nowhere(tmp_path: Path) -> None:
-    async with held(tmp_path) as (stand, slow):
-        reader, writer = await opened(stand, get("/a"))
-        await until(lambda: stand.upstream.targets == ["/a"])
+    async with held(tmp_path) as (setup, slow):
+        reader, writer = await opened(setup, get("/a"))
+        await until(lambda: setup.upstream.targets == ["/a"])
         slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
         raw = await reader.read()
         writer.close()
@@ -157,10 +161,10 @@ async def test_an_answer_that_comes_right_after_its_record_was_lost_goes_nowhere
         await asyncio.Event().wait()
 
     monkeypatch.setattr(FastPathExchange, "fall_back", and_then_the_answer)
-    async with held(tmp_path) as (stand, slow):
-        stand.upstream.script = silence
-        reader, writer = await opened(stand, get("/a"))
-        await until(lambda: [each.target for each in stand.upstream.begun] == ["/a"])
+    async with held(tmp_path) as (setup, slow):
+        setup.upstream.script = silence
+        reader, writer = await opened(setup, get("/a"))
+        await until(lambda: [each.target for each in setup.upstream.begun] == ["/a"])
         slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
         raw = await reader.read()
         writer.close()
@@ -170,24 +174,24 @@ async def test_an_answer_that_comes_right_after_its_record_was_lost_goes_nowhere
 
 
 async def test_a_write_whose_record_is_lost_is_not_made(tmp_path: Path) -> None:
-    async with held(tmp_path) as (stand, slow):
-        reader, writer = await opened(stand, POST)
+    async with held(tmp_path) as (setup, slow):
+        reader, writer = await opened(setup, POST)
         await until(lambda: bool(slow.waiting))
         slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 503 ")
         writer.close()
-        assert stand.upstream.begun == []
+        assert setup.upstream.begun == []
 
 
 async def test_a_502_waits_for_the_record_too(tmp_path: Path) -> None:
-    async with held(tmp_path) as (stand, slow):
+    async with held(tmp_path) as (setup, slow):
 
         async def breaking(_seen: Any, writer: asyncio.StreamWriter) -> None:
             writer.close()
 
-        stand.upstream.script = breaking
-        reader, writer = await opened(stand, get("/a"))
-        await until(lambda: stand.upstream.targets == ["/a"])
+        setup.upstream.script = breaking
+        reader, writer = await opened(setup, get("/a"))
+        await until(lambda: setup.upstream.targets == ["/a"])
         assert await silent(reader)
         slow.waiting[0].set_result(None)
         assert (await reader.read()).startswith(b"HTTP/1.1 502 ")
@@ -199,7 +203,7 @@ async def test_a_502_waits_for_the_record_too(tmp_path: Path) -> None:
 async def test_what_can_not_be_recorded_is_not_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with standing(tmp_path, policy(denied_sources=("rest://kb/secret",))) as made:
+    async with proxy_setup(tmp_path, policy(denied_sources=("rest://kb/secret",))) as made:
 
         def full(*_: Any, **__: Any) -> Any:
             raise SpoolFull
@@ -213,14 +217,14 @@ async def test_what_can_not_be_recorded_is_not_answered(
 
 
 async def test_a_fault_of_ours_is_a_500_that_tells_nothing(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
+    setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("internal words")
 
     monkeypatch.setattr("sidecar.proxy.pipeline.classifier.canonical", broken)
-    answered = await stand.ask(get("/a"))
+    answered = await setup.ask(get("/a"))
     assert answered.status == 500
     assert answered.json["error"] == "Internal Server Error"
     assert b"internal words" not in answered.raw
-    assert stand.upstream.begun == []
+    assert setup.upstream.begun == []

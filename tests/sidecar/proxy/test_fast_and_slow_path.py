@@ -22,18 +22,10 @@ from sidecar.proxy.pipeline.fast_path import FastPathResult
 from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from sidecar.settings.model import RestRule
 from tests.properties import examples
-from tests.sidecar.proxy.in_memory import InMemory
-from tests.sidecar.proxy.mutated import SOUND, Sent, sendings
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    DataSource,
-    Script,
-    Seen,
-    data_source,
-    policy,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.in_memory_transport import InMemory
+from tests.sidecar.proxy.mutated_requests import SOUND, Sent, sendings
+from tests.sidecar.proxy.proxy_setup import CLOCK, policy, sidecar, source
+from tests.sidecar.proxy.scripted_source import DataSource, Script, Seen, data_source
 
 _ASKED_BY_ITSELF = "GET /aliases "
 

@@ -16,20 +16,9 @@ from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from sidecar.spool.errors import SpoolUnwritable
 from tests import waiting
 from tests.sidecar.proxy.pipeline.test_fast_path import Talk
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    DataSource,
-    Seen,
-    Sidecar,
-    answer,
-    data_source,
-    get,
-    leave,
-    sidecar,
-    source,
-    until,
-    warm,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, sidecar, source, until, warm
+from tests.sidecar.proxy.raw_client import get, leave
+from tests.sidecar.proxy.scripted_source import DataSource, Seen, answer, data_source
 from tests.sidecar.proxy.test_durability import Held
 
 

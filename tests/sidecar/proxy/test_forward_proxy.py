@@ -14,18 +14,9 @@ from sidecar.proxy.forward_proxy import parse_absolute
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    Answered,
-    DataSource,
-    Sidecar,
-    answer,
-    ask,
-    data_source,
-    policy,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, policy, sidecar, source
+from tests.sidecar.proxy.raw_client import Answered, ask
+from tests.sidecar.proxy.scripted_source import DataSource, answer, data_source
 
 
 @asynccontextmanager

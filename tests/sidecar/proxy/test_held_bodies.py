@@ -16,33 +16,24 @@ from sidecar.http.body_budget import BodyBudget, BodyBudgetExceeded
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.pipeline.fast_path import FastPathResult
-from tests.sidecar.proxy.cut import OWN, Agent, Door, answers, cut, door
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    Seen,
-    data_source,
-    leave,
-    listening,
-    one,
-    policy,
-    sidecar,
-    source,
-    until,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, listening, policy, sidecar, source, until
+from tests.sidecar.proxy.raw_client import leave, one
+from tests.sidecar.proxy.scripted_source import Seen, data_source
+from tests.sidecar.proxy.segmented_agent import OWN, Agent, WayIn, answers, cut, way_in
 
 MIB = 1024 * 1024
 UNFINISHED = 3_800_000
 QUERY = "/collections/c/points/query"
 
 
-def budget(door: Door) -> BodyBudget:
-    return door.proxy.endpoints[0].pipeline.bodies
+def budget(entry: WayIn) -> BodyBudget:
+    return entry.proxy.endpoints[0].pipeline.bodies
 
 
-async def begun(door: Door, sent: int) -> Agent:
+async def begun(entry: WayIn, sent: int) -> Agent:
     """A connection with a body of which `sent` bytes have arrived, and one is missing."""
-    agent = await door.agent()
-    head = door.head("POST", QUERY, f"Content-Length: {sent + 1}")
+    agent = await entry.agent()
+    head = entry.head("POST", QUERY, f"Content-Length: {sent + 1}")
     await agent.send([head])
     await agent.send(cut(b" " * sent, itertools.repeat(65_536)), 1)
     for _ in range(5):
@@ -65,7 +56,7 @@ def test_a_budget_takes_no_more_than_it_has() -> None:
 
 
 async def test_many_unfinished_bodies_hold_no_more_than_the_budget(tmp_path: Path) -> None:
-    async with door(tmp_path, OWN) as made:
+    async with way_in(tmp_path, OWN) as made:
         tracemalloc.start()
         try:
             before, _ = tracemalloc.get_traced_memory()
@@ -107,7 +98,7 @@ async def test_a_body_is_counted_until_its_request_is_answered(tmp_path: Path) -
             await answer.wait()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(told), told))
 
-    async with door(tmp_path, OWN) as made:
+    async with way_in(tmp_path, OWN) as made:
         made.upstream.script = script
         body = b'{"query": [0.1]}' + b" " * 200_000
         agent = await made.agent()
@@ -132,9 +123,9 @@ async def test_sources_and_ports_share_one_budget(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def short(tmp_path: Path, **changed: float) -> AsyncIterator[Door]:
+async def short(tmp_path: Path, **changed: float) -> AsyncIterator[WayIn]:
     limits: ProxyLimits = replace(LIMITS, **changed)  # type: ignore[arg-type]  # all are seconds
-    async with door(tmp_path, OWN, "qdrant", limits) as made:
+    async with way_in(tmp_path, OWN, "qdrant", limits) as made:
         yield made
 
 
@@ -167,7 +158,7 @@ async def test_a_body_that_dribbles_has_one_deadline(tmp_path: Path) -> None:
 async def test_a_body_in_single_bytes_is_joined_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with door(tmp_path, OWN) as made:
+    async with way_in(tmp_path, OWN) as made:
         fast_path = made.proxy.endpoints[0].fast_path
         offered: list[int] = []
         begin = fast_path.begin

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests import servers
-from tests.sidecar.proxy.cut import OWN, WAYS, Door, answers, chunks, cut, door
-from tests.sidecar.proxy.stand import Stand, get, until
+from tests.sidecar.proxy.proxy_setup import ProxySetup, until
+from tests.sidecar.proxy.raw_client import get
+from tests.sidecar.proxy.segmented_agent import OWN, WAYS, WayIn, answers, chunks, cut, way_in
 
 OFFER = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQA")
 BODIES = {
@@ -22,16 +23,16 @@ BODIES = {
 }
 
 
-def offering(door: Door, body: str, path: str = "/a") -> bytes:
+def offering(entry: WayIn, body: str, path: str = "/a") -> bytes:
     method, data, fields = BODIES[body]
     sent = chunks(data, 1000) if body == "chunks" else data
-    return door.head(method, path, *OFFER, *fields) + sent
+    return entry.head(method, path, *OFFER, *fields) + sent
 
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_request_is_served_without_the_offer(tmp_path: Path, way: str, body: str) -> None:
-    async with door(tmp_path, way, "rest") as made:
+    async with way_in(tmp_path, way, "rest") as made:
         agent = await made.agent()
         await agent.send(map(agent.sealed, cut(offering(made, body), itertools.repeat(1460))), 2)
         await agent.until(lambda read: bool(answers(read)))
@@ -47,7 +48,7 @@ async def test_the_request_is_served_without_the_offer(tmp_path: Path, way: str,
 
 @pytest.mark.parametrize("body", ["none", "length"])
 async def test_a_request_that_comes_after_the_answer_is_served(tmp_path: Path, body: str) -> None:
-    async with door(tmp_path, OWN, "rest") as made:
+    async with way_in(tmp_path, OWN, "rest") as made:
         agent = await made.agent()
         for number in range(3):
             await agent.send(cut(offering(made, body, f"/{number}"), itertools.repeat(1460)), 2)
@@ -70,7 +71,7 @@ def _more_than(count: int, read: bytes) -> bool:
 async def test_nothing_behind_it_is_read_before_its_answer(
     tmp_path: Path, way: str, body: str, cuts: str
 ) -> None:
-    async with door(tmp_path, way, "rest") as made:
+    async with way_in(tmp_path, way, "rest") as made:
         first, behind = offering(made, body), made.head("GET", "/smuggled") * 3
         agent = await made.agent()
         segments = {
@@ -88,7 +89,7 @@ async def test_nothing_behind_it_is_read_before_its_answer(
 
 
 async def test_requests_in_front_of_it_are_answered(tmp_path: Path) -> None:
-    async with door(tmp_path, OWN, "rest") as made:
+    async with way_in(tmp_path, OWN, "rest") as made:
         agent = await made.agent()
         in_front = made.head("GET", "/1") + made.head("GET", "/2")
         await agent.send([in_front + offering(made, "none") + made.head("GET", "/smuggled")])
@@ -98,14 +99,14 @@ async def test_requests_in_front_of_it_are_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["foo", "TLS/1.0", "h2c, foo", "HTTP/2.0", ""])
-async def test_every_protocol_but_web_socket_is_ignored(stand: Stand, protocol: str) -> None:
+async def test_every_protocol_but_web_socket_is_ignored(setup: ProxySetup, protocol: str) -> None:
     fields = ("Connection: Upgrade", f"Upgrade: {protocol}")
-    answered = await stand.ask(get("/a", *fields))
+    answered = await setup.ask(get("/a", *fields))
     assert answered.status == 200
-    assert stand.upstream.seen[0].values("upgrade") == []
+    assert setup.upstream.seen[0].values("upgrade") == []
     # A denial is one all the same.
-    assert (await stand.ask(get("/secret", *fields))).status == 403
-    assert stand.upstream.targets == ["/a"]
+    assert (await setup.ask(get("/secret", *fields))).status == 403
+    assert setup.upstream.targets == ["/a"]
 
 
 JAVA = """
@@ -129,16 +130,16 @@ public class Ask {
 
 
 @pytest.mark.skipif(servers.of_system("java") is None, reason="no JDK here")
-async def test_the_http_client_of_java_works_as_it_comes(stand: Stand, tmp_path: Path) -> None:
+async def test_the_http_client_of_java_works_as_it_comes(setup: ProxySetup, tmp_path: Path) -> None:
     source = tmp_path / "Ask.java"
     source.write_text(JAVA)
     java = await asyncio.create_subprocess_exec(
-        "java", str(source), f"http://127.0.0.1:{stand.port}",
+        "java", str(source), f"http://127.0.0.1:{setup.port}",
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     async with asyncio.timeout(60):
         told, error = await java.communicate()
     assert java.returncode == 0, error.decode()
     assert told.decode().splitlines() == ["200 HTTP_1_1"] * 6
-    await until(lambda: len(stand.upstream.seen) == 6)
-    assert all(each.values("upgrade") == [] for each in stand.upstream.seen)
+    await until(lambda: len(setup.upstream.seen) == 6)
+    assert all(each.values("upgrade") == [] for each in setup.upstream.seen)

@@ -15,19 +15,9 @@ from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.downstream import server as agent_server
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    Seen,
-    Stand,
-    answer,
-    ask,
-    data_source,
-    get,
-    listening,
-    sidecar,
-    source,
-    until,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, ProxySetup, listening, sidecar, source, until
+from tests.sidecar.proxy.raw_client import ask, get
+from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 
 
 async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Path) -> None:
@@ -144,7 +134,7 @@ async def test_a_connection_at_rest_is_closed_after_a_while(tmp_path: Path) -> N
 
 
 async def test_the_settings_that_were_meant_are_in_force(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
+    setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unused(_: Any) -> Any:
         raise AssertionError
@@ -163,7 +153,7 @@ async def test_the_settings_that_were_meant_are_in_force(
 
 
 async def test_the_parser_in_python_is_not_accepted(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
+    setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unused(_: Any) -> Any:
         raise AssertionError

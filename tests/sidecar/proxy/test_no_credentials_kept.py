@@ -14,8 +14,9 @@ from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from sidecar.proxy.messages import simple_response
 from sidecar.proxy.upstream.connection import UpstreamConnection
 from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
-from tests.sidecar.proxy.cut import WAYS, answers, door
-from tests.sidecar.proxy.stand import Seen, until
+from tests.sidecar.proxy.proxy_setup import until
+from tests.sidecar.proxy.scripted_source import Seen
+from tests.sidecar.proxy.segmented_agent import WAYS, answers, way_in
 from tests.sidecar.stand import sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
 
@@ -84,7 +85,7 @@ async def test_the_proxy_keeps_none(tmp_path: Path, way: str, kind: str) -> None
         writer.write(b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n" % (cookie, len(told)))
         writer.write(told)
 
-    async with door(tmp_path, way, kind) as made:
+    async with way_in(tmp_path, way, kind) as made:
         made.upstream.script = script
         body = b'{"query": [0.1]}'
         for path in ("/collections/c/points/query", f"/collections/c/points/query?key={SECRET}"):
@@ -122,15 +123,15 @@ def _at_least(count: int) -> Any:
 async def test_the_own_port_keeps_no_key(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            reader, writer = await connect(stand)
+        async with sidecar(tmp_path, control) as setup:
+            reader, writer = await connect(setup)
             for _ in range(3):
                 writer.write(request(with_key(), GOOD))
                 assert (await answer_of(reader))[0] == 200
             writer.close()
-            await until(lambda: not stand.ports[0].connections)
+            await until(lambda: not setup.ports[0].connections)
             gc.collect()
-            port: Any = stand.ports[0]
+            port: Any = setup.ports[0]
             assert len(port.head_cache)
             assert holding(EVALUATE_KEY, port.head_cache) == []
 

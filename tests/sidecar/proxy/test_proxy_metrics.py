@@ -19,33 +19,29 @@ from sidecar.proxy.proxy_metrics import CAUSES, ProxyMetrics
 from sidecar.telemetry.collectors import watch_proxy
 from tests import waiting
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.stand import (
+from tests.sidecar.proxy.proxy_setup import (
     CLOCK,
-    Seen,
-    Stand,
-    answer,
-    ask,
-    data_source,
-    get,
-    one,
+    ProxySetup,
     policy,
+    proxy_setup,
     sidecar,
     source,
-    standing,
     until,
 )
+from tests.sidecar.proxy.raw_client import ask, get, one
+from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 CLOSED = policy(denied_sources=("rest://kb/secret",))
 
 
-def value(stand: Stand, name: str, **labels: str) -> float:
-    registry = stand.sidecar.enforcer.metrics.registry
+def value(setup: ProxySetup, name: str, **labels: str) -> float:
+    registry = setup.sidecar.enforcer.metrics.registry
     return registry.get_sample_value(name, labels) or 0
 
 
-def requests(stand: Stand) -> dict[tuple[str, str], float]:
+def requests(setup: ProxySetup) -> dict[tuple[str, str], float]:
     """By decision and class of status."""
     return {
         (decision, code): count
@@ -53,7 +49,7 @@ def requests(stand: Stand) -> dict[tuple[str, str], float]:
         for code in ("none", "2xx", "3xx", "4xx", "5xx")
         if (
             count := value(
-                stand, "sluice_proxy_requests_total", kind="rest", decision=decision, status=code
+                setup, "sluice_proxy_requests_total", kind="rest", decision=decision, status=code
             )
         )
     }
@@ -64,12 +60,12 @@ async def test_each_request_is_counted_once_by_decision_and_status(tmp_path: Pat
         head = "HTTP/1.1 404 Not Found" if "/absent" in seen.target else "HTTP/1.1 200 OK"
         await answer(head)(seen, writer)
 
-    async with standing(tmp_path, CLOSED) as stand:
-        stand.upstream.script = script
+    async with proxy_setup(tmp_path, CLOSED) as setup:
+        setup.upstream.script = script
         for target in ("/a", "/a", "/absent", "/secret", "/a/../b"):
-            await stand.ask(get(target))
-        await stand.ask(b"nonsense\r\n\r\n")
-        assert requests(stand) == {
+            await setup.ask(get(target))
+        await setup.ask(b"nonsense\r\n\r\n")
+        assert requests(setup) == {
             ("ALLOW", "2xx"): 2,
             ("ALLOW", "4xx"): 1,
             ("DENY", "4xx"): 3,
@@ -77,42 +73,42 @@ async def test_each_request_is_counted_once_by_decision_and_status(tmp_path: Pat
 
 
 async def test_requests_that_follow_on_one_connection_are_counted_each(tmp_path: Path) -> None:
-    async with standing(tmp_path, CLOSED) as stand:
-        reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    async with proxy_setup(tmp_path, CLOSED) as setup:
+        reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
         for count in range(1, 6):
             writer.write(b"GET /a HTTP/1.1\r\nHost: kb.test\r\n\r\n")
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200 ")
             await reader.readexactly(2)
-            await until(lambda count=count: requests(stand) == {("ALLOW", "2xx"): count})  # type: ignore[misc]
+            await until(lambda count=count: requests(setup) == {("ALLOW", "2xx"): count})  # type: ignore[misc]
         writer.close()
 
 
 async def test_a_denial_that_is_let_through_counts_as_one(tmp_path: Path) -> None:
-    async with standing(tmp_path, CLOSED, mode="report") as stand:
+    async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
         for target in ("/secret", "/secret", "/a"):
-            await stand.ask(get(target))
-        assert requests(stand) == {("DENY", "2xx"): 2, ("ALLOW", "2xx"): 1}
+            await setup.ask(get(target))
+        assert requests(setup) == {("DENY", "2xx"): 2, ("ALLOW", "2xx"): 1}
 
 
 async def test_what_needs_no_decision_has_none(tmp_path: Path) -> None:
-    async with standing(tmp_path, CLOSED, kind="chroma") as stand:
-        await stand.ask(get("/api/v2/heartbeat"))
+    async with proxy_setup(tmp_path, CLOSED, kind="chroma") as setup:
+        await setup.ask(get("/api/v2/heartbeat"))
         labels = {"kind": "chroma", "decision": "none", "status": "2xx"}
-        assert value(stand, "sluice_proxy_requests_total", **labels) == 1
+        assert value(setup, "sluice_proxy_requests_total", **labels) == 1
 
 
 async def test_an_agent_that_leaves_hears_no_status(tmp_path: Path) -> None:
     async def silent(_seen: Any, _writer: Any) -> None:
         await waiting.never()
 
-    async with standing(tmp_path, CLOSED, limits=ProxyLimits(half_close_seconds=0.1)) as stand:
-        stand.upstream.script = silent
-        _, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    async with proxy_setup(tmp_path, CLOSED, limits=ProxyLimits(half_close_seconds=0.1)) as setup:
+        setup.upstream.script = silent
+        _, writer = await asyncio.open_connection("127.0.0.1", setup.port)
         writer.write(get("/a"))
-        await until(lambda: bool(stand.upstream.seen))
+        await until(lambda: bool(setup.upstream.seen))
         writer.transport.abort()
-        await until(lambda: requests(stand) == {("ALLOW", "none"): 1})
+        await until(lambda: requests(setup) == {("ALLOW", "none"): 1})
 
 
 async def test_failures_of_a_data_source_are_told_apart(tmp_path: Path) -> None:
@@ -127,10 +123,10 @@ async def test_failures_of_a_data_source_are_told_apart(tmp_path: Path) -> None:
         await writer.drain()
         writer.close()
 
-    async with standing(tmp_path, CLOSED) as stand:
+    async with proxy_setup(tmp_path, CLOSED) as setup:
 
         def failures(cause: str) -> float:
-            return value(stand, "sluice_upstream_failures_total", kind="rest", cause=cause)
+            return value(setup, "sluice_upstream_failures_total", kind="rest", cause=cause)
 
         for script, cause in (
             (closes, "unanswered"),
@@ -138,10 +134,10 @@ async def test_failures_of_a_data_source_are_told_apart(tmp_path: Path) -> None:
             (breaks, "broken_off"),
         ):
             before = failures(cause)
-            stand.upstream.script = script
-            await stand.ask(get("/a"))
+            setup.upstream.script = script
+            await setup.ask(get("/a"))
             assert failures(cause) == before + 1
-        assert requests(stand)["ALLOW", "5xx"] == 2
+        assert requests(setup)["ALLOW", "5xx"] == 2
 
 
 async def test_a_data_source_that_is_away_is_unreachable(tmp_path: Path) -> None:
@@ -163,22 +159,22 @@ async def test_a_look_up_that_fails_counts_too(tmp_path: Path) -> None:
     async def closes(_seen: Any, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async with standing(tmp_path, CLOSED, kind="chroma") as stand:
-        stand.upstream.script = closes
+    async with proxy_setup(tmp_path, CLOSED, kind="chroma") as setup:
+        setup.upstream.script = closes
         target = "/api/v2/tenants/t/databases/d/collections"
-        assert (await stand.ask(get(target))).status == 502
+        assert (await setup.ask(get(target))).status == 502
         labels = {"kind": "chroma", "cause": "unanswered"}
-        assert value(stand, "sluice_upstream_failures_total", **labels) == 1
+        assert value(setup, "sluice_upstream_failures_total", **labels) == 1
 
 
 async def test_an_answer_that_is_too_large_to_be_read_is_a_cause(tmp_path: Path) -> None:
     limits = ProxyLimits(inspected_response_bytes=16)
-    async with standing(tmp_path, CLOSED, limits=limits, kind="chroma") as stand:
-        stand.upstream.script = answer(body=b"x" * 64)
+    async with proxy_setup(tmp_path, CLOSED, limits=limits, kind="chroma") as setup:
+        setup.upstream.script = answer(body=b"x" * 64)
         target = "/api/v2/tenants/t/databases/d/collections/name"
-        assert (await stand.ask(get(target))).status == 502
+        assert (await setup.ask(get(target))).status == 502
         labels = {"kind": "chroma", "cause": "too_large"}
-        assert value(stand, "sluice_upstream_failures_total", **labels) == 1
+        assert value(setup, "sluice_upstream_failures_total", **labels) == 1
 
 
 async def test_connections_and_bytes_are_told(tmp_path: Path) -> None:

@@ -11,15 +11,8 @@ from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Refused
 from tests.ports import free_port
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    ask,
-    get,
-    policy,
-    sidecar,
-    source,
-    standing,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, policy, proxy_setup, sidecar, source
+from tests.sidecar.proxy.raw_client import ask, get
 
 SOMEBODY = Attribution("somebody", None, None, None)
 LONG = "/" + "a" * 400
@@ -30,16 +23,16 @@ LONG = "/" + "a" * 400
 async def test_a_denied_write_to_a_name_that_no_record_holds(
     tmp_path: Path, method: str, path: str
 ) -> None:
-    async with standing(tmp_path, policy()) as stand:
-        found = await stand.ask(
+    async with proxy_setup(tmp_path, policy()) as setup:
+        found = await setup.ask(
             f"{method} {path} HTTP/1.1\r\nHost: kb\r\nContent-Length: 0\r\n\r\n".encode()
         )
         assert found.status in (400, 403)
-        [(decision, name, named)] = await stand.sidecar.decisions()
+        [(decision, name, named)] = await setup.sidecar.decisions()
         assert decision == "DENY"
         assert name in ("write_denied", UNREADABLE)
         assert named == "rest://kb"
-        assert stand.upstream.begun == []
+        assert setup.upstream.begun == []
 
 
 async def test_the_longest_host_there_is(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.architecture.tree import ROOT
 from tests.sidecar.doctor.test_namespace import PATH, RULES, _possible
-from tests.sidecar.proxy.inside import HTTP, PORT, SOURCES, TCP, TLS
+from tests.sidecar.proxy.network_namespace import HTTP, PORT, SOURCES, TCP, TLS
 
 pytestmark = pytest.mark.skipif(not _possible(), reason="no root, no iptables, or no namespace")
 
@@ -47,7 +47,7 @@ class Inside:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
-    command = [sys.executable, "-m", "tests.sidecar.proxy.inside"]
+    command = [sys.executable, "-m", "tests.sidecar.proxy.network_namespace"]
     process = subprocess.Popen(
         # With its own processes, which all end when the first of them does.
         ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", *command,

@@ -15,18 +15,9 @@ from sidecar.recorder import REPORT_PREFIX
 from sidecar.settings.model import NamedSource, RestRule
 from sidecar.spool.errors import SpoolFull
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.stand import (
-    Answered,
-    Seen,
-    Stand,
-    answer,
-    data_source,
-    get,
-    policy,
-    sidecar,
-    source,
-    standing,
-)
+from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup, sidecar, source
+from tests.sidecar.proxy.raw_client import Answered, get
+from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 from tests.sidecar.proxy.test_forward_proxy import proxying
 
 CLOSED = policy(denied_sources=("rest://kb/secret", "contracts"))
@@ -46,45 +37,45 @@ def post(target: str, body: bytes = b"{}", *fields: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-async def recorded(stand: Stand) -> list[dict[str, Any]]:
+async def recorded(setup: ProxySetup) -> list[dict[str, Any]]:
     """`pub.response` of each decision."""
-    records = await stand.sidecar.records()
+    records = await setup.sidecar.records()
     return [each["pub"]["response"] for each in records if each["kind"] == "decision"]
 
 
 async def test_a_denied_retrieval_goes_on_and_is_recorded_as_denied(tmp_path: Path) -> None:
-    async with standing(tmp_path, CLOSED, mode="report") as stand:
-        answered = await stand.ask(get("/secret"))
+    async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
+        answered = await setup.ask(get("/secret"))
         assert (answered.status, answered.body) == (200, b"ok")
         assert answered.fields["x-sluice-decision"] == "DENY"
-        assert stand.upstream.targets == ["/secret"]
-        [told] = await recorded(stand)
+        assert setup.upstream.targets == ["/secret"]
+        [told] = await recorded(setup)
         assert (told["decision"], told["policy_name"]) == ("DENY", "analysts-read")
         assert told["check"] == "source"
         assert told["reason"].startswith(f"{REPORT_PREFIX}source `rest://kb/secret` is in")
-        [record] = [r for r in await stand.sidecar.records() if r["kind"] == "decision"]
+        [record] = [r for r in await setup.sidecar.records() if r["kind"] == "decision"]
         assert answered.fields["x-sluice-event-id"] == record["eid"]
 
 
 async def test_a_freeze_stops_what_report_mode_lets_through(tmp_path: Path) -> None:
     """Whatever the denial: by the freeze itself, or by a rule that no check knows."""
-    async with standing(tmp_path, CLOSED, mode="report") as stand:
-        assert (await stand.ask(get("/secret"))).status == 200
-        stand.sidecar.publish(TenantSettings("ten_1", frozen_at=1))
-        assert (await stand.ask(get("/secret"))).status == 403
-        assert (await stand.ask(get("/public"))).status == 403
-        assert (await stand.ask(post("/secret"))).status == 403
-        assert stand.upstream.targets == ["/secret"]
-        names = [each["policy_name"] for each in (await recorded(stand))[1:]]
+    async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
+        assert (await setup.ask(get("/secret"))).status == 200
+        setup.sidecar.publish(TenantSettings("ten_1", frozen_at=1))
+        assert (await setup.ask(get("/secret"))).status == 403
+        assert (await setup.ask(get("/public"))).status == 403
+        assert (await setup.ask(post("/secret"))).status == 403
+        assert setup.upstream.targets == ["/secret"]
+        names = [each["policy_name"] for each in (await recorded(setup))[1:]]
         assert names == ["tenant_frozen", "tenant_frozen", "write_denied"]
-        stand.sidecar.publish(TenantSettings("ten_1"))
-        assert (await stand.ask(get("/secret"))).status == 200
+        setup.sidecar.publish(TenantSettings("ten_1"))
+        assert (await setup.ask(get("/secret"))).status == 200
 
 
 async def test_what_it_returned_is_lineage_on_that_event(tmp_path: Path) -> None:
-    async with standing(tmp_path, CLOSED, mode="report") as stand:
-        event_id = (await stand.ask(get("/secret"))).fields["x-sluice-event-id"]
-        [lineage] = await stand.sidecar.lineage()
+    async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
+        event_id = (await setup.ask(get("/secret"))).fields["x-sluice-event-id"]
+        [lineage] = await setup.sidecar.lineage()
         assert lineage["event"]["id"] == event_id
         assert lineage["outcome"] == "completed"
         detail = lineage["detail"]
@@ -93,20 +84,20 @@ async def test_what_it_returned_is_lineage_on_that_event(tmp_path: Path) -> None
 
 
 async def test_what_is_allowed_is_as_ever(tmp_path: Path) -> None:
-    async with standing(tmp_path, CLOSED, mode="report") as stand:
-        answered = await stand.ask(get("/a"))
+    async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
+        answered = await setup.ask(get("/a"))
         assert answered.status == 200
         assert "x-sluice-decision" not in answered.fields
-        [told] = await recorded(stand)
+        [told] = await recorded(setup)
         assert told["decision"] == "ALLOW"
         assert not told["reason"].startswith(REPORT_PREFIX)
 
 
 async def test_it_is_counted_by_what_denied(tmp_path: Path) -> None:
-    async with standing(tmp_path, CLOSED, mode="report") as stand:
+    async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
         for data in (get("/secret"), post("/a"), get("/a")):
-            assert (await stand.ask(data)).status == 200
-        registry = stand.sidecar.enforcer.metrics.registry
+            assert (await setup.ask(data)).status == 200
+        registry = setup.sidecar.enforcer.metrics.registry
 
         def count(name: str, **labels: str) -> float | None:
             return registry.get_sample_value(name, labels)
@@ -118,9 +109,9 @@ async def test_it_is_counted_by_what_denied(tmp_path: Path) -> None:
 
 
 async def test_a_source_enforces_unless_it_is_told_otherwise(tmp_path: Path) -> None:
-    async with standing(tmp_path, CLOSED) as stand:
-        assert (await stand.ask(get("/secret"))).status == 403
-        assert stand.upstream.targets == []
+    async with proxy_setup(tmp_path, CLOSED) as setup:
+        assert (await setup.ask(get("/secret"))).status == 403
+        assert setup.upstream.targets == []
 
 
 @pytest.mark.parametrize(
@@ -137,10 +128,10 @@ async def test_a_source_enforces_unless_it_is_told_otherwise(tmp_path: Path) -> 
 async def test_what_can_be_read_in_two_ways_is_refused_all_the_same(
     tmp_path: Path, data: bytes
 ) -> None:
-    async with standing(tmp_path, CLOSED, mode="report") as stand:
-        assert (await stand.ask(data)).status == 400
-        assert stand.upstream.begun == []
-        [told] = await recorded(stand)
+    async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
+        assert (await setup.ask(data)).status == 400
+        assert setup.upstream.begun == []
+        [told] = await recorded(setup)
         assert told["policy_name"] == "unreadable_request"
         assert not told["reason"].startswith(REPORT_PREFIX)
 
@@ -171,29 +162,29 @@ async def test_whatever_is_denied_without_a_policy_goes_on_as_it_came(
         head = "HTTP/1.1 404 Not Found" if looked_up else "HTTP/1.1 200 OK"
         await answer(head)(seen, writer)
 
-    async with standing(tmp_path, CLOSED, mode="report", **changes) as stand:
-        stand.upstream.script = script
-        answered = await stand.ask(data)
+    async with proxy_setup(tmp_path, CLOSED, mode="report", **changes) as setup:
+        setup.upstream.script = script
+        answered = await setup.ask(data)
         assert (answered.status, answered.body) == (200, b"ok")
         assert answered.fields["x-sluice-decision"] == "DENY"
-        [told] = await recorded(stand)
+        [told] = await recorded(setup)
         assert (told["decision"], told["policy_name"]) == ("DENY", policy_name)
         assert told["reason"].startswith(REPORT_PREFIX)
         line, body = data.partition(b"\r\n")[0], data.partition(b"\r\n\r\n")[2]
-        last = stand.upstream.seen[-1]
+        last = setup.upstream.seen[-1]
         assert (last.line.encode(), last.body) == (line, body)
 
 
 async def test_an_agent_that_waits_to_send_its_body_is_told_to(tmp_path: Path) -> None:
-    async with standing(tmp_path, CLOSED, mode="report") as stand:
-        reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
+        reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
         writer.write(post("/a", b"", "Expect: 100-continue").replace(b"Length: 0", b"Length: 4"))
         async with asyncio.timeout(20):
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
             writer.write(b"body")
             assert (await reader.read()).endswith(b"ok")
         writer.close()
-        assert stand.upstream.seen[-1].body == b"body"
+        assert setup.upstream.seen[-1].body == b"body"
 
 
 async def test_lists_and_documents_are_not_filtered(tmp_path: Path) -> None:
@@ -210,54 +201,54 @@ async def test_lists_and_documents_are_not_filtered(tmp_path: Path) -> None:
         json = "Content-Type: application/json"
         await answer("HTTP/1.1 200 OK", orjson.dumps(found), json)(seen, writer)
 
-    async with standing(
+    async with proxy_setup(
         tmp_path,
         policy(denied_sources=("contracts",), max_sensitivity="low"),
         kind="chroma",
         mode="report",
         names=names,
         sensitivity_field="level",
-    ) as stand:
-        stand.upstream.script = script
-        answered = await stand.ask(get(COLLECTIONS))
+    ) as setup:
+        setup.upstream.script = script
+        answered = await setup.ask(get(COLLECTIONS))
         assert [each["name"] for each in answered.json] == ["contracts", "wiki"]
         query = b'{"query_embeddings":[[1.0]],"n_results":3}'
-        answered = await stand.ask(post(f"{COLLECTIONS}/{UNKNOWN_ID}/query", query))
+        answered = await setup.ask(post(f"{COLLECTIONS}/{UNKNOWN_ID}/query", query))
         assert answered.json["documents"] == [["worst"]]
         assert answered.fields["x-sluice-decision"] == "DENY"
-        assert stand.upstream.seen[-1].body == query
-        [told] = await recorded(stand)
+        assert setup.upstream.seen[-1].body == query
+        [told] = await recorded(setup)
         assert (told["decision"], told["policy_name"]) == ("DENY", "analysts-read")
 
 
 async def test_what_can_not_be_recorded_does_not_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with standing(tmp_path, CLOSED, mode="report") as stand:
-        put = stand.sidecar.spool.put_together
+    async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
+        put = setup.sidecar.spool.put_together
 
         def denials_only(records: Any, *, denial: bool) -> Any:
             if not denial:
                 raise SpoolFull
             return put(records, denial=denial)
 
-        monkeypatch.setattr(stand.sidecar.spool, "put_together", denials_only)
+        monkeypatch.setattr(setup.sidecar.spool, "put_together", denials_only)
         for data in (get("/secret"), post("/a"), get("/a")):
-            answered = await stand.ask(data)
+            answered = await setup.ask(data)
             assert answered.status == 403
             assert answered.json["decision"]["policy_name"] == "audit_unavailable"
-        assert stand.upstream.begun == []
-        for told in await recorded(stand):
+        assert setup.upstream.begun == []
+        for told in await recorded(setup):
             assert not told["reason"].startswith(REPORT_PREFIX)
 
 
 async def test_an_agent_whose_key_is_gone_goes_on_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with standing(tmp_path, CLOSED, mode="report") as stand:
-        monkeypatch.setattr(type(stand.sidecar.agent), "key", lambda _self: None)
-        assert (await stand.ask(get("/a"))).status == 200
-        [told] = await recorded(stand)
+    async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
+        monkeypatch.setattr(type(setup.sidecar.agent), "key", lambda _self: None)
+        assert (await setup.ask(get("/a"))).status == 200
+        [told] = await recorded(setup)
         assert told["policy_name"] == "key_not_valid"
         assert told["reason"].startswith(REPORT_PREFIX)
 
@@ -266,10 +257,10 @@ async def test_a_data_source_that_is_away_is_a_502_with_the_decision(tmp_path: P
     async def breaking(_seen: Any, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async with standing(tmp_path, CLOSED, mode="report") as stand:
-        stand.upstream.script = breaking
+    async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
+        setup.upstream.script = breaking
         for data in (get("/secret"), post("/a")):
-            answered = await stand.ask(data)
+            answered = await setup.ask(data)
             assert answered.status == 502
             assert answered.fields["x-sluice-decision"] == "DENY"
 

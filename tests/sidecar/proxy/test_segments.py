@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 
 from sidecar.proxy.limits import LIMITS
 from tests.properties import examples
-from tests.sidecar.proxy.cut import WAYS, Door, answers, chunks, cut, door
-from tests.sidecar.proxy.stand import Seen, get, standing
+from tests.sidecar.proxy.proxy_setup import proxy_setup
+from tests.sidecar.proxy.raw_client import get
+from tests.sidecar.proxy.scripted_source import Seen
+from tests.sidecar.proxy.segmented_agent import WAYS, WayIn, answers, chunks, cut, way_in
 
 QUERY = b'{"query": [0.1], "limit": 1}'
 LARGEST = LIMITS.inspected_bytes
 SECONDS = 20
 
-Doors = dict[tuple[str, str], Door]
-AllDoors = tuple[asyncio.Runner, Doors]
+WaysIn = dict[tuple[str, str], WayIn]
+AllDoors = tuple[asyncio.Runner, WaysIn]
 
 
 class Message(NamedTuple):
@@ -39,15 +41,15 @@ class Message(NamedTuple):
             return b"x" * self.size
         return QUERY + b" " * max(0, self.size - len(QUERY))
 
-    def encoded(self, door: Door) -> bytes:
+    def encoded(self, entry: WayIn) -> bytes:
         method, path = ("PUT", "/file")
-        if door.kind == "qdrant":
+        if entry.kind == "qdrant":
             method, path = ("POST", "/collections/c/points/query")
-        body = self.body(door.kind)
+        body = self.body(entry.kind)
         if self.chunk:
-            head = door.head(method, path, "Transfer-Encoding: chunked")
+            head = entry.head(method, path, "Transfer-Encoding: chunked")
             return head + chunks(body, self.chunk)
-        return door.head(method, path, f"Content-Length: {len(body)}") + body
+        return entry.head(method, path, f"Content-Length: {len(body)}") + body
 
 
 @pytest.fixture(scope="module")
@@ -57,25 +59,25 @@ def doors() -> Iterator[AllDoors]:
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         stack = AsyncExitStack()
-        found: Doors = {}
+        found: WaysIn = {}
         for way, kind in itertools.product(WAYS, ("qdrant", "rest")):
-            made = door(Path(folder, f"{way}-{kind}"), way, kind)
+            made = way_in(Path(folder, f"{way}-{kind}"), way, kind)
             found[way, kind] = runner.run(stack.enter_async_context(made))
         yield runner, found
         runner.run(stack.aclose())
 
 
-async def sent(door: Door, messages: list[Message], sizes: Iterator[int], turns: int = 0) -> None:
+async def sent(entry: WayIn, messages: list[Message], sizes: Iterator[int], turns: int = 0) -> None:
     """Sends them one behind the other on one connection; each arrives as it is, and is answered."""
-    door.upstream.seen.clear()
-    agent = await door.agent()
-    data = b"".join(each.encoded(door) for each in messages)
+    entry.upstream.seen.clear()
+    agent = await entry.agent()
+    data = b"".join(each.encoded(entry) for each in messages)
     async with asyncio.timeout(SECONDS):
         await agent.send(map(agent.sealed, cut(data, sizes)), turns)
         received = await agent.until(lambda read: len(answers(read)) >= len(messages), SECONDS)
-    bodies = [each.body(door.kind) for each in messages]
+    bodies = [each.body(entry.kind) for each in messages]
     assert answers(received) == [(200, b"%d" % len(body)) for body in bodies]
-    arrived = [each.body for each in door.upstream.seen if each.target != "/aliases"]
+    arrived = [each.body for each in entry.upstream.seen if each.target != "/aliases"]
     assert arrived == bodies
     agent.close()
 
@@ -204,13 +206,13 @@ async def test_an_answer_behind_very_many_chunks_arrives(tmp_path: Path) -> None
         await asyncio.sleep(0.1)  # the head has to arrive alone
         writer.write(bodies[1])
 
-    async with standing(tmp_path) as stand:
-        stand.upstream.script = script
+    async with proxy_setup(tmp_path) as setup:
+        setup.upstream.script = script
         for number, body in enumerate(bodies):
-            answered = await stand.ask(get(f"/{number}"))
+            answered = await setup.ask(get(f"/{number}"))
             assert answered.status == 200
             assert answered.body.count(body[:1]) == len(body)
-        assert stand.upstream.connections == 1
+        assert setup.upstream.connections == 1
 
 
 @pytest.mark.parametrize("kind", ["qdrant", "rest"])
@@ -218,15 +220,15 @@ def test_a_body_that_arrives_while_the_sidecar_stops_is_not_cut_off(
     doors: AllDoors, kind: str
 ) -> None:
     runner, found = doors
-    door = found["own", kind]
+    entry = found["own", kind]
     message = Message(2_000_000)
 
     async def stops_in_mid_body() -> bytes:
-        door.upstream.seen.clear()
-        agent = await door.agent()
-        data = message.encoded(door)
+        entry.upstream.seen.clear()
+        agent = await entry.agent()
+        data = message.encoded(entry)
         await agent.send(cut(data[:1_000_000], itertools.repeat(65_536)), 2)
-        server = door.proxy.listeners["kb"].server
+        server = entry.proxy.listeners["kb"].server
         assert server is not None
         server.pre_shutdown()
         await agent.send(cut(data[1_000_000:], itertools.repeat(65_536)), 2)
@@ -235,4 +237,4 @@ def test_a_body_that_arrives_while_the_sidecar_stops_is_not_cut_off(
     received = runner.run(stops_in_mid_body())
     assert answers(received) == [(200, b"2000000")]
     assert b"Connection: close" in received
-    assert door.upstream.seen[-1].body == message.body(kind)
+    assert entry.upstream.seen[-1].body == message.body(kind)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from sidecar.http.request_target import canonical
 from tests.properties import examples
-from tests.sidecar.proxy.stand import Stand, ask, policy, standing
+from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup
+from tests.sidecar.proxy.raw_client import ask
 
 PIECES = [
     "/", "//", "secret", "open", "%73ecret", "sec%72et", "..", ".", "%2e%2e", "%2E", "%2f", "%5c",
@@ -26,13 +27,13 @@ TARGETS = st.lists(st.sampled_from(PIECES), max_size=7).map(lambda parts: "/" + 
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[asyncio.Runner, Stand]]:
+def running() -> Iterator[tuple[asyncio.Runner, ProxySetup]]:
     shut = policy(denied_sources=("rest://kb/secret", "rest://kb/secret/*", "rest://kb/*/secret*"))
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
         stack = AsyncExitStack()
 
-        async def enter() -> Stand:
-            return await stack.enter_async_context(standing(Path(folder), shut))
+        async def enter() -> ProxySetup:
+            return await stack.enter_async_context(proxy_setup(Path(folder), shut))
 
         yield runner, runner.run(enter())
         runner.run(stack.aclose())
@@ -41,13 +42,13 @@ def running() -> Iterator[tuple[asyncio.Runner, Stand]]:
 @given(TARGETS)
 @examples(600)
 def test_what_arrives_is_what_was_judged(
-    running: tuple[asyncio.Runner, Stand], target: str
+    running: tuple[asyncio.Runner, ProxySetup], target: str
 ) -> None:
-    runner, stand = running
-    stand.upstream.begun.clear()
+    runner, setup = running
+    setup.upstream.begun.clear()
     line = f"GET {target} HTTP/1.1\r\nHost: kb\r\nConnection: close\r\n\r\n"
-    answered = runner.run(ask(stand.port, line.encode()))
-    arrived = [each.target for each in stand.upstream.begun]
+    answered = runner.run(ask(setup.port, line.encode()))
+    arrived = [each.target for each in setup.upstream.begun]
     if answered.status != 200:
         assert arrived == []
         assert answered.status in (400, 403)

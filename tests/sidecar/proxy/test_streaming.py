@@ -11,24 +11,16 @@ import pytest
 
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
-from tests.sidecar.proxy.stand import (
-    Answered,
-    Seen,
-    Stand,
-    ask,
-    get,
-    leave,
-    policy,
-    standing,
-    until,
-)
+from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup, until
+from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
+from tests.sidecar.proxy.scripted_source import Seen
 
 HOST = "Host: kb.test"
 GET = f"GET /a HTTP/1.1\r\n{HOST}\r\n\r\n".encode()
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-async def test_each_event_of_a_stream_passes_at_once(stand: Stand) -> None:
+async def test_each_event_of_a_stream_passes_at_once(setup: ProxySetup) -> None:
     """The head before the first event, and each event before the next: the data source writes none
     until the agent has the one before."""
     turn = asyncio.Semaphore(0)
@@ -42,8 +34,8 @@ async def test_each_event_of_a_stream_passes_at_once(stand: Stand) -> None:
             await writer.drain()
         writer.write(b"0\r\n\r\n")
 
-    stand.upstream.script = events
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    setup.upstream.script = events
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(GET)
     async with asyncio.timeout(waiting.PATIENCE):
         await reader.readuntil(b"\r\n\r\n")
@@ -53,7 +45,7 @@ async def test_each_event_of_a_stream_passes_at_once(stand: Stand) -> None:
     writer.close()
 
 
-async def test_an_upload_and_its_answer_stream_at_the_same_time(stand: Stand) -> None:
+async def test_an_upload_and_its_answer_stream_at_the_same_time(setup: ProxySetup) -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(CHUNKED)
@@ -70,9 +62,9 @@ async def test_an_upload_and_its_answer_stream_at_the_same_time(stand: Stand) ->
     server = await asyncio.start_server(echo, "127.0.0.1", stand_port := 0)
     assert stand_port == 0
     port = server.sockets[0].getsockname()[1]
-    from tests.sidecar.proxy.stand import listening, source
+    from tests.sidecar.proxy.proxy_setup import listening, source
 
-    async with listening(stand.sidecar, source(port, writes="allow")) as through:
+    async with listening(setup.sidecar, source(port, writes="allow")) as through:
         reader, writer = await asyncio.open_connection("127.0.0.1", through)
         writer.write(f"POST /a HTTP/1.1\r\n{HOST}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         await reader.readuntil(b"\r\n\r\n")
@@ -95,7 +87,7 @@ def resident() -> int:
     return psutil.Process().memory_info().rss
 
 
-async def test_a_slow_reader_holds_no_memory(stand: Stand) -> None:
+async def test_a_slow_reader_holds_no_memory(setup: ProxySetup) -> None:
     total = 64 * 1024 * 1024
     sent = 0
 
@@ -108,8 +100,8 @@ async def test_a_slow_reader_holds_no_memory(stand: Stand) -> None:
             await writer.drain()
             sent += len(block)
 
-    stand.upstream.script = flood
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port, limit=4096)
+    setup.upstream.script = flood
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port, limit=4096)
     before = resident()
     writer.write(GET)
     await reader.readuntil(b"\r\n\r\n")
@@ -122,7 +114,7 @@ async def test_a_slow_reader_holds_no_memory(stand: Stand) -> None:
     assert resident() - before < 24 * 1024 * 1024
 
 
-async def test_a_slow_data_source_holds_back_an_upload(stand: Stand) -> None:
+async def test_a_slow_data_source_holds_back_an_upload(setup: ProxySetup) -> None:
     go_on = asyncio.Event()
 
     async def lazy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -135,12 +127,12 @@ async def test_a_slow_data_source_holds_back_an_upload(stand: Stand) -> None:
         await writer.drain()
         writer.close()
 
-    from tests.sidecar.proxy.stand import listening, source
+    from tests.sidecar.proxy.proxy_setup import listening, source
 
     total = 48 * 1024 * 1024
     server = await asyncio.start_server(lazy, "127.0.0.1", 0, limit=65536)
     port = server.sockets[0].getsockname()[1]
-    async with listening(stand.sidecar, source(port, writes="allow")) as through:
+    async with listening(setup.sidecar, source(port, writes="allow")) as through:
         reader, writer = await asyncio.open_connection("127.0.0.1", through)
         writer.write(f"PUT /a HTTP/1.1\r\n{HOST}\r\nContent-Length: {total}\r\n\r\n".encode())
         sent = 0
@@ -172,7 +164,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("how", BREAKS)
-async def test_the_agent_can_tell_that_an_answer_broke_off(stand: Stand, how: str) -> None:
+async def test_the_agent_can_tell_that_an_answer_broke_off(setup: ProxySetup, how: str) -> None:
     data, body = BREAKS[how]
     heard = asyncio.Event()
 
@@ -182,8 +174,8 @@ async def test_the_agent_can_tell_that_an_answer_broke_off(stand: Stand, how: st
         await heard.wait()
         writer.close()
 
-    stand.upstream.script = broken
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    setup.upstream.script = broken
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(GET)
     begun = await reader.readuntil(b"abc")
     heard.set()
@@ -191,43 +183,43 @@ async def test_the_agent_can_tell_that_an_answer_broke_off(stand: Stand, how: st
     writer.close()
     assert answered.status == 200
     assert answered.body == body
-    [lineage] = await stand.sidecar.lineage()
+    [lineage] = await setup.sidecar.lineage()
     assert lineage["outcome"] == "truncated"
     assert lineage["detail"]["bytes"] == 3
     assert lineage["detail"]["sha256"] == hashlib.sha256(b"abc").hexdigest()
 
 
-async def test_http_1_0_learns_by_a_reset_that_an_answer_broke_off(stand: Stand) -> None:
+async def test_http_1_0_learns_by_a_reset_that_an_answer_broke_off(setup: ProxySetup) -> None:
     async def broken(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(CHUNKED + b"3\r\nabc\r\n")
         await writer.drain()
         await waiting.turns()
         writer.close()
 
-    stand.upstream.script = broken
+    setup.upstream.script = broken
     # There the end of the connection is the end of the body: an orderly one would say "complete".
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(b"GET /a HTTP/1.0\r\n\r\n")
     with pytest.raises(ConnectionResetError):
         await reader.read()
     writer.close()
 
 
-async def test_an_agent_that_leaves_before_the_head_cancels_the_request(stand: Stand) -> None:
+async def test_an_agent_that_leaves_before_the_head_cancels_the_request(setup: ProxySetup) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
         await waiting.never()
 
-    stand.upstream.script = never
-    _, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    setup.upstream.script = never
+    _, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(GET)
-    await until(lambda: len(stand.upstream.seen) == 1)
+    await until(lambda: len(setup.upstream.seen) == 1)
     leave(writer)
-    await until(lambda: stand.upstream.lost == 1)
-    [lineage] = await stand.sidecar.lineage()
+    await until(lambda: setup.upstream.lost == 1)
+    [lineage] = await setup.sidecar.lineage()
     assert (lineage["outcome"], lineage["detail"]["bytes"]) == ("truncated", 0)
 
 
-async def test_an_agent_that_leaves_in_the_middle_cancels_the_request(stand: Stand) -> None:
+async def test_an_agent_that_leaves_in_the_middle_cancels_the_request(setup: ProxySetup) -> None:
     async def endless(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(CHUNKED)
         while True:
@@ -235,27 +227,27 @@ async def test_an_agent_that_leaves_in_the_middle_cancels_the_request(stand: Sta
             await writer.drain()
             await asyncio.sleep(0.02)  # a trickle, which fills no buffer
 
-    stand.upstream.script = endless
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    setup.upstream.script = endless
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(GET)
     await reader.readuntil(b"abc")
     # A close in good order: nothing tells it from a half-close until something is written.
     writer.close()
-    await until(lambda: stand.upstream.lost == 1)
-    [lineage] = await stand.sidecar.lineage()
+    await until(lambda: setup.upstream.lost == 1)
+    [lineage] = await setup.sidecar.lineage()
     assert lineage["outcome"] == "truncated"
     assert lineage["detail"]["bytes"] >= 3
 
 
-async def test_an_agent_that_half_closed_gets_its_answer(stand: Stand) -> None:
+async def test_an_agent_that_half_closed_gets_its_answer(setup: ProxySetup) -> None:
     async def later(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         await waiting.turns()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
-    stand.upstream.script = later
-    answered = await ask(stand.port, GET)
+    setup.upstream.script = later
+    answered = await ask(setup.port, GET)
     assert answered.body == b"ok"
-    answered = await ask(stand.port, GET + GET)
+    answered = await ask(setup.port, GET + GET)
     assert answered.raw.count(b"HTTP/1.1 200") == 2
 
 
@@ -264,7 +256,7 @@ async def test_a_half_closed_agent_is_not_waited_for_without_end(tmp_path: Path)
         await waiting.never()
 
     limits = replace(LIMITS, half_close_seconds=0.3)
-    async with standing(tmp_path, policy(), limits=limits) as made:
+    async with proxy_setup(tmp_path, policy(), limits=limits) as made:
         made.upstream.script = never
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
         writer.write(GET)
@@ -275,41 +267,41 @@ async def test_a_half_closed_agent_is_not_waited_for_without_end(tmp_path: Path)
         assert lineage["outcome"] == "truncated"
 
 
-async def test_an_upload_that_breaks_off_never_looks_whole(stand: Stand) -> None:
+async def test_an_upload_that_breaks_off_never_looks_whole(setup: ProxySetup) -> None:
     for head, part in (
         ("Content-Length: 10", b"abc"),
         ("Transfer-Encoding: chunked", b"3\r\nabc\r\n"),
     ):
-        _, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+        _, writer = await asyncio.open_connection("127.0.0.1", setup.port)
         writer.write(f"POST /a HTTP/1.1\r\n{HOST}\r\n{head}\r\n\r\n".encode() + part)
-        await until(lambda: bool(stand.upstream.begun))
+        await until(lambda: bool(setup.upstream.begun))
         await waiting.turns()
         leave(writer)
-        [seen] = stand.upstream.begun
+        [seen] = setup.upstream.begun
         await until(partial(_broken, seen))
-        assert stand.upstream.seen == []
-        stand.upstream.begun.clear()
+        assert setup.upstream.seen == []
+        setup.upstream.begun.clear()
 
 
-async def test_a_body_whose_framing_breaks_never_looks_whole(stand: Stand) -> None:
+async def test_a_body_whose_framing_breaks_never_looks_whole(setup: ProxySetup) -> None:
     head = f"POST /a HTTP/1.1\r\n{HOST}\r\nTransfer-Encoding: chunked\r\n\r\n"
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(head.encode() + b"3\r\nabc\r\n")
-    await until(lambda: bool(stand.upstream.begun))
+    await until(lambda: bool(setup.upstream.begun))
     writer.write(b"zz\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(20):
         raw = await reader.read()
     writer.close()
     assert raw.startswith(b"HTTP/1.1 400 ")
     assert raw.count(b"HTTP/1.1 ") == 1
-    await until(lambda: not stand.upstream.begun[0].whole)
-    assert stand.upstream.seen == []
+    await until(lambda: not setup.upstream.begun[0].whole)
+    assert setup.upstream.seen == []
 
 
-async def test_a_body_that_is_broken_from_its_beginning_is_a_400(stand: Stand) -> None:
+async def test_a_body_that_is_broken_from_its_beginning_is_a_400(setup: ProxySetup) -> None:
     """What came before it on the connection is answered all the same."""
     broken = f"POST /a HTTP/1.1\r\n{HOST}\r\nTransfer-Encoding: chunked\r\n\r\n2\r".encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(get("/first") + broken)
     await waiting.turns()
     writer.write(b"\n\nhi\r\n0\r\n\r\n")
@@ -318,10 +310,10 @@ async def test_a_body_that_is_broken_from_its_beginning_is_a_400(stand: Stand) -
         raw = await reader.read()
     writer.close()
     assert [part[:3] for part in raw.split(b"HTTP/1.1 ")[1:]] == [b"200", b"400"]
-    assert stand.upstream.targets == ["/first"]
+    assert setup.upstream.targets == ["/first"]
 
 
-async def test_an_answer_before_the_end_of_the_upload_is_relayed(stand: Stand) -> None:
+async def test_an_answer_before_the_end_of_the_upload_is_relayed(setup: ProxySetup) -> None:
     async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
@@ -329,11 +321,11 @@ async def test_an_answer_before_the_end_of_the_upload_is_relayed(stand: Stand) -
         await waiting.turns()
         writer.close()
 
-    from tests.sidecar.proxy.stand import listening, source
+    from tests.sidecar.proxy.proxy_setup import listening, source
 
     server = await asyncio.start_server(early, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with listening(stand.sidecar, source(port, writes="allow")) as through:
+    async with listening(setup.sidecar, source(port, writes="allow")) as through:
         reader, writer = await asyncio.open_connection("127.0.0.1", through)
         writer.write(f"PUT /a HTTP/1.1\r\n{HOST}\r\nContent-Length: 1000000\r\n\r\n".encode())
         writer.write(bytes(1000))
@@ -344,11 +336,11 @@ async def test_an_answer_before_the_end_of_the_upload_is_relayed(stand: Stand) -
     server.close()
 
 
-async def test_connections_that_do_nothing_cost_little(stand: Stand) -> None:
+async def test_connections_that_do_nothing_cost_little(setup: ProxySetup) -> None:
     before = resident()
     writers = []
     for _ in range(300):
-        _, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+        _, writer = await asyncio.open_connection("127.0.0.1", setup.port)
         writers.append(writer)
     await waiting.turns(300)
     # The clients live in this process too: their half is counted along.
@@ -367,7 +359,7 @@ async def test_a_half_close_in_the_middle_of_an_answer_cuts_nothing_off(tmp_path
         writer.write(b"0\r\n\r\n")
 
     limits = replace(LIMITS, half_close_seconds=0.2)
-    async with standing(tmp_path, policy(), limits=limits) as made:
+    async with proxy_setup(tmp_path, policy(), limits=limits) as made:
         made.upstream.script = slowly
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
         writer.write(GET)
@@ -379,18 +371,18 @@ async def test_a_half_close_in_the_middle_of_an_answer_cuts_nothing_off(tmp_path
         writer.close()
 
 
-async def test_an_agent_that_closes_a_stream_of_events_ends_it(stand: Stand) -> None:
+async def test_an_agent_that_closes_a_stream_of_events_ends_it(setup: ProxySetup) -> None:
     async def events(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
         writer.write(b"Transfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n")
         await writer.drain()
         await waiting.never()
 
-    stand.upstream.script = events
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    setup.upstream.script = events
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(GET)
     await reader.readuntil(b"data: 1\n\n")
     writer.close()
-    await until(lambda: stand.upstream.lost == 1)
-    [lineage] = await stand.sidecar.lineage()
+    await until(lambda: setup.upstream.lost == 1)
+    [lineage] = await setup.sidecar.lineage()
     assert lineage["outcome"] == "truncated"

@@ -18,21 +18,17 @@ from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import UpstreamTls
 from tests import waiting
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.stand import (
-    Answered,
-    Seen,
-    Stand,
-    answer,
-    ask,
-    data_source,
-    get,
+from tests.sidecar.proxy.proxy_setup import (
+    ProxySetup,
     listening,
     policy,
+    proxy_setup,
     sidecar,
     source,
-    standing,
     until,
 )
+from tests.sidecar.proxy.raw_client import Answered, ask, get
+from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 
 CLOSE = "Connection: close"
 
@@ -40,20 +36,20 @@ CLOSE = "Connection: close"
 @asynccontextmanager
 async def upstream_over_tls(
     tmp_path: Path, server: ssl.SSLContext, name: str = "localhost", **tls: Any
-) -> AsyncIterator[Stand]:
+) -> AsyncIterator[ProxySetup]:
     async with data_source(answer(), server) as upstream, sidecar(tmp_path) as made:
         configured = source(upstream.port, tls=UpstreamTls(**tls))
         configured = replace(configured, upstream=f"https://{name}:{upstream.port}")
         async with listening(made, configured) as port:
-            yield Stand(port, upstream, made)
+            yield ProxySetup(port, upstream, made)
 
 
 async def test_a_data_source_is_verified_by_the_authority_it_is_given(tmp_path: Path) -> None:
     ours = authority()
-    async with upstream_over_tls(tmp_path, ours.server("localhost"), ca=ours.path) as stand:
-        assert (await stand.ask(get("/a"))).body == b"ok"
-        assert (await stand.ask(get("/b"))).body == b"ok"
-        assert stand.upstream.seen[0].values("host") == [f"localhost:{stand.upstream.port}"]
+    async with upstream_over_tls(tmp_path, ours.server("localhost"), ca=ours.path) as setup:
+        assert (await setup.ask(get("/a"))).body == b"ok"
+        assert (await setup.ask(get("/b"))).body == b"ok"
+        assert setup.upstream.seen[0].values("host") == [f"localhost:{setup.upstream.port}"]
 
 
 @pytest.mark.parametrize(
@@ -63,13 +59,13 @@ async def test_a_data_source_that_cannot_be_verified_gets_nothing(
     tmp_path: Path, names: str, ca: str | None
 ) -> None:
     more: dict[str, Any] = {} if ca is None else {"ca": authority(ca).path}
-    async with upstream_over_tls(tmp_path, authority().server(names), **more) as stand:
-        assert (await stand.ask(get("/a"))).status == 502
-        assert stand.upstream.begun == []
-        assert [each[0] for each in await stand.sidecar.decisions()] == ["ALLOW"]
-        [lineage] = await stand.sidecar.lineage()
+    async with upstream_over_tls(tmp_path, authority().server(names), **more) as setup:
+        assert (await setup.ask(get("/a"))).status == 502
+        assert setup.upstream.begun == []
+        assert [each[0] for each in await setup.sidecar.decisions()] == ["ALLOW"]
+        [lineage] = await setup.sidecar.lineage()
         assert lineage["outcome"] == "failed"
-        registry = stand.sidecar.enforcer.metrics.registry
+        registry = setup.sidecar.enforcer.metrics.registry
         labels = {"kind": "rest", "cause": "unverified"}
         assert registry.get_sample_value("sluice_upstream_failures_total", labels) == 1
 
@@ -79,8 +75,8 @@ async def test_a_data_source_is_verified_by_the_name_it_is_said_to_have(tmp_path
     server = ours.server("other.test")
     async with upstream_over_tls(
         tmp_path, server, "127.0.0.1", ca=ours.path, server_name="other.test"
-    ) as stand:
-        assert (await stand.ask(get("/a"))).body == b"ok"
+    ) as setup:
+        assert (await setup.ask(get("/a"))).body == b"ok"
 
 
 async def test_a_certificate_is_shown_where_one_is_asked_for(tmp_path: Path) -> None:
@@ -89,11 +85,11 @@ async def test_a_certificate_is_shown_where_one_is_asked_for(tmp_path: Path) -> 
     server = ours.server("localhost", asks=True)
     async with upstream_over_tls(
         tmp_path, server, ca=ours.path, certificate=pair.certificate, key=pair.key
-    ) as stand:
-        assert (await stand.ask(get("/a"))).body == b"ok"
-    async with upstream_over_tls(tmp_path, server, ca=ours.path) as stand:
-        assert (await stand.ask(get("/a"))).status == 502
-        assert stand.upstream.begun == []
+    ) as setup:
+        assert (await setup.ask(get("/a"))).body == b"ok"
+    async with upstream_over_tls(tmp_path, server, ca=ours.path) as setup:
+        assert (await setup.ask(get("/a"))).status == 502
+        assert setup.upstream.begun == []
 
 
 # ------------------------------------------------------------------------------ our own certificate
@@ -103,12 +99,12 @@ async def test_a_certificate_is_shown_where_one_is_asked_for(tmp_path: Path) -> 
 class OverTls:
     """A listening port that speaks TLS."""
 
-    stand: Stand
+    setup: ProxySetup
     context: ssl.SSLContext
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(
-            "127.0.0.1", self.stand.port, ssl=self.context, server_hostname="kb.test", limit=1 << 26
+            "127.0.0.1", self.setup.port, ssl=self.context, server_hostname="kb.test", limit=1 << 26
         )
 
     async def ask(self, data: bytes) -> Answered:
@@ -124,8 +120,10 @@ async def over_tls(tmp_path: Path, limits: ProxyLimits = LIMITS) -> AsyncIterato
     closed = policy(denied_sources=("rest://kb/secret",))
     ours = authority()
     pair = ours.issue("kb.test")
-    async with standing(tmp_path, closed, limits=limits, listen_tls=pair, writes="allow") as stand:
-        yield OverTls(stand, ours.client())
+    async with proxy_setup(
+        tmp_path, closed, limits=limits, listen_tls=pair, writes="allow"
+    ) as setup:
+        yield OverTls(setup, ours.client())
 
 
 @pytest.fixture
@@ -141,7 +139,7 @@ async def test_requests_over_tls_are_judged_like_any(tls: OverTls, version: ssl.
     data = (lines.format("/a") + lines.format("/secret")).encode() + get("/b", CLOSE)
     answered = await tls.ask(data)
     assert [part[:3] for part in answered.raw.split(b"HTTP/1.1 ")[1:]] == [b"200", b"403", b"200"]
-    assert tls.stand.upstream.targets == ["/a", "/b"]
+    assert tls.setup.upstream.targets == ["/a", "/b"]
 
 
 async def test_http_1_1_is_agreed_on_and_nothing_else(tls: OverTls) -> None:
@@ -159,12 +157,12 @@ async def test_bodies_pass_whole_in_both_directions(tls: OverTls) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(seen.body))
         writer.write(seen.body)
 
-    tls.stand.upstream.script = echo
+    tls.setup.upstream.script = echo
     head = (
         f"POST /a HTTP/1.1\r\nHost: kb\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     answered = await tls.ask(head.encode() + body)
-    assert hashlib.sha256(tls.stand.upstream.seen[0].body).hexdigest() == sent
+    assert hashlib.sha256(tls.setup.upstream.seen[0].body).hexdigest() == sent
     assert hashlib.sha256(answered.body).hexdigest() == sent
 
 
@@ -179,13 +177,13 @@ async def test_a_slow_reader_holds_the_data_source_back(tls: OverTls) -> None:
             await writer.drain()
             sent += 65536
 
-    tls.stand.upstream.script = flood
+    tls.setup.upstream.script = flood
     go_on = threading.Event()
 
     def read() -> int:
         # In a thread: the loops' own clients lose what they hold when a paused connection ends.
         with (
-            socket.create_connection(("127.0.0.1", tls.stand.port)) as plain,
+            socket.create_connection(("127.0.0.1", tls.setup.port)) as plain,
             tls.context.wrap_socket(
                 plain, server_hostname="kb.test", suppress_ragged_eofs=False
             ) as reader,
@@ -209,10 +207,10 @@ async def test_an_agent_that_ends_its_sending_side_gets_its_answer(tls: OverTls)
         await waiting.turns()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
-    tls.stand.upstream.script = late
+    tls.setup.upstream.script = late
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = tls.context.wrap_bio(incoming, outgoing, server_hostname="kb.test")
-    reader, writer = await asyncio.open_connection("127.0.0.1", tls.stand.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", tls.setup.port)
     while True:
         try:
             client.do_handshake()
@@ -238,22 +236,22 @@ async def test_an_agent_that_leaves_takes_its_request_with_it(tls: OverTls) -> N
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
         await waiting.never()
 
-    tls.stand.upstream.script = never
+    tls.setup.upstream.script = never
     _, writer = await tls.open()
     writer.write(get("/a"))
-    await until(lambda: len(tls.stand.upstream.seen) == 1)
+    await until(lambda: len(tls.setup.upstream.seen) == 1)
     writer.transport.abort()
-    await until(lambda: tls.stand.upstream.lost == 1)
+    await until(lambda: tls.setup.upstream.lost == 1)
 
 
 async def test_a_certificate_that_is_written_anew_is_shown_from_then_on(tmp_path: Path) -> None:
     ours = authority()
     pair, fresh = ours.issue("kb.test"), ours.issue("new.test")
-    async with standing(tmp_path, listen_tls=pair) as stand:
+    async with proxy_setup(tmp_path, listen_tls=pair) as setup:
 
         async def shown(name: str) -> None:
             _, writer = await asyncio.open_connection(
-                "127.0.0.1", stand.port, ssl=ours.client(), server_hostname=name
+                "127.0.0.1", setup.port, ssl=ours.client(), server_hostname=name
             )
             writer.close()
 
@@ -272,11 +270,11 @@ async def test_a_certificate_that_is_written_anew_is_shown_from_then_on(tmp_path
     [get("/a"), b"\x16\x03\x01\x00\x05hello", bytes(64), b"\x16\x03\x01\x00\x02\x02\x00" * 9],
 )
 async def test_what_is_no_tls_is_refused_and_recorded(tls: OverTls, data: bytes) -> None:
-    answered = await ask(tls.stand.port, data)
+    answered = await ask(tls.setup.port, data)
     assert b"HTTP" not in answered.raw
-    await until(lambda: tls.stand.sidecar.spool.depth > 0)
-    assert await tls.stand.sidecar.decisions() == [("DENY", "unreadable_request", "rest://kb")]
-    assert tls.stand.upstream.begun == []
+    await until(lambda: tls.setup.sidecar.spool.depth > 0)
+    assert await tls.setup.sidecar.decisions() == [("DENY", "unreadable_request", "rest://kb")]
+    assert tls.setup.upstream.begun == []
 
 
 async def test_old_tls_is_refused(tls: OverTls) -> None:
@@ -292,16 +290,16 @@ async def test_old_tls_is_refused(tls: OverTls) -> None:
 async def test_an_agent_that_refuses_our_certificate_is_no_denial(tls: OverTls) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         await asyncio.open_connection(
-            "127.0.0.1", tls.stand.port, ssl=tls.context, server_hostname="other.test"
+            "127.0.0.1", tls.setup.port, ssl=tls.context, server_hostname="other.test"
         )
     await waiting.turns()
-    assert await tls.stand.sidecar.decisions() == []
+    assert await tls.setup.sidecar.decisions() == []
 
 
 async def test_a_slow_handshake_is_cut_off(tmp_path: Path) -> None:
     async with over_tls(tmp_path, replace(LIMITS, handshake_seconds=0.3)) as made:
         for first in (b"", b"\x16\x03\x01"):
-            reader, writer = await asyncio.open_connection("127.0.0.1", made.stand.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", made.setup.port)
             writer.write(first)
             async with asyncio.timeout(20):
                 with pytest.raises(ConnectionError):

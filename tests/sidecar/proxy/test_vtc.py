@@ -14,7 +14,7 @@ import uvloop
 
 from tests import servers
 from tests.ports import free_port
-from tests.sidecar.proxy.stand import listening, sidecar, source
+from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
 
 SCRIPTS = sorted(Path(__file__).with_name("vtc").glob("*.vtc"))
 

@@ -25,19 +25,9 @@ from sidecar.settings.model import Aws
 from tests.sidecar.protocols.aws import REGION, credentials_file
 from tests.sidecar.protocols.bedrock.server import LEVELS, OPEN, SHUT
 from tests.sidecar.protocols.bedrock.server import Bedrock as Server
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    Answered,
-    DataSource,
-    Sidecar,
-    answer,
-    ask,
-    data_source,
-    listening,
-    policy,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, listening, policy, sidecar, source
+from tests.sidecar.proxy.raw_client import Answered, ask
+from tests.sidecar.proxy.scripted_source import DataSource, answer, data_source
 
 ALLOWED = (
     f"bedrock://kb/{OPEN}",

@@ -20,17 +20,9 @@ from sidecar.settings.model import Aws
 from tests.properties import examples
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, credentials_file, fault
 from tests.sidecar.protocols.bedrock.server import OPEN, SHUT
-from tests.sidecar.proxy.stand import (
-    DataSource,
-    Seen,
-    answer,
-    ask,
-    data_source,
-    listening,
-    policy,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source
+from tests.sidecar.proxy.raw_client import ask
+from tests.sidecar.proxy.scripted_source import DataSource, Seen, answer, data_source
 
 ARN = "arn:aws:bedrock:eu-west-1:123456789012"
 # A member and its possible values, valid or not.

@@ -18,7 +18,8 @@ from sidecar.protocols.route_table import RouteClass
 from sidecar.proxy.pipeline.lineage import DELAY_SECONDS
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.conftest import TENANT, Front, fronting
-from tests.sidecar.proxy.stand import CLOCK, Answered, policy, source
+from tests.sidecar.proxy.proxy_setup import CLOCK, policy, source
+from tests.sidecar.proxy.raw_client import Answered
 
 QUERY = {"query_embeddings": [[1.0, 2.0]], "n_results": 1}
 UNKNOWN = "11111111-2222-3333-4444-555555555555"
@@ -110,7 +111,7 @@ async def test_plain_names_and_levels_come_from_the_configuration(
 ) -> None:
     readers = policy(allowed_sources=("handbook", "contracts"), max_sensitivity="medium")
     async with fronting(chroma, tmp_path, readers) as front:
-        from tests.sidecar.proxy.stand import listening
+        from tests.sidecar.proxy.proxy_setup import listening
 
         names = {
             front.source("open_docs"): NamedSource("handbook", "low"),
@@ -259,7 +260,8 @@ async def test_ids_are_cached_from_responses(front: Front, learnt: str) -> None:
 async def test_an_unreachable_data_source_leaves_a_new_id_unresolved(
     front: Front, tmp_path: Path
 ) -> None:
-    from tests.sidecar.proxy.stand import data_source, listening
+    from tests.sidecar.proxy.proxy_setup import listening
+    from tests.sidecar.proxy.scripted_source import data_source
 
     async with data_source() as gone:
         pass
@@ -324,7 +326,7 @@ async def test_a_collection_named_like_another_ones_id_is_its_own(
     everything_but = policy(
         allowed_sources=("chroma://kb/*",), denied_sources=(front.source("shut_docs"),)
     )
-    from tests.sidecar.proxy.stand import listening, sidecar
+    from tests.sidecar.proxy.proxy_setup import listening, sidecar
 
     (folder := tmp_path / "other").mkdir()
     async with (
@@ -709,7 +711,8 @@ async def test_a_chunked_body_past_the_limit_is_denied_not_passed(front: Front) 
 async def test_the_bytes_that_were_judged_are_the_bytes_that_arrive(
     front: Front, tmp_path: Path
 ) -> None:
-    from tests.sidecar.proxy.stand import data_source, listening
+    from tests.sidecar.proxy.proxy_setup import listening
+    from tests.sidecar.proxy.scripted_source import data_source
 
     described = front.direct("GET", f"{front.names}/open_docs")[1]
     async with data_source() as upstream:

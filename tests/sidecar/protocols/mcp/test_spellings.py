@@ -27,7 +27,7 @@ from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from tests.properties import examples
 from tests.sidecar.protocols.mcp.wire import Wire, wired
-from tests.sidecar.proxy.stand import source
+from tests.sidecar.proxy.proxy_setup import source
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.sidecar.protocols.mcp.wire import (
     told,
     wired,
 )
-from tests.sidecar.proxy.stand import Answered, ask, get
+from tests.sidecar.proxy.raw_client import Answered, ask, get
 
 CALL = {"name": "open", "arguments": {"region": "west", "count": 42, "deep": {"on": True}}}
 UNREADABLE = [("DENY", "unreadable_request", "mcp://kb")]

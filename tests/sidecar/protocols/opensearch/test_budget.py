@@ -13,18 +13,9 @@ from sidecar.proxy.limits import LIMITS
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.opensearch.front import fronting, lines, refused
 from tests.sidecar.protocols.opensearch_server import Server
-from tests.sidecar.proxy.stand import (
-    Script,
-    Seen,
-    data_source,
-    leave,
-    listening,
-    one,
-    policy,
-    sidecar,
-    source,
-    until,
-)
+from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source, until
+from tests.sidecar.proxy.raw_client import leave, one
+from tests.sidecar.proxy.scripted_source import Script, Seen, data_source
 
 COUNT = 65
 NAMES = [f"open_{number}" for number in range(COUNT)]

@@ -17,7 +17,8 @@ from tests.sidecar.protocols.opensearch.front import (
     named_server,
     refused,
 )
-from tests.sidecar.proxy.stand import one, policy
+from tests.sidecar.proxy.proxy_setup import policy
+from tests.sidecar.proxy.raw_client import one
 
 
 @pytest.fixture

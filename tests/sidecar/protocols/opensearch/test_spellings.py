@@ -23,7 +23,7 @@ from sidecar.protocols.opensearch.languages.sql import indices_of_sql
 from tests.properties import examples
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
 from tests.sidecar.protocols.opensearch.front import READERS, named_server
-from tests.sidecar.proxy.stand import ask
+from tests.sidecar.proxy.raw_client import ask
 
 SERVER = named_server()
 

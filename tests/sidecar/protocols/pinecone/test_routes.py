@@ -15,7 +15,7 @@ from sidecar.protocols.route_table import RouteClass
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.pinecone.server import Server
-from tests.sidecar.proxy.stand import CLOCK, policy, source
+from tests.sidecar.proxy.proxy_setup import CLOCK, policy, source
 
 OPEN = policy(denied_sources=("pinecone://kb/shut", "pinecone://kb/*/shut"))
 READERS = policy(max_sensitivity="medium")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
-from tests.sidecar.proxy.stand import policy
+from tests.sidecar.proxy.proxy_setup import policy
 
 NAMES = st.sampled_from(["open", "open", "shut", "", None, "__default__", "sh\u017ft", "Open"])
 SEGMENTS = st.sampled_from(["open", "open", "shut", "sh%75t", "__default__", "%73hut", "open%2f"])

@@ -19,7 +19,7 @@ from sidecar.protocols.route_table import RouteClass
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.qdrant.server import Server
-from tests.sidecar.proxy.stand import CLOCK, policy, source
+from tests.sidecar.proxy.proxy_setup import CLOCK, policy, source
 
 OPEN = policy(allowed_sources=("qdrant://kb/open*",))
 QUERY = {"query": [1.0, 0.1], "with_payload": True}

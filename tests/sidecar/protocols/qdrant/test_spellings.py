@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from tests.sidecar.protocols.minimal import Minimal, minimal
-from tests.sidecar.proxy.stand import Seen, answer, policy
+from tests.sidecar.proxy.proxy_setup import policy
+from tests.sidecar.proxy.scripted_source import Seen, answer
 
 ALIASES = {"docs": "open_docs", "open_alias": "shut_docs", "shut_alias": "open_docs"}
 NAMES = ["open_docs", "shut_docs", *ALIASES, "shut%5fdocs", "sh%75t_docs", "open_docs%2F..", "%2e"]

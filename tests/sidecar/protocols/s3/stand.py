@@ -16,17 +16,9 @@ from policies.definitions.model import Policy
 from sidecar.settings.model import Aws, Source
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, Verifying, credentials_file
 from tests.sidecar.protocols.conftest import Ticking
-from tests.sidecar.proxy.stand import (
-    Answered,
-    DataSource,
-    Sidecar,
-    ask,
-    data_source,
-    listening,
-    policy,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.proxy_setup import Sidecar, listening, policy, sidecar, source
+from tests.sidecar.proxy.raw_client import Answered, ask
+from tests.sidecar.proxy.scripted_source import DataSource, data_source
 
 KEYS = ("open/a.txt", "open/b.txt", "open/deep/c.txt", "shut/s.txt", "top.txt")
 

@@ -21,7 +21,8 @@ from sidecar.protocols.route_table import ALWAYS_DENIED, RouteClass
 from sidecar.protocols.s3.routes import OPERATIONS, S3
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.s3.stand import KEYS, S3Front, client, s3_fronting
-from tests.sidecar.proxy.stand import CLOCK, Answered, ask, listening, policy, source
+from tests.sidecar.proxy.proxy_setup import CLOCK, listening, policy, source
+from tests.sidecar.proxy.raw_client import Answered, ask
 
 
 @pytest.fixture

@@ -16,17 +16,9 @@ from hypothesis import strategies as st
 from sidecar.settings.model import Aws
 from tests.properties import examples
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, credentials_file, fault
-from tests.sidecar.proxy.stand import (
-    DataSource,
-    Seen,
-    answer,
-    ask,
-    data_source,
-    listening,
-    policy,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source
+from tests.sidecar.proxy.raw_client import ask
+from tests.sidecar.proxy.scripted_source import DataSource, Seen, answer, data_source
 
 PIECES = [
     "/", "//", "shut", "open", "%73hut", "sh%75t", "lake", "l%61ke", "vault", "..", ".", "%2e%2e",

@@ -11,16 +11,9 @@ from tests.sidecar.protocols.aws import (
     SECRET,
 )
 from tests.sidecar.protocols.conftest import Ticking
-from tests.sidecar.proxy.stand import (
-    Answered,
-    DataSource,
-    Sidecar,
-    ask,
-    data_source,
-    listening,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.proxy_setup import Sidecar, listening, sidecar, source
+from tests.sidecar.proxy.raw_client import Answered, ask
+from tests.sidecar.proxy.scripted_source import DataSource, data_source
 
 SECRETS = {ACCESS: SECRET}
 

@@ -10,10 +10,8 @@ from tests.sidecar.protocols.aws import (
     fault,
 )
 from tests.sidecar.protocols.shared.aws_stand import SECRETS, Stand
-from tests.sidecar.proxy.stand import (
-    Seen,
-    until,
-)
+from tests.sidecar.proxy.proxy_setup import until
+from tests.sidecar.proxy.scripted_source import Seen
 
 
 async def test_a_body_that_is_at_hand_is_signed(stand: Stand) -> None:

@@ -20,13 +20,8 @@ from tests.sidecar.protocols.aws import (
 )
 from tests.sidecar.protocols.s3.stand import client
 from tests.sidecar.protocols.shared.aws_stand import SECRETS, Stand
-from tests.sidecar.proxy.stand import (
-    answer,
-    listening,
-    sidecar,
-    source,
-    until,
-)
+from tests.sidecar.proxy.proxy_setup import listening, sidecar, source, until
+from tests.sidecar.proxy.scripted_source import answer
 
 AGENTS = (
     "Authorization: AWS4-HMAC-SHA256 Credential=AKIAAGENT/20261121/eu/s3/aws4_request",

@@ -9,7 +9,7 @@ import pytest
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.front import ID, LOOKUP, OPEN, arrived
 from tests.sidecar.protocols.weaviate_server import Server
-from tests.sidecar.proxy.stand import ask
+from tests.sidecar.proxy.raw_client import ask
 
 
 @pytest.mark.parametrize(

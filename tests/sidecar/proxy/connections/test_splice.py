@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sidecar.proxy.connections.splice import Ended, Splice, Spliced, SpliceDirection
-from tests.sidecar.proxy.stand import leave, until
+from tests.sidecar.proxy.proxy_setup import until
+from tests.sidecar.proxy.raw_client import leave
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sidecar.proxy.stand import Stand, ask, get, policy, standing
+from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup
+from tests.sidecar.proxy.raw_client import ask, get
 
 HOST = "Host: kb.test"
 
@@ -131,9 +132,9 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-async def test_unreadable(stand: Stand, name: str) -> None:
+async def test_unreadable(setup: ProxySetup, name: str) -> None:
     # What is refused is followed by a request that a parser in doubt would take for the next one.
-    answered = await ask(stand.port, UNREADABLE[name])
+    answered = await ask(setup.port, UNREADABLE[name])
     assert answered.status == 400, answered.raw[:300]
     assert answered.fields["x-sluice-decision"] == "DENY"
     assert answered.fields["content-type"] == "application/json"
@@ -142,10 +143,10 @@ async def test_unreadable(stand: Stand, name: str) -> None:
     assert body["decision"]["decision"] == "DENY"
     assert body["decision"]["policy_name"] == "unreadable_request"
     assert body["decision"]["event_id"] == answered.fields["x-sluice-event-id"]
-    [(decision, policy_name, source)] = await stand.sidecar.decisions()
+    [(decision, policy_name, source)] = await setup.sidecar.decisions()
     assert (decision, policy_name) == ("DENY", "unreadable_request")
-    assert source in stand.unread
-    assert stand.upstream.begun == []
+    assert source in setup.unread
+    assert setup.upstream.begun == []
 
 
 SMUGGLING = [
@@ -156,20 +157,20 @@ SMUGGLING = [
 
 
 @pytest.mark.parametrize("name", SMUGGLING)
-async def test_nothing_behind_a_refused_frame_is_read(stand: Stand, name: str) -> None:
-    answered = await ask(stand.port, UNREADABLE[name] + get("/behind"))
+async def test_nothing_behind_a_refused_frame_is_read(setup: ProxySetup, name: str) -> None:
+    answered = await ask(setup.port, UNREADABLE[name] + get("/behind"))
     assert answered.raw.count(b"HTTP/1.1 ") == 1
     assert answered.fields["connection"] == "close"
-    [(decision, policy_name, source)] = await stand.sidecar.decisions()
+    [(decision, policy_name, source)] = await setup.sidecar.decisions()
     assert (decision, policy_name) == ("DENY", "unreadable_request")
-    assert source in stand.unread
-    assert stand.upstream.begun == []
+    assert source in setup.unread
+    assert setup.upstream.begun == []
 
 
 async def test_optimistic_data_behind_connect_is_not_read_when_it_comes_later(
-    stand: Stand,
+    setup: ProxySetup,
 ) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(b"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n")
     first = await reader.readuntil(b"\r\n\r\n")
     writer.write(get("/x"))
@@ -177,39 +178,39 @@ async def test_optimistic_data_behind_connect_is_not_read_when_it_comes_later(
     writer.close()
     assert first.startswith(b"HTTP/1.1 400 ")
     assert b"HTTP/1.1" not in rest
-    assert stand.upstream.begun == []
+    assert setup.upstream.begun == []
 
 
-async def test_a_denied_request_with_a_body_leaves_the_next_one_intact(stand: Stand) -> None:
+async def test_a_denied_request_with_a_body_leaves_the_next_one_intact(setup: ProxySetup) -> None:
     denied = b"POST /secret HTTP/1.1\r\nHost: kb\r\nContent-Length: 27\r\n\r\n"
-    answered = await ask(stand.port, denied + b"GET /smuggled HTTP/1.1\r\n\r\n\n" + get("/next"))
+    answered = await ask(setup.port, denied + b"GET /smuggled HTTP/1.1\r\n\r\n\n" + get("/next"))
     assert answered.raw.count(b"HTTP/1.1 ") == 2
     assert answered.raw.startswith(b"HTTP/1.1 403 ")
-    assert stand.upstream.targets == ["/next"]
+    assert setup.upstream.targets == ["/next"]
 
 
-async def test_each_request_on_a_connection_is_judged(stand: Stand) -> None:
+async def test_each_request_on_a_connection_is_judged(setup: ProxySetup) -> None:
     plain = "GET {} HTTP/1.1\r\nHost: kb\r\n\r\n"
     targets = ["/a", "/secret", "/b", "/secret/x", "/c"]
     data = "".join(plain.format(target) for target in targets).encode()
-    answered = await ask(stand.port, data)
+    answered = await ask(setup.port, data)
     statuses = [part.split(b" ")[0] for part in answered.raw.split(b"HTTP/1.1 ")[1:]]
     assert statuses == [b"200", b"403", b"200", b"403", b"200"]
-    assert stand.upstream.targets == ["/a", "/b", "/c"]
-    assert [each[0] for each in await stand.sidecar.decisions()] == [
+    assert setup.upstream.targets == ["/a", "/b", "/c"]
+    assert [each[0] for each in await setup.sidecar.decisions()] == [
         "ALLOW", "DENY", "ALLOW", "DENY", "ALLOW",
     ]  # fmt: skip
 
 
-async def test_the_host_of_a_request_changes_nothing(stand: Stand) -> None:
-    await ask(stand.port, get("/a", host="evil.test:1"))
-    [seen] = stand.upstream.seen
-    assert seen.values("host") == [f"127.0.0.1:{stand.upstream.port}"]
-    assert (await stand.sidecar.decisions())[0][2] == "rest://kb/a"
+async def test_the_host_of_a_request_changes_nothing(setup: ProxySetup) -> None:
+    await ask(setup.port, get("/a", host="evil.test:1"))
+    [seen] = setup.upstream.seen
+    assert seen.values("host") == [f"127.0.0.1:{setup.upstream.port}"]
+    assert (await setup.sidecar.decisions())[0][2] == "rest://kb/a"
 
 
-async def test_an_error_tells_nothing_of_what_was_sent(stand: Stand) -> None:
-    answered = await ask(stand.port, b"GET /x HTTP/1.1\r\nsecret-in-a-broken-line\r\n\r\n")
+async def test_an_error_tells_nothing_of_what_was_sent(setup: ProxySetup) -> None:
+    answered = await ask(setup.port, b"GET /x HTTP/1.1\r\nsecret-in-a-broken-line\r\n\r\n")
     assert b"secret-in" not in answered.raw
 
 
@@ -219,7 +220,7 @@ async def test_an_idle_connection_and_a_slow_head_are_cut_off(tmp_path: Path) ->
     from sidecar.proxy.limits import LIMITS
 
     limits = replace(LIMITS, idle_seconds=0.3)
-    async with standing(tmp_path, policy(), limits=limits) as made:
+    async with proxy_setup(tmp_path, policy(), limits=limits) as made:
         for first in (b"", b"GET /x HTT", b"GET /x HTTP/1.1\r\nHost: kb\r\n"):
             reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
             writer.write(first)

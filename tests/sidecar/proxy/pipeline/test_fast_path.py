@@ -9,18 +9,9 @@ import pytest
 from sidecar.proxy.pipeline import fast_path_heads
 from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from tests import waiting
-from tests.sidecar.proxy.stand import (
-    Answered,
-    Seen,
-    Stand,
-    answer,
-    get,
-    leave,
-    one,
-    policy,
-    standing,
-    until,
-)
+from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup, until
+from tests.sidecar.proxy.raw_client import Answered, get, leave, one
+from tests.sidecar.proxy.scripted_source import Seen, answer
 
 POST = (
     b"POST /a HTTP/1.1\r\nHost: kb\r\nContent-Type: application/json\r\n"
@@ -49,8 +40,8 @@ class Talk:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def with_(cls, stand: Stand) -> "Talk":
-        return cls(*await asyncio.open_connection("127.0.0.1", stand.port))
+    async def with_(cls, setup: ProxySetup) -> "Talk":
+        return cls(*await asyncio.open_connection("127.0.0.1", setup.port))
 
     async def ask(self, *parts: bytes) -> Answered:
         for part in parts:
@@ -67,64 +58,64 @@ class Talk:
             return Answered(head + await self.reader.readexactly(length))
 
 
-async def test_what_comes_again_takes_the_fast_path(stand: Stand, taken: list[str]) -> None:
-    talk = await Talk.with_(stand)
+async def test_what_comes_again_takes_the_fast_path(setup: ProxySetup, taken: list[str]) -> None:
+    talk = await Talk.with_(setup)
     for number in range(5):
         found = await talk.ask(get(f"/a{number}"))
         assert (found.status, found.body) == (200, b"ok")
         assert found.fields["x-sluice-event-id"]
     assert taken[-4:] == ["/a1", "/a2", "/a3", "/a4"]
-    assert stand.upstream.targets == [f"/a{number}" for number in range(5)]
-    assert len(await stand.sidecar.decisions()) == 5
-    lineage = await stand.sidecar.lineage(5)
+    assert setup.upstream.targets == [f"/a{number}" for number in range(5)]
+    assert len(await setup.sidecar.decisions()) == 5
+    lineage = await setup.sidecar.lineage(5)
     assert [each["outcome"] for each in lineage] == ["completed"] * 5
     assert {each["detail"]["bytes"] for each in lineage} == {2}
 
 
-async def test_a_denial_on_the_fast_path_is_the_same(stand: Stand, taken: list[str]) -> None:
-    talk = await Talk.with_(stand)
+async def test_a_denial_on_the_fast_path_is_the_same(setup: ProxySetup, taken: list[str]) -> None:
+    talk = await Talk.with_(setup)
     await talk.ask(get("/a"))
     short = await talk.ask(get("/secret"))
     assert "/secret" in taken
-    long = await one(stand.port, get("/secret", "X-Long:  two spaces"))
+    long = await one(setup.port, get("/secret", "X-Long:  two spaces"))
     assert short.status == long.status == 403
     assert short.json["decision"]["reason"] == long.json["decision"]["reason"]
     assert set(short.fields) == set(long.fields)
-    assert stand.upstream.targets == ["/a"]
+    assert setup.upstream.targets == ["/a"]
     assert (await talk.ask(get("/b"))).status == 200
 
 
-async def test_nothing_that_writes_takes_it(stand: Stand, taken: list[str]) -> None:
-    talk = await Talk.with_(stand)
+async def test_nothing_that_writes_takes_it(setup: ProxySetup, taken: list[str]) -> None:
+    talk = await Talk.with_(setup)
     await talk.ask(get("/a"))
     assert (await talk.ask(POST)).status == 200
     assert "/a" not in taken[1:]
-    assert stand.upstream.seen[-1].body == b'{"a": 42}'
+    assert setup.upstream.seen[-1].body == b'{"a": 42}'
 
 
 @pytest.mark.parametrize("at", [1, 10, 16, 30, 90, 96, 97, 100, 104])
-async def test_a_message_in_pieces_is_the_same_message(stand: Stand, at: int) -> None:
-    talk = await Talk.with_(stand)
+async def test_a_message_in_pieces_is_the_same_message(setup: ProxySetup, at: int) -> None:
+    talk = await Talk.with_(setup)
     await talk.ask(get("/warm"))
     for data in (POST, get("/b", "X-A: " + "b" * 80)):
         found = await talk.ask(data[:at], data[at:])
         assert (found.status, found.body) == (200, b"ok")
-    assert stand.upstream.targets == ["/warm", "/a", "/b"]
-    assert stand.upstream.seen[1].body == b'{"a": 42}'
+    assert setup.upstream.targets == ["/warm", "/a", "/b"]
+    assert setup.upstream.seen[1].body == b'{"a": 42}'
     assert (await talk.ask(get("/c"))).status == 200
 
 
-async def test_several_messages_in_one_piece_are_answered_in_order(stand: Stand) -> None:
+async def test_several_messages_in_one_piece_are_answered_in_order(setup: ProxySetup) -> None:
     async def echo(seen: Seen, writer: asyncio.StreamWriter) -> None:
         await answer(body=seen.target.encode())(seen, writer)
 
-    stand.upstream.script = echo
-    talk = await Talk.with_(stand)
+    setup.upstream.script = echo
+    talk = await Talk.with_(setup)
     await talk.ask(get("/warm"))
     talk.writer.write(get("/1") + get("/2") + POST + get("/3"))
     assert [(await talk.answer()).body for _ in range(4)] == [b"/1", b"/2", b"/a", b"/3"]
     # One that arrives while another is under way.
-    talk = await Talk.with_(stand)
+    talk = await Talk.with_(setup)
     talk.writer.write(get("/4"))
     await waiting.turns()
     talk.writer.write(get("/5"))
@@ -133,7 +124,7 @@ async def test_several_messages_in_one_piece_are_answered_in_order(stand: Stand)
 
 @pytest.mark.parametrize("at", [1, 12, 20, 40, 41, 42])
 async def test_an_answer_in_pieces_is_the_same_answer(
-    stand: Stand, taken: list[str], at: int
+    setup: ProxySetup, taken: list[str], at: int
 ) -> None:
     whole = b"HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -143,59 +134,59 @@ async def test_an_answer_in_pieces_is_the_same_answer(
         await waiting.turns()
         writer.write(whole[at:])
 
-    talk = await Talk.with_(stand)
+    talk = await Talk.with_(setup)
     await talk.ask(get("/warm"))
-    stand.upstream.script = pieces
+    setup.upstream.script = pieces
     found = await talk.ask(get("/a"))
     assert (found.status, found.body, found.fields["x-a"]) == (200, b"hello", "b")
     assert "/a" in taken
-    stand.upstream.script = answer()
+    setup.upstream.script = answer()
     assert (await talk.ask(get("/b"))).body == b"ok"
-    [_, lineage, _] = await stand.sidecar.lineage(3)
+    [_, lineage, _] = await setup.sidecar.lineage(3)
     assert (lineage["outcome"], lineage["detail"]["bytes"]) == ("completed", 5)
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Le"])
-async def test_a_data_source_that_breaks_off_is_a_502(stand: Stand, sent: bytes) -> None:
+async def test_a_data_source_that_breaks_off_is_a_502(setup: ProxySetup, sent: bytes) -> None:
     async def broken(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(sent)
         await writer.drain()
         writer.close()
 
-    talk = await Talk.with_(stand)
+    talk = await Talk.with_(setup)
     await talk.ask(get("/warm"))
-    stand.upstream.script = broken
+    setup.upstream.script = broken
     found = await talk.ask(get("/a"))
     assert found.status == 502
     assert found.fields["x-sluice-event-id"]
-    stand.upstream.script = answer()
+    setup.upstream.script = answer()
     assert (await talk.ask(get("/b"))).status == 200
-    outcomes = [each["outcome"] for each in await stand.sidecar.lineage(3)]
+    outcomes = [each["outcome"] for each in await setup.sidecar.lineage(3)]
     assert sorted(outcomes) == ["completed", "completed", "failed"]
 
 
 async def test_an_agent_that_leaves_takes_its_request_with_it(
-    stand: Stand, taken: list[str]
+    setup: ProxySetup, taken: list[str]
 ) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
         await waiting.never()
 
-    talk = await Talk.with_(stand)
+    talk = await Talk.with_(setup)
     await talk.ask(get("/warm"))
-    stand.upstream.script = never
+    setup.upstream.script = never
     talk.writer.write(get("/a"))
-    await until(lambda: stand.upstream.targets == ["/warm", "/a"])
+    await until(lambda: setup.upstream.targets == ["/warm", "/a"])
     leave(talk.writer)
-    await until(lambda: stand.upstream.lost == 1)
+    await until(lambda: setup.upstream.lost == 1)
     assert "/a" in taken
-    outcomes = [each["outcome"] for each in await stand.sidecar.lineage(2)]
+    outcomes = [each["outcome"] for each in await setup.sidecar.lineage(2)]
     assert outcomes == ["completed", "truncated"]
 
 
 async def test_a_fault_of_ours_before_the_decision_is_told_by_the_long_way(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
+    setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk = await Talk.with_(stand)
+    talk = await Talk.with_(setup)
     await talk.ask(get("/warm"))
 
     def broken(*_: object) -> None:
@@ -203,11 +194,11 @@ async def test_a_fault_of_ours_before_the_decision_is_told_by_the_long_way(
 
     monkeypatch.setattr(fast_path_heads.HeadReader, "read", broken)
     assert (await talk.ask(get("/a"))).status == 200
-    assert len(await stand.sidecar.decisions()) == 2
+    assert len(await setup.sidecar.decisions()) == 2
 
 
 async def test_what_is_kept_of_heads_is_bounded(tmp_path: Path, taken: list[str]) -> None:
-    async with standing(tmp_path, policy()) as made:
+    async with proxy_setup(tmp_path, policy()) as made:
         talk = await Talk.with_(made)
         for number in range(600):
             assert (await talk.ask(get(f"/{number}", f"X-N: {number}"))).status == 200

@@ -14,21 +14,18 @@ from aiohttp import WSMsgType, web
 from policies.definitions.model import TenantSettings
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
-from tests.sidecar.proxy.stand import (
-    Answered,
-    Seen,
+from tests.sidecar.proxy.proxy_setup import (
+    ProxySetup,
     Sidecar,
-    Stand,
-    answer,
-    get,
-    leave,
     listening,
     policy,
+    proxy_setup,
     sidecar,
     source,
-    standing,
     until,
 )
+from tests.sidecar.proxy.raw_client import Answered, get, leave
+from tests.sidecar.proxy.scripted_source import Seen, answer
 
 ASK = (
     b"GET /a HTTP/1.1\r\nHost: kb\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
@@ -91,7 +88,7 @@ async def test_a_denied_one_is_told_and_never_reaches_the_data_source(tmp_path: 
 
 
 async def test_nothing_behind_the_request_passes_before_the_data_source_grants_it(
-    stand: Stand,
+    setup: ProxySetup,
 ) -> None:
     got: list[bytes] = []
     go = asyncio.Event()
@@ -102,11 +99,11 @@ async def test_nothing_behind_the_request_passes_before_the_data_source_grants_i
         await writer.drain()
         await waiting.never()
 
-    stand.upstream.script = slowly
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    setup.upstream.script = slowly
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(ASK + b"optimistic")
-    await until(lambda: bool(stand.upstream.seen))
-    seen = stand.upstream.seen[0]
+    await until(lambda: bool(setup.upstream.seen))
+    seen = setup.upstream.seen[0]
     assert seen.head.endswith(b"\r\n\r\n")
     assert b"optimistic" not in seen.head + seen.body
     assert seen.values("upgrade") == ["websocket"]
@@ -118,24 +115,24 @@ async def test_nothing_behind_the_request_passes_before_the_data_source_grants_i
     assert Answered(head).fields["x-sluice-event-id"]
     assert await reader.readexactly(11) == b"first words"
     leave(writer)
-    await until(lambda: stand.upstream.lost == 1)
+    await until(lambda: setup.upstream.lost == 1)
     assert got == []
 
 
 @pytest.mark.parametrize("said", ["HTTP/1.1 200 OK", "HTTP/1.1 426 Upgrade Required"])
 async def test_another_answer_passes_and_nothing_behind_the_request_does(
-    stand: Stand, said: str
+    setup: ProxySetup, said: str
 ) -> None:
-    stand.upstream.script = answer(said, b"no")
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    setup.upstream.script = answer(said, b"no")
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(ASK + get("/smuggled"))
     raw = await reader.read()
     writer.close()
     assert raw.startswith(said.encode())
     assert raw.endswith(b"no")
     assert raw.count(b"HTTP/1.1 ") == 1
-    assert stand.upstream.targets == ["/a"]
-    assert len(await stand.sidecar.decisions()) == 1
+    assert setup.upstream.targets == ["/a"]
+    assert len(await setup.sidecar.decisions()) == 1
 
 
 @pytest.mark.parametrize(
@@ -152,15 +149,15 @@ async def test_another_answer_passes_and_nothing_behind_the_request_does(
         (b"Host: kb", b"Host: kb\r\nTransfer-Encoding: chunked"),
     ],
 )
-async def test_every_other_form_is_refused(stand: Stand, changed: tuple[bytes, bytes]) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+async def test_every_other_form_is_refused(setup: ProxySetup, changed: tuple[bytes, bytes]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(ASK.replace(*changed) + get("/smuggled"))
     raw = await reader.read()
     writer.close()
     assert raw.startswith(b"HTTP/1.1 400 ")
     assert raw.count(b"HTTP/1.1 ") == 1
-    assert await stand.sidecar.decisions() == [("DENY", "unreadable_request", "rest://kb")]
-    assert stand.upstream.begun == []
+    assert await setup.sidecar.decisions() == [("DENY", "unreadable_request", "rest://kb")]
+    assert setup.upstream.begun == []
 
 
 @pytest.mark.parametrize(
@@ -172,23 +169,23 @@ async def test_every_other_form_is_refused(stand: Stand, changed: tuple[bytes, b
         b"HTTP/1.1 101 Sw",
     ],
 )
-async def test_what_does_not_grant_it_is_a_502(stand: Stand, said: bytes) -> None:
+async def test_what_does_not_grant_it_is_a_502(setup: ProxySetup, said: bytes) -> None:
     async def says(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
         await writer.drain()
         writer.close()
 
-    stand.upstream.script = says
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    setup.upstream.script = says
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(ASK)
     raw = await reader.read()
     writer.close()
     assert raw.startswith(b"HTTP/1.1 502 ")
-    [lineage] = await stand.sidecar.lineage()
+    [lineage] = await setup.sidecar.lineage()
     assert lineage["outcome"] == "failed"
 
 
-async def test_a_head_in_pieces_grants_it_all_the_same(stand: Stand) -> None:
+async def test_a_head_in_pieces_grants_it_all_the_same(setup: ProxySetup) -> None:
     async def slowly(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         for at in range(len(GRANTED)):
             writer.write(GRANTED[at : at + 1])
@@ -197,8 +194,8 @@ async def test_a_head_in_pieces_grants_it_all_the_same(stand: Stand) -> None:
         writer.write(b"words")
         await waiting.never()
 
-    stand.upstream.script = slowly
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    setup.upstream.script = slowly
+    reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(ASK)
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
     assert await reader.readexactly(5) == b"words"
@@ -210,27 +207,27 @@ async def test_a_revocation_or_a_freeze_cuts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     limits = replace(LIMITS, reauthorize_seconds=0.1)
-    async with standing(tmp_path, policy(), limits=limits) as stand:
+    async with proxy_setup(tmp_path, policy(), limits=limits) as setup:
 
         async def grants(_seen: Seen, writer: asyncio.StreamWriter) -> None:
             writer.write(GRANTED)
             await writer.drain()
             await waiting.never()
 
-        stand.upstream.script = grants
-        reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+        setup.upstream.script = grants
+        reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
         writer.write(ASK)
         await reader.readuntil(b"\r\n\r\n")
         if why == "tenant_frozen":
-            stand.sidecar.publish(TenantSettings("ten_1", frozen_at=1))
+            setup.sidecar.publish(TenantSettings("ten_1", frozen_at=1))
         else:
-            monkeypatch.setattr(type(stand.sidecar.agent), "key", lambda _: None)
+            monkeypatch.setattr(type(setup.sidecar.agent), "key", lambda _: None)
         with pytest.raises(ConnectionResetError):
             async with asyncio.timeout(20):
                 await reader.read()
         writer.close()
-        await until(lambda: stand.upstream.lost == 1)
-        names = [name for _, name, _ in await stand.sidecar.decisions()]
+        await until(lambda: setup.upstream.lost == 1)
+        names = [name for _, name, _ in await setup.sidecar.decisions()]
         assert names == ["analysts-read", why]
-        [lineage] = await stand.sidecar.lineage()
+        [lineage] = await setup.sidecar.lineage()
         assert lineage["outcome"] == "truncated"

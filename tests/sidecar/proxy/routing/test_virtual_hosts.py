@@ -12,18 +12,9 @@ import pytest
 from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.assembly import Proxy
 from tests.ports import free_port
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    DataSource,
-    Sidecar,
-    answer,
-    ask,
-    data_source,
-    get,
-    policy,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, policy, sidecar, source
+from tests.sidecar.proxy.raw_client import ask, get
+from tests.sidecar.proxy.scripted_source import DataSource, answer, data_source
 
 
 @dataclass

@@ -15,21 +15,9 @@ from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import UpstreamTls
 from tests import waiting
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.stand import (
-    Answered,
-    DataSource,
-    Seen,
-    Sidecar,
-    answer,
-    ask,
-    data_source,
-    get,
-    leave,
-    policy,
-    sidecar,
-    source,
-    until,
-)
+from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source, until
+from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
+from tests.sidecar.proxy.scripted_source import DataSource, Seen, answer, data_source
 from tests.sidecar.proxy.test_forward_proxy import proxying
 
 ALERT = b"\x15\x03\x03\x00\x02\x02\x31"

@@ -12,17 +12,8 @@ import pytest
 
 from policies.definitions.model import Policy
 from tests import waiting
-from tests.sidecar.proxy.stand import (
-    Answered,
-    Sidecar,
-    ask,
-    get,
-    leave,
-    policy,
-    sidecar,
-    source,
-    until,
-)
+from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source, until
+from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
 from tests.sidecar.proxy.test_forward_proxy import proxying
 from tests.sidecar.proxy.tunnel.test_transparent import greets
 

@@ -20,20 +20,9 @@ from sidecar.proxy.tunnel.client_hello import MOST_RECORDS
 from sidecar.settings.model import UpstreamTls
 from tests import waiting
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    Answered,
-    DataSource,
-    Sidecar,
-    answer,
-    ask,
-    data_source,
-    get,
-    policy,
-    sidecar,
-    source,
-    until,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, policy, sidecar, source, until
+from tests.sidecar.proxy.raw_client import Answered, ask, get
+from tests.sidecar.proxy.scripted_source import DataSource, answer, data_source
 from tests.sidecar.proxy.tunnel.test_client_hello import (
     ENCRYPTED,
     SERVER_NAME,

@@ -19,15 +19,9 @@ from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.upstream.egress_policy import REASONS, AddressRefused, Egress, Guard
 from sidecar.settings.model import Source
 from tests.ports import free_port
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    Sidecar,
-    ask,
-    data_source,
-    get,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, sidecar, source
+from tests.sidecar.proxy.raw_client import ask, get
+from tests.sidecar.proxy.scripted_source import data_source
 
 # Smokescreen's classes, and what Python's `is_global` would let pass (proxy.md 0 fact 6).
 CLASSES = {

@@ -1,4 +1,4 @@
-"""Every way into the proxy as a stand with one source `kb`, so that one corpus goes through all of
+"""Every way into the proxy as a setup with one source `kb`, so that one corpus goes through all of
 them. A new way is one more line in `WAYS`."""
 
 import asyncio
@@ -15,18 +15,11 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.pipeline.fast_path import FastPath, FastPathResult
 from tests.ports import free_port
-from tests.sidecar.proxy.detour import Detour, Plain, detour
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    Stand,
-    data_source,
-    listening,
-    sidecar,
-    source,
-    warm,
-)
+from tests.sidecar.proxy.other_ways_in import Detour, Plain, detour
+from tests.sidecar.proxy.proxy_setup import CLOCK, ProxySetup, listening, sidecar, source, warm
+from tests.sidecar.proxy.scripted_source import data_source
 
-Way = Callable[..., AbstractAsyncContextManager[Stand]]
+Way = Callable[..., AbstractAsyncContextManager[ProxySetup]]
 
 _TARGET = re.compile(rb"^([A-Za-z]+[ \t])(/[^\r\n ]*)(?= HTTP/)", re.MULTILINE)
 
@@ -41,7 +34,7 @@ class Below(Detour):
 @asynccontextmanager
 async def alone(
     tmp_path: Path, given: Policy, *, short: bool, **changes: Any
-) -> AsyncIterator[Stand]:
+) -> AsyncIterator[ProxySetup]:
     """A port of its own, with or without the fast path."""
     never = patch.object(FastPath, "begin", lambda *_: FastPathResult.SLOW_PATH)
     async with (
@@ -50,14 +43,16 @@ async def alone(
         listening(made, source(upstream.port, writes="allow", **changes)) as port,
     ):
         if short:
-            yield Stand(port, upstream, made)
+            yield ProxySetup(port, upstream, made)
         else:
             with never:
-                yield Stand(port, upstream, made)
+                yield ProxySetup(port, upstream, made)
 
 
 @asynccontextmanager
-async def shared(tmp_path: Path, given: Policy, *, by: str, **changes: Any) -> AsyncIterator[Stand]:
+async def shared(
+    tmp_path: Path, given: Policy, *, by: str, **changes: Any
+) -> AsyncIterator[ProxySetup]:
     """Another source listens at the same address."""
     port = free_port()
     listen = ListenAddress("127.0.0.1", port)
@@ -75,7 +70,7 @@ async def shared(tmp_path: Path, given: Policy, *, by: str, **changes: Any) -> A
         server = await asyncio.start_server(to.serve, "127.0.0.1", 0)
         told = server.sockets[0].getsockname()[1] if by == "path" else port
         try:
-            yield Stand(told, upstream, made, ("rest://kb", f"web://127.0.0.1:{port}"))
+            yield ProxySetup(told, upstream, made, ("rest://kb", f"web://127.0.0.1:{port}"))
             assert other.begun == []
         finally:
             server.close()
@@ -83,7 +78,7 @@ async def shared(tmp_path: Path, given: Policy, *, by: str, **changes: Any) -> A
 
 
 @asynccontextmanager
-async def named(tmp_path: Path, given: Policy, *, way: str) -> AsyncIterator[Stand]:
+async def named(tmp_path: Path, given: Policy, *, way: str) -> AsyncIterator[ProxySetup]:
     """By the forward proxy."""
     async with detour(tmp_path, way, given) as made:
         yield made

@@ -1,19 +1,12 @@
-"""A real listener over a real enforcer and spool, in front of a data source that a test scripts.
-
-The data source records what it receives byte for byte, as an access log would: what a request
-became, and whether a denied one got there.
-"""
+"""A real proxy listener over a real enforcer and spool, in front of a scripted data source."""
 
 import asyncio
 import contextlib
 import os
-import socket
-import ssl
-import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +45,12 @@ from sidecar.settings.model import Defaults, Source
 from sidecar.settings.spool import MIN_SEGMENT_BYTES, SpoolSettings
 from sidecar.spool.spool import Spool
 from tests import waiting
+from tests.sidecar.proxy.raw_client import Answered, ask
+from tests.sidecar.proxy.scripted_source import DataSource, data_source
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
+
+
 ROLE = "analyst"
 
 
@@ -201,140 +198,7 @@ async def warm(proxy: Proxy, connections: int = 1) -> None:
 
 
 @dataclass
-class Seen:
-    """One request as the data source received it: bytes of the head, and of the body as framed."""
-
-    head: bytes
-    body: bytes = b""
-    whole: bool = True
-    """Whether the body came to its end."""
-
-    @property
-    def line(self) -> str:
-        return self.head.split(b"\r\n", 1)[0].decode("latin-1")
-
-    @property
-    def target(self) -> str:
-        return self.line.split(" ")[1]
-
-    @property
-    def fields(self) -> list[tuple[str, str]]:
-        lines = self.head.split(b"\r\n")[1:]
-        return [
-            (name, value.strip())
-            for name, _, value in (line.decode("latin-1").partition(":") for line in lines if line)
-        ]
-
-    def values(self, name: str) -> list[str]:
-        return [value for each, value in self.fields if each.lower() == name.lower()]
-
-
-Script = Callable[[Seen, asyncio.StreamWriter], Awaitable[None]]
-
-
-def answer(head: str = "HTTP/1.1 200 OK", body: bytes = b"ok", *fields: str) -> Script:
-    """A script that answers with a length."""
-    lines = [head, *fields, f"Content-Length: {len(body)}"]
-
-    async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
-        empty = seen.line.startswith("HEAD ")
-        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + (b"" if empty else body))
-
-    return script
-
-
-@dataclass
-class DataSource:
-    """What arrived, and what is answered."""
-
-    script: Script = field(default_factory=answer)
-    seen: list[Seen] = field(default_factory=list)
-    begun: list[Seen] = field(default_factory=list)
-    lost: int = 0
-    """Connections that ended before a request on them was answered."""
-    port: int = 0
-    connections: int = 0
-    open: int = 0
-    """Connections that are open now."""
-
-    @property
-    def targets(self) -> list[str]:
-        return [each.target for each in self.seen]
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self.open += 1
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                seen = Seen(head)
-                self.begun.append(seen)
-                await self._body(reader, seen)
-                self.seen.append(seen)
-                answering = asyncio.get_running_loop().create_task(self._answer(seen, writer))
-                gone = asyncio.get_running_loop().create_task(_gone(reader))
-                await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
-                if not answering.done():
-                    self.lost += 1
-                    answering.cancel()
-                    return
-                gone.cancel()
-                await answering
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            self.open -= 1
-            writer.close()
-
-    async def _answer(self, seen: Seen, writer: asyncio.StreamWriter) -> None:
-        await self.script(seen, writer)
-        await writer.drain()
-
-    async def _body(self, reader: asyncio.StreamReader, seen: Seen) -> None:
-        lengths = seen.values("content-length")
-        try:
-            if lengths:
-                await self._counted(reader, seen, int(lengths[0]))
-            elif seen.values("transfer-encoding"):
-                while True:
-                    size = int((await reader.readuntil(b"\r\n")).strip(), 16)
-                    seen.body += await reader.readexactly(size)
-                    await reader.readexactly(2)
-                    if not size:
-                        break
-        except (asyncio.IncompleteReadError, ConnectionError):
-            seen.whole = False
-            raise
-
-    async def _counted(self, reader: asyncio.StreamReader, seen: Seen, left: int) -> None:
-        while left:
-            part = await reader.read(min(left, 65536))
-            if not part:
-                raise asyncio.IncompleteReadError(b"", left)
-            seen.body += part
-            left -= len(part)
-
-
-async def _gone(reader: asyncio.StreamReader) -> None:
-    while not reader.at_eof() and reader.exception() is None:
-        await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def data_source(
-    script: Script | None = None, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[DataSource]:
-    made = DataSource() if script is None else DataSource(script)
-    server = await asyncio.start_server(made._serve, "127.0.0.1", 0, limit=1 << 20, ssl=tls)
-    made.port = server.sockets[0].getsockname()[1]
-    try:
-        yield made
-    finally:
-        server.close()
-
-
-@dataclass
-class Stand:
+class ProxySetup:
     """A rest listener in front of a scripted data source."""
 
     port: int
@@ -348,89 +212,17 @@ class Stand:
 
 
 @asynccontextmanager
-async def standing(
+async def proxy_setup(
     tmp_path: Path, *policies: Policy, limits: ProxyLimits = LIMITS, **changes: Any
-) -> AsyncIterator[Stand]:
+) -> AsyncIterator[ProxySetup]:
     async with (
         data_source() as upstream,
         sidecar(tmp_path, *policies) as made,
         listening(made, source(upstream.port, **changes), limits) as port,
     ):
-        yield Stand(port, upstream, made)
-
-
-@dataclass
-class Answered:
-    """What a raw client got, up to the end of the connection."""
-
-    raw: bytes
-
-    @property
-    def head(self) -> bytes:
-        return self.raw.partition(b"\r\n\r\n")[0]
-
-    @property
-    def body(self) -> bytes:
-        return self.raw.partition(b"\r\n\r\n")[2]
-
-    @property
-    def status(self) -> int:
-        return int(self.raw.split(b" ", 2)[1])
-
-    @property
-    def fields(self) -> dict[str, str]:
-        lines = self.head.split(b"\r\n")[1:]
-        return {
-            name.lower(): value.strip()
-            for name, _, value in (line.decode("latin-1").partition(":") for line in lines)
-        }
-
-    @property
-    def json(self) -> Any:
-        return orjson.loads(self.body)
-
-
-async def ask(port: int, data: bytes, *, seconds: float = 10) -> Answered:
-    """Sends `data`, closes the sending side, reads to the end."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 26)
-    writer.write(data)
-    writer.write_eof()
-    try:
-        async with asyncio.timeout(seconds):
-            raw = await reader.read()
-    finally:
-        writer.close()
-    return Answered(raw)
-
-
-async def one(port: int, data: bytes, *, seconds: float = 10) -> Answered:
-    """Sends `data` and reads one answer of a known length, leaving the sending side open."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        async with asyncio.timeout(seconds):
-            writer.write(data)
-            head = await reader.readuntil(b"\r\n\r\n")
-            found = Answered(head).fields.get("content-length", "0")
-            return Answered(head + await reader.readexactly(int(found)))
-    finally:
-        writer.close()
-
-
-def get(target: str, *fields: str, host: str = "kb.test") -> bytes:
-    """A GET of the plainest form."""
-    lines = [f"GET {target} HTTP/1.1", f"Host: {host}", *fields]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+        yield ProxySetup(port, upstream, made)
 
 
 async def until(true: Callable[[], bool], seconds: float = 10) -> None:
     """Wait for what other tasks bring about; longer on a busy machine."""
     await waiting.until_async("it", true, seconds)
-
-
-def leave(writer: asyncio.StreamWriter) -> None:
-    """Closes so that the other side hears of it at once, as a killed process does."""
-    transport = writer.transport
-    transport.get_extra_info("socket").setsockopt(
-        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-    )
-    transport.abort()

@@ -1,6 +1,6 @@
-"""Sends one request byte by byte and reads one response as it came, for the grid: a client that
-checks nothing. It accepts more than a browser would; a response that is cut short counts as one,
-and says so."""
+"""Sends one request byte by byte and reads one response as it came, for the differential test: a
+client that checks nothing. It accepts more than a browser would. A response that is cut short is
+a result, and says so."""
 
 import asyncio
 from dataclasses import dataclass

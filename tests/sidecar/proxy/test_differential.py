@@ -17,9 +17,9 @@ import uvloop
 
 from tests import origins
 from tests.origins import Origin
-from tests.sidecar.proxy.grid import DIFFERENCES, UNKEPT, Case, cases
-from tests.sidecar.proxy.grid_wire import Result, exchange
-from tests.sidecar.proxy.stand import listening, sidecar, source
+from tests.sidecar.proxy.differential_cases import DIFFERENCES, UNKEPT, Case, cases
+from tests.sidecar.proxy.differential_client import Result, exchange
+from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
 
 AT_ONCE = 16
 

@@ -1,15 +1,15 @@
-"""The requests of the grid, and what may differ when one goes through the sidecar.
+"""The requests of the differential test, and what may differ when one goes through the sidecar.
 
-A request is put together of a method, a target, fields and a body (`grid_parts.py`). Beside each
-part stands what becomes of it on the way, by the name of a row here; where none stands, the answer
-must be the very one that the server gives to a client of its own.
+A request has a method, a target, fields and a body (`differential_parts.py`). Each part says what
+becomes of it on the way, by the name of a row of `DIFFERENCES`. Without a row, the response must be
+exactly the one that the server gives to a client of its own.
 """
 
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tests.sidecar.proxy.grid_parts import BODIES, FIELDS, RAW, TARGETS, Part
+from tests.sidecar.proxy.differential_parts import BODIES, FIELDS, RAW, TARGETS, Part
 from tests.sidecar.proxy.messages.test_framing import UNREADABLE
 
 DIFFERENCES = {

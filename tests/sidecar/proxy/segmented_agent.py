@@ -17,18 +17,9 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits
-from sidecar.proxy.listener import ProxyListener
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    DataSource,
-    Seen,
-    Sidecar,
-    data_source,
-    sidecar,
-    source,
-    warm,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, sidecar, source, warm
+from tests.sidecar.proxy.scripted_source import DataSource, Seen, data_source
 
 OWN, SHARED, ABSOLUTE, TUNNEL, OPENED, REDIRECTED, UNWRAPPED = WAYS = (
     "own", "shared", "absolute", "tunnel", "opened", "redirected", "unwrapped",
@@ -160,7 +151,7 @@ class Agent(asyncio.Transport):
 
 
 @dataclass
-class Door:
+class WayIn:
     """One way in, to a source of the kind `qdrant` (`/collections/…`, of which bodies are read and
     judged), or one of the kind `rest` (of which they pass as they come)."""
 
@@ -172,7 +163,7 @@ class Door:
 
     async def agent(self) -> Agent:
         """A connection on which requests may be sent."""
-        agent = Agent(_protocol_of(self.proxy.listeners[self._port]))
+        agent = Agent(self.proxy.listeners[self._port].protocol_factory())
         if self.way in (TUNNEL, OPENED):
             where = f"kb.test:{443 if self.way == OPENED else 80}"
             await agent.send([f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()])
@@ -198,14 +189,10 @@ class Door:
         return TRANSPARENT if self.way in (REDIRECTED, UNWRAPPED) else "kb"
 
 
-def _protocol_of(port: ProxyListener) -> Protocol:
-    return port.protocol_factory()
-
-
 @asynccontextmanager
-async def door(
+async def way_in(
     tmp_path: Path, way: str, kind: str = "qdrant", limits: ProxyLimits = LIMITS
-) -> AsyncIterator[Door]:
+) -> AsyncIterator[WayIn]:
     tmp_path.mkdir(exist_ok=True)
     async with data_source(_answer) as upstream, sidecar(tmp_path) as made:
         configured = source(upstream.port, kind, writes="allow")
@@ -223,7 +210,7 @@ async def door(
         await proxy.start()
         await warm(proxy)
         try:
-            yield Door(way, upstream, made, proxy, kind)
+            yield WayIn(way, upstream, made, proxy, kind)
         finally:
             await proxy.close(1)
 

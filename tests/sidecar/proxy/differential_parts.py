@@ -1,5 +1,5 @@
-"""Of what the grid's requests are put together, and what becomes of each part on its way through
-the sidecar: a row of `DIFFERENCES` in `grid.py`, or nothing.
+"""The parts of the requests of the differential test, and what becomes of each on its way through
+the sidecar: a row of `DIFFERENCES` in `differential_cases.py`, or nothing.
 
 Knows the parts. Knows no server.
 """

@@ -23,7 +23,9 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Proxy, ProxyPorts
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.stand import CLOCK, Stand, data_source, leave, sidecar, source, warm
+from tests.sidecar.proxy.proxy_setup import CLOCK, ProxySetup, sidecar, source, warm
+from tests.sidecar.proxy.raw_client import leave
+from tests.sidecar.proxy.scripted_source import data_source
 
 WAYS = ("absolute", "tunnel", "opened", "redirected", "unwrapped")
 TLS = ("opened", "unwrapped")
@@ -169,8 +171,8 @@ def _absolute(data: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def detour(tmp_path: Path, way: str, *policies: Policy) -> AsyncIterator[Stand]:
-    """As `standing`, but for the way in."""
+async def detour(tmp_path: Path, way: str, *policies: Policy) -> AsyncIterator[ProxySetup]:
+    """As `proxy_setup`, but for the way in."""
     terminate = authority().issue("kb.test") if way in TLS else None
     # No server has this address, and none may be asked.
     meant = Authority("198.51.100.7", 443 if way in TLS else 80)
@@ -189,7 +191,7 @@ async def detour(tmp_path: Path, way: str, *policies: Policy) -> AsyncIterator[S
         server = await asyncio.start_server(to.serve, "127.0.0.1", 0, limit=65536)
         try:
             port = server.sockets[0].getsockname()[1]
-            yield Stand(port, upstream, made, ("rest://kb", _UNREAD[way]))
+            yield ProxySetup(port, upstream, made, ("rest://kb", _UNREAD[way]))
         finally:
             server.close()
             await proxy.close(1)

@@ -28,16 +28,8 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.assembly import Proxy, ProxyPorts
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.stand import (
-    CLOCK,
-    Script,
-    Seen,
-    answer,
-    data_source,
-    policy,
-    sidecar,
-    source,
-)
+from tests.sidecar.proxy.proxy_setup import CLOCK, policy, sidecar, source
+from tests.sidecar.proxy.scripted_source import Script, Seen, answer, data_source
 
 AGENT, PORT = 1000, 8712
 HTTP, TLS, TCP = 8000, 443, 5432
