@@ -9,18 +9,17 @@ from collections.abc import Callable
 from sidecar.http.request_target import Target
 from sidecar.protocols.messages import RoutedRequest, SourceRef
 from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, Sources
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    Sources,
+    without_waiting,
+)
 from sidecar.protocols.shared.path_pattern import NAME, PathPattern
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import RestRule as ConfiguredRoute
 from sidecar.settings.model import Source
-
-_CLASSES = {
-    "retrieve": RouteClass.RETRIEVE,
-    "write": RouteClass.WRITE,
-    "metadata": RouteClass.METADATA,
-    "deny": RouteClass.DENY,
-}
 
 
 class Rest(SourceProtocol):
@@ -37,13 +36,8 @@ class Rest(SourceProtocol):
                 values = rule.pattern.match(path)
                 if values is not None:
                     return RouteMatch(rule.route, values)
+        # A method that this module has never heard of may change something, so it is a write.
         return _READ if method in ("GET", "HEAD") else _WRITE
-
-    async def find_sources(self, request: RoutedRequest) -> Sources:
-        return (self.source(request),)
-
-    def find_sources_now(self, request: RoutedRequest) -> Sources:
-        return (self.source(request),)
 
     def source(self, request: RoutedRequest) -> SourceRef:
         return self._naming.of_path(request.target.path)
@@ -59,20 +53,7 @@ class _Rule:
         self._source_id = route.source_id
         self._level = route.sensitivity
         self._naming = naming
-        self.route = ProtocolRoute(
-            route.method,
-            route.path,
-            _CLASSES[route.class_],
-            self._find_sources,
-            self._source,
-            find_sources_now=self._find_sources_now,
-        )
-
-    async def _find_sources(self, rest: Rest, request: RoutedRequest) -> Sources:
-        return (self._source(rest, request),)
-
-    def _find_sources_now(self, rest: Rest, request: RoutedRequest) -> Sources:
-        return (self._source(rest, request),)
+        self.route = _row(route.method, route.path, RouteClass(route.class_), self._source)
 
     def _source(self, _rest: Rest, request: RoutedRequest) -> SourceRef:
         if self._source_id is None:
@@ -83,15 +64,16 @@ class _Rule:
         return self._naming.named(source_id, self._level)
 
 
-_READ = RouteMatch(
-    ProtocolRoute(
-        "GET HEAD",
-        "/**",
-        RouteClass.RETRIEVE,
-        Rest.find_sources,
-        Rest.source,
-        find_sources_now=Rest.find_sources_now,
-    ),
-    (),
-)
-_WRITE = RouteMatch(ProtocolRoute("*", "/**", RouteClass.WRITE, Rest.find_sources, Rest.source), ())
+def _row(
+    methods: str, path: str, class_: RouteClass, source: Callable[[Rest, RoutedRequest], SourceRef]
+) -> ProtocolRoute:
+    def find(rest: Rest, request: RoutedRequest) -> Sources:
+        return (source(rest, request),)
+
+    return ProtocolRoute(
+        methods, path, class_, without_waiting(find), source, find_sources_now=find
+    )
+
+
+_READ = RouteMatch(_row("GET HEAD", "/**", RouteClass.RETRIEVE, Rest.source), ())
+_WRITE = RouteMatch(_row("*", "/**", RouteClass.WRITE, Rest.source), ())

@@ -1,7 +1,8 @@
 """A protocol's routes: which requests it covers, what each one does, and the functions that find
 its sources and filter its response (data-sources.md R1 to R7).
 
-Pure. Decides nothing: a route says what a request reads, and how to withhold what may not be seen.
+Pure. Decides nothing: a route says what a request reads, and how to withhold what the agent may
+not see.
 """
 
 from collections.abc import Callable, Coroutine, Iterable
@@ -22,6 +23,7 @@ from sidecar.protocols.strict_body import BodyParser
 
 Sources = tuple[SourceRef, ...]
 FindSources = Callable[[Any, RoutedRequest], Coroutine[Any, Any, Sources]]
+FindSourcesNow = Callable[[Any, RoutedRequest], Sources | None]
 PlanForward = Callable[[Any, RoutedRequest, Sources, Visibility], ForwardPlan]
 
 
@@ -48,6 +50,8 @@ class RouteClass(Enum):
     """Reveals nothing about any source; clients can't work without it."""
 
 
+# Not even `writes: allow` opens these: a copy, or a name that means something else, would take data
+# out of reach of the policies that name it today (data-sources.md R7).
 ALWAYS_DENIED = frozenset((RouteClass.BULK, RouteClass.ADMIN, RouteClass.DENY))
 
 
@@ -90,17 +94,27 @@ class ProtocolRoute:
     """Composes the response from what `Permits` allows; awaits only what `find_sources` may. Raises
     `Malformed`."""
     plan_forward: PlanForward | None = None
-    """What happens to the allowed request and its response: a condition that withholds what may
-    not be seen, the check that the response keeps to it, tokens to remember, lists to filter."""
+    """What happens to the allowed request and its response: a condition that withholds what the
+    agent may not see, the check that the response keeps to it, tokens to remember, lists to
+    filter."""
     filters_documents: bool = False
     """Whether `plan_forward` keeps to `Visibility.levels`. Where the source labels its documents, a
     retrieval that doesn't is judged at `critical`."""
-    find_sources_now: Callable[[Any, RoutedRequest], Sources | None] | None = None
+    find_sources_now: FindSourcesNow | None = None
     """Like `find_sources`, but without awaiting; None if that isn't possible."""
     before_forward: Callable[[Any], None] | None = None
     """Called before a request is forwarded that may change what names mean."""
     after_forward: Callable[[Any], None] | None = None
     """Called when that request is finished, whatever its outcome."""
+
+
+def without_waiting(find: Callable[[Any, RoutedRequest], Sources]) -> FindSources:
+    """`find` as a `find_sources`, for sources that follow from the request alone."""
+
+    async def find_sources(protocol: Any, request: RoutedRequest) -> Sources:
+        return find(protocol, request)
+
+    return find_sources
 
 
 class RouteMatch(NamedTuple):
@@ -121,7 +135,8 @@ class RouteTable:
             parts = tuple(
                 None if part.startswith("{") else part for part in route.pattern[1:].split("/")
             )
-            # By method and length, so that a request is compared with few rows.
+            # By method and length, so that a request is compared with few rows: a table may have
+            # more than a hundred, and each request is matched.
             for method in route.methods.split():
                 self._rows.setdefault((method, len(parts)), []).append((route, parts))
 
@@ -130,7 +145,7 @@ class RouteTable:
         for route, parts in self._rows.get((method, len(segments)), ()):
             values = []
             for part, segment in zip(parts, segments, strict=True):
-                # A `{name}` never matches an empty segment.
+                # A `{name}` never matches an empty segment: `/collections/` names no collection.
                 if part is None and segment:
                     values.append(segment)
                 elif part != segment:

@@ -7,7 +7,7 @@ Knows the bodies of requests and responses. Knows no routes.
 from typing import Any
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.messages import FetchedResponse, Fields, ForwardedPart, Visibility
+from sidecar.protocols.messages import FetchedResponse, Fields, ForwardedPart
 from sidecar.protocols.shared.document_levels import DocumentLevels
 from sidecar.protocols.shared.json_responses import (
     expect_list,
@@ -20,22 +20,15 @@ _SEARCHES = ("vectorSearchConfiguration", "managedSearchConfiguration")
 
 
 def with_user(body: dict[str, Any] | None, user: str) -> dict[str, Any]:
-    """`body` on behalf of `user`, whatever user it stated: a knowledge base with access lists
-    returns only what this user may read."""
+    """`body` on behalf of `user`."""
+    # Whatever user it stated: a knowledge base with access lists returns only what this one may
+    # read.
     return {**(body or {}), "userContext": {"userId": user}}
-
-
-def flat_levels_of(visibility: Visibility) -> DocumentLevels | None:
-    """As `document_levels.levels_of`, but metadata is one flat map: a dot is part of a name."""
-    return (
-        None
-        if visibility.levels is None
-        else DocumentLevels((visibility.field,), visibility.levels)
-    )
 
 
 def check_search(body: dict[str, Any]) -> None:
     """Check that a condition can be added to the search of a `Retrieve`. Raises `Malformed`."""
+    # A kind of search that is not known here would run without the condition.
     configuration = body.get("retrievalConfiguration")
     parts = [configuration]
     if isinstance(configuration, dict):
@@ -46,7 +39,7 @@ def check_search(body: dict[str, Any]) -> None:
         raise Malformed("`retrievalConfiguration` and the searches in it must be objects")
 
 
-def narrow(body: dict[str, Any], levels: DocumentLevels, field: str) -> dict[str, Any]:
+def narrow(body: dict[str, Any], levels: DocumentLevels) -> dict[str, Any]:
     """The body of a `Retrieve` that finds only documents of these levels: both the condition and
     the caller's own filter must hold."""
     if not levels.filterable:
@@ -55,6 +48,7 @@ def narrow(body: dict[str, Any], levels: DocumentLevels, field: str) -> dict[str
     # A knowledge base supports one of the two kinds, and only the caller knows which. A request
     # that names neither gets the condition for a vector search.
     searches = [name for name in _SEARCHES if name in configuration] or [_SEARCHES[0]]
+    [field] = levels.path
     condition = {"in": {"key": field, "value": list(levels.levels)}}
     configuration = dict(configuration)
     for name in searches:
@@ -66,7 +60,7 @@ def narrow(body: dict[str, Any], levels: DocumentLevels, field: str) -> dict[str
 
 
 def filter_results(response: FetchedResponse, levels: DocumentLevels) -> ForwardedPart:
-    """Withholds the results of a `Retrieve` that may not be seen. Raises `UpstreamFailed`."""
+    """Withholds the results of a `Retrieve` that the agent may not see. Raises `UpstreamFailed`."""
     whole = response_object(response)
     results = expect_list(whole.get("retrievalResults"), "list of results")
     kept = [
@@ -90,5 +84,6 @@ def text_member(response: FetchedResponse, member: str) -> str | None:
 
 def single_field(fields: Fields, name: bytes) -> str | None:
     """The value of a response's header field; None unless it occurs exactly once."""
+    # Of two the agent may use either, so neither is remembered, and both are denied.
     found = [value for each, value in fields if each.lower() == name]
     return found[0].decode("latin-1") if len(found) == 1 else None

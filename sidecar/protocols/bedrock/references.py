@@ -1,6 +1,5 @@
 """Finds the sources that a Bedrock request names, at any depth of its body: knowledge bases,
-agents, S3 objects, functions, memories. AWS accepts both an identifier and an ARN for some
-resources, and policies name only one of them, so any other form is refused. Pure."""
+agents, S3 objects, functions, memories. Pure."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,6 +25,8 @@ Values = tuple[str, ...]
 
 def identifier(text: object) -> str:
     """`text`, if it is an AWS identifier. Raises `Unresolved` for an ARN or another spelling."""
+    # AWS accepts an ARN in some of these places. Policies name only one form, so a second one would
+    # pass by a rule that denies the first.
     if not isinstance(text, str) or not _IDENTIFIER(text):
         raise Unresolved("a Bedrock resource must be named by its identifier, in capitals")
     return text
@@ -33,6 +34,7 @@ def identifier(text: object) -> str:
 
 def named_sources(body: Any) -> list[Parts]:
     """All the sources that a body names. Raises `Malformed` and `Unresolved`."""
+    # At any depth, by the member's name alone: new operations put known members in new places.
     found: list[Parts] = []
     pending = [body]
     while pending:
@@ -46,7 +48,8 @@ def named_sources(body: Any) -> list[Parts]:
 
 
 def check_members(body: dict[str, Any], members: frozenset[str]) -> None:
-    """Raises `Malformed` for an unknown member: it may name a source."""
+    """Raises `Malformed` for an unknown member."""
+    # It may be a new way to name a source.
     for name in body:
         if name not in members:
             raise Malformed(f"unknown member `{name[:64]}` in the body")

@@ -2,7 +2,6 @@
 Knows no particular operation.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from sidecar.protocols.bedrock.filter import single_field, text_member
@@ -17,20 +16,24 @@ from sidecar.protocols.messages import (
     RoutedRequest,
     Visibility,
 )
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, Sources
+from sidecar.protocols.route_table import (
+    PlanForward,
+    ProtocolRoute,
+    RouteClass,
+    Sources,
+    without_waiting,
+)
 from sidecar.protocols.strict_body import optional_json_object
 
-MakePlan = Callable[[Any, RoutedRequest, Sources, Visibility], ForwardPlan]
 
-
-def body_token(kind: str, member: str) -> MakePlan:
+def body_token(kind: str, member: str) -> PlanForward:
     """Remembers a token from a member of the response's body."""
 
     def plan(
         bedrock: BedrockSources, request: RoutedRequest, sources: Sources, _visibility: Visibility
     ) -> ForwardPlan:
         def filter_response(response: FetchedResponse) -> ForwardedPart:
-            # An execution's ARN ends with its identifier.
+            # An execution's ARN ends with its identifier, which is what later requests state.
             token = text_member(response, member)
             last = token and token.rpartition("/execution/")[2]
             bedrock.issue(kind, last, request, sources)
@@ -41,12 +44,13 @@ def body_token(kind: str, member: str) -> MakePlan:
     return plan
 
 
-def header_token(kind: str, name: bytes) -> MakePlan:
+def header_token(kind: str, name: bytes) -> PlanForward:
     """Remembers a token from a header field of a response that is streamed."""
 
     def plan(
         bedrock: BedrockSources, request: RoutedRequest, sources: Sources, _visibility: Visibility
     ) -> ForwardPlan:
+        # Before any of the stream passes, so that the agent can't use the token too early.
         def on_head(_status: int, fields: Fields) -> None:
             bedrock.issue(kind, single_field(fields, name), request, sources)
 
@@ -55,34 +59,36 @@ def header_token(kind: str, name: bytes) -> MakePlan:
     return plan
 
 
-def unchanged(
-    _bedrock: BedrockSources, _request: RoutedRequest, _sources: Sources, _visibility: Visibility
-) -> ForwardPlan:
-    return FORWARD_UNCHANGED
-
-
 def route(
     methods: str,
     path: str,
     route_class: RouteClass,
     names: OperationNames,
-    make_plan: MakePlan,
+    make_plan: PlanForward | None = None,
     **more: Any,
 ) -> ProtocolRoute:
     """A row for an operation that names its sources in the way of `names`."""
 
-    async def find_sources(bedrock: BedrockSources, request: RoutedRequest) -> Sources:
+    def find(bedrock: BedrockSources, request: RoutedRequest) -> Sources:
         return bedrock.find(request, names)
 
     def plan(
         bedrock: BedrockSources, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
+        # Only now: a request that is denied must not make anyone the owner of a name.
         bedrock.claim(request, names, sources)
+        if make_plan is None:
+            return FORWARD_UNCHANGED
         return make_plan(bedrock, request, sources, visibility)
 
-    parse_body = optional_json_object if methods == "POST" else None
     return ProtocolRoute(
-        methods, path, route_class, find_sources, plan_forward=plan, parse_body=parse_body, **more
+        methods,
+        path,
+        route_class,
+        without_waiting(find),
+        parse_body=optional_json_object if methods == "POST" else None,
+        plan_forward=plan,
+        **more,
     )
 
 

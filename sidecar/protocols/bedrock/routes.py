@@ -16,7 +16,6 @@ from sidecar.http.request_target import Target
 from sidecar.protocols.bedrock import references as refs
 from sidecar.protocols.bedrock.filter import (
     filter_results,
-    flat_levels_of,
     narrow,
     text_member,
     with_user,
@@ -26,7 +25,6 @@ from sidecar.protocols.bedrock.route_builders import (
     header_token,
     names,
     route,
-    unchanged,
 )
 from sidecar.protocols.bedrock.sources import BedrockSources
 from sidecar.protocols.messages import (
@@ -41,6 +39,7 @@ from sidecar.protocols.messages import (
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable, Sources
 from sidecar.protocols.shared.aws_signing import AwsSigner
+from sidecar.protocols.shared.document_levels import levels_of
 from sidecar.settings.model import Source
 
 _SESSION = b"x-amzn-bedrock-knowledge-base-session-id"
@@ -70,10 +69,11 @@ class Bedrock(BedrockSources, SourceProtocol):
         self, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
         """Sets the user, filters documents by level, and remembers the next page."""
-        levels = flat_levels_of(visibility)
+        # Metadata are one flat map: a dot is part of a name.
+        levels = levels_of(visibility, flat=True)
         body = with_user(request.body, request.attribution.user)
         if levels is not None:
-            body = narrow(body, levels, visibility.field)
+            body = narrow(body, levels)
 
         def filter_response(response: FetchedResponse) -> ForwardedPart:
             self.issue("page", text_member(response, "nextToken"), request, sources)
@@ -89,12 +89,8 @@ class Bedrock(BedrockSources, SourceProtocol):
         return ForwardPlan(orjson.dumps(with_user(request.body, request.attribution.user)))
 
 
-_RETRIEVE, _METADATA, _WRITE, _ADMIN = (
-    RouteClass.RETRIEVE,
-    RouteClass.METADATA,
-    RouteClass.WRITE,
-    RouteClass.ADMIN,
-)
+_RETRIEVE, _METADATA = RouteClass.RETRIEVE, RouteClass.METADATA
+_WRITE, _ADMIN = RouteClass.WRITE, RouteClass.ADMIN
 _BASE = "/knowledgebases/{knowledgeBase}"
 _DOCUMENTS = f"{_BASE}/datasources/{{dataSource}}"
 _AGENT = "/agents/{agent}/agentAliases/{alias}"
@@ -117,7 +113,9 @@ _INVOKE = (
     "bedrockModelConfigurations enableTrace endSession inputText memoryId "
     "promptCreationConfigurations sessionState streamingConfigurations"
 )
-_FLOW_INPUT = "enableTrace executionId flowExecutionName inputs modelPerformanceConfiguration"
+_FLOW_INPUT = names(
+    refs.flow, "enableTrace executionId flowExecutionName inputs modelPerformanceConfiguration"
+)
 _AGENTIC = (
     "agenticRetrieveConfiguration generateResponse memoryConfiguration messages nextToken "
     "policyConfiguration retrievalInstructionConfiguration retrievers userContext"
@@ -135,6 +133,7 @@ ROUTES = (
         "POST", "/retrieveAndGenerateStream", _RETRIEVE, _GENERATE,
         header_token("session", _SESSION),
     ),
+    # It states its next page inside the stream, which the sidecar doesn't read: that one is denied.
     route(
         "POST", "/agenticRetrieveStream", _RETRIEVE, names(members=_AGENTIC, source_required=True),
         Bedrock.plan_with_user,
@@ -149,7 +148,6 @@ ROUTES = (
     route(
         "POST", "/generateQuery", _RETRIEVE,
         names(members="queryGenerationInput transformationConfiguration", source_required=True),
-        unchanged,
     ),
     # These read only what the request itself carries.
     route(
@@ -159,15 +157,16 @@ ROUTES = (
     ),
     route(
         "POST", "/optimize-prompt", _METADATA,
-        names(lambda _: ("optimize-prompt",), "input targetModelId"), unchanged,
+        names(lambda _: ("optimize-prompt",), "input targetModelId"),
     ),
+    # What an agent or a flow reads happens inside Bedrock, so its id is judged as a source.
     route(
         "POST", f"{_AGENT}/sessions/{{session}}/text", _RETRIEVE,
-        names(refs.agent, _INVOKE, claims=refs.conversation), unchanged,
+        names(refs.agent, _INVOKE, claims=refs.conversation),
     ),
     route(
         "POST", "/agents/{session}", _RETRIEVE,
-        names(lambda _: ("inline-agent",), _INLINE, claims=refs.conversation), unchanged,
+        names(lambda _: ("inline-agent",), _INLINE, claims=refs.conversation),
     ),
     route(
         "GET", f"{_AGENT}/memories", _RETRIEVE,
@@ -176,27 +175,18 @@ ROUTES = (
     ),
     route(
         "DELETE", f"{_AGENT}/memories", _WRITE,
-        names(refs.agent, "", "memoryId", claims=refs.conversation), unchanged,
+        names(refs.agent, "", "memoryId", claims=refs.conversation),
     ),
-    route(
-        "POST", _FLOW, _RETRIEVE, names(refs.flow, _FLOW_INPUT),
-        header_token("execution", _EXECUTION),
-    ),
-    route(
-        "POST", _EXECUTIONS, _RETRIEVE, names(refs.flow, _FLOW_INPUT),
-        body_token("execution", "executionArn"),
-    ),
-    route("GET", _ONE, _METADATA, names(refs.flow, tokens=refs.execution), unchanged),
+    route("POST", _FLOW, _RETRIEVE, _FLOW_INPUT, header_token("execution", _EXECUTION)),
+    route("POST", _EXECUTIONS, _RETRIEVE, _FLOW_INPUT, body_token("execution", "executionArn")),
+    route("GET", _ONE, _METADATA, names(refs.flow, tokens=refs.execution)),
     route(
         "GET", f"{_ONE}/events", _RETRIEVE,
         names(refs.flow, "", "eventType maxResults nextToken", tokens=refs.execution),
         body_token("page", "nextToken"),
     ),
-    route(
-        "GET", f"{_ONE}/flowsnapshot", _METADATA, names(refs.flow, tokens=refs.execution),
-        unchanged,
-    ),
-    route("POST", f"{_ONE}/stop", _WRITE, names(refs.flow, tokens=refs.execution), unchanged),
+    route("GET", f"{_ONE}/flowsnapshot", _METADATA, names(refs.flow, tokens=refs.execution)),
+    route("POST", f"{_ONE}/stop", _WRITE, names(refs.flow, tokens=refs.execution)),
     route(
         "GET", "/flows/{flow}/executions", _METADATA,
         names(lambda values: ("flow", refs.identifier(values[0])), "",

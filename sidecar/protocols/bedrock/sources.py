@@ -35,6 +35,7 @@ class BedrockSources:
         check_members(body, names.members)
         check_search(body)
         named = [*named_sources(query), *named_sources(body)]
+        # With a session, Bedrock may go on with the sources of the earlier request.
         if names.source_required and not named and "sessionId" not in body:
             raise Unresolved("the request does not name a source that it reads")
         path_source = names.path_source(request.path_params)
@@ -43,6 +44,7 @@ class BedrockSources:
         sources = [self._naming.of(*parts) for parts in named]
         for token in (*_tokens(query), *_tokens(body), *names.tokens(request.path_params)):
             sources += self._issued.sources_of(token, request.attribution)
+        # Only checked here: the request may still be denied, and `claim` follows if it is not.
         for token in names.claims(request.path_params, {**query, **body}):
             self._issued.check_owner(token, request.attribution)
         return tuple(dict.fromkeys(sources))

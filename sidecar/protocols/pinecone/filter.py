@@ -1,8 +1,5 @@
 """Filters Pinecone's records by their own level: adds a condition to the caller's `filter`,
 requests the level's field, and checks every record of the response. Pure.
-
-A query by the id of another record is not filtered but judged at `critical`: its response reveals
-what that record is similar to.
 """
 
 from collections.abc import Callable
@@ -57,7 +54,7 @@ class QueryForm(NamedTuple):
 
 
 def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) -> ResponseStep:
-    """A step that withholds the records that may not be seen."""
+    """A step that withholds the records that the agent may not see."""
     *outer, last = form.records_at
 
     def step(whole: Body) -> tuple[int, bool]:
@@ -106,7 +103,7 @@ def _narrow_query(body: Body, levels: DocumentLevels) -> FilteredQuery:
     narrowed = _with_condition(body, levels)
     requested = narrowed.get("includeMetadata") is True
     narrowed["includeMetadata"] = True
-    return FilteredQuery(narrowed, _strip_nothing if requested else _strip_member("metadata"))
+    return FilteredQuery(narrowed, _strip_nothing if requested else _strip_metadata)
 
 
 def _narrow_by_metadata(body: Body, levels: DocumentLevels) -> FilteredQuery:
@@ -115,31 +112,25 @@ def _narrow_by_metadata(body: Body, levels: DocumentLevels) -> FilteredQuery:
 
 def _narrow_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
     narrowed = {**body, "query": _with_condition(body["query"], levels)}
-    fields = narrowed.get("fields")
-    if fields is None or _include_level(fields, levels):
+    if narrowed.get("fields") is None:
+        # Without a list of fields a hit has all of them.
         return FilteredQuery(narrowed, _strip_nothing)
-    narrowed["fields"] = [*fields, ".".join(levels.path)]
-    return FilteredQuery(narrowed, lambda hit: _strip_field(hit.get("fields"), levels))
+    return _requesting_level(narrowed, "fields", levels, lambda hit: hit.get("fields"))
 
 
 def _narrow_document_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
     """A search of documents, which returns no fields by default."""
     narrowed = _with_condition(body, levels)
-    fields = narrowed.get("include_fields") or []
-    if _include_level(fields, levels):
-        return FilteredQuery(narrowed, _strip_nothing)
-    narrowed["include_fields"] = [*fields, ".".join(levels.path)]
-    return FilteredQuery(narrowed, lambda document: _strip_field(document, levels))
+    return _requesting_level(narrowed, "include_fields", levels, lambda document: document)
 
 
 def _narrow_document_fetch(body: Body, levels: DocumentLevels) -> FilteredQuery:
     """Documents by id or by filter, which return every field by default."""
+    # A fetch by ids takes no filter, so only the check of the response withholds.
     narrowed = dict(body) if body.get("filter") is None else _with_condition(body, levels)
-    fields = narrowed.get("include_fields")
-    if not fields or _include_level(fields, levels):
+    if not narrowed.get("include_fields"):
         return FilteredQuery(narrowed, _strip_nothing)
-    narrowed["include_fields"] = [*fields, ".".join(levels.path)]
-    return FilteredQuery(narrowed, lambda document: _strip_field(document, levels))
+    return _requesting_level(narrowed, "include_fields", levels, lambda document: document)
 
 
 def _keep_request(_body: Any, _levels: DocumentLevels) -> FilteredQuery:
@@ -149,32 +140,43 @@ def _keep_request(_body: Any, _levels: DocumentLevels) -> FilteredQuery:
 def _with_condition(body: Body, levels: DocumentLevels) -> Body:
     if not levels.filterable:
         return dict(body)
+    # Both must hold, so nothing in the agent's own filter can undo this one.
     condition = {".".join(levels.path): {"$in": list(levels.levels)}}
     own = body.get("filter")
     return {**body, "filter": {"$and": [condition, own]} if own else condition}
 
 
-def _include_level(fields: list[str], levels: DocumentLevels) -> bool:
-    return "*" in fields or ".".join(levels.path) in fields
+def _requesting_level(
+    body: Body, member: str, levels: DocumentLevels, fields_of: Callable[[Body], Any]
+) -> FilteredQuery:
+    """`body` with the level's field among those that `member` requests. `fields_of` finds a
+    record's fields, from which it is removed again."""
+    level, requested = ".".join(levels.path), body.get(member) or []
+    if "*" in requested or level in requested:
+        return FilteredQuery(body, _strip_nothing)
+
+    def strip(record: Body) -> bool:
+        fields = fields_of(record)
+        return isinstance(fields, dict) and fields.pop(level, None) is not None
+
+    return FilteredQuery({**body, member: [*requested, level]}, strip)
 
 
 def _strip_nothing(_record: Body) -> bool:
     return False
 
 
-def _strip_member(member: str) -> Callable[[Body], bool]:
-    return lambda record: record.pop(member, None) is not None
-
-
-def _strip_field(fields: Any, levels: DocumentLevels) -> bool:
-    return isinstance(fields, dict) and fields.pop(".".join(levels.path), None) is not None
+def _strip_metadata(record: Body) -> bool:
+    return record.pop("metadata", None) is not None
 
 
 def _by_value(body: Body) -> bool:
+    # A response to a query by another record's id reveals what that record is similar to.
     return body.get("id") is None and body.get("queries") is None
 
 
 def _scored_by_value(body: Body) -> bool:
+    # A member that is not known here may name a stored record.
     clauses = body.get("score_by")
     return isinstance(clauses, list) and all(
         isinstance(each, dict) and not each.keys() - _CLAUSE for each in clauses

@@ -1,11 +1,10 @@
 """Pinecone's data plane (data-sources.md 5.5; API 2026-07 and its client 10.2).
 
 An index has its own host, so the configured alias stands for the index. A request reads one of its
-namespaces, named in the path, the query or the body. The empty namespace and `__default__` are the
-same.
+namespaces, named in the path, the query or the body.
 
-The table at the end lists the data plane's routes, and those of an assistant. Knows
-Pinecone's routes; decides nothing.
+The table at the end lists the data plane's routes, and those of an assistant. Knows Pinecone's
+routes; decides nothing.
 """
 
 from collections.abc import Callable
@@ -37,7 +36,14 @@ from sidecar.protocols.pinecone.filter import (
 )
 from sidecar.protocols.pinecone.sources import PineconeSources
 from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable, Sources
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    RouteTable,
+    Sources,
+    without_waiting,
+)
 from sidecar.protocols.shared.document_levels import levels_of
 from sidecar.protocols.shared.json_responses import expect_list, expect_object
 from sidecar.protocols.shared.strict_members import read_members, read_parameters
@@ -64,10 +70,10 @@ class Pinecone(PineconeSources, SourceProtocol):
     ) -> ForwardPlan:
         """Filters records by level, and remembers the next page."""
         levels = levels_of(visibility)
+        if levels is None and form.paged:
+            return self.plan_paged(request, sources, visibility)
         if levels is None:
-            return (
-                self.plan_paged(request, sources, visibility) if form.paged else FORWARD_UNCHANGED
-            )
+            return FORWARD_UNCHANGED
         narrowed = form.narrow(request.body, levels)
         remember = partial(self._remember_page, request, sources)
         step = withhold(form, levels, narrowed)
@@ -89,7 +95,7 @@ class Pinecone(PineconeSources, SourceProtocol):
         def step(whole: Body) -> tuple[int, bool]:
             found = expect_list(whole.get("namespaces") or [], "list")
             whole["namespaces"] = [each for each in found if self._may_see(_name(each), visibility)]
-            # The total covers all pages, including namespaces that may not be seen.
+            # The total covers all pages, including the namespaces that the agent may not see.
             whole.pop("total_count", None)
             return 0, True
 
@@ -105,6 +111,7 @@ class Pinecone(PineconeSources, SourceProtocol):
             seen = {name: each for name, each in found.items() if self._may_see(name, visibility)}
             if len(seen) == len(found):
                 return 0, False
+            # Totals over every namespace would reveal how much is in the hidden ones.
             whole["namespaces"] = seen
             whole["totalVectorCount"] = sum(
                 expect_object(each, "response").get("vectorCount") or 0 for each in seen.values()
@@ -145,11 +152,9 @@ def _row(
     methods: str, path: str, class_: RouteClass, find: FindSources, hint: Any = None, **more: Any
 ) -> ProtocolRoute:
     """A row whose sources follow from the request alone, without a look-up."""
-
-    async def find_sources(pinecone: Any, request: RoutedRequest) -> Sources:
-        return find(pinecone, request)
-
-    return ProtocolRoute(methods, path, class_, find_sources, hint, find_sources_now=find, **more)
+    return ProtocolRoute(
+        methods, path, class_, without_waiting(find), hint, find_sources_now=find, **more
+    )
 
 
 def _unfiltered_route(
@@ -181,6 +186,7 @@ def _filtered_route(methods: str, path: str, find: FindSources, form: QueryForm)
     return replace(filtering, refine=refine)
 
 
+# Metadata of the whole index: which namespaces it shows is decided by the response.
 _STATS = ProtocolRoute(
     "GET POST", "/describe_index_stats", _METADATA, plan_forward=Pinecone.plan_stats
 )
@@ -211,10 +217,9 @@ _OTHERS = (
     _row("POST", "/namespaces", _WRITE, PineconeSources.of_created, parse_body=json_object),
     _row("DELETE", "/namespaces/{namespace}", _WRITE, _path, _hint),
     _row("POST", f"{_R}/upsert", _WRITE, _path, _hint),
-    *(
-        _row("POST", f"{_D}/{what}", _WRITE, _path, _hint)
-        for what in ("upsert", "update", "delete")
-    ),
+    _row("POST", f"{_D}/upsert", _WRITE, _path, _hint),
+    _row("POST", f"{_D}/update", _WRITE, _path, _hint),
+    _row("POST", f"{_D}/delete", _WRITE, _path, _hint),
     _row("POST", _FILES, _WRITE, PineconeSources.of_assistant, PineconeSources.hint_of_assistant),
     _row(
         "DELETE",
@@ -232,12 +237,13 @@ _OTHERS = (
 )
 
 # INVARIANT: a literal segment comes before a `{parameter}` in the same position. A route that is
-# not listed is denied as `unclassified_route`, so that an upgrade of Pinecone opens
-# nothing by itself.
+# not listed is denied as `unclassified_route`, so that an upgrade of Pinecone opens nothing by
+# itself.
 ROUTES = (*(_filtered_route(*each) for each in _SEARCHES), *_OTHERS)
 
 _TABLE = RouteTable(ROUTES)
-# Without `sensitivity_field` nothing is filtered, so all requests of a route share one row.
+# Without `sensitivity_field` nothing is filtered, so all requests of a route share one row, without
+# a `refine` that would keep them from the proxy's fast path.
 _TABLE_WITHOUT_LEVELS = RouteTable(
     (
         *(

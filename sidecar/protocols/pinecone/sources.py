@@ -31,6 +31,7 @@ class PineconeSources:
 
     def of_query(self, request: RoutedRequest) -> Sources:
         """The namespace that the query names, and those of its page token."""
+        # Both are judged: the agent could state another namespace beside a token.
         name, token = read_parameters(request.target.query, "namespace", "paginationToken")
         return _distinct(self._of(name), *self._page_sources(request, token))
 
@@ -44,7 +45,9 @@ class PineconeSources:
         """The namespaces of a query, and of each of the `queries` that an older API accepts."""
         name, queries = read_members(request.body, "namespace", "queries")
         names = [name]
-        for each in [] if queries is None else queries if isinstance(queries, list) else [None]:
+        if not isinstance(queries, list | None):
+            raise Malformed("`queries` must be a list of objects")
+        for each in queries or ():
             if not isinstance(each, dict):
                 raise Malformed("`queries` must be a list of objects")
             request.budget.charge_parts(1)
@@ -69,7 +72,7 @@ class PineconeSources:
         return _distinct(self._of(request.path_params[0]), *self._page_sources(request, token))
 
     def of_created(self, request: RoutedRequest) -> Sources:
-        """The namespace that is of_created."""
+        """The namespace that the body creates."""
         [name] = read_members(request.body, "name")
         return (self._of(name),)
 
@@ -78,12 +81,13 @@ class PineconeSources:
         return (self._naming.of(ASSISTANT, request.path_params[0]),)
 
     def hint(self, request: RoutedRequest) -> SourceRef | None:
-        return self._of(request.path_params[0]) if request.path_params else None
+        return self._of(request.path_params[0])
 
     def hint_of_assistant(self, request: RoutedRequest) -> SourceRef | None:
         return self._naming.of(ASSISTANT, request.path_params[0])
 
     def _of(self, name: object) -> SourceRef:
+        # Pinecone reads the empty namespace and `__default__` as the same one.
         if name is None or name == "":
             name = DEFAULT_NAMESPACE
         if not isinstance(name, str):
@@ -91,6 +95,7 @@ class PineconeSources:
         return self._naming.of(name)
 
     def _page_sources(self, request: RoutedRequest, token: object) -> Sources:
+        # An empty token asks for the first page.
         if token is None or token == "":
             return ()
         if not isinstance(token, str):

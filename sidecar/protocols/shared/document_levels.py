@@ -20,7 +20,7 @@ class DocumentLevels(NamedTuple):
     def filterable(self) -> bool:
         """Whether the condition "level is one of `levels`" matches every visible document. It
         doesn't if documents without a level are visible."""
-        return DEFAULT_LEVEL not in self.levels
+        return not self.may_see_default
 
     def may_see(self, metadata: Any) -> bool:
         """Whether the agent may see the document with this metadata."""
@@ -38,8 +38,9 @@ class DocumentLevels(NamedTuple):
         return DEFAULT_LEVEL in self.levels
 
 
-def levels_of(visibility: Visibility) -> DocumentLevels | None:
-    """None if the agent may see every document."""
+def levels_of(visibility: Visibility, *, flat: bool = False) -> DocumentLevels | None:
+    """None if the agent may see every document. In `flat` metadata a dot is part of a name."""
     if visibility.levels is None:
         return None
-    return DocumentLevels(tuple(visibility.field.split(".")), visibility.levels)
+    path = (visibility.field,) if flat else tuple(visibility.field.split("."))
+    return DocumentLevels(path, visibility.levels)
