@@ -1,9 +1,7 @@
 """Checks that a message's header fields agree with its body (MCP 2026-07-28, streamable HTTP,
 "server validation").
 
-Decisions depend on the body alone. A request whose headers disagree is refused, because a server or
-gateway further on might route by them. In older versions these fields have no meaning, and are
-ignored. Pure. Knows fields and messages; knows no routes.
+Pure. Knows fields and messages; knows no routes.
 """
 
 import re
@@ -22,12 +20,8 @@ UNSUPPORTED_VERSION = -32022
 INVALID_REQUEST = -32600
 
 SESSION = "mcp-session-id"
-_VERSION, _METHOD, _NAME, _PARAM = (
-    "mcp-protocol-version",
-    "mcp-method",
-    "mcp-name",
-    "mcp-param-",
-)
+_VERSION, _METHOD = "mcp-protocol-version", "mcp-method"
+_NAME, _PARAM = "mcp-name", "mcp-param-"
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -49,6 +43,7 @@ class HeaderFault(NamedTuple):
 def fault(fields: FieldIterable, message: dict[str, Any]) -> HeaderFault | None:
     """How a well-formed message and its header fields disagree; None if they agree."""
     headers = _mcp_fields(fields)
+    # In every version: a version or session that occurs twice may be read as either.
     for name in (_VERSION, SESSION):
         if len(headers.get(name, ())) > 1:
             return _mismatch(f"the header `{name}` occurs twice")
@@ -60,6 +55,7 @@ def fault(fields: FieldIterable, message: dict[str, Any]) -> HeaderFault | None:
         return HeaderFault(UNSUPPORTED_VERSION, "this protocol version is not supported", known)
     if inner is not None and inner != version:
         return _mismatch(f"the header `{_VERSION}` and the body's version differ")
+    # In older versions the other fields have no meaning, and are ignored.
     if version != MODERN:
         return None
     if "method" not in message or "id" not in message:
@@ -111,9 +107,11 @@ def _argument_fault(headers: dict[str, list[str]], arguments: Any) -> HeaderFaul
     for name, lines in headers.items():
         if not name.startswith(_PARAM):
             continue
+        # Collected once, and only if there is such a field: arguments may be large.
         if values is None:
             values = _argument_values(arguments)
         text = decoded(lines[0])
+        # A number may be written `3` in the one place and `3.0` in the other.
         number = None if text is None else _DECIMAL(text)
         if len(lines) > 1 or (text not in values and (not number or number[1] not in values)):
             return _mismatch(f"the header `{name[:64]}` must state the value of an argument, once")
@@ -123,6 +121,7 @@ def _argument_fault(headers: dict[str, list[str]], arguments: Any) -> HeaderFaul
 def decoded(value: str) -> str | None:
     """A field's value, decoded if it has the form `=?base64?…?=`; None if that is not canonical
     base64 of UTF-8."""
+    # A lenient decoder skips what is not Base64, so two texts could stand for one value.
     found = _ENCODED(value)
     if found is None:
         return value
@@ -134,8 +133,8 @@ def decoded(value: str) -> str | None:
 
 
 def _mcp_fields(fields: FieldIterable) -> dict[str, list[str]]:
-    """The protocol's fields by lower-case name. `Mcp_Name` counts as `Mcp-Name`, since CGI and WSGI
-    make no difference."""
+    """The protocol's fields by lower-case name."""
+    # `Mcp_Name` counts as `Mcp-Name`, since CGI and WSGI make no difference.
     found: dict[str, list[str]] = {}
     for name, value in fields:
         if name[:3].lower() == b"mcp":
@@ -157,6 +156,7 @@ def _argument_values(arguments: Any) -> set[str]:
         node = pending.pop()
         if isinstance(node, dict):
             pending += node.values()
+        # Before `int`, of which `bool` is a subclass.
         elif isinstance(node, bool):
             found.add("true" if node else "false")
         elif isinstance(node, str):

@@ -13,6 +13,7 @@ from sidecar.protocols.mcp.uri import canonical_uri
 from sidecar.protocols.messages import SourceRef, Unresolved
 from sidecar.protocols.shared.source_names import SourceNames
 
+# The members that decisions read. Others pass in any spelling.
 _MESSAGE = frozenset(("jsonrpc", "id", "method", "params", "result", "error"))
 _PARAMS = frozenset(
     ("_meta", "name", "arguments", "uri", "ref", "taskId", "requestState", "notifications")
@@ -22,30 +23,17 @@ _FILTER = frozenset(("resourceSubscriptions", "taskIds"))
 
 
 # The requests and notifications that a server may send to its client. Others are dropped.
-SERVER_REQUESTS = frozenset(
-    (
-        "ping",
-        "sampling/createMessage",
-        "elicitation/create",
-        "roots/list",
-        "tasks/get",
-        "tasks/result",
-        "tasks/list",
-        "tasks/cancel",
-    )
-)
-SERVER_NOTIFICATIONS = frozenset(
-    (
-        "notifications/cancelled",
-        "notifications/progress",
-        "notifications/message",
-        "notifications/tools/list_changed",
-        "notifications/prompts/list_changed",
-        "notifications/resources/list_changed",
-        "notifications/elicitation/complete",
-        "notifications/subscriptions/acknowledged",
-    )
-)
+SERVER_REQUESTS = frozenset((
+    "elicitation/create", "ping", "roots/list", "sampling/createMessage", "tasks/cancel",
+    "tasks/get", "tasks/list", "tasks/result",
+))  # fmt: skip
+SERVER_NOTIFICATIONS = frozenset((
+    "notifications/cancelled", "notifications/elicitation/complete", "notifications/message",
+    "notifications/progress", "notifications/prompts/list_changed",
+    "notifications/resources/list_changed", "notifications/subscriptions/acknowledged",
+    "notifications/tools/list_changed",
+))  # fmt: skip
+# These name a task, so they are judged by its sources.
 TASK_NOTIFICATIONS = frozenset(("notifications/tasks", "notifications/tasks/status"))
 
 
@@ -63,6 +51,7 @@ def check_message(message: dict[str, Any]) -> None:
             raise Malformed(
                 "a message with `method` must name one, and hold no `result` or `error`"
             )
+    # Neither `method` nor an unambiguous result: readers differ on what such a message is.
     elif "id" not in message or ("result" in message) == ("error" in message):
         raise Malformed("the message is neither a request nor a response")
     if not isinstance(message.get("params"), dict | None):
@@ -75,8 +64,7 @@ def check_message(message: dict[str, Any]) -> None:
 
 
 def _check_spelling(members: dict[str, Any], known: Iterable[str]) -> None:
-    """Some parsers (Go's `encoding/json`) read `Method` as `method`, and take the later of the
-    two."""
+    # Some parsers (Go's `encoding/json`) read `Method` as `method`, and take the later of the two.
     folded = {name.casefold() for name in known}
     for name in members:
         if name not in known and name.casefold() in folded:
@@ -115,6 +103,7 @@ class McpObjects:
         ref = params.get("ref")
         if not isinstance(ref, dict):
             raise Unresolved("the completion has no `ref`")
+        # By its type and by its members: a server may go by either, so both are judged.
         sources = []
         if ref.get("type") == "ref/prompt" or "name" in ref:
             sources.append(self.prompt(ref.get("name")))
@@ -146,19 +135,16 @@ def _expect_text(value: object, what: str) -> str:
 
 
 def _argument_names(params: dict[str, Any], path: list[str]) -> list[str]:
-    """The names at `path` in the arguments. An argument in two spellings counts as absent."""
+    """The names at `path` in the arguments."""
     node: Any = params.get("arguments")
     dotted = ".".join(path)
     for step in path:
-        if not isinstance(node, dict):
-            node = None
-            break
-        spellings = [name for name in node if name.casefold() == step.casefold()]
-        if spellings != [step]:
-            node = None
-            break
-        node = node[step]
+        members = node if isinstance(node, dict) else {}
+        spellings = [name for name in members if name.casefold() == step.casefold()]
+        # In two spellings it counts as absent: it is not known which one the tool reads.
+        node = members[step] if spellings == [step] else None
     names = expect_texts([node] if isinstance(node, str) else node, f"argument `{dotted}`")
+    # Refused before the names become sources: the list may have hundreds of thousands.
     if len(set(names)) > MAX_SOURCES:
         raise OverBudget(f"the argument `{dotted}` names more than {MAX_SOURCES} sources")
     if not names:

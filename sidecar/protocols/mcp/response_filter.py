@@ -87,6 +87,7 @@ class ResponseFilter:
         kinds = [kind for kind in ("method", "result", "error") if kind in message]
         if len(kinds) != 1:
             raise UpstreamFailed("the data source sent something that is not JSON-RPC")
+        # Dropped in silence: the message is the server's own, so an error would answer nothing.
         if kinds == ["method"] and not self._may_send(message):
             return None
         if kinds == ["result"]:
@@ -113,11 +114,14 @@ class ResponseFilter:
         if not isinstance(result, dict):
             raise UpstreamFailed("the data source's result is not an object")
         call = self._call
-        if call is not None and _same_id(call.identity, identity):
+        # `1`, `"1"`, `1.0` and `True` are different ids.
+        if call is not None and (type(call.identity), call.identity) == (type(identity), identity):
             self._remember(result, call.sources)
         elif not result.keys() <= _LIST_RESULT and not self._call_from_session(identity, result):
+            # A resumed stream replays earlier results: only those of this user's own calls pass.
             self._refuse(
-                message, "the call of this result was not made here, or may no longer be read"
+                message,
+                "the call of this result was not made here, or its sources are no longer allowed",
             )
             return
         for key, may_see in self._list_checks():
@@ -129,10 +133,11 @@ class ResponseFilter:
                     self._changed = True
         rest = {key: value for key, value in result.items() if key not in _FILTERED_MEMBERS}
         if not self._withhold_resources(rest):
-            self._refuse(message, "the result holds a resource that may not be read")
+            self._refuse(message, "the result holds a resource that the agent may not read")
 
     def _call_from_session(self, identity: Any, result: dict[str, Any]) -> bool:
-        """Whether this result answers a call of the same session that may still be read."""
+        """Whether this result answers a call of the same session whose sources the policies still
+        allow."""
         if self._session is None or type(identity) not in (str, int):
             return False
         token = call_token(self._session, identity)
@@ -171,8 +176,8 @@ class ResponseFilter:
         return kept
 
     def _withhold_resources(self, node: Any, depth: int = 0) -> bool:
-        """Withhold the resources that may not be read from every list in `node`. False if one is
-        not in a list."""
+        """Withhold the resources that the agent may not read from every list in `node`. False if
+        one is not in a list, from which it could be left out."""
         if depth > _MAX_DEPTH:
             raise UpstreamFailed(f"the data source's response has more than {_MAX_DEPTH} levels")
         if isinstance(node, dict):
@@ -194,7 +199,7 @@ class ResponseFilter:
         return True
 
     def _may_see_block(self, node: dict[str, Any]) -> bool:
-        """Whether a content block may be seen. Any other object may."""
+        """Whether the agent may see a content block. It may see any other object."""
         kind = node.get("type")
         if kind == "resource_link":
             return self._may_see(self._objects.resource, node.get("uri"))
@@ -208,18 +213,21 @@ class ResponseFilter:
         try:
             source = source_of(name)
         except Unresolved:
+            # Without a source there is no policy to ask, so it is withheld.
             return False
+        # Decided and recorded a moment ago, for this very request.
         if self._call is not None and source in self._call.sources:
             return True
         return self._permits(source)
 
     def _may_see_token(self, tokens: Continuations, token: object) -> bool:
-        """Whether the sources behind a token may still be read."""
+        """Whether the policies still allow all sources behind a token."""
         if not isinstance(token, str):
             return False
         try:
             return all(map(self._permits, tokens.sources_of(token, self._attribution)))
         except Unresolved:
+            # Unknown here, or issued to another user: not this agent's to see.
             return False
 
     def _count_withheld(self, count: int) -> None:
@@ -232,10 +240,6 @@ class ResponseFilter:
         del message["result"]
         message["error"] = {"code": DENIED, "message": why}
         self._count_withheld(1)
-
-
-def _same_id(one: str | int, other: Any) -> bool:
-    return type(one) is type(other) and one == other
 
 
 def _is_container(node: Any) -> bool:

@@ -1,13 +1,12 @@
 """The Model Context Protocol over streamable HTTP (data-sources.md 5.6; its versions 2025-06-18,
 2025-11-25 and 2026-07-28).
 
-Every message is JSON-RPC to one endpoint, and its method is the route. Decisions depend on the body
-alone; header fields that disagree are refused (`headers.py`). Responses, and the messages that a
-server pushes or replays, are filtered message by message (`response_filter.py`). Knows the methods;
-decides nothing.
+Every message is JSON-RPC to one endpoint, and its method is the route. Responses, and the messages
+that a server pushes or replays, are filtered message by message (`response_filter.py`). Knows the
+methods; decides nothing.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,13 +27,21 @@ from sidecar.protocols.messages import (
     Visibility,
 )
 from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable, Sources
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    RouteTable,
+    Sources,
+    without_waiting,
+)
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import json_object
 from sidecar.settings.model import Source
 
 _JSON = [(b"Content-Type", b"application/json")]
+_RETRIEVE, _METADATA, _OPEN = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.OPEN
 
 
 class Mcp(SourceProtocol):
@@ -44,35 +51,33 @@ class Mcp(SourceProtocol):
         self._objects = McpObjects(SourceNames(source), source.arguments)
         make = partial(Continuations, monotonic)
         self._tokens = Tokens(calls=make(), tasks=make(), states=make())
-        end = source.endpoint
-        self._table = RouteTable(
-            (
-                ProtocolRoute(
-                    "POST",
-                    end,
-                    RouteClass.OPEN,
-                    parse_body=json_object,
-                    refine=Mcp.refine_by_method,
-                ),
-                # The stream of messages that the server pushes, or replays to a resuming client.
-                ProtocolRoute("GET", end, RouteClass.METADATA, plan_forward=Mcp.plan_response),
-                ProtocolRoute("DELETE", end, RouteClass.OPEN),
-            )
+        end, by_method = source.endpoint, Mcp.refine_by_method
+        rows = (
+            # INVARIANT: `refine` replaces this row by the one of the method, or denies the request.
+            ProtocolRoute("POST", end, _OPEN, parse_body=json_object, refine=by_method),
+            # The stream of messages that the server pushes, or replays to a resuming client.
+            ProtocolRoute("GET", end, _METADATA, plan_forward=Mcp.plan_response),
+            # Ends the session.
+            ProtocolRoute("DELETE", end, _OPEN),
         )
+        self._table = RouteTable(rows)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return self._table.match(method, target)
 
     def refine_by_method(self, request: RoutedRequest) -> ProtocolRoute | None:
-        """The row of the message's method. Arrays are refused: only versions up to 2025-03-26 read
-        them as batches."""
+        """The row of the message's method."""
+        # `json_object` has refused an array, which only versions up to 2025-03-26 read as a batch.
         message = request.body
         check_message(message)
+        # Decisions depend on the body alone. But a server or gateway behind this one may route by
+        # the header fields, so the two must agree.
         fault = headers.fault(request.fields, message)
         if fault is not None:
             raise Malformed(fault.message)
         if "method" not in message:
             return _CLIENT_RESPONSE
+        # The same method may be known as a request and unknown as a notification.
         return (REQUESTS if "id" in message else NOTIFICATIONS).get(message["method"])
 
     def of_call(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
@@ -137,14 +142,16 @@ class Mcp(SourceProtocol):
     def render_denial(
         self, request: RoutedRequest | None, denial: DenialResponse
     ) -> FetchedResponse | None:
-        """A JSON-RPC error, which agent frameworks show to their model. Notifications and responses
-        get none: JSON-RPC answers requests only."""
+        """A JSON-RPC error. Notifications and responses get none: JSON-RPC only answers
+        requests."""
         if request is None or request.method != "POST":
             return None
         message = request.body or {}
         identity = message.get("id")
         if type(identity) not in (str, int):
             identity = None
+        # With status 200, so that agent frameworks show the error to their model (data-sources.md
+        # 5.6).
         status, code, data = 200, DENIED, {**denial.decision}
         if denial.status == 400:
             fault = (
@@ -161,8 +168,8 @@ class Mcp(SourceProtocol):
         return FetchedResponse(status, "", [*_JSON], orjson.dumps(response))
 
     def _state_sources(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
-        """The sources behind the `requestState` of a request that is repeated with more input. The
-        agent could change the request, so it is judged like the first one too."""
+        """The sources behind the `requestState` of a request that is repeated with more input."""
+        # In addition to what the request names: the agent could repeat another request.
         if params.get("requestState") is None:
             return ()
         [state] = expect_texts([params["requestState"]], "request state")
@@ -177,25 +184,20 @@ class Mcp(SourceProtocol):
         return True
 
 
-def _find_sources(
-    find: Callable[[Mcp, dict[str, Any], RoutedRequest], Sources],
-) -> Callable[[Mcp, RoutedRequest], Coroutine[Any, Any, Sources]]:
-    async def sources(mcp: Mcp, request: RoutedRequest) -> Sources:
+_FindByParams = Callable[[Mcp, dict[str, Any], RoutedRequest], Sources]
+
+
+def _row(method: str, class_: RouteClass, find: _FindByParams | None = None) -> ProtocolRoute:
+    """A row whose pattern is a JSON-RPC method. Every response is filtered: a server may push a
+    message of any kind in any stream."""
+
+    def sources(mcp: Mcp, request: RoutedRequest) -> Sources:
+        assert find is not None
         return tuple(dict.fromkeys(find(mcp, params_of(request.body), request)))
 
-    return sources
+    find_sources = None if find is None else without_waiting(sources)
+    return ProtocolRoute("POST", method, class_, find_sources, plan_forward=Mcp.plan_response)
 
-
-def _row(
-    method: str,
-    class_: RouteClass,
-    find: Callable[[Mcp, dict[str, Any], RoutedRequest], Sources] | None = None,
-) -> ProtocolRoute:
-    sources = None if find is None else _find_sources(find)
-    return ProtocolRoute("POST", method, class_, sources, plan_forward=Mcp.plan_response)
-
-
-_RETRIEVE, _METADATA, _OPEN = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.OPEN
 
 # INVARIANT: a method that is not listed is denied as `unclassified_route`, so that a new version or
 # extension of the protocol opens nothing by itself.
@@ -211,6 +213,7 @@ REQUESTS = {
         _row("tasks/result", _RETRIEVE, Mcp.of_task),
         _row("tasks/update", _METADATA, Mcp.of_task),
         _row("tasks/cancel", _METADATA, Mcp.of_task),
+        # Lists have no source of their own: the elements of the response are judged one by one.
         _row("tasks/list", _METADATA),
         _row("tools/list", _METADATA),
         _row("prompts/list", _METADATA),

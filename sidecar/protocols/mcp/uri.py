@@ -6,11 +6,12 @@ URL). Spellings that any of these takes for the same URI get one form here, or a
 
 import re
 from ipaddress import AddressValueError, IPv4Address
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical, encode_segment
 from sidecar.protocols.messages import Unresolved
+from sidecar.protocols.shared.escapes import CONTROL, decode_escapes
 
 MAX_LENGTH = 2048
 
@@ -25,9 +26,7 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}").fullmatch
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*").fullmatch
 
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})").search
 _ESCAPED_AGAIN = re.compile(r"%[0-9A-Fa-f]{2}").search
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
 
 
 def canonical_uri(text: object) -> str:
@@ -65,8 +64,10 @@ def _canonical_hierarchy(scheme: str, head: str) -> str:
 
 def _canonical_authority(scheme: str, authority: str) -> str:
     host, colon, port = authority.lower().partition(":")
+    # RFC 8089 section 2: `file:///x` and `file://localhost/x` are the same file.
     if scheme == "file" and authority.lower() in ("", "localhost"):
         return ""
+    # This also refuses `user@host`, IPv6 and names outside ASCII, which have several spellings.
     if not _HOST(host) or ".." in host or _is_unusual_ipv4(host):
         raise Malformed("the host must be a plain name or an IPv4 address")
     if not colon or port == _SPECIAL[scheme]:
@@ -99,6 +100,7 @@ def _canonical_path(path: str) -> str:
 def _canonical_query(query: str) -> str:
     if not query:
         return ""
+    # Some readers take `+` for a space, and `;` for the end of a pair.
     if "+" in query or ";" in query:
         raise Malformed("the query holds a `+` or `;`: write `%20`, `%2B` or `%3B`")
     pairs = [pair.partition("=") for pair in query.split("&")]
@@ -108,16 +110,12 @@ def _canonical_query(query: str) -> str:
 
 
 def _canonical_text(text: str) -> str:
-    if _BAD_ESCAPE(text):
-        raise Malformed("the query holds a `%` that is not a valid escape")
-    try:
-        plain = unquote_to_bytes(text).decode("utf-8")
-    except UnicodeDecodeError:
-        raise Malformed("the query holds an escape that is not UTF-8") from None
-    if _CONTROL(plain) or "\\" in plain or _ESCAPED_AGAIN(plain):
+    plain = decode_escapes(text)
+    if CONTROL(plain) or "\\" in plain or _ESCAPED_AGAIN(plain):
         raise Malformed("the query holds an escaped control character or `\\`, or is escaped twice")
     segments = plain.split("/")
     # A server that treats the URI as a file name reads the query as part of the path.
     if any(segment.partition(";")[0] in (".", "..") for segment in segments):
         raise Malformed("the query holds a dot segment")
+    # `encode_segment` leaves `=` and `&`, which would divide pairs here.
     return "/".join(map(encode_segment, segments)).replace("=", "%3D").replace("&", "%26")

@@ -3,22 +3,20 @@ whatever their case or punctuation, and take the last of two. A name that only s
 match is refused. Pure.
 """
 
-import re
 from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.shared.escapes import decode_escapes
 
 _MAX_NAME = 256
-
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def read_members(body: dict[str, Any], *names: str) -> list[Any]:
     """The values of these members, None for absent ones."""
     wanted = _by_folded(names)
     for key in body:
+        # A member that is not wanted passes in any spelling, unless it looks like a wanted one.
         if key not in names:
             _check(key, wanted)
     return [body.get(name) for name in names]
@@ -34,12 +32,12 @@ def read_parameters(query: str | None, *names: str) -> list[str | None]:
         raise Malformed("the query has a bare `;`, which some readers take for `&`: escape it")
     for pair in (query or "").split("&"):
         name, _, text = pair.partition("=")
-        name = _decode(name)
+        name = decode_escapes(name.replace("+", " "))
         _check(name, wanted)
         if name in names:
             if name in found:
                 raise Malformed(f"the query has `{name}` twice")
-            found[name] = _decode(text)
+            found[name] = decode_escapes(text.replace("+", " "))
     return [found.get(name) for name in names]
 
 
@@ -61,12 +59,3 @@ def _check(key: str, wanted: dict[str, str]) -> None:
 def _fold(name: str) -> str:
     # Unicode case folding, as in Go's JSON reader: `ſ` matches `s`, and the Kelvin sign `k`.
     return "".join(filter(str.isalnum, name)).casefold()
-
-
-def _decode(text: str) -> str:
-    if _BAD_ESCAPE.search(text):
-        raise Malformed("the query has a `%` without two hex digits")
-    try:
-        return unquote_to_bytes(text.replace("+", " ")).decode()
-    except UnicodeDecodeError:
-        raise Malformed("the query has an escape that is not UTF-8") from None
