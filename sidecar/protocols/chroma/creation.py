@@ -1,15 +1,13 @@
 """Chroma's creation of a collection, and its get-or-create.
 
 LangChain's `Chroma(client=…, collection_name=…)` opens every collection with get-or-create. If
-writes are denied, that becomes a look-up of an existing collection: a GET by name is forwarded
-instead, so that nothing is created, and the request's metadata don't replace the collection's (some
-versions of Chroma would do that). A route calls each function with the protocol first.
+writes are denied, that becomes a look-up of an existing collection. A route calls each function
+with the protocol first.
 """
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.request_target import canonical, encode_segment
-from sidecar.protocols.chroma.names import collections_path, expect_name
-from sidecar.protocols.chroma.sources import ChromaSources
+from sidecar.protocols.chroma.sources import ChromaSources, collections_path, expect_name
 from sidecar.protocols.messages import MissingSource, Permits, RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.route_table import Sources
 
@@ -30,13 +28,14 @@ async def existing_source(
 ) -> Sources:
     """The collection that get-or-create names, if it exists. Raises `MissingSource`."""
     [source] = await created_source(chroma, request)
-    # The body's name becomes part of a path, so it must be valid there.
-    canonical(lookup_target(chroma, request))
+    target = lookup_target(chroma, request)
+    # The body's name becomes part of a path, so it must be valid there: `..` would lead elsewhere.
+    canonical(target)
     if not permits(source):
         # Return before the look-up: the denial must not depend on whether the collection exists.
         return (source,)
     try:
-        response = await request.fetch(lookup_target(chroma, request))
+        response = await request.fetch(target)
     except UpstreamFailed as error:
         raise Unresolved(f"the collection can't be looked up: {error}") from error
     if response.status == 404:
@@ -48,6 +47,8 @@ async def existing_source(
 
 def lookup_target(_chroma: ChromaSources, request: RoutedRequest) -> str:
     """The target of a look-up of the collection that the body names."""
+    # A GET creates nothing, and the request's metadata can't replace the collection's, as they
+    # would in some versions of Chroma.
     return f"{collections_path(*request.path_params)}/{encode_segment(_name(request))}"
 
 

@@ -1,9 +1,7 @@
-"""Filters Chroma's records by their own level: a condition in the query withholds what may not be
-seen, and every record of the response is checked against it.
+"""Filters Chroma's records by their own level: a condition in the query withholds what the agent
+may not see, and every record of the response is checked against it.
 
-A response holds ids, documents, metadata and so on as parallel arrays (one set per query), so a
-record is removed from all of them at once. Metadata are flat: a dot in the field's name is part of
-the key. Pure.
+A response holds ids, documents, metadata and so on as parallel arrays (one set per query). Pure.
 """
 
 from functools import partial
@@ -21,7 +19,7 @@ from sidecar.protocols.messages import (
     Visibility,
 )
 from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared.document_levels import DocumentLevels
+from sidecar.protocols.shared.document_levels import DocumentLevels, levels_of
 from sidecar.protocols.shared.json_responses import expect_list, response_object, to_json
 
 _PARALLEL = ("ids", "documents", "metadatas", "distances", "uris", "embeddings")
@@ -44,12 +42,14 @@ def plan_get(
 
 
 def _plan(request: RoutedRequest, visibility: Visibility, *, nested: bool) -> ForwardPlan:
-    if visibility.levels is None:
+    # Chroma's metadata are flat: a dot in the field's name is part of the key.
+    levels = levels_of(visibility, flat=True)
+    if levels is None:
         return FORWARD_UNCHANGED
-    levels = DocumentLevels((visibility.field,), visibility.levels)
     body = dict(request.body)
     if levels.filterable:
-        condition = {visibility.field: {"$in": list(visibility.levels)}}
+        # Both must hold, so nothing in the agent's own condition can undo this one.
+        condition = {visibility.field: {"$in": list(levels.levels)}}
         own = body.get("where")
         body["where"] = {"$and": [own, condition]} if own else condition
     include = body.get("include")
@@ -65,9 +65,10 @@ def _plan(request: RoutedRequest, visibility: Visibility, *, nested: bool) -> Fo
 def filter_records(
     levels: DocumentLevels, response: FetchedResponse, *, nested: bool, added: bool
 ) -> ForwardedPart:
-    """The records of a response that may be seen. `added` says that the agent did not ask for the
+    """The records of a response that the agent may see. `added` says that it did not ask for the
     metadata. Raises `UpstreamFailed` for a response that can't be checked."""
     found = response_object(response)
+    # An array that this module doesn't know may hold documents too.
     unknown = found.keys() - _KNOWN
     if unknown:
         raise UpstreamFailed(
@@ -76,36 +77,36 @@ def filter_records(
     arrays = {
         name: expect_list(found[name], name) for name in _PARALLEL if found.get(name) is not None
     }
-    withheld = 0
+    record_sets = [arrays]
     if nested:
         count = len(arrays.get("ids", ()))
         if any(len(each) != count for each in arrays.values()):
             raise UpstreamFailed("the data source's arrays are not parallel")
-        for at in range(count):
-            rows = {name: expect_list(each[at], name) for name, each in arrays.items() if each[at]}
-            withheld += _withhold(rows, levels)
-    else:
-        withheld = _withhold(arrays, levels)
+        record_sets = [
+            {name: expect_list(each[at], name) for name, each in arrays.items() if each[at]}
+            for at in range(count)
+        ]
+    withheld = sum(_withhold(records, levels) for records in record_sets)
     if added:
         found[_METADATA] = None
         if isinstance(found.get("include"), list):
             found["include"] = [each for each in found["include"] if each != _METADATA]
     elif not withheld:
+        # Chroma's own bytes, since nothing was changed.
         return ForwardedPart(response.body)
     return ForwardedPart(to_json(found), withheld)
 
 
-def _withhold(rows: dict[str, list[Any]], levels: DocumentLevels) -> int:
-    """Remove from every array the records that may not be seen. Returns how many there are."""
-    if not rows.get("ids"):
-        if any(rows.values()):
-            raise UpstreamFailed("the data source's arrays are not parallel")
-        return 0
-    count = len(rows["ids"])
-    if _METADATA not in rows or any(len(each) != count for each in rows.values()):
+def _withhold(records: dict[str, list[Any]], levels: DocumentLevels) -> int:
+    """Remove from every array the records that the agent may not see. Returns how many."""
+    count = len(records.get("ids", ()))
+    # Without metadata there is nothing to check, and in arrays of different lengths an index may
+    # stand for different records.
+    unchecked = count and _METADATA not in records
+    if unchecked or any(len(each) != count for each in records.values()):
         raise UpstreamFailed("the data source's arrays are not parallel")
-    shown = [at for at, metadata in enumerate(rows[_METADATA]) if levels.may_see(metadata)]
+    shown = [at for at, each in enumerate(records.get(_METADATA, ())) if levels.may_see(each)]
     if len(shown) < count:
-        for each in rows.values():
+        for each in records.values():
             each[:] = [each[at] for at in shown]
     return count - len(shown)

@@ -17,7 +17,13 @@ from sidecar.protocols.chroma.filter import plan_get, plan_query
 from sidecar.protocols.chroma.sources import ChromaSources
 from sidecar.protocols.messages import RoutedRequest
 from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
+from sidecar.protocols.route_table import (
+    PlanForward,
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    RouteTable,
+)
 from sidecar.protocols.strict_body import json_object
 from sidecar.settings.model import Source
 
@@ -51,55 +57,48 @@ _by_id, _by_name, _hint = Chroma.by_id, Chroma.by_name, Chroma.hint_by_id
 _cached = Chroma.cached_by_id
 _shown, _change = Chroma.response_source, Chroma.forget_names
 
+
+def _retrieval(verb: str, plan: PlanForward | None = None) -> ProtocolRoute:
+    return ProtocolRoute(
+        "POST",
+        f"{_ONE}/{verb}",
+        _RETRIEVE,
+        _by_id,
+        parse_body=json_object,
+        plan_forward=plan,
+        filters_documents=plan is not None,
+        find_sources_now=_cached,
+    )
+
+
 # INVARIANT: a literal segment comes before a `{parameter}` in the same position, as in Chroma's own
 # router. A route that is not listed is denied as `unclassified_route`, so that an upgrade of Chroma
 # opens nothing by itself.
 ROUTES = (
-    ProtocolRoute(
-        "POST",
-        f"{_ONE}/query",
-        _RETRIEVE,
-        _by_id,
-        parse_body=json_object,
-        plan_forward=plan_query,
-        filters_documents=True,
-        find_sources_now=_cached,
-    ),
-    ProtocolRoute(
-        "POST",
-        f"{_ONE}/get",
-        _RETRIEVE,
-        _by_id,
-        parse_body=json_object,
-        plan_forward=plan_get,
-        filters_documents=True,
-        find_sources_now=_cached,
-    ),
-    ProtocolRoute(
-        "POST",
-        f"{_ONE}/search",
-        _RETRIEVE,
-        _by_id,
-        parse_body=json_object,
-        find_sources_now=_cached,
-    ),
+    _retrieval("query", plan_query),
+    _retrieval("get", plan_get),
+    # Not filtered: a local Chroma answers 501, so the form of its responses is not known here.
+    _retrieval("search"),
     ProtocolRoute(_READ, f"{_NAMES}/by-id/{{id}}", _RESOLVE, _by_id, response_source=_shown),
     # A name: Chroma's OpenAPI description calls it `collection_id`, but reads a name.
     ProtocolRoute(_READ, f"{_NAMES}/{{name}}", _RESOLVE, _by_name, response_source=_shown),
     ProtocolRoute(
         _READ, f"{_API}/collections/{{crn}}", _RESOLVE, Chroma.by_crn, response_source=_shown
     ),
+    # Composed, and not forwarded: neither the list nor its length may show what is hidden.
     ProtocolRoute(_READ, _NAMES, _METADATA, compose_response=Chroma.list_collections),
     ProtocolRoute(_READ, f"{_NAMES}_count", _METADATA, compose_response=Chroma.count_collections),
     ProtocolRoute(_READ, f"{_ONE}/count", _METADATA, _by_id, find_sources_now=_cached),
     ProtocolRoute(_READ, f"{_ONE}/indexing_status", _METADATA, _by_id),
     ProtocolRoute(_READ, f"{_ONE}/fork_count", _METADATA, _by_id),
-    ProtocolRoute("POST", f"{_ONE}/add", _WRITE, _by_id, _hint),
-    ProtocolRoute("POST", f"{_ONE}/update", _WRITE, _by_id, _hint),
-    ProtocolRoute("POST", f"{_ONE}/upsert", _WRITE, _by_id, _hint),
-    ProtocolRoute("POST", f"{_ONE}/delete", _WRITE, _by_id, _hint),
+    *(
+        ProtocolRoute("POST", f"{_ONE}/{verb}", _WRITE, _by_id, _hint)
+        for verb in ("add", "update", "upsert", "delete")
+    ),
     # The body decides: a write, or the look-up of an existing collection.
     ProtocolRoute("POST", _NAMES, _RESOLVE, parse_body=json_object, refine=Chroma.refine_creation),
+    # Names are forgotten before, so that no earlier look-up is cached, and after, since one that
+    # began in between may have seen the old name.
     ProtocolRoute(
         "PUT",
         _ONE,

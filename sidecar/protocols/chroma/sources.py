@@ -1,19 +1,21 @@
 """Finds the collections that a Chroma request concerns, and composes the lists of collections that
 an agent may see.
 
-Requests address a collection by its id; policies name it by tenant, database and name. The id's
-collection is learnt from Chroma's own responses: Chroma ignores the tenant and database in the path
-of a request by id, so this must not trust them either. Knows no routes.
+Requests address a collection by its id; policies name it by tenant, database and name. Which
+collection an id stands for is learnt from Chroma's own responses, and cached for at most 30
+seconds. Knows no routes.
 """
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
 
-from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.chroma.names import collections_path, expect_name, parse_id
+from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.http.request_target import encode_segment
+from sidecar.protocols.chroma import lists
 from sidecar.protocols.messages import (
     FetchedResponse,
     Permits,
@@ -22,11 +24,23 @@ from sidecar.protocols.messages import (
     Unresolved,
 )
 from sidecar.protocols.route_table import Sources
-from sidecar.protocols.shared import filtered_list
-from sidecar.protocols.shared.digest_cache import LookupStart
-from sidecar.protocols.shared.id_cache import CollectionCache, KnownCollection
+from sidecar.protocols.shared.digest_cache import DigestCache, LookupStart
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
+
+# The spellings of an id that Chroma accepts. `uuid.UUID` alone would accept more.
+_ID = re.compile(
+    r"(?:urn:uuid:|\{)?[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\}?"
+).fullmatch
+
+
+class KnownCollection(NamedTuple):
+    """A collection by its present name, and its source in policies."""
+
+    tenant: str
+    database: str
+    name: str
+    source: SourceRef
 
 
 class ChromaSources:
@@ -34,7 +48,10 @@ class ChromaSources:
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self.naming = SourceNames(source)
-        self._collections = CollectionCache(monotonic)
+        # By id. An id never changes, but the name of its collection may, and policies apply to the
+        # name's present holder: so entries expire, and every change that the sidecar forwards
+        # clears them (data-sources.md, precedence).
+        self._collections: DigestCache[KnownCollection] = DigestCache(monotonic)
 
     async def by_id(self, request: RoutedRequest) -> Sources:
         """The collection whose id is in the path."""
@@ -57,19 +74,19 @@ class ChromaSources:
         return (self.naming.of(*parts),)
 
     async def by_rename(self, request: RoutedRequest) -> Sources:
-        """The collection, and the one of its new name: otherwise a rename could move a collection
-        to a name that a policy lets the agent read."""
-        assert request.body is not None
+        """The collection, and the one of its new name."""
+        # Both, or a rename could move a collection to a name that a policy lets the agent read.
         old = await self._collection(request)
         new = request.body.get("new_name")
         if new is None:
             return (old.source,)
+        # Chroma renames by id, in the collection's own database, whatever the path says.
         name = expect_name(new, "new_name")
         return old.source, self.naming.of(old.tenant, old.database, name)
 
     def hint_by_id(self, request: RoutedRequest) -> SourceRef | None:
-        identity = parse_id(request.path_params[2])
-        known = None if identity is None else self._collections.get(identity)
+        identity = _parse_id(request.path_params[2])
+        known = None if identity is None else self._collections.get(identity.bytes)
         return None if known is None else known.source
 
     def hint_by_name(self, request: RoutedRequest) -> SourceRef | None:
@@ -87,34 +104,35 @@ class ChromaSources:
             try:
                 return self._learn(orjson.loads(body), started).source
             except (orjson.JSONDecodeError, UpstreamFailed):
+                # A response about no known collection: the pipeline refuses to pass it on.
                 return None
 
         return read
 
     async def list_collections(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
-        """The collections that may be seen."""
-        start, stop = filtered_list.window(request.target.query)
-        return await filtered_list.collect(self._pages(request, permits), start, stop)
+        """The collections that the agent may see."""
+        start, stop = lists.window(request.target.query)
+        return await lists.collect(self._pages(request, permits), start, stop)
 
     async def count_collections(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
-        """How many collections may be seen."""
-        return await filtered_list.count(self._pages(request, permits))
+        """How many collections the agent may see."""
+        return await lists.count(self._pages(request, permits))
 
-    def _pages(self, request: RoutedRequest, permits: Permits) -> filtered_list.Pages:
-        def begin() -> filtered_list.Visible:
+    def _pages(self, request: RoutedRequest, permits: Permits) -> lists.Pages:
+        def begin() -> lists.Visible:
             started = self._collections.start_lookup()
             return lambda found: permits(self._learn(found, started).source)
 
-        return filtered_list.fetch_pages(
-            request.fetch, collections_path(*request.path_params), begin
-        )
+        return lists.fetch_pages(request.fetch, collections_path(*request.path_params), begin)
 
     async def _collection(self, request: RoutedRequest) -> KnownCollection:
         tenant, database, text = request.path_params
-        identity = parse_id(text)
+        identity = _parse_id(text)
         if identity is None:
             raise Unresolved("the collection's id is not a UUID")
-        known = self._collections.get(identity)
+        # INVARIANT: a cached id is judged as what it is. The tenant and database in the path are
+        # not compared, because Chroma ignores them in requests by id.
+        known = self._collections.get(identity.bytes)
         if known is not None:
             return known
         # This route does check tenant and database: with the wrong ones, Chroma finds nothing.
@@ -141,6 +159,26 @@ class ChromaSources:
             ) from error
         if not all(isinstance(part, str) and part for part in (tenant, database, name)):
             raise UpstreamFailed("the data source describes a collection without a name")
-        collection = KnownCollection(tenant, database, name, self.naming.of(tenant, database, name))
-        self._collections.put(identity, collection, started)
+        source = self.naming.of(tenant, database, name)
+        size = len(tenant) + len(database) + len(name) + len(source.source_id)
+        collection = KnownCollection(tenant, database, name, source)
+        self._collections.put(identity.bytes, collection, size, started)
         return collection
+
+
+def collections_path(tenant: str, database: str) -> str:
+    """The path of a database's collections."""
+    return (
+        f"/api/v2/tenants/{encode_segment(tenant)}/databases/{encode_segment(database)}/collections"
+    )
+
+
+def expect_name(value: object, field: str) -> str:
+    """The name in the body's member `field`. Raises `Malformed` if it isn't a name."""
+    if not isinstance(value, str) or not value:
+        raise Malformed(f"`{field}` must be a string that is not empty")
+    return value
+
+
+def _parse_id(text: str) -> UUID | None:
+    return UUID(text) if _ID(text) else None

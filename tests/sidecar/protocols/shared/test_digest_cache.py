@@ -57,6 +57,16 @@ def test_a_value_expires_and_is_cleared_by_a_change_of_names() -> None:
     assert known.bytes == 0
 
 
+def test_the_age_of_a_value_counts_from_the_start_of_its_look_up() -> None:
+    time = Time()
+    known: DigestCache[str] = DigestCache(time, ttl_seconds=30)
+    started = known.start_lookup()
+    time.now += 10
+    known.put(b"a", "value", 1, started)
+    time.now += 20.1
+    assert known.get(b"a") is None
+
+
 def test_a_replaced_value_counts_once() -> None:
     known: DigestCache[str] = DigestCache(Time())
     for _ in range(3):

@@ -1,8 +1,7 @@
 """Filters a list that the agent may see only in part. It fetches the list page by page and joins
 the visible elements' own text, so that a fully visible list is the data source's, byte for byte.
 
-`limit` and `offset` count visible elements. If they were passed on, a short page would reveal that
-something is hidden, and where. Knows JSON arrays, but not what their elements are.
+Knows JSON arrays, but not what their elements are.
 """
 
 import json
@@ -22,6 +21,7 @@ MAX_BYTES = 16 * 1024 * 1024
 Visible = Callable[[Any], bool]
 
 _WHITE = re.compile(r"[ \t\r\n]*").match
+# Nine digits are more than any list needs, and fit every server's integers.
 _NUMBER = re.compile(r"[0-9]{1,9}").fullmatch
 _decode = json.JSONDecoder().raw_decode
 
@@ -38,10 +38,9 @@ Pages = AsyncIterator[FilteredPage]
 
 
 def window(query: str | None) -> tuple[int, int | None]:
-    """The start and stop of the elements that a query's `offset` and `limit` select.
-
-    Read as Chroma reads them: unknown parameters are ignored, a known one may occur once.
-    """
+    """The start and stop of the visible elements that a query's `offset` and `limit` select."""
+    # Not passed on: a page that is short because something was cut from it would reveal that
+    # something is hidden, and where. Chroma too ignores unknown parameters.
     found: dict[str, int] = {}
     for pair in (query or "").split("&"):
         name, _, text = pair.partition("=")
@@ -71,7 +70,7 @@ async def fetch_pages(
         except ResponseTooLarge:
             if size == 1:
                 raise
-            # The elements are large: fewer of them may fit.
+            # The elements are large: fewer of them may fit. Each attempt charges a look-up.
             size //= 4
             continue
         if response.status != 200:
@@ -103,6 +102,7 @@ async def collect(pages: Pages, start: int, stop: int | None) -> FetchedResponse
             raise UpstreamFailed(
                 f"the list is longer than {MAX_BYTES} bytes: request it with a `limit`"
             )
+        # The rest of the list can't be on the page, so it isn't fetched.
         if stop is not None and seen >= stop:
             break
     assert first is not None
