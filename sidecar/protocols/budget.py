@@ -61,6 +61,9 @@ class Budget:
             if len(sources) > MAX_SOURCES:
                 raise OverBudget(f"the request names more than {MAX_SOURCES} sources")
 
+    # A count goes below zero before the charge is refused, and stays there: whatever caught the
+    # first refusal, the next charge of that kind is refused too.
+
     def charge_parts(self, count: int) -> None:
         """Charges lines or sub-requests."""
         self._parts -= count

@@ -60,8 +60,10 @@ class RoutedRequest(NamedTuple):
     body: Any
     """What the route's `parse_body` returned; None where the route has none."""
     fetch: Callable[[str], Awaitable[FetchedResponse]]
-    """GETs a target from the data source with the agent's own header fields. Raises
-    `UpstreamFailed`, and its subclass `ResponseTooLarge`."""
+    """GETs a target from the data source. Raises `UpstreamFailed`, and its subclass
+    `ResponseTooLarge`."""
+    # With the agent's own header fields, so that a look-up shows no more than the agent's
+    # credentials do.
     fields: FieldIterable
     """The header fields as they are forwarded, in order."""
     attribution: Attribution
@@ -70,6 +72,8 @@ class RoutedRequest(NamedTuple):
     """What the request may still cost. A protocol charges it before it does the work."""
 
 
+# Judges by the policy set of the moment, so it may say something else for a later message of the
+# same stream.
 Permits = Callable[[SourceRef], bool]
 
 

@@ -37,6 +37,7 @@ class SourceProtocol:
         could not be read that far."""
         return None
 
+    # Last before the request is sent: a signature covers the fields and the body as they leave.
     async def sign(self, outgoing: OutgoingRequest) -> Fields:
         """The fields to send, including the sidecar's own credentials (R9). Raises
         `UpstreamFailed` where there are none."""

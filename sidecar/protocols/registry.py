@@ -23,6 +23,7 @@ MODULES = {
 
 def load_protocol(source: Source, monotonic: Callable[[], float]) -> SourceProtocol:
     """The protocol of `source`, with nothing learnt about it yet."""
+    # Settings have checked the kind, so a missing one is a mistake in this table.
     module, _, name = MODULES[source.kind].partition(":")
     protocol: SourceProtocol = getattr(import_module(module), name)(source, monotonic)
     return protocol

@@ -33,6 +33,7 @@ def has_too_many_brackets(raw: bytes) -> bool:
     """Whether `raw` has more than `MAX_BRACKETS`."""
     if len(raw) <= MAX_BRACKETS:
         return False
+    # XML may begin with a byte order mark, which the XML reader refuses later.
     if raw[:64].lstrip().startswith((b"<", b"\xef\xbb\xbf<")):
         return raw.count(b"<") > MAX_BRACKETS
     return raw.count(b"{") + raw.count(b"[") > MAX_BRACKETS
@@ -45,9 +46,12 @@ def json_object(
     if has_too_many_brackets(raw):
         raise OverBudget(f"the body has more than {MAX_BRACKETS} brackets")
     value = parse_object(raw, media_type, unique=False)
+    # A body with fewer brackets than levels can't be too deep, and most have fewer.
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
         _check_depth(value)
-    # Every member has a colon, so if there are as many members as colons, no duplicate was dropped.
+    # RFC 8259 section 4 leaves open which of two equal keys counts, so a data source may read
+    # another than the one that is judged here. The parser keeps the last and says nothing. Every
+    # member has a colon, so if there are as many members as colons, no duplicate was dropped.
     # The slow search for duplicates runs only if strings contain colons too.
     if raw.count(b":") != _count_members(value):
         refuse_duplicates(raw)

@@ -1,8 +1,7 @@
 """Filters S3's lists of keys and buckets, and reads its list of keys to delete.
 
-Entries that may not be seen are cut out of the text; the rest stays as S3 wrote it, byte for byte.
-A list with an unknown element is refused, because it may hold names. Knows elements; knows nothing
-of agents."""
+Hidden entries are cut out of the text; the rest stays as S3 wrote it, byte for byte. Knows
+elements; knows nothing of agents."""
 
 from base64 import b64decode
 from binascii import Error as NotBase64
@@ -17,6 +16,9 @@ from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 
 Visible = Callable[[str], bool]
 
+Cut = tuple[int, int, bytes]
+"""Where a cut begins and ends, and what replaces it."""
+
 # The elements of a list's entries, and the element in each that holds the name.
 _ENTRIES = {
     "Contents": "Key",
@@ -26,6 +28,8 @@ _ENTRIES = {
     "Upload": "Key",
 }
 _LISTS = frozenset(("ListBucketResult", "ListVersionsResult", "ListMultipartUploadsResult"))
+_BUCKET_LISTS = frozenset(("ListAllMyBucketsResult", "ListAllMyDirectoryBucketsResult"))
+_BUCKET_LIST_MEMBERS = frozenset(("Owner", "ContinuationToken", "Prefix"))
 # The elements that describe the list itself. Many repeat the request, which reveals nothing new.
 _LIST_MEMBERS = frozenset(
     (
@@ -38,70 +42,59 @@ _LIST_MEMBERS = frozenset(
 _MARKERS = ("NextMarker", "NextKeyMarker")
 _OBJECT_MEMBERS = frozenset(("Key", "VersionId", "ETag", "LastModifiedTime", "Size"))
 
+# S3's own limit. `of_deleted` is bounded further by the sources of one request.
 _MAX_DELETED = 1000
 _MAX_TOKEN = 4096
 
 
 def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
-    """A list of keys without those that may not be seen. Raises `UpstreamFailed` for a list that
-    can't be read, and for one whose next page starts at a name that may not be seen."""
-    root = _parse(body)
-    if root.name not in _LISTS:
-        raise UpstreamFailed(f"the data source's list has the unknown root `{root.name[:64]}`")
+    """A list of keys without those that the agent may not see. Raises `UpstreamFailed` for a list
+    that can't be read, and for one whose next page starts at a hidden name."""
+    root = _parse(body, _LISTS)
     encoding = root.one("EncodingType")
     url = encoding is not None and encoding.text == "url"
-    cuts: list[tuple[int, int, bytes]] = []
+    cuts: list[Cut] = []
     hidden: set[str] = set()
     kept = 0
     for child in root.children:
-        inner = _ENTRIES.get(child.name)
-        if inner is None:
+        if child.name not in _ENTRIES:
+            # An unknown element, or one inside of a known one, may hold names.
             if child.name not in _LIST_MEMBERS or child.children:
-                raise UpstreamFailed(
-                    f"the data source's list has the unknown element `{child.name[:64]}`"
-                )
+                raise _unknown(child)
             continue
-        name = child.one(inner)
-        if name is None or name.children:
-            raise UpstreamFailed("the data source's list has an entry without a name")
-        names = _possible_names(name.text, url=url)
+        names = _possible_names(_name_in(child, _ENTRIES[child.name]), url=url)
         if all(visible(each) for each in names):
             kept += 1
         else:
             hidden |= names
             cuts.append((*span(body, child), b""))
-    if _next_page_reveals(root, visible, hidden, url=url) or (
-        _has_next_page(root) is None and cuts and not kept
-    ):
+    # Without a marker the client goes on from the last name it sees, and here it would see none.
+    stuck = bool(cuts) and not kept and _has_next_page(root) is None
+    if stuck or _next_page_reveals(root, visible, hidden, url=url):
         # Cutting the marker out would end the list here, and the agent would miss the rest.
         raise UpstreamFailed(
-            "the list's next page starts at a name that may not be seen: ask for a longer prefix"
+            "the list's next page starts at a name that you may not see: ask for a longer prefix"
         )
     withheld = len(cuts)
     count = root.one("KeyCount")
     if cuts and count is not None:
+        # The count as S3 wrote it would tell how many names are hidden.
         cuts.append((*content_span(body, count), b"%d" % kept))
     return ForwardedPart(_cut(body, cuts), withheld)
 
 
 def filter_buckets(body: bytes, visible: Visible) -> bytes:
-    """A list of buckets without those that may not be seen. Raises `UpstreamFailed`."""
-    root = _parse(body)
-    if root.name not in ("ListAllMyBucketsResult", "ListAllMyDirectoryBucketsResult"):
-        raise UpstreamFailed(f"the data source's list has the unknown root `{root.name[:64]}`")
-    cuts = []
-    for child in root.children:
+    """A list of buckets without those that the agent may not see. Raises `UpstreamFailed`."""
+    cuts: list[Cut] = []
+    for child in _parse(body, _BUCKET_LISTS).children:
         if child.name != "Buckets":
-            if child.name not in ("Owner", "ContinuationToken", "Prefix"):
-                raise UpstreamFailed(
-                    f"the data source's list has the unknown element `{child.name[:64]}`"
-                )
+            if child.name not in _BUCKET_LIST_MEMBERS:
+                raise _unknown(child)
             continue
         for bucket in child.children:
-            name = bucket.one("Name")
-            if bucket.name != "Bucket" or name is None:
-                raise UpstreamFailed("the data source's list has an entry without a name")
-            if not visible(name.text):
+            if bucket.name != "Bucket":
+                raise _unknown(bucket)
+            if not visible(_name_in(bucket, "Name")):
                 cuts.append((*span(body, bucket), b""))
     return _cut(body, cuts)
 
@@ -132,16 +125,16 @@ def keys_to_delete(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
 
 
 def _possible_names(text: str, *, url: bool) -> set[str]:
-    """The names that a text in a list may stand for. With `url` it is escaped, and parsers differ
-    on whether `+` is a space, so both names must be visible."""
+    """The names that a text in a list may stand for. With `url` it is escaped."""
     if not url:
         return {text}
+    # Parsers differ on whether `+` is a space, so both names must be visible.
     spellings = {text, text.replace("+", " ")}
     return {unquote_to_bytes(each).decode("utf-8", "replace") for each in spellings}
 
 
 def _next_page_reveals(root: Element, visible: Visible, hidden: set[str], *, url: bool) -> bool:
-    """Whether the marker or token of the next page reveals a name that may not be seen."""
+    """Whether the marker or token of the next page reveals a hidden name."""
     for marker in _MARKERS:
         found = root.one(marker)
         if found is not None and not all(
@@ -151,14 +144,15 @@ def _next_page_reveals(root: Element, visible: Visible, hidden: set[str], *, url
     token = root.one("NextContinuationToken")
     if token is None:
         return False
+    # Each hidden name is searched for in the token, so its length bounds the work. A key has at
+    # most 1,024 bytes.
     if len(token.text) > _MAX_TOKEN:
-        # Each hidden name is searched for in the token, so its length bounds the work. A key has at
-        # most 1,024 bytes.
         return True
     # AWS's tokens are opaque. Other servers use a key, in clear or in Base64.
     try:
         text = b64decode(token.text + "==", altchars=b"-_").decode("utf-8")
     except (NotBase64, UnicodeDecodeError):
+        # Opaque, or a key in clear: only the text itself is searched.
         text = ""
     revealed = any(each in token.text or each in text for each in hidden)
     return revealed or (text != "" and text.isprintable() and not visible(text))
@@ -174,14 +168,28 @@ def _has_next_page(root: Element) -> bool | None:
     return True if said else None
 
 
-def _parse(body: bytes) -> Element:
+def _parse(body: bytes, roots: frozenset[str]) -> Element:
     try:
-        return read(body)
+        root = read(body)
     except UnreadableXml as error:
         raise UpstreamFailed(f"the data source's list can't be read: {error}") from error
+    if root.name not in roots:
+        raise UpstreamFailed(f"the data source's list has the unknown root `{root.name[:64]}`")
+    return root
 
 
-def _cut(body: bytes, cuts: list[tuple[int, int, bytes]]) -> bytes:
+def _name_in(entry: Element, member: str) -> str:
+    name = entry.one(member)
+    if name is None or name.children:
+        raise UpstreamFailed("the data source's list has an entry without a name")
+    return name.text
+
+
+def _unknown(element: Element) -> UpstreamFailed:
+    return UpstreamFailed(f"the data source's list has the unknown element `{element.name[:64]}`")
+
+
+def _cut(body: bytes, cuts: list[Cut]) -> bytes:
     left: list[bytes] = []
     at = 0
     for start, end, instead in sorted(cuts):

@@ -1,8 +1,7 @@
 """The buckets and keys that an S3 request names, in its path, in the header with the copy source,
 or in the list of keys to delete; and the checks of AWS's header fields. Pure. Knows no operations.
 
-A name in a header or a body must follow the rules of the path (data-sources.md R2): a key that a
-path may not hold can't be named anywhere else.
+A name in a header or a body must follow the rules of the path (data-sources.md R2).
 """
 
 import re
@@ -35,31 +34,15 @@ _GRANTING = (
 _HARMLESS_ACL = (b"private", b"bucket-owner-full-control")
 
 # The other headers that S3 reads. An unknown one is refused: it may be a new way to name a source.
-_KNOWN = frozenset(
-    (
-        COPY_SOURCE,
-        b"x-amz-acl",
-        b"x-amz-content-sha256",
-        b"x-amz-date",
-        b"x-amz-decoded-content-length",
-        b"x-amz-expected-bucket-owner",
-        b"x-amz-max-parts",
-        b"x-amz-metadata-directive",
-        b"x-amz-mp-object-size",
-        b"x-amz-object-attributes",
-        b"x-amz-optional-object-attributes",
-        b"x-amz-part-number-marker",
-        b"x-amz-request-payer",
-        b"x-amz-s3session-token",
-        b"x-amz-sdk-checksum-algorithm",
-        b"x-amz-security-token",
-        b"x-amz-source-expected-bucket-owner",
-        b"x-amz-storage-class",
-        b"x-amz-trailer",
-        b"x-amz-user-agent",
-        b"x-amz-write-offset-bytes",
-    )
-)
+_KNOWN = frozenset((
+    COPY_SOURCE, b"x-amz-acl", b"x-amz-content-sha256", b"x-amz-date",
+    b"x-amz-decoded-content-length", b"x-amz-expected-bucket-owner", b"x-amz-max-parts",
+    b"x-amz-metadata-directive", b"x-amz-mp-object-size", b"x-amz-object-attributes",
+    b"x-amz-optional-object-attributes", b"x-amz-part-number-marker", b"x-amz-request-payer",
+    b"x-amz-s3session-token", b"x-amz-sdk-checksum-algorithm", b"x-amz-security-token",
+    b"x-amz-source-expected-bucket-owner", b"x-amz-storage-class", b"x-amz-trailer",
+    b"x-amz-user-agent", b"x-amz-write-offset-bytes",
+))  # fmt: skip
 _KNOWN_FAMILIES = (
     b"x-amz-meta-",
     b"x-amz-checksum-",
@@ -87,6 +70,7 @@ def expect_bucket(text: str) -> str:
 
 def expect_key(text: str) -> str:
     """`text`, if a path could name it. Raises `Malformed`."""
+    # A policy can only name what a path can: any other key would be judged as something else.
     if canonical("/" + quote(text, safe="/")).segments != tuple(text.split("/")):
         raise Malformed("the key holds something that a path may not hold")
     return text
@@ -125,13 +109,14 @@ def grants_access(name: bytes, value: bytes) -> bool:
 
 
 def check_framing(fields: FieldIterable) -> None:
-    """Raises `Malformed` for a streamed body with the agent's signatures in its chunks, which can't
-    be verified once the sidecar signs, and for one whose two headers disagree on its framing."""
+    """Raises `Malformed` for a streamed body with the agent's signatures in its chunks, and for one
+    whose two headers disagree on its framing."""
     digests = [value for name, value in fields if name.lower() == b"x-amz-content-sha256"]
     codings = [value for name, value in fields if name.lower() == b"content-encoding"]
     framed = any(b"aws-chunked" in value.lower() for value in codings)
     signed = any(value.startswith(b"STREAMING-") and value != STREAMING for value in digests)
     if signed:
+        # Each chunk's signature continues that of the head, which the sidecar replaces.
         raise Malformed(
             "the body is signed chunk by chunk, but the sidecar signs requests: send it whole, "
             "or with an unsigned trailer"
@@ -147,8 +132,7 @@ def copy_source(fields: FieldIterable) -> S3Name | None:
     """The key that `x-amz-copy-source` names; None without this header. Raises `Malformed` and
     `Unresolved`.
 
-    Its form is `[/]bucket/key[?versionId=…]`, escaped. An access point (`arn:…`) is refused: it is
-    another name for a bucket.
+    Its form is `[/]bucket/key[?versionId=…]`, escaped.
     """
     found = [value for name, value in fields if name.lower() == COPY_SOURCE]
     if not found:
@@ -165,4 +149,5 @@ def copy_source(fields: FieldIterable) -> S3Name | None:
     segments = canonical("/" + path.removeprefix("/")).segments
     if len(segments) < 2 or segments[1] == "":
         raise Malformed("the header `x-amz-copy-source` does not name a key")
+    # This refuses an access point (`arn:…`), which is another name for a bucket.
     return S3Name(expect_bucket(segments[0]), "/".join(segments[1:]))

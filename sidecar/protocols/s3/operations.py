@@ -52,10 +52,13 @@ class S3Operations:
         """The matching row, with the bucket and the key as path parameters; "" for one that the
         path does not name. Raises `Malformed` for an ambiguous query."""
         bucket, *rest = target.segments
+        # A trailing slash is part of a key (`reports/`), but `/lake/` is the bucket.
         key = "/".join(rest)
         resource = "object" if key else "bucket" if bucket else "service"
         parameters = frozenset(parse_query(target.query))
         for each in self._rows.get((method, resource), ()):
+            # INVARIANT: the row knows every parameter: S3 may go by one that it does not, and then
+            # the request is another operation.
             if each.required <= parameters <= each.allowed:
                 return RouteMatch(each.route, (bucket, key))
         return None

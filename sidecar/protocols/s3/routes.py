@@ -2,10 +2,10 @@
 
 The operation of a request follows from its method, from whether its path names a key, a bucket or
 neither, and from the names of its query's parameters (`?acl`). A query that no row below describes
-in full is denied. A bucket named by the host is moved into the path, and forwarded in that form.
+in full is denied.
 
 A read is judged by the key, `s3://<alias>/<bucket>/<key>`, and a list by the requested prefix.
-Names that may not be read are cut from a list. Requests are signed with the sidecar's own
+Names that the agent may not read are cut from a list. Requests are signed with the sidecar's own
 credentials (R9). Knows S3's routes; decides nothing."""
 
 from collections.abc import Callable
@@ -54,6 +54,7 @@ class S3(S3Sources, SourceProtocol):
             if not bucket:
                 raise Malformed("the header `host` does not name a bucket")
             if bucket != name:
+                # Forwarded in this form too, so that S3 reads what was judged, from one place.
                 path = f"/{encode_segment(bucket)}{target.path}"
                 return Target(path, target.query, (bucket, *target.segments))
         return target
@@ -63,6 +64,7 @@ class S3(S3Sources, SourceProtocol):
 
     def refine_write(self, request: RoutedRequest) -> ProtocolRoute | None:
         """The row of a write. It is denied if a header says who may read what it writes."""
+        # The headers of an upload do what `?acl` and `?tagging` do, which are closed.
         if any(grants_access(name.lower(), value) for name, value in request.fields):
             return _GRANTING_WRITE
         found = self.match(request.method, request.target)

@@ -63,12 +63,13 @@ class S3Sources:
 
     def hint(self, request: RoutedRequest) -> SourceRef | None:
         """The key or bucket that would be written."""
+        # Unchecked, since it only names a denial: an alias of a bucket is recorded as it was sent.
         return self._naming.of(request.path_params[0], *request.path_params[1].split("/"))
 
     def plan_list(
         self, request: RoutedRequest, _sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
-        """Cuts the keys that may not be read from a list."""
+        """Cuts the keys that the agent may not read from a list."""
         bucket = request.path_params[0]
 
         def visible(name: str) -> bool:
@@ -77,9 +78,10 @@ class S3Sources:
         return ForwardPlan(filter_response=lambda response: filter_keys(response.body, visible))
 
     async def list_buckets(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
-        """The buckets that may be seen."""
+        """The buckets that the agent may see."""
         check_fields(request.fields)
         response = await request.fetch(request.target.forwarded)
+        # An error names no buckets but those that the request names.
         if response.status != 200:
             return response
         body = filter_buckets(response.body, lambda name: permits(self._naming.of(name, "")))

@@ -1,13 +1,13 @@
-"""Parses XML as S3 writes it, and keeps each element's position in the text. Document types are
-refused, so that there are no entities but XML's own (no expansion attacks); so is any encoding but
-UTF-8. Pure."""
+"""Parses XML as S3 writes it, and keeps each element's position in the text. Pure."""
 
 import re
 from html import escape
 from typing import Any, NamedTuple
 from xml.parsers.expat import ExpatError, ParserCreate
 
+# Attributes' values may hold a `>`.
 _TAG = re.compile(rb"""<[^"'>]*(?:"[^"]*"[^"'>]*|'[^']*'[^"'>]*)*>""").match
+# S3's lists have four levels.
 _MAX_DEPTH = 8
 _BOM = b"\xef\xbb\xbf"
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -105,10 +105,13 @@ class _ElementBuilder:
         return self._root
 
     def _on_declaration(self, _version: str, encoding: str | None, _standalone: int) -> None:
+        # expat reads UTF-8 whatever is declared, but the agent's parser may go by the declaration.
         if encoding is not None and encoding.lower() != "utf-8":
             raise UnreadableXml(f"it declares the encoding `{encoding[:64]}`, not UTF-8")
 
     def _on_doctype(self, *_of: Any) -> None:
+        # Without one there are no entities but XML's own, so nothing expands ("billion laughs") and
+        # nothing is fetched.
         raise UnreadableXml("it declares a document type")
 
     def _on_start(self, name: str, _attributes: dict[str, str]) -> None:

@@ -2,8 +2,7 @@
 cached for at most 30 seconds and cleared by any change that the sidecar forwards (data-sources.md,
 precedence).
 
-What the list shows depends on the credentials, so each credential has its own entry. With another's
-list an alias could be missing, and would be mistaken for a collection.
+Each credential has its own entry.
 """
 
 from collections.abc import Callable
@@ -19,6 +18,8 @@ MAX_ENTRIES = 16
 MAX_BYTES = 16 * 1024 * 1024
 """Of lists of aliases as the data source sent them. A longer list is fetched every time."""
 
+# What a list shows depends on who asks. With the list of another credential an alias could be
+# missing, and would be mistaken for a collection of that name.
 _CREDENTIALS = frozenset((b"authorization", b"api-key", b"x-api-key", b"cookie"))
 
 Table = dict[str, str]
@@ -57,6 +58,7 @@ class Aliases:
         try:
             response = await request.fetch(self._target)
             if response.status in self._absent:
+                # An older server without aliases: every name is a collection's own.
                 table: Table = {}
             elif response.status == 200:
                 table = self._read(orjson.loads(response.body))

@@ -1,9 +1,7 @@
 """Signs requests to AWS with the sidecar's own credentials (data-sources.md R9). The agent needs
 none, and any that it sends are dropped.
 
-botocore finds the credentials, renews them and signs. It is imported only if a source needs it.
-Finding credentials may read a file, run a process or use the network, so it happens off the event
-loop. Knows no operation of any service.
+botocore finds the credentials, renews them and signs. Knows no operation of any service.
 """
 
 import asyncio
@@ -20,9 +18,10 @@ from sidecar.settings.model import Aws
 
 log = logging.getLogger(__name__)
 
+# botocore renews expiring credentials some ten minutes ahead, so these never expire in between.
 KEPT_SECONDS = 60.0
-"""How long credentials are used before botocore is asked again. botocore renews expiring ones some
-ten minutes ahead; a changed credentials file takes effect within this time."""
+"""How long credentials are used before botocore is asked again. A changed credentials file takes
+effect within this time."""
 
 STREAMING = b"STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 """The only framing of a streamed upload that carries no signature by the agent."""
@@ -46,6 +45,8 @@ class AwsSigner:
     """Signs requests to one AWS service. `service` is its name in the signature's scope."""
 
     def __init__(self, aws: Aws, service: str, monotonic: Callable[[], float]) -> None:
+        # Large, so it is imported only for a source that needs it. Here rather than at the first
+        # request, so that a sidecar without it does not start.
         try:
             import_module("botocore.session")
         except ImportError as error:
@@ -68,7 +69,6 @@ class AwsSigner:
         return kept + self._signature(outgoing, kept, keys)
 
     def _signature(self, outgoing: OutgoingRequest, kept: Fields, keys: _Keys) -> Fields:
-        # The constructor has imported botocore; a sidecar without AWS sources doesn't need it.
         auth, request_of = import_module("botocore.auth"), import_module("botocore.awsrequest")
         path, _, query = outgoing.target.partition("?")
         simple = self._service == "s3"
@@ -89,6 +89,7 @@ class AwsSigner:
         before = set(request.headers.keys())
         signer = auth.S3SigV4Auth if simple else auth.SigV4Auth
         signer(keys.frozen, self._service, keys.region).add_auth(request)
+        # Only what botocore added is taken: the rest goes on as the agent wrote it.
         added = set(request.headers.keys()) - before
         return [(name.encode(), request.headers[name].encode()) for name in sorted(added)]
 
@@ -99,15 +100,17 @@ class AwsSigner:
         async with self._lookup:
             # Another request may have renewed them while this one waited for the lock.
             if self._keys is None or self._monotonic() >= self._keys.until:
+                # Finding credentials may read a file, run a process or use the network.
                 self._keys = await asyncio.to_thread(self._find)
             return self._keys
 
     def _find(self) -> _Keys:
-        """Blocks. Raises `UpstreamFailed`. The cause is logged, and not revealed to the agent."""
+        """Blocks. Raises `UpstreamFailed`."""
         failure = import_module("botocore.exceptions").BotoCoreError
         try:
             return self._from_botocore()
         except (failure, OSError) as error:
+            # The cause may name files and roles, which are not the agent's to know.
             log.warning("can't get AWS credentials: %s", error)
             raise UpstreamFailed("the sidecar has no AWS credentials: see its log") from error
 
@@ -136,6 +139,7 @@ def _kept(name: bytes, passes: Callable[[bytes], bool]) -> bool:
     plain = name.replace(b"_", b"-")
     if plain in _CREDENTIALS:
         return False
+    # `X_Amz_…` never passes: it would not be signed, yet a data source might read it.
     return not plain.startswith(b"x-amz") or (plain == name and passes(name))
 
 

@@ -55,6 +55,7 @@ class Continuations:
 
     def sources_of(self, token: str, who: Attribution) -> tuple[SourceRef, ...]:
         """The sources that `token` was issued for. Raises `Unresolved`."""
+        # The policy is asked again at every use: this says only which sources to ask about.
         known = self._issued.get(_key(token))
         if known is None:
             raise Unresolved("the continuation was not issued through this sidecar, or has expired")
@@ -65,10 +66,12 @@ class Continuations:
     def check_owner(self, token: str, who: Attribution) -> None:
         """Raises `Unresolved` if `token`, a name that the caller chose, belongs to someone else.
         It belongs to the first who used it."""
+        # An expired entry counts: what the owner said in the session may still be in it.
         known = self._issued.get(_key(token), include_expired=True)
         if known is not None and not known.is_for(who):
             raise Unresolved("the session or memory belongs to another user or session")
 
 
 def _key(token: str) -> bytes:
+    # JSON strings may hold lone surrogates, and a token is whatever the data source sent.
     return digest(token.encode("utf-8", "surrogatepass"))

@@ -50,7 +50,7 @@ class DigestCache(Generic[Value]):
         self._generation = 0
         self._lock = Lock()
         self.bytes = 0
-        """The sum of the sizes that `put` got."""
+        """The sum of the sizes that `put` got. Python's own overhead is not in it."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -62,6 +62,7 @@ class DigestCache(Generic[Value]):
         """Names are about to change, so what is cached may be wrong, and so may the result of any
         look-up under way."""
         with self._lock:
+            # A look-up that is under way compares this in `put`.
             self._generation += 1
             self._entries.clear()
             self.bytes = 0
@@ -77,25 +78,30 @@ class DigestCache(Generic[Value]):
 
     def discard(self, key: bytes) -> None:
         with self._lock:
-            former = self._entries.pop(key, None)
-            if former is not None:
-                self.bytes -= former.size
+            self._remove(key)
 
     def put(self, key: bytes, value: Value, size: int, started: LookupStart) -> None:
         """Caches a value of about `size` bytes. A result whose look-up began before the last
         `clear` is not cached: it is good for the request that made it, which began before the
         change too, and for no other."""
         with self._lock:
-            former = self._entries.pop(key, None)
-            if former is not None:
-                self.bytes -= former.size
+            # Removed first, even if the new value is not kept: the old one may be wrong by now.
+            self._remove(key)
             if started.generation != self._generation or size > self._max_bytes:
                 return
             # A dict keeps the order of insertion, so its first entry is the oldest.
             while len(self._entries) >= self._max_entries or self.bytes + size > self._max_bytes:
-                self.bytes -= self._entries.pop(next(iter(self._entries))).size
+                self._remove(next(iter(self._entries)))
+            # Age counts from the start of the look-up: the data source may have answered before a
+            # change that somebody else made while the response was on its way.
             self._entries[key] = _Entry(value, started.at, size)
             self.bytes += size
+
+    def _remove(self, key: bytes) -> None:
+        """The caller holds the lock."""
+        former = self._entries.pop(key, None)
+        if former is not None:
+            self.bytes -= former.size
 
 
 def digest(*parts: bytes) -> bytes:

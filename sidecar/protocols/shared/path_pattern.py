@@ -1,8 +1,7 @@
 """Path patterns of configured routes: `{name}` matches one or more characters of a segment, `**`
 zero or more segments; everything else is literal (contract, section 5).
 
-The caller chooses the path, so nothing here backtracks: matching takes at most the product of the
-lengths of pattern and path. Pure.
+Matching takes at most the product of the lengths of pattern and path. Pure.
 """
 
 import re
@@ -33,6 +32,8 @@ class PathPattern:
     def match(self, path: str) -> Values | None:
         """The values of the names in `path`; None if the pattern doesn't match. Where there is a
         choice, each wildcard from the left takes as much as it can."""
+        # The caller chooses the path, so nothing here backtracks, as a regular expression with
+        # several wildcards would.
         segments = path[1:].split("/")
         if not self._others:
             return _values(self._first, segments)

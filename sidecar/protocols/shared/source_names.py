@@ -7,10 +7,11 @@ from sidecar.settings.model import Source
 
 
 class SourceNames:
-    """The names of one configured source. The alias comes from the configuration, never from a
-    header."""
+    """The names of one configured source."""
 
     def __init__(self, source: Source) -> None:
+        # INVARIANT: the alias comes from the configuration, never from a header: `Host` and
+        # `X-Forwarded-…` are the agent's to choose (data-sources.md R1).
         self._names = source.names
         self._level = source.sensitivity
         self._root = f"{source.kind}://{source.alias}"
@@ -18,8 +19,8 @@ class SourceNames:
         """The data source as a whole, where nothing more specific is known."""
 
     def of(self, *segments: str) -> SourceRef:
-        """The source with these name segments. They are encoded, so that a `/` inside a segment
-        can't be mistaken for a separator."""
+        """The source with these name segments."""
+        # Encoded, so that a `/` inside a segment can't be mistaken for a separator.
         return self.named(self._root + "/" + "/".join(map(encode_segment, segments)))
 
     def of_path(self, path: str, level: str | None = None) -> SourceRef:
