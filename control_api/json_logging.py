@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TextIO
 
-from policies.ground.log_line import LEVELS, Entry, json_line, text_line
+from policies.ground.log_line import Entry, entry_of, renderer, threshold
 
 _STATEMENT_VALUES = "[parameters: "
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
@@ -28,16 +28,8 @@ class JsonLogFormatter(logging.Formatter):
         self._now = now
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._render(
-            Entry(
-                time=self._now(),
-                level=record.levelname.lower(),
-                logger=record.name,
-                message=record.getMessage(),
-                request_id=REQUEST_ID.get(),
-                error=self.formatException(record.exc_info) if record.exc_info else None,
-            )
-        )
+        error = self.formatException(record.exc_info) if record.exc_info else None
+        return self._render(entry_of(record, self._now(), REQUEST_ID.get(), error))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the standard library's name
         """The trace, without the values of a failed SQL statement: callers sent them."""
@@ -49,20 +41,17 @@ class JsonLogFormatter(logging.Formatter):
 def configure(
     level: str, now: Callable[[], int], stream: TextIO | None = None, form: str | None = None
 ) -> None:
-    """Send all loggers' entries of at least `level` to `stream`, by default standard error.
-
-    `form` is one of `FORMATS`; without one, a terminal gets text and anything else JSON. An unknown
-    level or form is ignored here: the settings report it.
-    """
+    """Send every logger's entries of at least `level` to `stream`, standard error by default, in
+    `form`."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
-    text = stream.isatty() if form not in ("json", "text") else form == "text"
-    handler.setFormatter(JsonLogFormatter(text_line if text else json_line, now))
+    handler.setFormatter(JsonLogFormatter(renderer(form, terminal=stream.isatty()), now))
     root = logging.getLogger()
+    # Replaced, not added: a handler that a library installed would log a second line.
     root.handlers[:] = [handler]
     # Below warnings, libraries may log what callers sent, such as a statement's values.
     root.setLevel(logging.WARNING)
-    _log.setLevel(level.upper() if level in LEVELS else logging.INFO)
+    _log.setLevel(threshold(level))
     # These repeat what a caller sent even in warnings, or log every wake-up.
     for noisy in ("aiohttp.server", "aiohttp.access", "watchfiles", "alembic", "sqlalchemy.engine"):
         logging.getLogger(noisy).setLevel(logging.ERROR)

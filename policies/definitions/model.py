@@ -5,14 +5,15 @@ compared.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from policies.ground.canonical import encode
 
-SENSITIVITIES = ("low", "medium", "high", "critical")
+Sensitivity = Literal["low", "medium", "high", "critical"]
 """Ascending (`service.md` 2.1)."""
+SENSITIVITIES: tuple[Sensitivity, ...] = get_args(Sensitivity)
 
-RANK = {name: rank for rank, name in enumerate(SENSITIVITIES)}
+RANK: dict[str, int] = {name: rank for rank, name in enumerate(SENSITIVITIES)}
 
 AGENT_STATUSES = ("draft", "pending_approval", "approved", "suspended", "deprecated")
 

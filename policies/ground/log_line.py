@@ -1,10 +1,12 @@
 """One line of a log, as every process of Sluice writes it: JSON for machines, text for a terminal.
 
-Both services wrap their own `logging.Formatter` around these functions, so their lines have the
-same members. Knows nothing of where lines go, and reads no clock.
+Each service wraps a `logging.Formatter` of its own around these functions, so their lines have the
+same members: they don't import each other, and this package may not import `logging`. Knows nothing
+of where lines go, and reads no clock.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -38,6 +40,34 @@ class Entry(NamedTuple):
     message: str
     request_id: str | None = None
     error: str | None = None
+
+
+class LogRecord(Protocol):
+    """What a line shows of a `logging.LogRecord`."""
+
+    levelname: str
+    name: str
+
+    def getMessage(self) -> str: ...  # noqa: N802  # the standard library's name
+
+
+def entry_of(record: LogRecord, time: int, request_id: str | None, error: str | None) -> Entry:
+    """The contents of the line for `record`, logged at `time`."""
+    level, message = record.levelname.lower(), record.getMessage()
+    return Entry(time, level, record.name, message, request_id, error)
+
+
+def renderer(form: str | None, *, terminal: bool) -> Callable[[Entry], str]:
+    """What renders lines in `form`, one of `FORMATS`; without it, a terminal gets text and anything
+    else JSON."""
+    # An unknown form is as good as none: the settings complain of it, in a line of the log.
+    text = terminal if form not in FORMATS else form == "text"
+    return text_line if text else json_line
+
+
+def threshold(level: str) -> str:
+    """The name of `level` in `logging`; `INFO` for an unknown one, which the settings report."""
+    return level.upper() if level in LEVELS else "INFO"
 
 
 def json_line(entry: Entry) -> str:

@@ -18,8 +18,8 @@ from sidecar.config.sections import FROM_ENVIRONMENT, Section
 from sidecar.config.sources import read_source
 from sidecar.config.tls import check_redis, client_tls
 from sidecar.platform.key_file import read_key
-from sidecar.settings.model import COMPRESS, AgentSettings, SidecarSettings
-from sidecar.settings.spool import MODES, SpoolSettings
+from sidecar.settings.model import COMPRESSIONS, PERMISSIONS, AgentSettings, SidecarSettings
+from sidecar.settings.spool import SPOOL_MODES, SpoolSettings
 
 PREFIX = "SLUICE_SIDECAR_"
 
@@ -36,10 +36,12 @@ class _FileReader:
         self._faults = DefinitionFaults(str(path))
         self._variables: dict[str, str] = {}
         self._complaints: list[str] = []
+        self._root = Node(1, "map", {})
         tree = self._tree(path)
-        if tree is not None and tree.tag != "map":
+        if tree is not None and tree.tag == "map":
+            self._root = tree
+        elif tree is not None:
             self._faults.add(tree.line, "", "must be a mapping of keys to values")
-        self._root = tree if tree is not None and tree.tag == "map" else Node(1, "map", {})
         self._override(environ)
 
     def read(self, host: str) -> SidecarSettings:
@@ -53,13 +55,13 @@ class _FileReader:
             control=top.address("control"),
             control_tls=client_tls(top, "control_tls", "control", self._base),
             redis=top.redis("redis"),
-            compress=top.choice("compress", COMPRESS, "auto"),
+            compress=top.choice("compress", COMPRESSIONS, "auto"),
             key_file=self._key_file(top),
             listen=top.listen("listen", "127.0.0.1:8710") or ListenAddress("127.0.0.1", 0),
             metrics_listen=top.listen("metrics_listen"),
             forward_proxy=top.listen("forward_proxy"),
             transparent=top.listen("transparent"),
-            encrypted_hello=top.choice("encrypted_hello", ("deny", "allow"), "deny"),
+            encrypted_hello=top.choice("encrypted_hello", PERMISSIONS, "deny"),
             cache=top.path("cache", self._base, "cache"),
             staleness_seconds=top.seconds("staleness_seconds", 30, 1, 86400),
             drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
@@ -96,6 +98,7 @@ class _FileReader:
 
     def _override(self, environ: Mapping[str, str]) -> None:
         """Put each `SLUICE_SIDECAR_<KEY>` into the tree; ignore empty ones."""
+        # Into the tree, not over the result: so both kinds of values go through the same checks.
         for variable in sorted(environ):
             # Compose files and charts often pass unset variables on as empty strings.
             if not variable.startswith(PREFIX) or not environ[variable]:
@@ -120,7 +123,7 @@ class _FileReader:
 
     def _key_file(self, section: Section) -> Path:
         path = section.path("key_file", self._base)
-        if path != self._base:  # if the key is absent, that is the complaint
+        if not section.complained("key_file"):
             try:
                 read_key(path)
             except ValueError as error:
@@ -131,7 +134,7 @@ class _FileReader:
         if not section.given:
             return None
         role = section.identifier("role")
-        if role is None:
+        if role is None and not section.complained("role"):
             section.complain("role", "is required")
         agent = AgentSettings(section.identifier("id"), role or "", self._key_file(section))
         section.close()
@@ -141,16 +144,14 @@ class _FileReader:
         default = SpoolSettings(self._base)
         spool = SpoolSettings(
             dir=section.path("dir", self._base, "spool"),
-            mode=section.choice("mode", MODES, default.mode),
+            mode=section.choice("mode", SPOOL_MODES, default.mode),
             max_bytes=section.integer("max_bytes", default.max_bytes, 0),
             segment_bytes=section.integer("segment_bytes", default.segment_bytes, 0),
             timeout_ms=section.integer("timeout_ms", default.timeout_ms, 0),
             memory_bytes=section.integer("memory_bytes", default.memory_bytes, 0),
         )
-        for fault in spool.complaints():
-            key = fault.split("`")[1]  # each complaint begins with its key in backticks
-            if not (key == "mode" and spool.mode not in MODES):  # `choice` has reported it
-                section.complain(key, fault)
+        for key, fault in spool.complaints().items():
+            section.complain(key, fault)
         section.close()
         return spool
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from policies.definitions.definition import Node, shown
@@ -23,6 +23,8 @@ _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?\Z")
 
 Complain = Callable[[int, str, str], None]
 """Takes a line (0 if there is none), a key's full name, and what is wrong."""
+
+_Choice = TypeVar("_Choice", bound=str)
 
 
 class Section:
@@ -80,9 +82,9 @@ class Section:
         return tuple(items)
 
     def required(self, key: str) -> str:
-        """As `text`, but complains if the key is absent."""
+        """As `text`, but complains if the key is absent or empty."""
         text = self.text(key)
-        if text is None and key not in self._members:
+        if not text and not self.complained(key):
             self.complain(key, "is required")
         return text or ""
 
@@ -94,12 +96,18 @@ class Section:
             self.complain(key, fault)
         return text
 
-    def choice(self, key: str, allowed: tuple[str, ...], default: str | None) -> str:
-        """One of `allowed`. Required if `default` is None; an empty default means no value."""
+    def choice(
+        self, key: str, allowed: tuple[_Choice, ...], default: _Choice | None = None
+    ) -> _Choice:
+        """One of `allowed`, required without a default. After a complaint, the default or the last
+        of `allowed`."""
         text = self.required(key) if default is None else self.text(key, default)
-        if text and text not in allowed:
-            self.complain(key, f"{shown(text)} is not one of {', '.join(allowed)}")
-        return text or ""
+        for each in allowed:
+            if each == text:
+                return each
+        if not self.complained(key):
+            self.complain(key, f"{shown(text or '')} is not one of {', '.join(allowed)}")
+        return default or allowed[-1]
 
     def integer(self, key: str, default: int, least: int) -> int:
         text = self._number(key, ("int", FROM_ENVIRONMENT), _INTEGER)
@@ -163,8 +171,8 @@ class Section:
     def named_sections(self, key: str) -> Iterator[tuple[str, "Section"]]:
         """The mappings in a mapping whose keys the operator chooses."""
         section = self.section(key)
-        for name, node in section._members.items():
-            yield name, Section(node, f"{self._full(key)}.{name}", self._complain_at)
+        for name in section.own_keys():
+            yield name, section.section(name)
 
     def own_keys(self) -> tuple[str, ...]:
         """The keys of a mapping whose keys the operator chooses."""

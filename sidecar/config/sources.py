@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from policies.definitions.definition import shown
-from policies.definitions.model import SENSITIVITIES
+from policies.definitions.model import SENSITIVITIES, Sensitivity
 from sidecar.config.aws import aws_of
 from sidecar.config.listeners import (
     addresses_of,
@@ -18,8 +18,9 @@ from sidecar.config.sections import Section
 from sidecar.config.tls import client_tls, pair_of
 from sidecar.settings.model import (
     KINDS,
-    MODES,
+    PERMISSIONS,
     ROUTE_CLASSES,
+    SOURCE_MODES,
     Defaults,
     NamedSource,
     RestRule,
@@ -42,16 +43,16 @@ def read_source(section: Section, base: Path, *, has_proxy: bool) -> Source:
             f"{shown(alias)} must be 1 to 64 of a-z, 0-9, `_`, `.` and `-`, and start with a "
             "letter or digit",
         )
-    kind = section.choice("kind", KINDS, None)
-    sensitivity = section.choice("sensitivity", SENSITIVITIES, None)
+    kind = section.choice("kind", KINDS)
+    sensitivity = section.choice("sensitivity", SENSITIVITIES)
     source = Source(
         alias=alias,
         kind=kind,
         upstream=upstream_of(section, kind),
         listen=listen_of(section, required=not has_proxy),
         sensitivity=sensitivity,
-        writes=section.choice("writes", ("deny", "allow"), "deny"),
-        mode=section.choice("mode", MODES, "enforce"),
+        writes=section.choice("writes", PERMISSIONS, "deny"),
+        mode=section.choice("mode", SOURCE_MODES, "enforce"),
         names={
             name: _named(each, name, sensitivity) for name, each in section.named_sections("names")
         },
@@ -75,6 +76,8 @@ def read_source(section: Section, base: Path, *, has_proxy: bool) -> Source:
 
 def _check_kind(section: Section, source: Source) -> None:
     """Complain of keys that don't suit the kind of the source."""
+    if section.complained("kind"):
+        return  # whether they suit can't be said
     if source.kind == "tcp":
         refuse_request_keys(section, source)
     elif source.routes and source.kind != "rest":
@@ -112,7 +115,7 @@ def _field_path(section: Section, key: str, example: str) -> str | None:
     return path
 
 
-def _named(section: Section, name: str, level: str) -> NamedSource:
+def _named(section: Section, name: str, level: Sensitivity) -> NamedSource:
     named = NamedSource(
         source_id=section.identifier("source_id") or name,
         sensitivity=section.choice("sensitivity", SENSITIVITIES, level),
@@ -130,9 +133,11 @@ def _route(section: Section) -> RestRule:
     route = RestRule(
         method=method,
         path=path,
-        class_=section.choice("class", ROUTE_CLASSES, None),
+        class_=section.choice("class", ROUTE_CLASSES),
         source_id=section.identifier("source_id"),
-        sensitivity=section.choice("sensitivity", SENSITIVITIES, "") or None,
+        sensitivity=(
+            section.choice("sensitivity", SENSITIVITIES) if section.has("sensitivity") else None
+        ),
     )
     section.close()
     return route

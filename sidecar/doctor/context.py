@@ -2,15 +2,19 @@
 packet-filter rules. Observed once, so that all checks see the same state. Judges nothing.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.doctor.host import Address, Host, ListeningSocket, Unobservable
 from sidecar.doctor.iptables import RuleSet
 from sidecar.settings.model import SidecarSettings, Source
+
+_Arguments = ParamSpec("_Arguments")
+_Observed = TypeVar("_Observed")
 
 
 class ListeningPort(NamedTuple):
@@ -55,6 +59,7 @@ class DoctorContext:
     @property
     def trusted_uids(self) -> frozenset[int]:
         """The users who may own the sidecar's files: root, the sidecar and this process's user."""
+        # Never the agent, even if it runs this doctor: what it owns, it can change.
         return (frozenset({0, self.host.uid()}) | self.sidecar_uids) - {self.agent_uid}
 
 
@@ -64,10 +69,7 @@ def observe(
     """Observe the host. Without an `agent_uid`, the agent is this process's user, unless root."""
     if agent_uid is None:
         agent_uid = host.uid() or None
-    try:
-        sockets: list[ListeningSocket] | Unobservable = host.listening()
-    except Unobservable as error:
-        sockets = error
+    sockets = _look(host.listening)
     listening = [] if isinstance(sockets, Unobservable) else sockets
     return DoctorContext(
         settings,
@@ -76,47 +78,44 @@ def observe(
         agent_uid,
         sockets,
         frozenset(each.uid for each in listening if _serves(each, settings.listen)),
-        {version: _rules(host, version) for version in ((4, 6) if host.has_ipv6() else (4,))},
+        # Without an IPv6 address that reaches beyond its link, missing IPv6 rules are no gap.
+        {version: _look(host.rules, version) for version in ((4, 6) if host.has_ipv6() else (4,))},
         tuple(_ports(settings)),
         tuple(_upstream(host, source) for source in settings.sources),
     )
 
 
 def _serves(socket: ListeningSocket, listen: ListenAddress) -> bool:
-    if socket.port != listen.port:
-        return False
-    return (
-        socket.address.is_unspecified
-        or str(socket.address) == listen.host
-        or (listen.host == "localhost" and socket.address.is_loopback)
+    address = socket.address
+    return socket.port == listen.port and (
+        address.is_unspecified
+        or str(address) == listen.host
+        or (listen.host == "localhost" and address.is_loopback)
     )
 
 
-def _rules(host: Host, version: int) -> RuleSet | Unobservable:
+def _look(
+    observe: Callable[_Arguments, _Observed], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+) -> _Observed | Unobservable:
+    """What can't be observed is kept, not raised: the checks that need it report it, and the others
+    still run."""
     try:
-        return host.rules(version)
+        return observe(*args, **kwargs)
     except Unobservable as error:
         return error
 
 
-def _ports(settings: SidecarSettings) -> list[ListeningPort]:
-    ports = [ListeningPort("`listen`", settings.listen, keyless=False)]
-    if settings.forward_proxy is not None:
-        ports.append(ListeningPort("`forward_proxy`", settings.forward_proxy, keyless=True))
-    if settings.transparent is not None:
-        ports.append(ListeningPort("`transparent`", settings.transparent, keyless=True))
-    for source in settings.sources:
-        if source.listen is not None:
-            ports.append(ListeningPort(f"source `{source.alias}`", source.listen, keyless=True))
-    return ports
+def _ports(settings: SidecarSettings) -> Iterator[ListeningPort]:
+    yield ListeningPort("`listen`", settings.listen, keyless=False)
+    keyless = {"`forward_proxy`": settings.forward_proxy, "`transparent`": settings.transparent}
+    keyless |= {f"source `{source.alias}`": source.listen for source in settings.sources}
+    for name, listen in keyless.items():
+        if listen is not None:
+            yield ListeningPort(name, listen, keyless=True)
 
 
 def _upstream(host: Host, source: Source) -> SourceAddress:
     parts = urlsplit(source.upstream)
     name = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        addresses: list[Address] | Unobservable = host.addresses(name)
-    except Unobservable as error:
-        addresses = error
-    return SourceAddress(source, name, port, addresses)
+    return SourceAddress(source, name, port, _look(host.addresses, name))

@@ -43,6 +43,7 @@ def _try_connecting(
     assert not isinstance(upstream.addresses, Unobservable)
     for address in upstream.addresses:
         if _is_filtered(context, address, port, uid):
+            # A connection that opens would prove nothing: the sidecar may have accepted it.
             continue
         target = f"{f'[{address}]' if address.version == 6 else address}:{port}"
         try:
@@ -66,11 +67,11 @@ def _try_connecting(
 
 
 def _is_filtered(context: DoctorContext, address: Address, port: int, uid: int) -> bool:
-    """Whether the packet filter redirects such a connection to the sidecar or stops it. A
-    connection that opens then proves nothing: the sidecar may have accepted it."""
+    """Whether the packet filter redirects such a connection to the sidecar or stops it."""
     rules = context.rules.get(address.version)
     if rules is None or isinstance(rules, Unobservable):
         return False
     interfaces = context.host.outgoing_interfaces(address)
+    # The user's own group is assumed: `connects` drops all others.
     packets = (Packet("tcp", address, port, uid, uid, interface) for interface in interfaces)
     return not any(trace(rules, packet).passes for packet in packets)

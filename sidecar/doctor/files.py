@@ -59,9 +59,10 @@ def readable(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 def _paths(value: Any, name: str) -> Iterator[_SettingPath]:
     """Every path in the settings, under any key."""
+    # Found by type, so that a setting added later is checked too.
     if isinstance(value, Path):
         yield _SettingPath(name, value)
-    elif isinstance(value, tuple) and not hasattr(value, "_fields"):
+    elif isinstance(value, tuple) and not hasattr(value, "_fields"):  # a list, not a NamedTuple
         for index, each in enumerate(value):
             yield from _paths(each, f"{name}[{index}]")
     elif is_dataclass(value):
@@ -72,6 +73,7 @@ def _paths(value: Any, name: str) -> Iterator[_SettingPath]:
 
 def _with_parents(path: Path) -> Iterator[Path]:
     """The path and the folders above it, both as written and with symbolic links resolved."""
+    # Whoever can replace a link decides what it points to, so both ways count.
     for each in dict.fromkeys((path.absolute(), path.resolve())):
         yield each
         yield from each.parents

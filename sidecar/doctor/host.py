@@ -70,7 +70,8 @@ class Host:
             return _connects(address, port)
         if os.geteuid() != 0:
             raise Unobservable(f"only root can connect as UID {uid}")
-        # In a child, because a process can't return to root once it has changed its user.
+        # In a child, because a process can't return to root once it has changed its user. `fork` is
+        # safe here: the doctor has a single thread.
         child = os.fork()
         if child == 0:
             code = 2
@@ -93,6 +94,7 @@ class Host:
         return [*self._listening("tcp", 4), *self._listening("tcp6", 6)]
 
     def _listening(self, name: str, version: int) -> Iterator[ListeningSocket]:
+        # A kernel without IPv6 has no `tcp6`; one without `tcp` is not Linux.
         for line in self._lines(f"net/{name}", needed=version == 4)[1:]:
             words = line.split()
             if words[3] == _TCP_LISTEN:
@@ -120,6 +122,7 @@ class Host:
         """The packet-filter rules of IP version 4 or 6. Raises `Unobservable` if they can't be
         read."""
         stem = "iptables" if version == 4 else "ip6tables"
+        # The plain name first: it is the implementation that the administrator chose.
         for name in (f"{stem}-save", f"{stem}-nft-save", f"{stem}-legacy-save"):
             tool = shutil.which(name, path=self._tools)
             if tool is not None:

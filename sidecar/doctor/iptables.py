@@ -79,7 +79,8 @@ def parse(text: str) -> RuleSet:
     chains: dict[str, RuleChain] = {}
     for line in text.splitlines():
         if line.startswith("#"):
-            # The kernel has two implementations; each tool shows only the rules of its own.
+            # The kernel has two implementations, and each tool shows only the rules of its own; the
+            # other's stay in force unseen.
             if "legacy tables present" in line or "incompatible" in line:
                 rules.incomplete = line.lstrip("# ")
         elif line.startswith("*"):
@@ -96,7 +97,7 @@ def parse(text: str) -> RuleSet:
 
 
 def _rule(line: str) -> tuple[str, Rule]:
-    words = shlex.split(line)
+    words = shlex.split(line)  # comments and log prefixes are quoted
     if words[0].startswith("["):
         del words[0]  # packet and byte counters
     if len(words) < 2 or words[0] != "-A":

@@ -52,10 +52,13 @@ def report_mode(context: DoctorContext) -> Iterator[DoctorFinding]:
 def private_names(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Names that resolve to addresses which are not public, and `addresses` that permit many."""
     for source, host, _, addresses in context.upstreams:
+        # An address or `localhost` in `upstream` is what the operator meant. Only a name can come
+        # to point elsewhere (DNS rebinding).
         if isinstance(addresses, Unobservable) or host == "localhost" or _is_address(host):
             continue
         name = f"source `{source.alias}`: `{host}`"
-        for network in map(ip_network, source.addresses):
+        covered = [ip_network(each) for each in source.addresses]
+        for network in covered:
             if network.num_addresses > MAX_ADDRESSES:
                 yield DoctorFinding(
                     Severity.MEDIUM,
@@ -63,9 +66,11 @@ def private_names(context: DoctorContext) -> Iterator[DoctorFinding]:
                     "the operator of that DNS name can direct the sidecar to any of them",
                     "narrow `addresses` to those of the data source",
                 )
-        covered = [ip_network(each) for each in source.addresses]
-        uncovered = [each for each in addresses if not any(each in network for network in covered)]
-        refused = [str(each) for each in uncovered if refusal(each) is not None]
+        refused = [
+            str(each)
+            for each in addresses
+            if refusal(each) is not None and not any(each in network for network in covered)
+        ]
         if refused:
             yield DoctorFinding(
                 Severity.LOW,
@@ -82,6 +87,8 @@ def broad_hosts(context: DoctorContext) -> Iterator[DoctorFinding]:
     for source, host, _, _ in context.upstreams:
         if source.terminate is not None or not source.upstream.startswith("https://"):
             continue  # the sidecar reads and judges each request
+        # Without `terminate`, TLS is passed on unread: the name in the ClientHello is all that is
+        # judged, and the `Host` inside may be another customer's (domain fronting).
         for name in dict.fromkeys((host, *source.hosts)):
             if _is_broad(name):
                 yield DoctorFinding(

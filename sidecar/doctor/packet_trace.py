@@ -74,16 +74,19 @@ def _walk(
 ) -> Iterator[Outcome]:
     """The outcomes of one chain; `RETURN` if the calling chain continues."""
     if depth > _MAX_DEPTH:
-        yield "ACCEPT", ""  # the kernel accepts no rule set this deep
+        # The kernel accepts no rule set this deep, and rejects loops. ACCEPT is the worse case.
+        yield "ACCEPT", ""
         return
     for rule in chain.rules:
         applies = _applies(rule, packet)
         if applies is False:
             continue
         own = chains.get(rule.target)
+        # If the rule may apply, both happen: its target takes effect, and the chain goes on.
         continues = applies is None
         if own is not None:
             for verdict, to in _walk(chains, own, packet, depth + 1):
+                # After `-g` a RETURN goes back to the caller of this chain (iptables(8)).
                 if verdict == "RETURN" and not rule.goto:
                     continues = True
                 else:
@@ -103,6 +106,7 @@ def _applies(rule: Rule, packet: Packet) -> bool | None:
     for option in rule.options:
         holds = _condition_holds(option, packet)
         if holds is None:
+            # Not yet the answer: another condition may rule the packet out for certain.
             unknown = True
         elif holds is option.negated:
             return False

@@ -6,12 +6,13 @@ around the sidecar is for `direct_access`.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
 from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.finding import DoctorFinding, Severity
-from sidecar.doctor.host import Address, Unobservable
+from sidecar.doctor.host import Unobservable
 from sidecar.doctor.iptables import RuleSet
 from sidecar.doctor.packet_trace import Packet, TraceResult, trace
 
@@ -34,32 +35,18 @@ class _Family(NamedTuple):
     interfaces: tuple[str, ...]
     mark: int | None
 
-    def passes(
-        self,
-        protocol: str,
-        port: int,
-        to: Address | None = None,
-        uid: int | None = None,
-        gid: int | None = None,
-    ) -> bool:
-        """Whether such a packet may leave unchanged, by any of the interfaces."""
-        return any(result.passes for result in self.traces(protocol, port, to, uid, gid))
+    def sample(self, protocol: str, port: int = ANY_PORT) -> Packet:
+        """A packet of the agent to somewhere that no rule mentions."""
+        to = SAMPLE[self.version]
+        return Packet(protocol, to, port, self.uid, _UNUSED_ID, mark=self.mark)
 
-    def traces(
-        self,
-        protocol: str,
-        port: int,
-        to: Address | None = None,
-        uid: int | None = None,
-        gid: int | None = None,
-    ) -> list[TraceResult]:
-        target = to or SAMPLE[self.version]
-        sender = self.uid if uid is None else uid
-        group = _UNUSED_ID if gid is None else gid
-        return [
-            trace(self.rules, Packet(protocol, target, port, sender, group, each, self.mark))
-            for each in self.interfaces
-        ]
+    def passes(self, packet: Packet) -> bool:
+        """Whether `packet` may leave unchanged, by any of the interfaces."""
+        return any(result.passes for result in self.traces(packet))
+
+    def traces(self, packet: Packet) -> list[TraceResult]:
+        """`packet` traced out of each interface."""
+        return [trace(self.rules, replace(packet, interface=each)) for each in self.interfaces]
 
     @property
     def who(self) -> str:
@@ -81,7 +68,8 @@ def redirect(context: DoctorContext) -> Iterator[DoctorFinding]:
             )
     for family in _families(context):
         name = f"IPv{family.version}"
-        if family.passes("tcp", ANY_PORT):
+        if family.passes(family.sample("tcp")):
+            # Nothing is redirected, so each exception below would be one more finding of the same.
             yield DoctorFinding(
                 Severity.HIGH,
                 f"TCP over {name} from {family.who} is not redirected",
@@ -110,7 +98,7 @@ def udp(context: DoctorContext) -> Iterator[DoctorFinding]:
     443, and a query to any DNS server can carry data out."""
     for family in _families(context):
         named = {HTTPS: "443", DNS: "53", ANY_PORT: "others"}
-        passing = [port for port in named if family.passes("udp", port)]
+        passing = [port for port in named if family.passes(family.sample("udp", port))]
         if passing:
             yield DoctorFinding(
                 Severity.MEDIUM if passing == [DNS] else Severity.HIGH,
@@ -124,15 +112,16 @@ def udp(context: DoctorContext) -> Iterator[DoctorFinding]:
 def other_users(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Users and groups besides the sidecar's that the rules exempt."""
     for family in _families(context):
-        if family.passes("tcp", ANY_PORT):
+        packet = family.sample("tcp")
+        if family.passes(packet):
             continue  # nothing is redirected: `redirect` reports that
-        if family.passes("tcp", ANY_PORT, uid=_UNUSED_ID, gid=_UNUSED_ID):
+        if family.passes(replace(packet, uid=_UNUSED_ID)):
             yield _exempted(family, f"every user but {family.who}")
             continue
         users = {0, *_mentioned(family.rules, "--uid-owner")} - context.sidecar_uids
-        exempt = [f"UID {u}" for u in sorted(users) if family.passes("tcp", ANY_PORT, uid=u)]
+        exempt = [f"UID {u}" for u in sorted(users) if family.passes(replace(packet, uid=u))]
         groups = set(_mentioned(family.rules, "--gid-owner"))
-        exempt += [f"GID {g}" for g in sorted(groups) if family.passes("tcp", ANY_PORT, gid=g)]
+        exempt += [f"GID {g}" for g in sorted(groups) if family.passes(replace(packet, gid=g))]
         for who in exempt:
             yield _exempted(family, who)
 
@@ -157,6 +146,7 @@ def _redirects(context: DoctorContext) -> bool:
 def _families(context: DoctorContext) -> Iterator[_Family]:
     if not _redirects(context):
         return
+    # A rule may name an interface, so one that passes by any of them is a way out.
     interfaces = tuple(context.host.interfaces()) or ("eth0",)
     uid = _UNUSED_ID if context.agent_uid is None else context.agent_uid
     for version, rules in context.rules.items():
@@ -166,28 +156,32 @@ def _families(context: DoctorContext) -> Iterator[_Family]:
 
 def _mark(rules: RuleSet) -> int | None:
     """The mark of the agent's packets: 0, or None (unknown) if a rule sets one."""
+    # A process needs CAP_NET_ADMIN to mark its own packets; an agent without it sends 0.
     sets_mark = (rule.target in ("MARK", "CONNMARK") for rule in rules.outgoing(*_TABLES))
     return None if any(sets_mark) else 0
 
 
 def _exempt(context: DoctorContext, family: _Family) -> Iterator[tuple[str, bool]]:
     """Targets of rules and of sources to which packets leave unchanged, and whether each is a
-    source. Tries only what is mentioned: an exception needs a rule that mentions it."""
+    source."""
+    # Trying every address and port is out of the question. An exception needs a rule that mentions
+    # it, so what the rules mention is enough.
     for upstream in context.upstreams:
         for address in [] if isinstance(upstream.addresses, Unobservable) else upstream.addresses:
             if address.version != family.version:
                 continue
             if "lo" in context.host.outgoing_interfaces(address):
                 continue  # `direct_access` tests local addresses by connecting
-            if family.passes("tcp", upstream.port, address):
+            if family.passes(replace(family.sample("tcp", upstream.port), to=address)):
                 yield f"{address} port {upstream.port}", True
     for port in sorted({80, HTTPS, *_mentioned(family.rules, "--dport", "--dports")}):
-        if family.passes("tcp", port):
+        if family.passes(family.sample("tcp", port)):
             yield f"port {port}", False
     for text in sorted(_values(family.rules, "--destination")):
         network = ip_network(text, strict=False)
-        sample = network[min(1, network.num_addresses - 1)]
-        if not sample.is_loopback and family.passes("tcp", ANY_PORT, sample):
+        # The first address names the network itself; the one after it could be a host's.
+        host = network[min(1, network.num_addresses - 1)]
+        if not host.is_loopback and family.passes(replace(family.sample("tcp"), to=host)):
             yield text, False
 
 
@@ -196,7 +190,7 @@ def _redirected_elsewhere(context: DoctorContext, family: _Family) -> set[str]:
     if isinstance(context.sockets, Unobservable) or not context.sidecar_uids:
         return set()
     own = {str(each.port) for each in context.sockets if each.uid in context.sidecar_uids}
-    targets = {to for each in family.traces("tcp", ANY_PORT) for to in each.redirected_to}
+    targets = {to for each in family.traces(family.sample("tcp")) for to in each.redirected_to}
     return {to for to in targets if to.rpartition(":")[2] not in own}
 
 

@@ -1,12 +1,7 @@
-"""The log of this process: one line per entry, in the format of `policies.ground.log_line`. Knows
-nothing of what is logged.
+"""Configures this process's log: one line per entry, in the form of `policies.ground.log_line`.
 
 A call that logs about a request passes its id: `extra=about(request_id)`. The id was checked, and
 is the only caller input that a line may hold. Secrets and personal data are never logged.
-
-`control_api/json_logging.py` is the same in most lines. It stays separate: the services don't
-import each other, and `policies` may not import `logging`. The control API takes the request id
-from a context variable, and drops SQL parameters from traces.
 """
 
 import logging
@@ -16,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
-from policies.ground.log_line import LEVELS, Entry, json_line, text_line
+from policies.ground.log_line import Entry, entry_of, renderer, threshold
 
 _log = logging.getLogger("sidecar")
 
@@ -30,16 +25,9 @@ class JsonFormatter(logging.Formatter):
         self._now = now
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._render(
-            Entry(
-                time=self._now(),
-                level=record.levelname.lower(),
-                logger=record.name,
-                message=record.getMessage(),
-                request_id=getattr(record, "request_id", None),
-                error=self.formatException(record.exc_info) if record.exc_info else None,
-            )
-        )
+        error = self.formatException(record.exc_info) if record.exc_info else None
+        request_id = getattr(record, "request_id", None)
+        return self._render(entry_of(record, self._now(), request_id, error))
 
 
 def about(request_id: str | None) -> dict[str, str | None]:
@@ -50,20 +38,17 @@ def about(request_id: str | None) -> dict[str, str | None]:
 def configure(
     level: str, now: Callable[[], int], stream: TextIO | None = None, form: str | None = None
 ) -> None:
-    """Send every logger's entries of at least `level` to `stream`, standard error by default.
-
-    `form` is one of `FORMATS`; without it, a terminal gets text and anything else JSON. An unknown
-    level or format is ignored here: the settings report it.
-    """
+    """Send every logger's entries of at least `level` to `stream`, standard error by default, in
+    `form`."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
-    text = stream.isatty() if form not in ("json", "text") else form == "text"
-    handler.setFormatter(JsonFormatter(text_line if text else json_line, now))
+    handler.setFormatter(JsonFormatter(renderer(form, terminal=stream.isatty()), now))
     root = logging.getLogger()
+    # Replaced, not added: a handler that a library installed would log a second line.
     root.handlers[:] = [handler]
-    # Libraries log what callers sent; a database driver logs each statement's values.
+    # Below warnings, libraries log what callers sent.
     root.setLevel(logging.WARNING)
-    _log.setLevel(level.upper() if level in LEVELS else logging.INFO)
+    _log.setLevel(threshold(level))
 
 
 def catch_all() -> None:

@@ -7,35 +7,36 @@ in `sluice sidecar --help` and in the example file.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
+from policies.definitions.model import Sensitivity
 from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
 from sidecar.settings.spool import SpoolSettings
 
-KINDS = (
-    "bedrock",
-    "chroma",
-    "mcp",
-    "opensearch",
-    "pinecone",
-    "qdrant",
-    "rest",
-    "s3",
-    "tcp",
-    "weaviate",
-)
+# Each set of values is written once: mypy checks by the type, and the settings file by the tuple.
+Kind = Literal[
+    "bedrock", "chroma", "mcp", "opensearch", "pinecone", "qdrant", "rest", "s3", "tcp", "weaviate"
+]
 """The data-source protocols that this sidecar speaks; `tcp` is any other, decided per connection.
 """
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
-AWS_KINDS = ("bedrock", "s3")
+AWS_KINDS: tuple[Kind, ...] = ("bedrock", "s3")
 """The kinds whose requests the sidecar signs with its own AWS credentials."""
 
-ROUTE_CLASSES = ("retrieve", "write", "metadata", "deny")
+RouteClass = Literal["retrieve", "write", "metadata", "deny"]
+ROUTE_CLASSES: tuple[RouteClass, ...] = get_args(RouteClass)
 
-MODES = ("enforce", "report")
+SourceMode = Literal["enforce", "report"]
+SOURCE_MODES: tuple[SourceMode, ...] = get_args(SourceMode)
 
-COMPRESS = ("auto", "always", "never")
+Permission = Literal["deny", "allow"]
+PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
+
+Compression = Literal["auto", "always", "never"]
+COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class NamedSource:
 
     source_id: str
     """The plain name that policies use instead of `<kind>://<alias>/…`."""
-    sensitivity: str
+    sensitivity: Sensitivity
     """The sensitivity of this name; by default the source's."""
 
 
@@ -56,12 +57,12 @@ class RestRule:
     """The method that it matches, or `*` for all."""
     path: str
     """The canonical path that it matches; `{name}` is one segment, `**` any number."""
-    class_: str
+    class_: RouteClass
     """What a matching request does: `retrieve`, `write`, `metadata` or `deny`."""
     source_id: str | None = None
     """The source id that a matching request retrieves, with `{name}` filled in; by default
     `rest://<alias><path>`."""
-    sensitivity: str | None = None
+    sensitivity: Sensitivity | None = None
     """The sensitivity of what it matches; by default the source's."""
 
 
@@ -120,7 +121,7 @@ class Source:
 
     alias: str
     """The source's name in a `source_id`; it never comes from the request."""
-    kind: str
+    kind: Kind
     """The protocol that it speaks: `bedrock`, `chroma`, `mcp`, `opensearch`, `pinecone`, `qdrant`,
     `rest`, `s3`, `weaviate`, or `tcp` for any other, which is decided once per connection."""
     upstream: str
@@ -129,12 +130,12 @@ class Source:
     listen: ListenAddress | None
     """The address where agents reach it; a client only changes its port. Sources may share an
     address if `hosts` or `path` distinguishes them."""
-    sensitivity: str
+    sensitivity: Sensitivity
     """The sensitivity of everything that no name or route covers: `low`, `medium`, `high` or
     `critical`."""
-    writes: str = "deny"
+    writes: Permission = "deny"
     """Whether writes are forwarded: `deny` or `allow`."""
-    mode: str = "enforce"
+    mode: SourceMode = "enforce"
     """`enforce`, or `report`: denied requests are recorded and counted as denied, but forwarded."""
     names: Mapping[str, NamedSource] = field(default_factory=dict)
     """Plain names and sensitivities for source ids such as `chroma://kb/default/contracts`."""
@@ -195,7 +196,7 @@ class SidecarSettings:
     redis: RedisUrl | None
     """The Redis that delivers the policy set: `redis://`, `rediss://`, or `redis+cluster://` with
     several `host:port`; without it, the sidecar long-polls `control`."""
-    compress: str
+    compress: Compression
     """Whether records are sent compressed: `always`, `never`, or `auto`, which compresses unless
     `control` is on this host."""
     key_file: Path
@@ -221,7 +222,7 @@ class SidecarSettings:
     """The address of the HTTP forward proxy, which agents set as `HTTP_PROXY` and `HTTPS_PROXY`."""
     transparent: ListenAddress | None = None
     """The address to which the packet filter redirects connections (REDIRECT)."""
-    encrypted_hello: str = "deny"
+    encrypted_hello: Permission = "deny"
     """Whether TLS that is passed on unread may encrypt the name of the server (ECH): `deny` or
     `allow`."""
 

@@ -3,9 +3,11 @@ YAML."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
-MODES = ("durable", "strict", "best_effort")
+SpoolMode = Literal["durable", "strict", "best_effort"]
 """When a response is sent, relative to its record (`audit-trail.md`, Enforcement points)."""
+SPOOL_MODES: tuple[SpoolMode, ...] = get_args(SpoolMode)
 
 MIN_SEGMENT_BYTES = 1024 * 1024
 MIN_MEMORY_BYTES = 1024 * 1024
@@ -18,7 +20,7 @@ class SpoolSettings:
     dir: Path
     """The directory of the spool; one sidecar alone uses it, and creates it with mode 0700 if it
     does not exist."""
-    mode: str = "durable"
+    mode: SpoolMode = "durable"
     """`durable` responds once the record is on disk; `strict` does too, but responds 503 after
     `timeout_ms`; `best_effort` responds at once, and counts and reports records that it loses."""
     max_bytes: int = 1024 * 1024 * 1024
@@ -33,24 +35,20 @@ class SpoolSettings:
     """The most bytes of records that may wait in memory for the disk; beyond that requests fail
     or, in mode `best_effort`, records are lost and counted."""
 
-    def complaints(self) -> list[str]:
-        """What can't be used, one sentence each."""
-        found = []
-        if self.mode not in MODES:
-            found.append(f"`mode` is `{self.mode}`, not one of {', '.join(MODES)}")
-        if self.segment_bytes < MIN_SEGMENT_BYTES:
-            found.append(
-                f"`segment_bytes` is `{self.segment_bytes}`; the minimum is {MIN_SEGMENT_BYTES}"
-            )
+    def complaints(self) -> dict[str, str]:
+        """What can't be used, a sentence for each key."""
+        found = {}
+        minima = {
+            "segment_bytes": MIN_SEGMENT_BYTES,
+            "timeout_ms": 1,
+            "memory_bytes": MIN_MEMORY_BYTES,
+        }
+        for key, least in minima.items():
+            if getattr(self, key) < least:
+                found[key] = f"`{key}` is `{getattr(self, key)}`; the minimum is {least}"
         if self.max_bytes < 3 * self.segment_bytes:
-            found.append(
+            found["max_bytes"] = (
                 f"`max_bytes` is `{self.max_bytes}`; it must hold three segments of "
                 f"{self.segment_bytes} bytes: one in use and two ready"
-            )
-        if self.timeout_ms < 1:
-            found.append(f"`timeout_ms` is `{self.timeout_ms}`; the minimum is 1")
-        if self.memory_bytes < MIN_MEMORY_BYTES:
-            found.append(
-                f"`memory_bytes` is `{self.memory_bytes}`; the minimum is {MIN_MEMORY_BYTES}"
             )
         return found

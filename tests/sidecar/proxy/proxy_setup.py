@@ -163,13 +163,14 @@ def source(port: int, kind: str = "rest", **changes: Any) -> Source:
     """A source named `kb` on a port that the system chooses."""
     whole = Source(
         alias="kb",
-        kind=kind,
+        kind="rest",
         upstream=f"http://127.0.0.1:{port}",
         listen=ListenAddress("127.0.0.1", 0),
         sensitivity="medium",
         defaults=Defaults(user="ada"),
     )
-    return replace(whole, **changes)
+    parametrized: Any = kind
+    return replace(whole, kind=parametrized, **changes)
 
 
 @asynccontextmanager
