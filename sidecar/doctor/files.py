@@ -73,7 +73,7 @@ def _paths(value: Any, name: str) -> Iterator[_SettingPath]:
 
 def _with_parents(path: Path) -> Iterator[Path]:
     """The path and the folders above it, both as written and with symbolic links resolved."""
-    # Whoever can replace a link decides what it points to, so both ways count.
+    # A user who can replace a link decides what it points to, so both ways count.
     for each in dict.fromkeys((path.absolute(), path.resolve())):
         yield each
         yield from each.parents
