@@ -11,7 +11,7 @@ from pathlib import Path
 from control_api.settings import Settings, read
 from control_api.settings_reader import ELSEWHERE, PREFIX
 from policies.ground.listen_address import ListenAddress
-from policies.ground.settings_help import entry, sentences
+from policies.ground.settings import entry, sentences
 
 SERVE = "serve"
 _STORE = ("data_dir", "database_url", "start_seconds")

@@ -11,7 +11,8 @@ from policies.evaluate import Decision, refuse
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.retrieval import Retrieval
-from policies.trail.record import Record, decision_record, retrieval_lineage
+from policies.trail.lineage import retrieval_lineage
+from policies.trail.record import Record, decision_record
 from sidecar.metrics.metrics import Metrics
 from sidecar.spool import Spool, SpoolError, SpoolFull
 

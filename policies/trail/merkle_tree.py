@@ -9,6 +9,8 @@ _HASH = 32
 
 
 def leaf_hash(entry: bytes) -> bytes:
+    # The first byte differs from a node's (RFC 9162, 2.1.1): otherwise a node's bytes could be
+    # passed off as an entry.
     return _sha256(b"\0" + entry).digest()
 
 
@@ -27,32 +29,12 @@ class Frontier:
     def append(self, leaf: bytes) -> None:
         hashes, bits = self.hashes, self.size
         # As in binary addition, each trailing 1 of `size` carries: two subtrees of equal height
-        # merge into one of the next. Inlined rather than `_push`: it runs for every leaf.
+        # merge into one of the next. `node_hash` is inlined, since this runs for every leaf.
         while bits & 1:
             leaf = _sha256(b"\1" + hashes.pop() + leaf).digest()
             bits >>= 1
         hashes.append(leaf)
         self.size += 1
-
-    def extend(self, later: "Frontier") -> None:
-        """Append the leaves of another tree, one whole subtree at a time. Raises `ValueError` if
-        the subtrees don't align: `later` may have at most as many leaves as the smallest complete
-        subtree here."""
-        if self.size and later.size > self.size & -self.size:
-            raise ValueError(f"{later.size} leaves can't follow {self.size}: subtrees don't align")
-        rest = later.size
-        for subtree in later.hashes:
-            level = rest.bit_length() - 1
-            rest -= 1 << level
-            self._push(subtree, level)
-
-    def _push(self, subtree: bytes, level: int) -> None:
-        bits = self.size >> level
-        while bits & 1:
-            subtree = node_hash(self.hashes.pop(), subtree)
-            bits >>= 1
-        self.hashes.append(subtree)
-        self.size += 1 << level
 
     def root(self) -> bytes:
         """The tree's root hash; for an empty tree, SHA-256 of no bytes (RFC 9162, 2.1.1)."""

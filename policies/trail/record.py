@@ -2,22 +2,19 @@
 
 Everything that doesn't depend on the position is encoded once, here; `core` and `entry` only join
 bytes. A sidecar spools the record as a `core` (`audit-trail.md`, Entry); the control API appends it
-as an `entry`. Knows the fields of every kind: together they are the format, so they stay in one
-file. Knows no clock: ids and times are arguments.
+as an `entry`. Knows the fields of every kind but `lineage` and `purge`, which have modules of their
+own. Knows no clock: ids and times are arguments.
 """
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any, NamedTuple
-
-import orjson
 
 from policies.checks.finding import Facts
 from policies.evaluate import Decision
-from policies.ground.canonical import b64, encode
+from policies.ground.canonical import encode
 from policies.ground.errors import Invalid
 from policies.ground.json_body import MAX_IDENTIFIER
-from policies.ground.masking import masked_json, masked_text
+from policies.ground.masking import masked_text
 from policies.retrieval import MAX_QUERY, Retrieval
 from policies.trail.commitment import commit
 
@@ -116,21 +113,18 @@ def masked_user(user_id: str) -> str:
 
 
 def _mask(personal: dict[str, str]) -> bytes:
-    """Mask the texts in place. Returns canonical `[[path, rule]]`, one for each thing masked."""
+    """Mask the texts in place. Returns canonical `[[path, rule]]`, one for each kind found."""
     found: list[tuple[str, str]] = []
     for path, text in personal.items():
         masked = masked_text(text)
-        found += _at_path(path, masked.labels)
+        found += [(path, label) for label in masked.labels]
         personal[path] = masked.text
     # A label may be longer than the text it replaces, and the limits hold for the recorded text.
     personal["user_id"] = personal["user_id"][:MAX_IDENTIFIER]
     if "query" in personal:
+        # By bytes, and the cut may be within a character.
         personal["query"] = personal["query"].encode()[:MAX_QUERY].decode(errors="ignore")
     return encode(sorted(found))
-
-
-def _at_path(path: str, labels: Iterable[str]) -> list[tuple[str, str]]:
-    return [(path, label) for label in labels]
 
 
 def _request(retrieval: Retrieval) -> bytes:
@@ -164,6 +158,8 @@ def _response(decision: Decision) -> bytes:
 
 
 def _facts(facts: Facts) -> bytes:
+    # Joined by hand, in the order of the names: agent and key were encoded when they were compiled,
+    # since one decision after another cites them.
     members = b'"key":%b,"require_agent_id":%b,"revision":%d' % (
         facts.key.wire,
         b"true" if facts.settings.require_agent_id else b"false",
@@ -178,60 +174,6 @@ def _facts(facts: Facts) -> bytes:
     if facts.session is not None:
         members += b',"session":' + encode(facts.session.to_wire())
     return b"{%b}" % members
-
-
-def retrieval_lineage(
-    event_id: str, event_core: bytes, detail: dict[str, int | str], outcome: str, *, record_id: str
-) -> Record:
-    """What an allowed retrieval returned, as a sidecar saw it. `detail` holds nothing personal, so
-    it is recorded in clear. The event is cited by the hash of its core, because its leaf hash isn't
-    known before it reaches the log."""
-    event = {"id": event_id, "core": b64(event_core)}
-    pub = {"action_type": "retrieval", "detail": detail, "event": event, "outcome": outcome}
-    return make_record("lineage", record_id, encode(pub))
-
-
-def lineage_record(
-    event_id: str,
-    event_leaf: bytes,
-    action_type: str,
-    detail: dict[str, Any],
-    outcome: str | None,
-    *,
-    record_id: str,
-    salt: bytes,
-    masking: bool,
-) -> Record:
-    """A downstream action that a caller reports. `detail` is free-form and may be personal, so the
-    record only commits to it: as JSON text, since the log's encoding has no floats. Raises
-    `Invalid` if it is nested too deeply to write. `masking` applies to `detail` and to the texts
-    beside it."""
-    try:
-        text = orjson.dumps(detail).decode()
-    except orjson.JSONEncodeError as error:
-        raise Invalid(f"`detail` can't be recorded: {error}") from error
-    found: list[tuple[str, str]] = []
-    if masking:
-        action, result = masked_text(action_type), masked_text(outcome or "")
-        action_type, outcome = action.text, outcome and result.text
-        # orjson wrote `detail` above, so its depth is bounded and recursion into it is safe.
-        hidden, labels = masked_json(detail)
-        text = orjson.dumps(hidden).decode()
-        found = [
-            *_at_path("action_type", action.labels),
-            *_at_path("detail", labels),
-            *_at_path("outcome", result.labels),
-        ]
-    cm, openings = commit(salt, {"detail": text})
-    pub: dict[str, object] = {
-        "action_type": action_type,
-        "event": {"id": event_id, "leaf": b64(event_leaf)},
-    }
-    if outcome is not None:
-        pub["outcome"] = outcome
-    if masking:
-        pub["masking"] = True
-    return make_record("lineage", record_id, encode(pub), cm, openings, encode(found))
 
 
 def change_record(

@@ -1,6 +1,7 @@
-"""Verifies a log: a stream of entries is checked for its chain, its columns and openings, and its
-head. Knows no database and no network. Memory stays flat: one hash per complete subtree, and one
-counter per source.
+"""Verifies a log: checks a stream of entries for its chain, its columns and openings, and its head.
+
+Knows no database and no network. Memory stays flat: one hash per complete subtree, and one counter
+per source.
 
     verifier = Verifier(log)
     for row in rows: verifier.feed(row)         the first finding ends the walk
@@ -8,8 +9,6 @@ counter per source.
 
 Doesn't look for duplicate ids, which would take unbounded memory: the unique index over `eid`
 excludes them, and that column is compared with the bytes.
-
-Longer than most files, because a walk and the join of two walks share the same few values.
 """
 
 import hashlib
@@ -34,7 +33,8 @@ from policies.trail.stored_entry import (
 )
 
 _POSITION = ("log", "seq", "prev", "ts")
-_VERSION = b',"v":1}'  # the last member of every entry; compared as bytes, since `True == 1`
+# The last member of every entry. Compared as bytes, since `True == 1`.
+_VERSION = b',"v":1}'
 _sha256 = hashlib.sha256
 
 
@@ -65,32 +65,25 @@ class VerificationReport:
 
 
 _Source = tuple[str, str]
-_Counter = tuple[int, str]  # the number of a source's last record, and the base64 of its hash
+_ChainEnd = tuple[int, str]  # the number of a source's last record, and the base64 of its hash
 
 
 class Verifier:
-    """One walk over the log named `log`, from the entry `start`.
+    """One walk over the log named `log`: from its first entry, or from the one that follows a
+    purged prefix."""
 
-    A long log can be walked in parallel stretches. Each stretch but the last has a power of two as
-    its length and starts at a multiple of it. A later stretch assumes what its first entry says of
-    the entry before; `join` compares that with what the earlier stretch found.
-    """
-
-    def __init__(self, log: str, start: int = 0, after: Purged | None = None) -> None:
-        """`after` is the prefix that retention removed: the walk begins behind it, with its tree.
-        Raises `ValueError` if its frontier doesn't fit its size."""
+    def __init__(self, log: str, *, after: Purged | None = None) -> None:
+        """`after` is the purged prefix; the walk continues its tree. Raises `ValueError` if its
+        frontier doesn't fit its size."""
         self._log = log
-        self._start = start
         self._tree = Frontier() if after is None else after.tree()
         self._base = self._tree.size
         self._expected: tuple[int, bytes] | None = None
         self._last_leaf = b"" if after is None else after.last_leaf
-        self._prev: str | None = None if start else b64(self._last_leaf)
+        self._prev = b64(self._last_leaf)
         self._ts = ""
-        self._first: tuple[str, str] | None = None  # `prev` and `ts` of the first entry
         self._events = 0
-        self._sources: dict[_Source, _Counter] = {}
-        self._assumed: dict[_Source, _Counter] = {}  # by a later stretch, for `join` to check
+        self._sources: dict[_Source, _ChainEnd] = {}
         self._broken: tuple[str, str] | None = None
 
     def feed(self, row: StoredRow) -> bool:
@@ -106,8 +99,10 @@ class Verifier:
             for row in rows:
                 entry = orjson.loads(row.entry)
                 self._check(row, entry)
-                # An error from here on is one of the iterator, not of an entry.
+                # An error from here on is one of the iterator, such as a lost connection to the
+                # database. It says nothing about the log, so it is raised.
                 row = entry = None  # noqa: PLW2901
+        # The bytes may be anything: what decoding or a look-up raises on them is a finding too.
         except (EntryFinding, ValueError, TypeError, LookupError, AttributeError) as error:
             if row is None:
                 raise
@@ -121,20 +116,6 @@ class Verifier:
     def expect(self, size: int, root: bytes) -> None:
         """Expect a checkpoint on the way: at `size` entries, the tree must have this root."""
         self._expected = size, root
-
-    def join(self, later: "Verifier") -> bool:
-        """Append a stretch that begins where this one ends. True if nothing is broken."""
-        if self._broken is None and later._first is not None:
-            self._check_seam(later)
-        if self._broken is not None:
-            return False
-        self._broken = later._broken
-        self._tree.extend(later._tree)
-        self._events += later._events
-        self._sources.update(later._sources)
-        if later._tree.size:
-            self._last_leaf, self._prev, self._ts = later._last_leaf, later._prev, later._ts
-        return self._broken is None
 
     def reached(self) -> tuple[Frontier, bytes, tuple[str, str] | None]:
         """The tree and last leaf hash so far, and the finding that ended the walk, or None."""
@@ -163,6 +144,8 @@ class Verifier:
 
     def _check(self, row: StoredRow, entry: dict[str, Any]) -> None:
         raw = row.entry
+        # Of two spellings of one value, readers may disagree on a duplicate key or an escape, so
+        # only the canonical bytes count as the entry.
         if encode(entry) != raw:
             raise EntryFinding("the bytes are not in the canonical encoding")
         members = entry.keys()
@@ -172,18 +155,18 @@ class Verifier:
         if len(raw) > MAX_ENTRY:
             raise EntryFinding(f"has {len(raw)} bytes; the limit is {MAX_ENTRY}")
         check_profile(entry)
-        at = self._start + self._tree.size
-        # One condition for the usual case; `_check_position` finds out which part of it failed.
+        seq = self._tree.size
+        # One condition for the usual case; `_position_fault` finds out which part of it failed.
         if (
-            entry["seq"] != at
-            or row.seq != at
+            entry["seq"] != seq
+            or row.seq != seq
             or entry["prev"] != self._prev
             or entry["log"] != self._log
             or entry["ts"] < self._ts
             or not raw.endswith(_VERSION)
             or type(entry["seq"]) is not int
         ):
-            self._check_position(row, entry, at)
+            raise EntryFinding(self._position_fault(row, entry, seq))
         leaf = _sha256(b"\0" + raw).digest()
         if row.hash is not None and row.hash != leaf:
             raise EntryFinding("the column `hash` is not the hash of the bytes")
@@ -191,6 +174,7 @@ class Verifier:
             check_columns(row, entry)
         if sourced:
             self._check_source(entry, entry["src"])
+        # From here on the entry counts: everything above left the walk as it was.
         self._tree.append(leaf)
         if self._expected is not None and self._tree.size == self._expected[0]:
             self._check_root(self._expected[1])
@@ -202,52 +186,40 @@ class Verifier:
         if self._tree.root() != root:
             raise EntryFinding("the tree up to here is not the one that was signed")
 
-    def _check_position(self, row: StoredRow, entry: dict[str, Any], at: int) -> None:
-        """Raise what is wrong with an entry's position. The first entry of a later stretch passes:
-        `join` checks it."""
-        if row.seq > at:
-            raise EntryFinding(f"{row.seq - at} entries before this one are missing")
-        if row.seq < at:
-            raise EntryFinding(f"is at the position of entry {at}")
-        if type(entry["seq"]) is not int or entry["seq"] != at:
-            raise EntryFinding(f"the entry says seq {entry['seq']!r:.40}")
+    def _position_fault(self, row: StoredRow, entry: dict[str, Any], seq: int) -> str:
+        """What is wrong with an entry that should be number `seq`."""
+        if row.seq > seq:
+            return f"{row.seq - seq} entries before this one are missing"
+        if row.seq < seq:
+            return f"is at the position of entry {seq}"
+        if type(entry["seq"]) is not int or entry["seq"] != seq:
+            return f"the entry says seq {entry['seq']!r:.40}"
         if entry["log"] != self._log or not row.entry.endswith(_VERSION):
-            raise EntryFinding("belongs to another log, or to another version of the format")
-        if self._prev is None:
-            self._first = (entry["prev"], entry["ts"])
-            return
+            return "belongs to another log, or to another version of the format"
         if entry["prev"] != self._prev:
-            raise EntryFinding("`prev` is not the hash of the entry before")
-        raise EntryFinding("its time is before that of the entry before")
+            return "`prev` is not the hash of the entry before"
+        return "its time is before that of the entry before"
 
     def _check_source(self, entry: dict[str, Any], src: dict[str, Any]) -> None:
         """Check the enforcement point's own counter and chain, which run beside the log's."""
         source = (src["id"], src["inst"])
+        n, prev = src["n"], src["prev"]
         before = self._sources.get(source)
         if before is None:
-            # The source may have earlier records, in an earlier stretch or a purged prefix. Assume
-            # what this record says of them. A walk from the first entry assumes nothing.
-            begun = self._start or self._base
-            before = (src["n"] - 1, src["prev"]) if begun else (-1, "")
-            self._assumed[source] = before
-        _follows(source, before, (src["n"] - 1, src["prev"]))
+            # After a purge the source's earlier records may be gone, so what this one says of them
+            # has to do. A walk from the first entry assumes nothing.
+            before = (n - 1, prev) if self._base else (-1, "")
+        if n - 1 != before[0]:
+            raise EntryFinding(f"source `{source[0]}` counts {n} after {before[0]}")
+        if prev != before[1]:
+            raise EntryFinding(
+                f"`src.prev` is not the hash of record {before[0]} of source `{source[0]}`"
+            )
         core = encode({name: entry[name] for name in entry if name not in _POSITION})
-        self._sources[source] = (src["n"], b64(core_hash(core)))
-
-    def _check_seam(self, later: "Verifier") -> None:
-        assert later._first is not None
-        prev, ts = later._first
-        try:
-            if prev != self._prev:
-                raise EntryFinding("`prev` is not the hash of the entry before")
-            if ts < self._ts:
-                raise EntryFinding("its time is before that of the entry before")
-            for source, assumed in later._assumed.items():
-                _follows(source, self._sources.get(source, (-1, "")), assumed)
-        except EntryFinding as finding:
-            self._broken = (str(later._start), f"seq {later._start}: {finding}")
+        self._sources[source] = (n, b64(core_hash(core)))
 
     def _head_fault(self, head: LogHead) -> str | None:
+        # The entries alone can't show that the newest of them were removed; the head can.
         size = self._tree.size
         if head.size != size:
             return f"the head counts {head.size} entries; the log has {size}"
@@ -258,14 +230,3 @@ class Verifier:
         if head.last_ts != self._ts:
             return "the head's time is not the last entry's"
         return None
-
-
-def _follows(source: _Source, last: _Counter, cited: _Counter) -> None:
-    """Check that a source's record follows `last`. `cited` is what the record says of its
-    predecessor. Raises `EntryFinding`."""
-    if cited[0] != last[0]:
-        raise EntryFinding(f"source `{source[0]}` counts {cited[0] + 1} after {last[0]}")
-    if cited[1] != last[1]:
-        raise EntryFinding(
-            f"`src.prev` is not the hash of record {last[0]} of source `{source[0]}`"
-        )

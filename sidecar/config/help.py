@@ -12,7 +12,7 @@ from typing import Any
 
 from policies.definitions.definition import DefinitionFaults, Node
 from policies.definitions.load import parse_tree
-from policies.ground.settings_help import entry, sentences
+from policies.ground.settings import entry, sentences
 from sidecar.settings.model import SidecarSettings
 from sidecar.settings.spool import SpoolSettings
 

@@ -25,7 +25,8 @@ from policies.ground.canonical import b64, rfc3339
 from policies.ground.ids import uuid7
 from policies.retrieval import Retrieval
 from policies.sets.role import compile_role
-from policies.trail.record import Record, decision_record, retrieval_lineage
+from policies.trail.lineage import retrieval_lineage
+from policies.trail.record import Record, decision_record
 from policies.trail.spool_chain import core_hash, spool_payload, src_member
 from sidecar.control.shipper import BATCH_BYTES
 

@@ -13,15 +13,14 @@ from policies.ground.canonical import b64, encode, rfc3339
 from policies.retrieval import Retrieval
 from policies.sets.role import compile_role
 from policies.trail.entry import index_of
+from policies.trail.lineage import ReportedAction, lineage_record, retrieval_lineage
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.record import (
     Record,
     change_record,
     decision_record,
     gap_record,
-    lineage_record,
     make_record,
-    retrieval_lineage,
 )
 from policies.trail.spool_chain import core_hash, src_member
 from policies.trail.stored_entry import StoredRow
@@ -115,10 +114,12 @@ def every_kind() -> Log:
     leaf = log.direct(decided(seed=0))
     log.direct(
         lineage_record(
-            "event-0", leaf, "email_sent", {"to": "bob", "score": 0.5}, "ok",
-            record_id="lineage-1", salt=salt(1), masking=False,
-)
-    )  # fmt: skip
+            ReportedAction("event-0", leaf, "email_sent", {"to": "bob", "score": 0.5}, "ok"),
+            record_id="lineage-1",
+            salt=salt(1),
+            masking=False,
+        )
+    )
     log.direct(
         change_record(
             "policy.updated", "pol_reads", "key_1", {"from": 2, "to": 3}, record_id="change-2"
@@ -150,10 +151,14 @@ def masked_log() -> Log:
     log.shipped(decided(FULL._replace(user_id="ann"), facts, seed=2))
     log.direct(
         lineage_record(
-            "event-0", leaf, "email_sent", {"to": "bob@example.com", "score": 0.5}, "ok",
-            record_id="lineage-3", salt=salt(3), masking=True,
+            ReportedAction(
+                "event-0", leaf, "email_sent", {"to": "bob@example.com", "score": 0.5}, "ok"
+            ),
+            record_id="lineage-3",
+            salt=salt(3),
+            masking=True,
         )
-    )  # fmt: skip
+    )
     return log
 
 

@@ -12,7 +12,7 @@ from control_api.responses.audit import Empty
 from policies.definitions.model import Key
 from policies.ground.errors import Forbidden
 from policies.sets.policy_set import TENANT
-from policies.trail.record import lineage_record
+from policies.trail.lineage import ReportedAction, lineage_record
 
 
 class NewAction(RequestModel):
@@ -38,11 +38,13 @@ async def record_lineage(app: AppContext, caller: Caller, request: NewAction) ->
     _refuse_unbound(caller.key, found.event)
     await caller.tenant.need((TENANT,))
     record = lineage_record(
-        request.event_id,
-        found.leaf_hash,
-        request.action_type,
-        request.detail,
-        request.outcome,
+        ReportedAction(
+            request.event_id,
+            found.leaf_hash,
+            request.action_type,
+            request.detail,
+            request.outcome,
+        ),
         record_id=app.new_id(),
         salt=app.entropy(32),
         masking=caller.tenant.policy_set.masks(),

@@ -11,7 +11,8 @@ import pytest
 from control_api.log.ingest import NOTHING_HELD, PART, IngestReceipt, ingest
 from control_api.log.verify import verify
 from policies.ground.errors import Conflict, Invalid, NotFound, SluiceError
-from policies.trail.record import gap_record, retrieval_lineage
+from policies.trail.lineage import retrieval_lineage
+from policies.trail.record import gap_record
 from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision, event_id
 
 Payload = dict[str, Any]

@@ -25,7 +25,8 @@ from policies.ground.canonical import b64, rfc3339
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.retrieval import Retrieval
-from policies.trail.record import Record, decision_record, lineage_record
+from policies.trail.lineage import ReportedAction, lineage_record
+from policies.trail.record import Record, decision_record
 from policies.trail.spool_chain import core_hash, spool_payload, src_member
 from tests.postgres import unbound
 
@@ -119,11 +120,7 @@ def decision(verdict: str = "ALLOW", **asked: Any) -> Record:
 def action(event: str, leaf: bytes, number: int) -> Record:
     """The record of a lineage action on an event."""
     return lineage_record(
-        event,
-        leaf,
-        "summary_sent",
-        {"number": number},
-        "completed",
+        ReportedAction(event, leaf, "summary_sent", {"number": number}, "completed"),
         record_id=event_id(),
         salt=os.urandom(32),
         masking=False,

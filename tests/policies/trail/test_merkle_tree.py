@@ -72,18 +72,6 @@ def test_bytes_of_another_length_are_not_a_frontier(size: int, length: int) -> N
             Frontier.from_bytes(size, bytes(length))
 
 
-@given(st.integers(0, 300), st.integers(0, 300))
-def test_trees_join_where_their_subtrees_do(size: int, more: int) -> None:
-    more = min(more, 300 - size)
-    front, back = grown(LEAVES[:size]), grown(LEAVES[size : size + more])
-    if size and more > (size & -size):
-        with pytest.raises(ValueError, match="can't follow"):
-            front.extend(back)
-        return
-    front.extend(back)
-    assert front == grown(LEAVES[: size + more])
-
-
 def test_leaves_and_nodes_are_told_apart() -> None:
     assert leaf_hash(b"x") == hashlib.sha256(b"\0x").digest()
     assert node_hash(b"l" * 32, b"r" * 32) == hashlib.sha256(b"\1" + b"l" * 32 + b"r" * 32).digest()

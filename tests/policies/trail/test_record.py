@@ -16,6 +16,7 @@ from policies.ground.errors import Invalid
 from policies.retrieval import Retrieval
 from policies.trail.commitment import commit, commitment, field_salt, opens
 from policies.trail.entry import audit_event, index_of, lineage_action
+from policies.trail.lineage import ReportedAction, lineage_record, retrieval_lineage
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import (
     MAX_ENTRY,
@@ -23,9 +24,7 @@ from policies.trail.record import (
     change_record,
     decision_record,
     gap_record,
-    lineage_record,
     make_record,
-    retrieval_lineage,
 )
 from policies.trail.spool_chain import src_member
 from tests.policies.ground.test_canonical import VALUES
@@ -73,11 +72,7 @@ def test_a_lineage_records_bytes_are_canonical(
     detail: dict[str, object], outcome: str | None
 ) -> None:
     record = lineage_record(
-        "event-1",
-        bytes(32),
-        'a "label"',
-        detail,
-        outcome,
+        ReportedAction("event-1", bytes(32), 'a "label"', detail, outcome),
         record_id="l",
         salt=bytes(32),
         masking=False,
@@ -119,7 +114,10 @@ def test_nothing_personal_is_in_clear(situation: Situation) -> None:
 def test_a_floating_detail_is_kept_as_the_text_of_its_json() -> None:
     detail = {"Score": 0.5, "é": [1e300, {"A b": None}], "big": 2**60}
     record = lineage_record(
-        "e", bytes(32), "a", detail, "ok", record_id="l", salt=bytes(32), masking=False
+        ReportedAction("e", bytes(32), "a", detail, "ok"),
+        record_id="l",
+        salt=bytes(32),
+        masking=False,
     )
     canonical(record)
     assert orjson.loads(orjson.loads(record.openings)["detail"][1]) == detail
@@ -131,7 +129,10 @@ def test_a_detail_nested_too_deeply_is_invalid() -> None:
         deep = [deep]
     with pytest.raises(Invalid, match="`detail` can't be recorded"):
         lineage_record(
-            "e", bytes(32), "a", {"a": deep}, "ok", record_id="l", salt=bytes(32), masking=False
+            ReportedAction("e", bytes(32), "a", {"a": deep}, "ok"),
+            record_id="l",
+            salt=bytes(32),
+            masking=False,
         )
 
 
@@ -292,7 +293,10 @@ def test_an_event_whose_openings_were_erased_is_shown_without(openings: bytes | 
     event = audit_event(orjson.loads(raw), leaf_hash(raw), openings)
     assert (event["user_id"], event["query"], event["prev_hash"]) == (None, None, "")
     lineage = lineage_record(
-        "e", bytes(32), "a", {"b": 1}, "ok", record_id="l", salt=salt(1), masking=False
+        ReportedAction("e", bytes(32), "a", {"b": 1}, "ok"),
+        record_id="l",
+        salt=salt(1),
+        masking=False,
     )
     entry = orjson.loads(lineage.entry("default", 0, "", rfc3339(START)))
     assert lineage_action(entry, openings)["detail"] is None

@@ -17,15 +17,9 @@ from policies.ground.errors import Invalid
 from policies.retrieval import Retrieval
 from policies.trail.commitment import commit
 from policies.trail.entry import audit_event, index_of, lineage_action
+from policies.trail.lineage import retrieval_lineage
 from policies.trail.merkle_tree import leaf_hash
-from policies.trail.record import (
-    MAX_ENTRY,
-    Record,
-    decision_record,
-    gap_record,
-    make_record,
-    retrieval_lineage,
-)
+from policies.trail.record import MAX_ENTRY, Record, decision_record, gap_record, make_record
 from policies.trail.spool_chain import KINDS, core_hash, read_payload, spool_payload, src_member
 from tests.policies.strategies import IDENTIFIERS, situations
 from tests.policies.world import FULL, START, decided, entry_from_core, full_facts
