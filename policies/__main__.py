@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from policies.analysis.lint import lint
 from policies.definitions.definition import Definition, DefinitionFault, LoadError
 from policies.definitions.folders import DEFAULT, UnownedFolder, unlikely, unowned
 from policies.definitions.load import load_file, load_tenant
 from policies.definitions.policy_files import strays, tenants
+from policies.lint import lint
 
 
 def main(arguments: list[str] | None = None) -> int:

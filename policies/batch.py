@@ -8,7 +8,12 @@ from policies.retrieval import Retrieval, parse_retrieval
 
 MAX_ITEMS = 100
 Semantics = Literal["all", "stop_on_deny", "stop_on_allow"]
-_STOP: dict[str, str | None] = {"all": None, "stop_on_deny": "DENY", "stop_on_allow": "ALLOW"}
+_Verdict = Literal["ALLOW", "DENY"]
+_STOP: dict[str, _Verdict | None] = {
+    "all": None,
+    "stop_on_deny": "DENY",
+    "stop_on_allow": "ALLOW",
+}
 
 
 class BatchRequest(NamedTuple):
@@ -16,7 +21,7 @@ class BatchRequest(NamedTuple):
     them all."""
 
     retrievals: list[Retrieval]
-    stop_on: str | None
+    stop_on: _Verdict | None
 
 
 def parse_batch(body: dict[str, Any]) -> BatchRequest:
@@ -32,7 +37,7 @@ def parse_batch(body: dict[str, Any]) -> BatchRequest:
     for index, item in enumerate(items[:MAX_ITEMS] if isinstance(items, list) else ()):
         try:
             retrievals.append(_parse_item(item))
-        except Invalid as error:
+        except Invalid as error:  # collected: the caller repairs all items at once
             lines = (error.details or error.message).splitlines()
             complaints += [f"items.{index}.{line}" for line in lines]
     if complaints:

@@ -50,7 +50,7 @@ def gather(policy_set: PolicySet, key: Key, retrieval: Retrieval) -> Facts:
         policy_set.settings(),
         key,
         None if agent_id is None else policy_set.agent(agent_id),
-        None,
+        None,  # no session yet: claiming one writes, so the caller waits for `admitted`
         policy_set.role(retrieval.agent_role),
         policy_set.revision,
     )
@@ -127,7 +127,7 @@ def _choose(retrieval: Retrieval, clauses: tuple[Clause, ...]) -> _CheckedClause
     that denies; otherwise the first by name that passes allows; otherwise the one that passed the
     most checks denies. Clauses are sorted by name.
     """
-    if len(clauses) == 1:
+    if len(clauses) == 1:  # most roles have one policy
         return clauses[0], _check_clause(retrieval, clauses[0])
     allowing: _CheckedClause | None = None
     explicit: list[_CheckedClause] = []
@@ -135,6 +135,7 @@ def _choose(retrieval: Retrieval, clauses: tuple[Clause, ...]) -> _CheckedClause
     for clause in clauses:
         findings = _check_clause(retrieval, clause)
         if findings[-1].outcome is not _FAILED:
+            # No early return: a later policy may deny explicitly.
             allowing = allowing or (clause, findings)
         # More than one finding: check 7 passed, so the policy applies to this agent.
         elif len(findings) > 1 and denies_explicitly(retrieval, clause):

@@ -32,6 +32,7 @@ class Step(NamedTuple):
 
 def steps_to_allow(retrieval: Retrieval, facts: Facts) -> list[Step]:
     """The changes that together would have allowed a denied call, in the order of the checks."""
+    # One at a time, deciding again after each: a step may uncover the next check that fails.
     steps: list[Step] = []
     clauses = 1 if facts.role is None else len(facts.role.clauses)
     # The bound: one freeze, each check of the call once, and two lists for each check of a policy.
@@ -48,12 +49,13 @@ def steps_to_allow(retrieval: Retrieval, facts: Facts) -> list[Step]:
 def _next(retrieval: Retrieval, facts: Facts, decision: Decision) -> Step:
     if facts.settings.frozen_at is not None:
         return _lift_freeze(facts)._replace(policy_name=decision.policy_name)
-    assert decision.check is not None
+    assert decision.check is not None  # only a freeze denies before the checks
     if decision.check in _CALL:
         step = _CALL[decision.check](retrieval, facts)
         return step._replace(policy_name=decision.policy_name)
     assert facts.role is not None
     clause = next(each for each in facts.role.clauses if each.name == decision.policy_name)
+    # A policy that denies explicitly has to change itself.
     if not _blocks(retrieval, clause):
         # Any policy may allow: take the one that fails the fewest checks, preferably the one that
         # the decision named.

@@ -62,6 +62,7 @@ def parse_retrieval(body: dict[str, Any]) -> Retrieval:
 def _complaints(fields: tuple[Any, ...]) -> list[str]:
     role, user, source, level, session, task, agent, query, source_type, context = fields
     complaints: list[str] = []
+    # Exact types, as JSON has no others; comparing them is faster than `isinstance`.
     for field, given in (("agent_role", role), ("user_id", user), ("source_id", source)):
         if type(given) is not str or not _CLEAN(given):
             fault = "is required" if given is None else identifier_fault(given)

@@ -128,6 +128,7 @@ def label(key: str) -> str:
 
 
 def unknown_key(line: int, key: str, known: tuple[str, ...], faults: DefinitionFaults) -> None:
+    # Cut: the comparison takes quadratic time, and a key may be as long as the file.
     near = get_close_matches(key[:64], known, n=1)
     hint = f"did you mean `{near[0]}`?" if near else f"expected {', '.join(known)}"
     faults.add(line, label(key), f"unknown key; {hint}")

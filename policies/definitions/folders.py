@@ -33,6 +33,7 @@ def unowned(folders: Iterable[str], tenants: Mapping[str, str]) -> list[UnownedF
     by_spelling: dict[str, str] = {}
     for tenant_id, name in tenants.items():
         by_spelling.setdefault(name.casefold(), tenant_id)
+    # An id wins over another tenant's name of the same spelling: the folder is looked up by id.
     by_spelling |= {tenant_id.casefold(): tenant_id for tenant_id in tenants}
     return [UnownedFolder(folder, _nearest(folder, by_spelling)) for folder in left[:MAX_FOLDERS]]
 

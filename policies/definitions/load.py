@@ -95,6 +95,7 @@ def _load(path: Path, file: str) -> tuple[list[Definition], list[DefinitionFault
         for name in (industry, process_group):
             fault = identifier_fault(name)
             if fault:
+                # They are the defaults of an entry's fields, so they obey the same rules.
                 faults.add(0, "", f"{shown(name)} in the path {fault}")
         text = read_text(path, faults)
         tree = None if text is None else parse_tree(text, faults)

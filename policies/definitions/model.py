@@ -4,6 +4,7 @@ Knows their fields (`service.md` section 2) and their wire form, but not how the
 compared.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -21,6 +22,12 @@ SCOPES = ("evaluate", "read", "admin", "sidecar")
 """The scopes of a tenant's key. The superadmin's key belongs to no tenant and is in no list."""
 
 SessionState = Literal["active", "expired", "revoked"]
+
+
+def _members(document: object, names: Iterable[str]) -> dict[str, Any]:
+    """These fields by name. JSON has no tuples, and readers compare what they get with lists."""
+    values = ((name, getattr(document, name)) for name in names)
+    return {name: list(each) if isinstance(each, tuple) else each for name, each in values}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +50,7 @@ class Policy:
 
     def to_wire(self) -> dict[str, Any]:
         """The fields of 2.1, and `policy_id` and `version`."""
-        return {
-            "policy_id": self.policy_id,
-            "version": self.version,
-            "name": self.name,
-            "agent_role": self.agent_role,
-            "allowed_sources": list(self.allowed_sources),
-            "denied_sources": list(self.denied_sources),
-            "max_sensitivity": self.max_sensitivity,
-            "allowed_tasks": list(self.allowed_tasks),
-            "denied_tasks": list(self.denied_tasks),
-            "session_ttl_minutes": self.session_ttl_minutes,
-            "permitted_agent_ids": list(self.permitted_agent_ids),
-            "industry": self.industry,
-            "process_group": self.process_group,
-        }
+        return _members(self, self.__slots__)
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> "Policy":
@@ -95,12 +88,7 @@ class Agent:
         object.__setattr__(self, "wire", encode(self.to_wire()))
 
     def to_wire(self) -> dict[str, Any]:
-        return {
-            "agent_id": self.agent_id,
-            "status": self.status,
-            "permitted_roles": list(self.permitted_roles),
-            "bound_key_id": self.bound_key_id,
-        }
+        return _members(self, self.__slots__[:-1])  # all but `wire` itself
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> "Agent":
@@ -125,13 +113,7 @@ class Key:
         object.__setattr__(self, "wire", encode(self.to_wire()))
 
     def to_wire(self) -> dict[str, Any]:
-        return {
-            "key_id": self.key_id,
-            "scope": self.scope,
-            "bound_agent_id": self.bound_agent_id,
-            "permitted_roles": list(self.permitted_roles),
-            "expires_at": self.expires_at,
-        }
+        return _members(self, self.__slots__[:-1])
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> "Key":

@@ -19,7 +19,7 @@ def matcher(entries: Iterable[str]) -> Matcher:
     """A function that says whether a name equals or matches an entry of the list."""
     listed = tuple(entries)
     if "*" in listed:
-        return _everything
+        return _everything  # whatever else is listed
     exact = frozenset(entry for entry in listed if not is_pattern(entry))
     patterns = [entry for entry in listed if is_pattern(entry)]
     if not patterns:
@@ -69,6 +69,7 @@ def _expression(pattern: str) -> str:
     After `*`, the leftmost match of the next piece is as good as any later one. So there is no
     backtracking, and a hostile name costs at most pattern length times name length.
     """
+    # `**` matches what `*` does, and would cost a search of its own.
     first, *pieces = [_literal(piece) for piece in re.sub(r"\*+", "*", pattern).split("*")]
     if not pieces:
         return f"(?:{first})"

@@ -28,9 +28,9 @@ class SluiceError(Exception):
     status: ClassVar[int] = 500
 
     def __init__(self, message: str | None = None, *, details: str | None = None) -> None:
-        super().__init__(message or type(self).__doc__ or "")
-        self.message = message or (type(self).__doc__ or "").strip()
+        self.message = message or type(self).__doc__ or ""
         self.details = details
+        super().__init__(self.message)
 
     def body(self) -> dict[str, object]:
         return error_body(self.status, self.message, self.details)

@@ -16,6 +16,7 @@ class ListenAddress:
         """`127.0.0.1:8700`, `[::1]:8700`; anything else raises `ValueError`."""
         host, colon, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        # `isdigit` alone accepts `²`, which `int` refuses. The length bounds the work of `int`.
         number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 65536
         if not colon or not bare or number > 65535:
             raise ValueError(f"`{text}` is not host:port")

@@ -25,6 +25,7 @@ class RandomBuffer:
         """Return `count` bytes that no other call gets."""
         start, end = self._at, self._at + count
         if end > len(self._block):
+            # What is left of the old block is dropped: joining would copy, and bytes are cheap.
             self._block = self._draw(max(BLOCK, count))
             start, end = 0, count
         self._at = end

@@ -1,5 +1,13 @@
-"""The error for invalid settings: all complaints at once, before a file or a port is touched. Each
-service reads its own settings."""
+"""What both services need for their settings: the error with all complaints, and the text of
+`--help`. Knows no setting in particular: each service declares and reads its own."""
+
+import ast
+import inspect
+import textwrap
+from dataclasses import fields
+from typing import Any
+
+WIDTH = 92
 
 
 class SettingsError(Exception):
@@ -8,3 +16,27 @@ class SettingsError(Exception):
     def __init__(self, complaints: list[str]) -> None:
         super().__init__("\n".join(complaints))
         self.complaints = complaints
+
+
+def sentences(settings: type[Any]) -> dict[str, str]:
+    """The docstring of each field of a dataclass, on one line, in the order of declaration. Raises
+    `KeyError` if a field has none."""
+    # Python does not keep docstrings of fields, so they are read from the installed source. This
+    # way the declarations are the one source of what an operator reads.
+    (declared,) = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
+    assert isinstance(declared, ast.ClassDef)
+    found = {}
+    # A docstring of a field is the statement that follows its declaration.
+    for line, following in zip(declared.body, declared.body[1:], strict=False):
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            text = following.value if isinstance(following, ast.Expr) else None
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                found[line.target.id] = " ".join(text.value.split())
+    return {field.name: found[field.name] for field in fields(settings)}
+
+
+def entry(name: str, default: str, sentence: str) -> str:
+    """One setting for a list: its name and default, and its sentence below."""
+    indent = " " * 6
+    words = textwrap.fill(sentence, WIDTH, initial_indent=indent, subsequent_indent=indent)
+    return f"  {name}  [{default}]\n{words}"

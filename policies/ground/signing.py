@@ -45,6 +45,8 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 def receipt_message(tenant_id: str, source: str, instance: str, n: int, hash_: bytes) -> bytes:
     """The message that a receipt signs: the log contains this source's records up to number `n`,
     and record `n` has this hash."""
+    # Every kind of signed message has a prefix of its own, ended by a byte that no JSON contains:
+    # a signature of one kind never fits another.
     fields = {"tenant": tenant_id, "source": source, "inst": instance, "n": n, "hash": b64(hash_)}
     return b"audit/receipt/v1\0" + encode(fields)
 
@@ -87,6 +89,7 @@ def endorsed(pinned: bytes, chain: Sequence[Endorsement]) -> bytes | None:
     `pinned` itself if the chain does not mention it. None if an endorsement after it is invalid or
     does not continue from the one before.
     """
+    # Endorsements before `pinned` led to it, and decide nothing any more.
     at = next((i for i, each in enumerate(chain) if each.former == pinned), len(chain))
     for each in chain[at:]:
         if each.former != pinned or not each.holds():

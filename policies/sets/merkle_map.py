@@ -36,6 +36,7 @@ def node_digest(body: bytes) -> str:
 def path(name: str) -> tuple[str, str]:
     """The names of the branch node and the bucket node that a document's name falls into."""
     first, second = hashlib.sha256(name.encode()).digest()[:2]
+    # Six bits select the branch, the next six the bucket in it.
     branch, bucket = first >> 2, ((first & 3) << 4) | (second >> 4)
     return f"{branch:02x}", f"{branch:02x}.{bucket:02x}"
 
@@ -52,7 +53,7 @@ def prove(root: str, nodes: Mapping[str, bytes | None], name: str) -> str | None
     top = _children(nodes, ROOT, root)
     digest = top[_index(branch)]
     if digest == EMPTY:
-        return None
+        return None  # proven: a verified parent says that nothing is below it
     digest = _children(nodes, branch, digest)[_index(bucket[3:])]
     if digest == EMPTY:
         return None

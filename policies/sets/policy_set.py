@@ -132,6 +132,8 @@ class PolicySet:
 
     def role(self, name: str) -> Role | None:
         """None if the role has no active policy."""
+        # Names are joined here and below as in `role_name` and the others, without another call:
+        # each decision looks up three.
         found: Role | None = self._get("role/" + name, _role)
         return found
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from policies.ground.canonical import NotCanonical, b64, unb64
 from policies.ground.signing import Signer, verify
 
-_ED25519 = b"\x01"
+_ED25519 = b"\x01"  # the signature type of C2SP `signed-note`
 _ROOT, _KEY_ID, _SIGNATURE = 32, 4, 64
 
 

@@ -1,9 +1,8 @@
-"""Commitments: salted hashes of values that may be personal. A commitment reveals nothing by
-itself, and its opening proves the value.
+"""Commits to values that may be personal, so that the log can prove them without holding them.
 
-A value that may be personal never enters the log in clear. The entry carries the commitment; its
-opening, the salt and the value, lies in a table that may change. Erasing a person deletes the
-openings, and every hash of the log still verifies (`audit-trail.md`, Hashes).
+A commitment is a salted hash, and reveals nothing by itself. The entry carries it; its opening, the
+salt and the value, lies in a table that may change. Erasing a person deletes the openings, and
+every hash of the log still verifies (`audit-trail.md`, Hashes).
 """
 
 import hashlib
@@ -22,12 +21,10 @@ _OUTER_REST = b"\x5c" * 32
 
 
 def _hmac(key: bytes, message: bytes) -> bytes:
-    """HMAC-SHA256 (RFC 2104) with a 32-byte key. `message` must begin with `_INNER_REST`.
-
-    On short messages this takes half the time of `hmac.digest`, and a decision calls it up to four
-    times. The key fills half of a 64-byte block; `_INNER_REST`, the padding of the other half, is
-    part of the constant that each message begins with. A test compares this with `hmac`.
-    """
+    """HMAC-SHA256 (RFC 2104) with a 32-byte key. `message` must begin with `_INNER_REST`."""
+    # Half the time of `hmac.digest` on short messages, and a decision calls it up to four times.
+    # The key fills half of a 64-byte block; `_INNER_REST`, the padding of the other half, is
+    # part of the constant that each message begins with. A test compares this with `hmac`.
     inner = _sha256(key.translate(_INNER) + message).digest()
     return _sha256(key.translate(_OUTER) + _OUTER_REST + inner).digest()
 
@@ -64,11 +61,9 @@ def commitment(salt: bytes, path: str, encoded: bytes) -> bytes:
 
 
 def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """The canonical bytes of `cm`, and of the openings `{path: [salt, value]}`.
-
-    The JSON is joined by hand: paths consist of the encoding's key characters, and neither they
-    nor base64 need escaping.
-    """
+    """The canonical bytes of `cm`, and of the openings `{path: [salt, value]}`."""
+    # Joined by hand: paths consist of the encoding's key characters, and neither they nor base64
+    # need escaping. In order of the paths, as the encoding sorts its keys.
     commitments, openings = [], []
     for path in sorted(fields):
         label_salt, label_field, member = _labels(path)

@@ -39,6 +39,7 @@ def index_of(entry: dict[str, Any]) -> Index:
 def index_at(entry: dict[str, Any], ts: int) -> Index:
     """As `index_of` for a known time, so that a core without `ts` can be indexed too."""
     pub = entry["pub"]
+    # Only a decision has these two; a lineage record has the event instead.
     request, response = pub.get("request", {}), pub.get("response", {})
     event = pub.get("event")
     return Index(

@@ -76,6 +76,7 @@ class Anchor:
                 f"{purged.size}, recorded at seq {self.seq}"
             )
         try:
+            # Raises if a number or time is out of range, before any of them is compared.
             purged.pub(), rfc3339(self.purged_at)
             if purged.tree().root() != purged.root:
                 return "the anchor's frontier does not hash to its root"
@@ -83,6 +84,8 @@ class Anchor:
                 return "there is no key to verify the anchor's signature with"
             if checkpoint.read(self.anchor_note, log, publics) != purged.checkpoint(log):
                 return "the anchor's note signs another checkpoint"
+            # A purge first signs a checkpoint that covers its entry, then deletes rows: a crash in
+            # between leaves rows, never a gap without a cover.
             if self.cover_note is None:
                 return (
                     None

@@ -21,6 +21,7 @@ from policies.trail.entry import Index
 from policies.trail.record import MAX_ENTRY
 from policies.trail.spool_chain import POSITION, Spooled, core_hash, read_payload
 
+# Printable ASCII without `"` and `\`, so nothing in it is escaped, and a byte is a character.
 _NAME = rb"([ !#-\[\]-~]{1,256})"
 _TEXT = rb'"[^"\\\x00-\x1f]*(?:\\["\\bfnrt][^"\\\x00-\x1f]*)*"'
 _COUNT = rb"(?:0|[1-9][0-9]{0,14})"
@@ -64,6 +65,9 @@ def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
     front = _FRONT.match(raw, at)
     if front is None:
         return None
+    # The facts vary in form, so they are found by what follows them, and decoded (once, see the
+    # cache). A text within them may contain `_NEXT`: then they are no object, and the slow path
+    # reads the record.
     begin = front.end()
     end = raw.find(_NEXT, begin, begin + _MAX_FACTS_BYTES)
     if end < 0:
@@ -95,8 +99,9 @@ def verified(found: KnownRecord) -> Spooled | None:
     its position in the spool, and that its openings match its commitments."""
     raw, front, rest = found
     head, query, user, eid, masked = front.groups()
-    (_, agent, role, session, source, kind, decision, policy, src, src_id, inst, n, prev, t,
+    (_, agent, role, session, source, source_type, decision, policy, src, src_id, inst, n, prev, t,
      opened, query_salt, query_value, user_salt, user_value, user_id) = rest.groups()  # fmt: skip
+    # Only a spool's first record has no predecessor. A query that is committed to must be opened.
     if (prev is None) != (n == b"0") or (query is None) != (query_salt is None):
         return None
     if not _opens("user_id", user, user_salt, user_value):
@@ -114,30 +119,15 @@ def verified(found: KnownRecord) -> Spooled | None:
     # The core is head + `,"masked":` + masked + `,"pub":` + pub + `,"src":` + src + `,"v":1}`.
     pub = encoded[len(head) + len(masked) + 17 : -len(src) - 14]
     columns = Index(
-        eid.decode(),
-        "decision",
-        ts,
-        role.decode(),
-        None if agent is None else agent.decode(),
-        source.decode(),
-        decision.decode(),
-        policy.decode(),
-        None if session is None else session.decode(),
-        None,
-    )
+        eid.decode(), "decision", ts, role.decode(), None if agent is None else agent.decode(),
+        source.decode(), decision.decode(), policy.decode(),
+        None if session is None else session.decode(), None,
+    )  # fmt: skip
     return Spooled(
-        src_id.decode(),
-        inst.decode(),
-        int(n),
-        "" if prev is None else prev.decode(),
-        encoded,
-        core_hash(encoded),
-        opened,
-        columns,
-        user_id.decode(),
-        kind.decode(),
+        src_id.decode(), inst.decode(), int(n), "" if prev is None else prev.decode(),
+        encoded, core_hash(encoded), opened, columns, user_id.decode(), source_type.decode(),
         (head, masked, pub, src),
-    )
+    )  # fmt: skip
 
 
 def _opens(path: str, committed: bytes, salt: bytes, value: bytes) -> bool:

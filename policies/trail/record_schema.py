@@ -32,7 +32,7 @@ def _source_type(value: object) -> bool:
 
 
 def _count(value: object) -> bool:
-    return type(value) is int
+    return type(value) is int  # not `isinstance`: true is an int, too
 
 
 def _object(value: object) -> bool:

@@ -172,6 +172,7 @@ def _check_core(core: Any) -> int:
         )
     ts = micros(src["t"])
     version, kind = core["v"], core["kind"]
+    # The type too: `True == 1`, and both would be encoded differently.
     if type(version) is not int or version != 1 or not isinstance(kind, str) or kind not in KINDS:
         raise NotCanonical(f"version {version!r:.40} of kind {kind!r:.40} is not supported")
     if not (isinstance(core["pub"], dict) and isinstance(core["cm"], dict)):

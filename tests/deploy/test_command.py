@@ -12,7 +12,7 @@ import pytest
 from control_api.settings import Settings
 from deploy.local.settings import ENVIRONMENT, option
 from deploy.overview import COMMANDS
-from policies.ground.settings_help import sentences
+from policies.ground.settings import sentences
 from tests.deploy.launcher import ANYWHERE, sluice
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from policies.analysis.lint import lint
 from policies.checks.order import NAMES
 from policies.definitions.definition import FIELDS
 from policies.definitions.load import load_file
 from policies.ground.canonical import encode
+from policies.lint import lint
 from policies.trail.entry import index_of
 from policies.trail.record_schema import RULES
 

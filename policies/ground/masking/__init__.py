@@ -2,7 +2,7 @@
 
     masked_text("mail ann@example.com")  ->  Masked("mail [EMAIL]", ("EMAIL",))
 
-`recognizers.py` lists what is found, in order. `README.md` says what each recognizer finds, how
+`mask.py` lists what is found, in order. `README.md` says what each recognizer finds, how
 well, and at what cost. Pure. Nothing is imported before the first text is masked, so a service that
 never masks does not pay for the libraries.
 """

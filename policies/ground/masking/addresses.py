@@ -6,25 +6,27 @@ from ipaddress import AddressValueError, IPv6Address
 
 from policies.ground.masking.recognizer import Recognizer, Span
 
-_four = re.compile(
+# Not within a longer word or number: `v1.2.3.4`, `1.2.3.4.5` and `1.2.3.4-beta` are versions.
+_ipv4 = re.compile(
     r"(?<![\w.-])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w-]|\.\w)",
     re.ASCII,
 ).finditer
-_six = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]{3,39}(?:\.[0-9]{1,3}){0,3}(?![\w:])").finditer
+_ipv6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]{3,39}(?:\.[0-9]{1,3}){0,3}(?![\w:])").finditer
 _version = re.compile(r"(?i)(?:\bv|versions?|release|build|revision|[=><~^]=)[\s:=.]{0,3}\Z").search
 _likely = re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]|:[0-9A-Fa-f]{0,4}:").search
 
 
 def _spans(text: str) -> Iterator[Span]:
-    for match in _four(text):
+    for match in _ipv4(text):
         if not _version(text, max(0, match.start() - 12), match.start()):
             yield match.span()
-    for match in _six(text):
+    for match in _ipv6(text):
         if is_ipv6(match.group()):
             yield match.span()
 
 
 def is_ipv6(text: str) -> bool:
+    # `face::cafe` is valid, but without a digit it is a C++ name more often than an address.
     if text.count(":") < 2 or not any(char.isdigit() for char in text):
         return False
     try:

@@ -38,11 +38,13 @@ def is_card(digits: str, announced: bool = False) -> bool:
         match = _brand(digits)
         if match is None or match.lastindex is None:
             return False
+        # The group that matched is the brand's row.
         if len(digits) not in BRANDS[match.lastindex - 1][1]:
             return False
     # A single repeated digit is a placeholder, such as `0000 0000 0000 0000`.
     if len(set(digits)) == 1:
         return False
+    # Luhn (ISO/IEC 7812-1): every second digit from the right is doubled, and its digits added.
     doubled = digits[-2::-2].translate(_DOUBLED)
     return sum(map(int, digits[::-2] + doubled)) % 10 == 0
 
@@ -77,6 +79,7 @@ def _windows(text: str, groups: list[Span], announced: bool) -> Iterator[Span]:
             if len(digits) >= 12 and is_card(digits, announced):
                 yield start, to
                 reach = to
+            # Otherwise every list of small numbers would be tried at each of its numbers.
             if to - from_ < 3:
                 break
 

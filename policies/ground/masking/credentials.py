@@ -30,6 +30,8 @@ TOKENS = (
 )
 
 _NAME = "|".join(NAMES)
+# A quoted value, or one up to white space or punctuation. Every repetition is bounded, since the
+# text is a stranger's. The third line leaves a label of an earlier pass, so masking is idempotent.
 _VALUE = (
     r"""(?:(?:bearer|basic|digest|token)[ ]{1,2}(?=[^\s\[]))?"""
     r"""(?:\\?"(?P<double>(?:[^"\\\n]|\\[^"\n]){1,4096})"""
@@ -63,6 +65,7 @@ def _spans(text: str) -> Iterator[Span]:
                 start = match.start("value") if part == "bare" else match.start(part)
                 yield start, match.end(part)
     for match in _bearer(text):
+        # "bearer instruments" is prose; a token is long, or has a digit or sign in it.
         if len(match[1]) >= 20 or not match[1].isalpha():
             yield match.span(1)
     for match in _in_url(text):

@@ -17,6 +17,8 @@ _LONGEST = 256
 
 def _spans(text: str) -> Iterator[Span]:
     for match in _domain(text):
+        # Backwards by hand: a pattern that begins with the local part would be tried at every
+        # letter of a text, and take quadratic time on one long word.
         start = at = match.start()
         while start and at - start < _LONGEST:
             char = text[start - 1]

@@ -2,14 +2,25 @@
 
     normalize > spans of every likely recognizer > merge overlaps > replace each by its label
 
-Knows how spans become one text, and no recognizer in particular.
+Knows the recognizers and their order, how spans become one text, and nothing of how each works.
 """
 
 import re
 
+from policies.ground.masking.addresses import IP
+from policies.ground.masking.cards import CARD
+from policies.ground.masking.credentials import SECRET
+from policies.ground.masking.emails import EMAIL
+from policies.ground.masking.ibans import IBAN
 from policies.ground.masking.masked import Masked
+from policies.ground.masking.national_ids import NATIONAL_ID
 from policies.ground.masking.normalize import normalize
-from policies.ground.masking.recognizers import RECOGNIZERS
+from policies.ground.masking.phones import PHONE
+from policies.ground.masking.recognizer import Recognizer
+
+# INVARIANT: the more certain recognizer comes first. If two match the same characters, its label is
+# used.
+RECOGNIZERS: tuple[Recognizer, ...] = (SECRET, EMAIL, IBAN, CARD, NATIONAL_ID, IP, PHONE)
 
 MAX_PASSES = 6
 """A text is masked again until nothing more is found: next to a label, other text may match than
@@ -46,6 +57,7 @@ def find_spans(text: str, prefix: str = "") -> list[tuple[int, int, str]]:
     plain, positions = normalize(text)
     if not _candidate(plain):
         return []
+    # The field's name is in front while recognizers look for words; no span reaches into it.
     plain, cut = prefix + plain, len(prefix)
     found = sorted(
         (max(start, cut), end, order)
@@ -65,6 +77,7 @@ def find_spans(text: str, prefix: str = "") -> list[tuple[int, int, str]]:
         longest, label = max((longest, joined[-1][2]), (rank, RECOGNIZERS[order].label))
         reach = max(reach, end)
         joined[-1] = (joined[-1][0], reach, label)
+    # Back to positions in the original text, without the prefix.
     if positions is None:
         return [(start - cut, end - cut, label) for start, end, label in joined]
     return [(positions[s - cut], positions[e - cut - 1] + 1, label) for s, e, label in joined]

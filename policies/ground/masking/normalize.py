@@ -16,12 +16,15 @@ def _normalize_char(char: str) -> str:
     if digit is not None:
         return str(digit)
     category = unicodedata.category(char)
+    # Format characters and combining marks: invisible, or drawn over the digit before them.
     if category in ("Cf", "Mn", "Me"):
         return _INVISIBLE
     if category == "Zs":
         return " "
+    # U+2212 is the minus sign, which is no dash to Unicode (category Sm).
     if category == "Pd" or char == "\u2212":
         return "-"
+    # Full-width letters and signs. One that becomes several characters would shift positions.
     plain = unicodedata.normalize("NFKC", char)
     return plain if len(plain) == 1 and plain.isascii() else char
 

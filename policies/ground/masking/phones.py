@@ -22,6 +22,7 @@ MAX_LOOKUPS = 64
 """Spans of one text that are looked up in numbering plans. After those the format alone decides: a
 text with hundreds of such numbers is a list of phone numbers."""
 
+# Bounded everywhere: each digit of a text is tried once, whatever follows it.
 _candidate = re.compile(
     r"(?<![\w.+])(?<![\w][-/])(?:\+ ?)?\(?\+?[0-9](?:[ ./()-]{0,2}[0-9]){5,17}"
     r"(?![0-9A-WYZa-wyz]|-[0-9a-z])(?: ?(?:x|ext\.?|extension) ?[0-9]{1,6}(?![0-9]))?"
@@ -57,6 +58,8 @@ def _spans(text: str) -> Iterator[Span]:
     budget = [MAX_LOOKUPS]
     for match in _candidate(text):
         start, end = match.span()
+        # Words that surely announce a phone number reach further than those that often do, and they
+        # win over words that announce another number.
         announced = _words(text, max(0, start - 40), start) is not None
         other = not announced and _others(text, max(0, start - 14), start) is not None
         announced = announced or (not other and _hints(text, max(0, start - 24), start) is not None)
@@ -84,13 +87,14 @@ def _windows(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _is_phone(number: str, announced: bool, other: bool, budget: list[int]) -> bool:
+    # From certain to doubtful: the sign, America's format, a word before it, a numbering plan.
     number = _extension(number)[0]
     digits = sum(map(str.isdigit, number))
     if not 6 <= digits <= 19 or _date(number):
         return False
     if number.startswith(("+", "(+")):
         # With a `+` and in groups it can be nothing else, whether or not the country code exists.
-        return digits <= 15 and (len(_groups(number)) > 2 or _possible(number, budget))
+        return digits <= 15 and (len(_groups(number)) > 2 or _in_plan(number, (), budget))
     if _america(number):
         return True
     if announced:
@@ -98,36 +102,28 @@ def _is_phone(number: str, announced: bool, other: bool, budget: list[int]) -> b
     if other or not 7 <= digits <= 15 or _grouped(number) or _postal(number):
         return False
     if number.startswith("00"):
-        return _valid("+" + number[2:], ("ZZ",), budget)
+        return _in_plan("+" + number[2:], ("ZZ",), budget)
     if number.startswith(("0", "(0")):
-        return digits >= (10 if number.isdigit() else 8) and _valid(number, TRUNK, budget)
-    return len(_groups(number)) >= 3 and digits >= 8 and _valid(number, OPEN, budget)
+        return digits >= (10 if number.isdigit() else 8) and _in_plan(number, TRUNK, budget)
+    return len(_groups(number)) >= 3 and digits >= 8 and _in_plan(number, OPEN, budget)
 
 
-def _possible(number: str, budget: list[int]) -> bool:
+def _in_plan(number: str, regions: tuple[str, ...], budget: list[int]) -> bool:
+    """Whether the number is valid in the numbering plan of one of `regions`; without any, whether
+    its country's plan has numbers of this length."""
+    # Imported late: it holds every country's plan, which a service that never masks doesn't need.
     import phonenumbers
 
     budget[0] -= 1
     if budget[0] < 0:
         return True
-    try:
-        return phonenumbers.is_possible_number(phonenumbers.parse(number))
-    except phonenumbers.NumberParseException:
-        return False
-
-
-def _valid(number: str, regions: tuple[str, ...], budget: list[int]) -> bool:
-    import phonenumbers
-
-    budget[0] -= 1
-    if budget[0] < 0:
-        return True
-    for region in regions:
+    fits = phonenumbers.is_valid_number if regions else phonenumbers.is_possible_number
+    for region in regions or (None,):
         try:
-            if phonenumbers.is_valid_number(phonenumbers.parse(number, region)):
+            if fits(phonenumbers.parse(number, region)):
                 return True
         except phonenumbers.NumberParseException:
-            continue
+            continue  # by this region's rules it is not a number at all
     return False
 
 

@@ -30,6 +30,7 @@ def _tree(value: Any, name: str, secret: bool, labels: set[str]) -> Any:
         return made
     if kind is list:
         return [_tree(each, name, secret, labels) for each in value]
+    # Null, true and false hold no secret.
     if secret and kind in (str, int, float) and value != "":
         labels.add(SECRET)
         return f"[{SECRET}]"

@@ -123,10 +123,17 @@ def test_a_reset_forgets_everything() -> None:
 def test_guessed_names_do_not_grow_memory() -> None:
     store = Store(tenant=tenant_document(SETTINGS))
     known = PolicySet(store, keep=8)
+    before = known.agent("agt_first")
     for n in range(1000):
         known.agent(f"agt_{n}")
         known.key(n.to_bytes(32, "big"))
-        assert len(known._compiled) <= 8
+    # The newest eight are kept, and none that was asked for before them.
+    for n in range(996, 1000):
+        known.agent(f"agt_{n}")
+    known.agent("agt_first")
+    assert before is None
+    assert store.fetched["agent/agt_first"] == 2
+    assert all(store.fetched[f"agent/agt_{n}"] == 1 for n in range(996, 1000))
     assert known.settings() == SETTINGS
 
 

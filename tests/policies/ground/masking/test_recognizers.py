@@ -3,7 +3,7 @@
 import pytest
 
 from policies.ground.masking import masked_text
-from policies.ground.masking.recognizers import RECOGNIZERS
+from policies.ground.masking.mask import RECOGNIZERS
 
 FOUND = [
     ("mail ann@example.com, please", "mail [EMAIL], please"),

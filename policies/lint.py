@@ -43,6 +43,7 @@ def _reach(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "denied_sources", "`*` denies every source, the allowed ones too"
     elif "*" in allowed and body["max_sensitivity"] == "critical":
         yield "allowed_sources", "allows every source at every sensitivity"
+    # A name that is in both lists word for word has its own warning.
     hidden = matcher(entry for entry in denied if is_pattern(entry))
     for entry in allowed:
         if not is_pattern(entry) and entry not in denied and "*" not in denied and hidden(entry):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from policies.__main__ import main
-from policies.analysis.lint import lint
 from policies.definitions.definition import Definition
+from policies.lint import lint
 from tests.policies.definitions.test_load import ENTRY, of, write
 
 BODY = {

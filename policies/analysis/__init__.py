@@ -1,1 +1,0 @@
-"""Checks policies without a request: `lint`."""
