@@ -57,6 +57,7 @@ def main(part: str, *, this_python: bool = False) -> int:
         print(problem, file=sys.stderr)
         return 1
     finally:
+        # Also after a failure: the next run would find half of a wheel.
         shutil.rmtree(FETCHED, ignore_errors=True)
     return 0
 
@@ -118,6 +119,7 @@ def _fetch(missing: list[str]) -> None:
         running.append((_pip(log, *command, "--require-hashes", "-r", str(pinned)), log))
     while any(pip.poll() is None for pip, _ in running):
         time.sleep(0.2)
+        # pip has no machine-readable progress; it prints one such line for each distribution.
         found = sum(log.read_text(errors="replace").count("Collecting ") for _, log in running)
         _progress(f"fetching {found} of {len(missing)}")
     _progress(f"fetched {len(missing)} distributions", end="\n")

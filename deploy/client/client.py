@@ -89,6 +89,7 @@ def common(parser: argparse.ArgumentParser, run: Run) -> argparse.ArgumentParser
     group.add_argument("--ca", metavar="FILE", help="certificate authority to trust, for https")
     group.add_argument("--cert", metavar="FILE", help="client certificate to present")
     group.add_argument("--cert-key", metavar="FILE", help="private key of the client certificate")
+    # No option for the key itself: every user of the machine can read a process's arguments.
     group.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
 
@@ -123,6 +124,7 @@ def given(options: argparse.Namespace, fields: Fields) -> dict[str, Any]:
 
 def positive(text: str) -> int:
     """A positive number, for argparse."""
+    # Cut before `int`, whose time is quadratic; `isdecimal` alone accepts other scripts' digits.
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:16]) < 10**15):
         raise argparse.ArgumentTypeError(f"`{text}` is not a positive number")
     return int(text)

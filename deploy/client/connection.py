@@ -166,4 +166,4 @@ def _json(text: bytes) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return None
+        return None  # a gateway's page, for instance; the status says what happened

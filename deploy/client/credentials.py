@@ -46,6 +46,7 @@ def connect(
         fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         parts, fits = urlsplit(""), False
+    # A query or fragment would end up between the address and each path.
     if not fits or parts.username is not None or parts.query or parts.fragment:
         # The message does not repeat the address, which may contain a password.
         raise UnusableArguments(f"--url or SLUICE_URL is not an address such as {URL}")
@@ -73,6 +74,7 @@ def _from_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             # Check the open file: one checked by its path could be replaced before it is read.
+            # A pipe passes: `--key-file <(pass show sluice)` leaves no file behind.
             mode = os.fstat(file.fileno()).st_mode
             if stat.S_ISREG(mode) and mode & 0o077:
                 raise UnusableArguments(
@@ -84,7 +86,7 @@ def _from_file(path: Path) -> str:
         raise UnusableArguments(f"key file `{path}` can't be read: {error.strerror}") from error
     except UnicodeDecodeError:
         raise UnusableArguments(f"key file `{path}` does not contain a key") from None
-    if not text.startswith("{"):
+    if not text.startswith("{"):  # no key begins with it
         return text
     try:  # `first-start.json`, which the control API writes at its first start
         return str(json.loads(text)["admin_key"])

@@ -68,6 +68,7 @@ def _wait(client: Client, revision: int, seconds: int) -> list[dict[str, Any]]:
     end = time.monotonic() + seconds
     while True:
         left = max(0, min(MAX_WAIT, int(end - time.monotonic())))
+        # The API answers at once if no sidecar is behind, else after `timeout` at the latest.
         query = {"wait_for": revision, "timeout": left, "limit": PAGE}
         try:
             behind: list[dict[str, Any]] = client.api.request(

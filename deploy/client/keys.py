@@ -62,6 +62,7 @@ def revoke(client: Client, key_id: str) -> int:
 
 def _create(client: Client, options: argparse.Namespace) -> int:
     body: dict[str, Any] = {"name": options.name, "scope": options.scope}
+    # Null means never; without the field, the API applies its default.
     if options.expires_days is not None or options.never_expires:
         body["expires_days"] = options.expires_days
     with _secret_file(options.out) as file:
@@ -102,12 +103,14 @@ def _secret_file(name: str | None) -> Iterator[int | None]:
         yield None
         return
     try:
+        # O_EXCL: an existing file may be open to others, or hold a key that is still in use.
         file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise UnusableArguments(f"--out `{name}` can't be created: {error.strerror}") from error
     try:
         yield file
     except BaseException:
+        # A file that has the secret stays, whatever failed afterwards.
         if not os.fstat(file).st_size:
             Path(name).unlink(missing_ok=True)
         raise
@@ -120,6 +123,7 @@ def _print_key(client: Client, response: ApiResponse, name: str | None, file: in
     if file is not None:
         os.write(file, f"{made['key']}\n".encode())
         os.fsync(file)
+        # Only now is it safe to lose the response.
         del made["key"]
     client.out.members(made)
     if file is not None:

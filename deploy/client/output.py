@@ -62,6 +62,7 @@ class Output:
                 self._print(as_json(row))
             return
         for number, line in enumerate(table.lines(rows)):
+            # Coloured after the columns are padded: escapes have no width.
             heading = table.headed and number == 0
             self._print(self._paint(BOLD, line) if heading else self._highlight(line))
         table.headed = False

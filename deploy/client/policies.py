@@ -131,6 +131,7 @@ def _path(client: Client, options: argparse.Namespace) -> str:
     named: str = options.policy
     if named.startswith(ID):
         return f"{PATH}/{segment(named)}"
+    # The API has no look-up by name, which is unique among active policies only.
     for page in client.api.pages(PATH, {}, None):
         for policy in page:
             if policy["name"] == named:

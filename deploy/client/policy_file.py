@@ -37,7 +37,7 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
     Raises `UnusableArguments` with the file and line."""
     try:
         with path.open("rb") as file:
-            raw = file.read(MAX_FILE + 1)
+            raw = file.read(MAX_FILE + 1)  # one more, to notice a longer file
     except OSError as error:
         raise UnusableArguments(f"`{path}` can't be read: {error.strerror}") from error
     if len(raw) > MAX_FILE:

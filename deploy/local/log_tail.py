@@ -38,7 +38,7 @@ class LogTail:
         self._offset += len(read)
         *lines, self._rest = (self._rest + read).split(b"\n")
         if len(self._rest) > MAX_LINE:
-            self._rest = b""
+            self._rest = b""  # no entry is that long, and memory is bounded
         shown = (_shown(self._name, line.decode(errors="replace")) for line in lines)
         return [line for line in shown if line is not None]
 

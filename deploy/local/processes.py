@@ -95,7 +95,7 @@ class ChildProcesses:
                 stdout=subprocess.DEVNULL if discard_output else output,
                 stderr=output,
                 env=dict(environ),
-                start_new_session=True,
+                start_new_session=True,  # Ctrl-C in the terminal reaches only the launcher
                 preexec_fn=lambda: _die_with(launcher),
             )
         self._children.append(Child(name, process, log, LogTail(name, log), drain_seconds))
@@ -139,6 +139,8 @@ class ChildProcesses:
                 print(line, file=sys.stderr, flush=True)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        # Only noted: an exception here could interrupt `start` after a child began and before it is
+        # in the list, and it would never be stopped.
         self._signals.append(number)
 
     def _stop(self, child: Child) -> None:
@@ -148,6 +150,7 @@ class ChildProcesses:
         deadline = time.monotonic() + child.drain_seconds
         while child.process.poll() is None:
             if time.monotonic() > deadline or len(self._signals) > 1:
+                # The group: a child may have processes of its own (`SLUICE_WORKERS`).
                 os.killpg(child.process.pid, signal.SIGKILL)
                 child.process.wait()
                 self.killed.append(child.name)

@@ -102,6 +102,7 @@ def _approve(control: ApiConnection) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Write a file atomically, readable only by its owner."""
+    # Whole or not at all: a torn key file would count as a key. A leftover of a crash is replaced.
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as output:
