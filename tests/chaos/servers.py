@@ -28,7 +28,7 @@ class Postgres:
         self._password = secrets.token_urlsafe(18)
         self._account: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        self._binaries = postgres._installed()
+        self._binaries = postgres.installed()
 
     def url(self, role: str, port: int) -> str:
         return f"postgresql+asyncpg://{role}:{self._password}@127.0.0.1:{port}/sluice"
@@ -38,7 +38,7 @@ class Postgres:
         if os.geteuid() == 0:
             user = postgres.UNPRIVILEGED
             self._account = {"user": user, "group": user, "extra_groups": []}
-            self._binaries = postgres._within_reach(self._binaries, self._folder)
+            self._binaries = postgres.within_reach(self._binaries, self._folder)
             os.chown(self._folder, user, user)
         secret = self._folder / "password"
         secret.write_text(self._password)
