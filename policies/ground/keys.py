@@ -69,6 +69,6 @@ def well_formed(key: str) -> bool:
 
 def key_digest(key: str) -> bytes:
     """SHA-256 of the key, the only form that is ever stored."""
-    # A slow hash would protect a password that can be guessed; nobody guesses 256 random bits.
+    # A slow hash would protect a password that can be guessed; 256 random bits need none.
     # `surrogateescape` keeps keys distinct that contain bytes outside UTF-8, as a header may.
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

@@ -1,4 +1,5 @@
-"""Warnings about policies that may not be meant as they stand, and the command that prints them."""
+"""Warnings about policies whose author probably meant something else, and the command that prints
+them."""
 
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 from policies.__main__ import main
 from policies.definitions.definition import Definition
 from policies.lint import lint
-from tests.policies.definitions.test_load import ENTRY, of, write
+from tests.policies.definitions.policy_directory import ENTRY, of, write
 
 BODY = {
     "name": "reads",
