@@ -28,7 +28,7 @@ from sidecar.metrics.readiness import Readiness
 from sidecar.platform.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.full.full_replica import FullReplica
+from sidecar.policy_cache.full_replica.replica import FullReplica
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import Replica
 from sidecar.proxy.assembly import Proxy, ProxyPorts
@@ -199,8 +199,8 @@ class Components:
         if settings.redis is None:
             return FullReplica(*common)
         # Imported only when needed: the Redis library takes megabytes.
-        from sidecar.policy_cache.partial.partial_replica import PartialReplica
-        from sidecar.policy_cache.partial.redis_client import connect
+        from sidecar.policy_cache.partial_replica.redis_client import connect
+        from sidecar.policy_cache.partial_replica.replica import PartialReplica
 
         return PartialReplica(*common, random_bytes, connect(settings.redis))
 

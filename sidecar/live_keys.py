@@ -10,9 +10,8 @@ from policies.definitions.model import Key
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import PolicySet
-from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.document_fetcher import MissingDocument
-from sidecar.policy_cache.full.full_store import NoPolicySet
+from sidecar.policy_cache.policy_store import CacheDamaged, NoPolicySet
 
 EVALUATING_SCOPES = ("evaluate", "admin")
 """Scopes that may ask for a decision (contract, section 2)."""

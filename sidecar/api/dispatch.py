@@ -26,9 +26,8 @@ from sidecar.http.response_head import JSON, Deferred, Outcome, RenderedResponse
 from sidecar.live_keys import LiveKeys
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform.json_logging import about
-from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, MissingDocument
-from sidecar.policy_cache.full.full_store import NoPolicySet
+from sidecar.policy_cache.policy_store import CacheDamaged, NoPolicySet
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ from policies.retrieval import Retrieval
 from policies.sets.role import Clause
 from sidecar.enforce import Enforcer
 from sidecar.live_keys import AgentIdentity
-from sidecar.policy_cache.cache_file import CacheDamaged
-from sidecar.policy_cache.full.full_store import NoPolicySet
+from sidecar.policy_cache.policy_store import CacheDamaged, NoPolicySet
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.protocols.messages import SourceRef
 from sidecar.protocols.shared.source_names import SourceNames

@@ -43,10 +43,6 @@ CREATE INDEX sessions_by_expiry ON sessions (expires_at);
 """
 
 
-class CacheDamaged(Exception):
-    """the policy cache on disk can't be read"""
-
-
 class CacheFile:
     """The open file. A reader that finds damage sets `damaged`."""
 

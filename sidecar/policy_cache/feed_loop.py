@@ -1,13 +1,18 @@
 """What the loops that keep a replica current share: their state, their pauses, and one log line
-per outage. Knows nothing of transports."""
+per outage. Knows nothing of what an answer says."""
 
+import asyncio
 import logging
 import random
 import sqlite3
+from collections.abc import Awaitable
 
 from sidecar.platform.state_logger import StateLogger
-from sidecar.policy_cache.feed import FeedRejected
+from sidecar.policy_cache.feed import FeedFailed, FeedForbidden, FeedPage, FeedRejected
+from sidecar.policy_cache.replica_state import ReplicaState
 
+MAX_WAIT = 10.0
+"""The longest long poll, in seconds. The control API allows 25."""
 MAX_PAUSE = 2.0
 FIRST_PAUSE = 0.05
 
@@ -30,8 +35,7 @@ class FeedLoop:
         return self._outage.problem
 
     def _pause_after(self, error: Exception) -> float:
-        """Note a failed attempt. Returns the seconds to wait before the next, with jitter: a fleet
-        that lost its control API or its Redis must not come back in step."""
+        """Note a failed attempt. Returns the seconds to wait before the next."""
         if isinstance(error, sqlite3.Error):
             self._outage.failing(f"the policy cache can't be written: {error}")
         else:
@@ -39,6 +43,40 @@ class FeedLoop:
         if isinstance(error, FeedRejected):
             self.refused = str(error)
         self.failures += 1
+        # The exponent is bounded: an outage of days must not compute a huge power.
         ceiling = min(self._max_pause, FIRST_PAUSE * (1 << min(self._failed_in_a_row, 10)))
         self._failed_in_a_row += 1
-        return ceiling * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
+        # Jitter: a fleet that lost its control API or its Redis must not come back in step.
+        return ceiling * random.uniform(0.5, 1.0)  # noqa: S311  # guards nothing
+
+
+class LongPollLoop(FeedLoop):
+    """A loop that polls the control API."""
+
+    def __init__(self, log: logging.Logger, what: str, state: ReplicaState) -> None:
+        limit = state.freshness.limit
+        super().__init__(log, what, limit / 4)
+        self._state = state
+        # Two polls and a failed one fit into the limit: one lost answer makes nothing stale.
+        self._wait = min(MAX_WAIT, limit / 4)
+
+    async def _attempt(self, step: Awaitable[None]) -> bool:
+        """Await one poll. Returns whether it succeeded; after a failure, pauses first."""
+        try:
+            await step
+        except (FeedFailed, FeedRejected, sqlite3.Error) as error:
+            # None of these is fatal: meanwhile the old set grows stale, and denies.
+            if isinstance(error, FeedForbidden):
+                # Our key or our tenant was revoked: we may no longer decide by what we hold.
+                self._state.freshness.expire(str(error))
+            await asyncio.sleep(self._pause_after(error))
+            return False
+        self._failed_in_a_row, self.refused = 0, None
+        self._outage.recovered()
+        return True
+
+    async def _throttle(self, page: FeedPage, wait: float, sent: float) -> None:
+        """Pause if a poll sent at `sent` was to wait for news, and came back early without any. A
+        control API that is shutting down answers at once: do not poll it in a tight loop."""
+        if wait and not page.documents and self._state.clock.monotonic() - sent < wait / 4:
+            await asyncio.sleep(self._max_pause)

@@ -1,25 +1,28 @@
-"""A replica of the policy set as the rest of the sidecar sees it. `full/` and `partial/` implement
-it; no other package asks which one is in use."""
+"""A replica of the policy set as the rest of the sidecar sees it. `full_replica` and
+`partial_replica` implement it; no other package asks which one is in use."""
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias
 
+from policies.ground.clock import Clock
 from policies.sets.policy_set import PolicySet
 from policies.sets.signed_head import Claim
 from sidecar.policy_cache.document_fetcher import DocumentFetcher
+from sidecar.policy_cache.policy_store import PolicyStore
+from sidecar.policy_cache.replica_state import OnChange
 
-OnChange = Callable[[Iterable[str] | None], None]
+FeedName: TypeAlias = Literal["redis", "control"]
 
-FEEDS = ("redis", "control")
+FEEDS: tuple[FeedName, ...] = ("redis", "control")
 """Where a policy set may come from."""
 
 
 class Follower(Protocol):
-    """The loop that keeps a replica current, and how it is doing. `feed` is the source in use, one
-    of `FEEDS`."""
+    """The loop that keeps a replica current, and how it is doing. `feed` is the source in use."""
 
     @property
-    def feed(self) -> str: ...
+    def feed(self) -> FeedName: ...
     @property
     def refused(self) -> str | None: ...
     @property
@@ -34,28 +37,37 @@ class Follower(Protocol):
     def stop(self) -> None: ...
 
 
-class Replica(Protocol):
-    """A policy set as this sidecar holds it."""
+class Replica(ABC):
+    """A policy set as this sidecar holds it, in `store`."""
 
-    policy_set: PolicySet
-
-    def fetch(self, name: str) -> bytes | None: ...
-    async def published_claim(self, session_id: str) -> Claim | None:
-        """Who owns the session, if the control API has already published it."""
-        ...
-
-    def follow(self, on_change: OnChange, on_other_store: Callable[[], None]) -> Follower: ...
-    def document_fetcher(self) -> DocumentFetcher:
-        """Call `follow` first."""
-        ...
+    def __init__(self, store: PolicyStore, clock: Clock) -> None:
+        self.policy_set = PolicySet(store.fetch)
+        self.fetch = store.fetch
+        self._policy_store = store
+        self._clock = clock
 
     def epoch(self) -> str:
-        """The store whose set is in force; empty if none is."""
-        ...
+        """The control API's store whose set is in force; empty without a set."""
+        return self._policy_store.position.epoch
 
-    def tenant_id(self) -> str | None: ...
+    def tenant_id(self) -> str | None:
+        return self._policy_store.tenant_id
+
     def log_keys(self) -> tuple[bytes, ...]:
         """The keys whose signatures count; empty until the control API has named one."""
-        ...
+        pin = self._policy_store.pin
+        return () if pin is None else pin.accepted(self._clock.now())
 
+    @abstractmethod
+    def follow(self, on_change: OnChange, on_other_store: Callable[[], None]) -> Follower: ...
+
+    @abstractmethod
+    def document_fetcher(self) -> DocumentFetcher:
+        """Call `follow` first."""
+
+    @abstractmethod
+    async def published_claim(self, session_id: str) -> Claim | None:
+        """Who owns the session, if the control API has already published it."""
+
+    @abstractmethod
     async def close(self) -> None: ...

@@ -18,7 +18,7 @@ import yaml
 from aiohttp import ClientConnectionError, ClientSession
 
 from policies.ground.listen_address import ListenAddress
-from sidecar.policy_cache.full.poll_loop import PollLoop
+from sidecar.policy_cache.full_replica.poll_loop import PollLoop
 from sidecar.serve import LoopStopped, serve
 from tests import waiting
 from tests.ports import free_port

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from sidecar.policy_cache.feed import FeedFailed
-from sidecar.policy_cache.partial.redis_reader import TornRead
+from sidecar.policy_cache.partial_replica.redis_reader import TornRead
 
 MAX_WAITING = 256
 """Callers that may wait at a time; one more is refused at once."""

@@ -9,11 +9,11 @@ Knows what to read and what of it may be trusted. Knows neither commands nor whe
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-from policies.sets.policy_set import PolicySet
 from policies.sets.signed_head import SetHead
 from sidecar.policy_cache.feed import FeedFailed, Position
-from sidecar.policy_cache.partial.redis_reader import RedisReader
-from sidecar.policy_cache.partial.working_set import ABSENT, HeldDocument, WorkingSet
+from sidecar.policy_cache.partial_replica.partial_state import PartialState
+from sidecar.policy_cache.partial_replica.redis_reader import RedisReader
+from sidecar.policy_cache.partial_replica.working_set import ABSENT, HeldDocument
 
 MAX_TRIES = 8
 CHUNK = 400
@@ -37,15 +37,13 @@ class IncrementalSync:
 
     def __init__(
         self,
-        working_set: WorkingSet,
-        policy_set: PolicySet,
-        required: Sequence[str],
+        state: PartialState,
         on_put_in_force: Callable[[Position, set[str] | None], None],
     ) -> None:
         self.source: RedisReader | None = None
-        self._working_set = working_set
-        self._policy_set = policy_set
-        self._required = tuple(required)
+        self._state = state
+        self._working_set = state.working_set
+        self._required = state.required
         self._on_put_in_force = on_put_in_force
         self._lock = asyncio.Lock()
 
@@ -75,18 +73,23 @@ class IncrementalSync:
         for _ in range(MAX_TRIES):
             position = self._working_set.position
             changed, reached = _covered(position, heads)
+            # Read again what we hold and what changed, and whatever the caller wants. Without a
+            # list of changes, that is everything we hold: the digests show what differs.
             relevant = None if changed is None else sorted(changed | wanted)
             known = self._working_set.digests(relevant)
             names = sorted(wanted.union(known if changed is None else known.keys() & changed))
             try:
                 head, found = await self._read(source, names, known)
                 if head.epoch != position.epoch:
-                    # Another store: nothing held says anything about it.
+                    # Another store: nothing held says anything about it. Only what every decision
+                    # needs is fetched now; the rest when a decision asks.
                     names = sorted(wanted.union(self._required))
                     head, found = await self._read(source, names, {})
             except SetMoved:
                 continue
             if head.epoch == position.epoch:
+                # A Redis that was restored, or fell back to a replica that lags. Without this, a
+                # revoked key would be valid again.
                 if head.revision < position.revision:
                     raise FeedFailed(
                         f"policy set `{head.revision}` in Redis is older than "
@@ -94,8 +97,10 @@ class IncrementalSync:
                     )
                 if head.revision > reached:
                     more = await source.more_heads()
-                    # If no head says what changed in between, compare everything held.
+                    # The stream is trimmed, or was lost: no head says what changed in between, so
+                    # compare everything held.
                     heads = heads + more if more else [_unknown_change(head, position)]
+                # Older news than the head, or newer: what was read does not fit the names.
                 if head.revision != reached:
                     continue
             if self._working_set.position != position:
@@ -118,6 +123,7 @@ class IncrementalSync:
             head, part = await source.read(names[at : at + CHUNK], known)
             heads.add(head)
             found |= {name: each for name, each in part.items() if each is not None}
+        # Chunks of different revisions must never be put in force together.
         if len(heads) != 1:
             raise SetMoved
         return heads.pop(), found
@@ -151,13 +157,9 @@ class IncrementalSync:
         if position == former and not found:
             return
         self._working_set.put_in_force(position, found, alone=alone)
-        # No `await` from here on: no decision may see new documents under an old revision.
         if former.epoch != position.epoch:
             changed = None
-        if changed is None:
-            self._policy_set.reset(position.revision)
-        else:
-            self._policy_set.apply(changed, position.revision)
+        self._state.apply(changed, position.revision)
         self._on_put_in_force(former, changed)
 
 
@@ -172,8 +174,10 @@ def _covered(position: Position, heads: Iterable[SetHead]) -> tuple[set[str] | N
     changed: set[str] | None = set()
     reached = position.revision
     for head in heads:
+        # Known already: a read of the set was ahead of the stream.
         if head.epoch != position.epoch or head.revision <= reached:
             continue
+        # A gap: what changed in it is unknown.
         if head.since > reached:
             break
         changed = None if changed is None or head.names is None else changed | set(head.names)

@@ -25,7 +25,7 @@ from policies.sets.policy_set import (
     session_name,
 )
 from policies.sets.redis_keys import set_key
-from sidecar.policy_cache.partial import failover
+from sidecar.policy_cache.partial_replica import failover
 from tests import redis
 from tests.sidecar.fake_control_api import (
     EVALUATE_KEY,

@@ -22,10 +22,11 @@ from policies.sets.signed_head import Claim
 from sidecar.policy_cache.document_fetcher import FetchFailed
 from sidecar.policy_cache.feed import FeedFailed, FeedRejected
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.partial.control_loop import ControlLoop
-from sidecar.policy_cache.partial.redis_loop import RedisLoop
-from sidecar.policy_cache.partial.redis_reader import TornRead
-from sidecar.policy_cache.partial.request_coalescer import RequestCoalescer
+from sidecar.policy_cache.partial_replica.control_loop import ControlLoop
+from sidecar.policy_cache.partial_replica.redis_loop import RedisLoop
+from sidecar.policy_cache.partial_replica.redis_reader import TornRead
+from sidecar.policy_cache.partial_replica.request_coalescer import RequestCoalescer
+from sidecar.policy_cache.replica import FeedName
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Failover:
         freshness: Freshness,
         clock: Clock,
     ) -> None:
-        self.feed = "redis"
+        self.feed: FeedName = "redis"
         self._redis = redis
         self._control = control
         self._monotonic = clock.monotonic
@@ -137,7 +138,7 @@ class Failover:
                     await self._redis.confirmed.wait()
             self._redis.confirmed.clear()
 
-    def _switch_to(self, feed: str, why: str) -> None:
+    def _switch_to(self, feed: FeedName, why: str) -> None:
         problem = self.problem
         self.feed = feed
         if feed == "control":

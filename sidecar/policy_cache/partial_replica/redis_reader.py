@@ -34,7 +34,7 @@ from policies.sets.redis_keys import (
 )
 from policies.sets.signed_head import Claim, Heartbeat, SetHead, SignatureRejected
 from sidecar.policy_cache.feed import FeedFailed
-from sidecar.policy_cache.partial.working_set import ABSENT, HeldDocument
+from sidecar.policy_cache.partial_replica.working_set import ABSENT, HeldDocument
 
 log = logging.getLogger(__name__)
 

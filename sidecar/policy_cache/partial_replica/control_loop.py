@@ -1,35 +1,29 @@
 """The loop that keeps a partial replica current without Redis: it follows the control API's long
 poll, and looks up missing documents by name.
 
-A page of changes names every document that changed, so those that are held are replaced and the
-others stay unknown until a decision needs them. If a page can't say what changed (another store,
-or more changes than fit in one page), only the required documents are kept.
+A page of changes names every document that changed. Those that are held are replaced; the others
+stay unknown until a decision needs them.
 
-Knows which answers may be trusted. Knows nothing of Redis. Differs from `full/poll_loop` in what it
-does with a page: that loop stores every document of every page, this one only what is in use.
+Knows which answers may be trusted. Knows nothing of Redis. `full_replica.poll_loop` stores every
+document of every page; this loop stores only those in use.
 """
 
-import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 
 from sidecar.policy_cache.feed import (
     FeedDocument,
     FeedFailed,
-    FeedForbidden,
     FeedPage,
-    FeedRejected,
     LookupFeed,
     Position,
     reject_older,
     verify_digest,
 )
-from sidecar.policy_cache.feed_loop import FeedLoop
-from sidecar.policy_cache.full.poll_loop import MAX_WAIT
-from sidecar.policy_cache.partial.incremental_sync import IncrementalSync
-from sidecar.policy_cache.partial.replica_state import ReplicaState
-from sidecar.policy_cache.partial.working_set import HeldDocument
+from sidecar.policy_cache.feed_loop import LongPollLoop
+from sidecar.policy_cache.partial_replica.incremental_sync import IncrementalSync
+from sidecar.policy_cache.partial_replica.partial_state import PartialState
+from sidecar.policy_cache.partial_replica.working_set import HeldDocument
 
 log = logging.getLogger(__name__)
 
@@ -41,42 +35,30 @@ class _SetChanged(FeedFailed):
     """the policy set changed during the lookup"""
 
 
-class ControlLoop(FeedLoop):
+class ControlLoop(LongPollLoop):
     """Follows `feed` into the working set while `run` runs. `verify_origin` checks whose an answer
     is and which key signs it, and raises `FeedRejected`."""
 
     def __init__(
         self,
-        state: ReplicaState,
+        state: PartialState,
         feed: LookupFeed,
         sync: IncrementalSync,
         verify_origin: Callable[[FeedPage], None],
     ) -> None:
-        limit = state.freshness.limit
-        super().__init__(log, "the control API does not keep the policy set current", limit / 4)
-        self._state = state
+        super().__init__(log, "the control API does not keep the policy set current", state)
+        self._state: PartialState = state
         self._working_set = state.working_set
         self._feed = feed
         self._put_in_force = sync.put_in_force
         self._verify_origin = verify_origin
-        # Two polls and a failed one fit into the limit, as in `PollLoop`.
-        self._wait = min(MAX_WAIT, limit / 4)
 
     async def run(self) -> None:
         """Never returns. May be cancelled at any time: nothing is ever half in force."""
         self._failed_in_a_row, settled = 0, False
         while True:
-            try:
-                # The first poll asks for what is already there instead of waiting for news.
-                await self.step(self._wait if settled else 0.0)
-            except (FeedFailed, FeedRejected, sqlite3.Error) as error:
-                if isinstance(error, FeedForbidden):
-                    self._state.freshness.expire(str(error))
-                settled = False
-                await asyncio.sleep(self._pause_after(error))
-            else:
-                self._failed_in_a_row, settled, self.refused = 0, True, None
-                self._outage.recovered()
+            # The first poll asks for what is already there instead of waiting for news.
+            settled = await self._attempt(self.step(self._wait if settled else 0.0))
 
     async def step(self, wait: float) -> None:
         """One poll, and what follows from it. The answer may wait `wait` seconds for news."""
@@ -90,20 +72,16 @@ class ControlLoop(FeedLoop):
         page = self._verify(await self._feed.next(position, wait), position)
         if self._working_set.position != position:
             return  # Redis was faster: this page is known already, or comes with the next poll
+        # Another store, or more changes than fit in one page: it does not say what changed.
         if page.reset or page.more:
             await self._begin(position)
             return
         if page.revision != position.revision:
             self._apply(page)
-        if (why := self._state.blocked()) is not None:
-            # We may no longer decide by what we hold.
-            freshness.expire(why)
-            raise FeedFailed(why)
+        self._state.require_unblocked()
         freshness.confirm(sent)
         self._working_set.confirm(as_of)
-        if wait and not page.documents and clock.monotonic() - sent < wait / 4:
-            # A control API that is shutting down answers at once: do not poll it in a tight loop.
-            await asyncio.sleep(self._max_pause)
+        await self._throttle(page, wait, sent)
 
     async def fetch(self, names: Iterable[str]) -> None:
         """Return once each of the names is held. Raises `FeedFailed`, `FeedRejected` and
@@ -117,6 +95,7 @@ class ControlLoop(FeedLoop):
             except _SetChanged:
                 continue
             self._verify(page, position)
+            # Redis was faster: what was found may be older than what is in force by now.
             if self._working_set.position != position:
                 continue
             at = Position(page.epoch, page.revision)
@@ -136,6 +115,7 @@ class ControlLoop(FeedLoop):
 
     def _apply(self, page: FeedPage) -> None:
         changed = {document.name: document for document in page.documents}
+        # A document that is not held stays unknown, so memory grows with what is used.
         held = self._working_set.digests(sorted(changed))
         found = {name: _verified(changed[name]) for name in held}
         self._put_in_force(Position(page.epoch, page.revision), found, set(changed))
@@ -152,6 +132,7 @@ class ControlLoop(FeedLoop):
                 raise _SetChanged(_SetChanged.__doc__)
             first = page
             new = {document.name: _verified(document) for document in page.documents}
+            # An answer that brings us no further would be asked for without end.
             if not new.keys() & set(left):
                 raise FeedFailed("the control API's answer lacks the documents asked for")
             found |= new

@@ -18,10 +18,10 @@ from math import inf
 from policies.sets.signed_head import Claim, Heartbeat
 from sidecar.policy_cache.feed import FeedFailed, FeedRejected, Position, reject_older
 from sidecar.policy_cache.feed_loop import FeedLoop
-from sidecar.policy_cache.partial.incremental_sync import IncrementalSync
-from sidecar.policy_cache.partial.nonces import Nonces
-from sidecar.policy_cache.partial.redis_reader import RedisReader, TornRead
-from sidecar.policy_cache.partial.replica_state import ReplicaState
+from sidecar.policy_cache.partial_replica.incremental_sync import IncrementalSync
+from sidecar.policy_cache.partial_replica.nonces import Nonces
+from sidecar.policy_cache.partial_replica.partial_state import PartialState
+from sidecar.policy_cache.partial_replica.redis_reader import RedisReader, TornRead
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +43,12 @@ class RedisLoop(FeedLoop):
 
     def __init__(
         self,
-        state: ReplicaState,
+        state: PartialState,
         connect: Callable[[], Awaitable[RedisReader]],
         refresh_key: Callable[[], Awaitable[None]],
         random_bytes: Callable[[int], bytes],
-        on_change: Callable[[Iterable[str] | None], None],
-        on_other_store: Callable[[], None],
     ) -> None:
-        freshness, working_set = state.freshness, state.working_set
+        freshness = state.freshness
         super().__init__(log, "Redis does not keep the policy set current", freshness.limit / 8)
         self.healthy = True
         self.confirmed_at = state.clock.monotonic()
@@ -59,21 +57,15 @@ class RedisLoop(FeedLoop):
         self._refresh_key = refresh_key
         self._forged_seen, self._key_due = 0, 0.0
         self._state = state
-        self._working_set = working_set
+        self._working_set = state.working_set
         self._freshness = freshness
         self._clock = state.clock
-        self._on_change = on_change
-        self._on_other_store = on_other_store
         self._reader: RedisReader | None = None
         self._stopped = False
-        self.sync = IncrementalSync(
-            working_set, state.policy_set, state.required, self._on_put_in_force
-        )
+        self.sync = IncrementalSync(state, self._on_put_in_force)
         self._nonces = Nonces(state.clock, random_bytes, freshness.limit / 8)
         self._damaged_fields: tuple[bytes, ...] = ()
-        state.policy_set.reset(working_set.position.revision)
-        if working_set.as_of is not None:
-            freshness.restore(working_set.as_of)
+        state.restore(state.working_set)
 
     @property
     def forged(self) -> int:
@@ -87,6 +79,7 @@ class RedisLoop(FeedLoop):
                 await self.step()
             except (FeedFailed, FeedRejected, sqlite3.Error) as error:
                 if isinstance(error, TornRead):
+                    # Redis answers; the control API repairs these fields once it is told.
                     self._damaged_fields = error.fields[:_MAX_DAMAGED]
                 elif isinstance(error, FeedFailed):
                     self.healthy = False
@@ -105,7 +98,7 @@ class RedisLoop(FeedLoop):
     async def step(self) -> None:
         """Send a challenge if one is due; read the streams until the next."""
         if self._working_set.damaged:
-            self._start_over()
+            self._state.start_over(self._working_set)
         if self._reader is None:
             self._reader = self.sync.source = await self._connect()
         now = self._clock.monotonic()
@@ -139,6 +132,7 @@ class RedisLoop(FeedLoop):
             await self.sync.fetch(names)
         except TornRead as error:
             self._damaged_fields = error.fields[:_MAX_DAMAGED]
+            # The report goes with a challenge: send one now.
             self._nonces.due = 0.0
             raise
 
@@ -150,6 +144,7 @@ class RedisLoop(FeedLoop):
             claim = await self._reader.claim(session_id)
         except FeedFailed:
             return None
+        # What a former store of the control API said does not hold in the new one.
         epoch = self._working_set.position.epoch
         return claim if claim is not None and claim.epoch == epoch else None
 
@@ -167,16 +162,14 @@ class RedisLoop(FeedLoop):
         drawn = self._nonces.answered_by(beat)
         if drawn is None:
             return
+        # Against what we held when we asked: since then a change may have come from either source.
         reject_older(beat.epoch, beat.revision, drawn.held)
         position = self._working_set.position
         if beat.epoch != position.epoch or beat.revision > position.revision:
             await self.sync.advance()
             position = self._working_set.position
         if beat.epoch == position.epoch and beat.revision <= position.revision:
-            if (why := self._state.blocked()) is not None:
-                # We may no longer decide by what we hold.
-                self._freshness.expire(why)
-                raise FeedFailed(why)
+            self._state.require_unblocked()
             # The nonce was drawn before the heartbeat was signed: age counts from the draw.
             self._freshness.confirm(drawn.at)
             self._working_set.confirm(drawn.as_of)
@@ -193,14 +186,4 @@ class RedisLoop(FeedLoop):
         position = self._working_set.position
         if position == former:
             return  # documents were added; none changed
-        self._on_change(changed)
-        if former.epoch and former.epoch != position.epoch:
-            log.warning("the control API has a new store: the replica was replaced")
-            self._on_other_store()
-        log.info("policy set `%s` is in force", position.revision)
-
-    def _start_over(self) -> None:
-        log.warning("the policy cache is damaged: fetching the policy set again")
-        self._working_set.start_over()
-        self._state.policy_set.reset(0)
-        self._on_change(None)
+        self._state.announce(changed, former, position)

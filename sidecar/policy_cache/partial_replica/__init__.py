@@ -1,8 +1,10 @@
-"""A partial replica: only the documents that decisions have used, read from Redis, or from the
-control API while Redis is away.
+"""A partial replica: only the documents that decisions of this sidecar have used, read from Redis,
+or from the control API while Redis is away. A sidecar with `redis` has it. A document that it lacks
+may exist: it has to be looked up.
 
-    partial_replica    the replica as the rest of the sidecar sees it
+    replica            the replica as the rest of the sidecar sees it
     working_set        the documents held, on disk
+    partial_state      what the loops share
     redis_loop         follows Redis; redis_reader and redis_client are how it reads
     incremental_sync   brings the working set to the revision in Redis
     nonces             the challenges that prove a heartbeat is recent

@@ -7,7 +7,7 @@ from typing import Any
 
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
-from policies.sets.policy_set import TENANT, PolicySet, agent_name, key_name, role_name
+from policies.sets.policy_set import TENANT, agent_name, key_name, role_name
 from policies.sets.signed_head import Claim
 from sidecar.control.client import ControlClient
 from sidecar.platform.key_file import read_key
@@ -17,17 +17,18 @@ from sidecar.policy_cache.feed import FeedPage
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.key_pin import verify_origin
 from sidecar.policy_cache.long_poll import LongPoll
-from sidecar.policy_cache.partial.control_loop import ControlLoop
-from sidecar.policy_cache.partial.failover import Failover
-from sidecar.policy_cache.partial.redis_loop import RedisLoop
-from sidecar.policy_cache.partial.redis_reader import RedisReader
-from sidecar.policy_cache.partial.replica_state import ReplicaState
-from sidecar.policy_cache.partial.working_set import WorkingSet
-from sidecar.policy_cache.replica import Follower, OnChange
+from sidecar.policy_cache.partial_replica.control_loop import ControlLoop
+from sidecar.policy_cache.partial_replica.failover import Failover
+from sidecar.policy_cache.partial_replica.partial_state import PartialState
+from sidecar.policy_cache.partial_replica.redis_loop import RedisLoop
+from sidecar.policy_cache.partial_replica.redis_reader import RedisReader
+from sidecar.policy_cache.partial_replica.working_set import WorkingSet
+from sidecar.policy_cache.replica import Follower, Replica
+from sidecar.policy_cache.replica_state import OnChange
 from sidecar.settings.model import SidecarSettings
 
 
-class PartialReplica:
+class PartialReplica(Replica):
     """A `Replica` of the documents in use. `client` is an asyncio client of redis-py."""
 
     def __init__(
@@ -41,31 +42,28 @@ class PartialReplica:
         client: Any,
     ) -> None:
         self._own_key = key_digest(read_key(settings.key_file))
-        required = _required_documents(settings, self._own_key)
-        self._working_set = WorkingSet(file, required)
+        self._required = _required_documents(settings, self._own_key)
+        self._working_set = WorkingSet(file, self._required)
+        super().__init__(self._working_set, clock)
         self._feed = LongPoll(control, max_delay=settings.staleness_seconds / 4)
-        self._clock, self._random_bytes = clock, random_bytes
+        self._freshness, self._random_bytes = freshness, random_bytes
         self._client = client
         self._follower: Failover | None = None
-        self.policy_set = PolicySet(self._working_set.fetch)
-        self._state = ReplicaState(
-            self._working_set, self.policy_set, freshness, clock, required, self._blocked
-        )
-
-    def fetch(self, name: str) -> bytes | None:
-        return self._working_set.fetch(name)
 
     def follow(self, on_change: OnChange, on_other_store: Callable[[], None]) -> Follower:
-        redis = RedisLoop(
-            self._state,
-            self._connect,
-            self._refresh_key,
-            self._random_bytes,
+        state = PartialState(
+            self.policy_set,
+            self._freshness,
+            self._clock,
             on_change,
             on_other_store,
+            self._working_set,
+            self._required,
+            self._blocked,
         )
-        control = ControlLoop(self._state, self._feed, redis.sync, self._verify_origin)
-        self._follower = Failover(redis, control, self._state.freshness, self._clock)
+        redis = RedisLoop(state, self._connect, self._refresh_key, self._random_bytes)
+        control = ControlLoop(state, self._feed, redis.sync, self._verify_origin)
+        self._follower = Failover(redis, control, self._freshness, self._clock)
         return self._follower
 
     def document_fetcher(self) -> DocumentFetcher:
@@ -74,16 +72,6 @@ class PartialReplica:
 
     async def published_claim(self, session_id: str) -> Claim | None:
         return None if self._follower is None else await self._follower.claim(session_id)
-
-    def epoch(self) -> str:
-        return self._working_set.position.epoch
-
-    def tenant_id(self) -> str | None:
-        return self._working_set.tenant_id
-
-    def log_keys(self) -> tuple[bytes, ...]:
-        pin = self._working_set.pin
-        return () if pin is None else pin.accepted(self._clock.now())
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -105,8 +93,7 @@ class PartialReplica:
         """Check whose answer this is and who signs the log; raises `FeedRejected`."""
         held = self._working_set
         pin = verify_origin(page, held.tenant_id, held.pin, self._clock.now())
-        if (page.tenant_id, pin) != (held.tenant_id, held.pin):
-            held.set_origin(page.tenant_id, pin)
+        held.set_origin(page.tenant_id, pin)
 
     def _blocked(self) -> str | None:
         """A revoked key or a deactivated tenant means that we may not decide by what we hold."""

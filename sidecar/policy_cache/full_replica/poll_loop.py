@@ -1,0 +1,91 @@
+"""The loop that keeps a full replica current: poll the feed, verify the answer, put it in force.
+
+Knows which answers may be trusted. Knows neither transport nor tables.
+"""
+
+import logging
+
+from sidecar.policy_cache.feed import Feed, FeedFailed, FeedPage, Position, reject_older
+from sidecar.policy_cache.feed_loop import LongPollLoop
+from sidecar.policy_cache.full_replica.store import FullStore
+from sidecar.policy_cache.key_pin import KeyPin, verify_origin
+from sidecar.policy_cache.replica import FeedName
+from sidecar.policy_cache.replica_state import ReplicaState
+
+log = logging.getLogger(__name__)
+
+
+class PollLoop(LongPollLoop):
+    """Follows `feed` into `store`."""
+
+    def __init__(self, state: ReplicaState, store: FullStore, feed: Feed) -> None:
+        super().__init__(log, "the policy set is not updated", state)
+        self.feed: FeedName = "control"
+        self._feed = feed
+        self._store = store
+        state.restore(store)
+
+    def stop(self) -> None:
+        """Nothing to prepare: the loop may be cancelled at any time."""
+
+    @property
+    def forged(self) -> int:
+        """Always 0: nothing comes here except from the control API itself."""
+        return 0
+
+    async def run(self) -> None:
+        """Never returns. Retries every failure."""
+        while True:
+            await self._attempt(self.step())
+
+    async def step(self) -> None:
+        """One poll, and what follows from it."""
+        store, state = self._store, self._state
+        if store.damaged:
+            state.start_over(store)
+        sent, as_of = state.clock.monotonic(), state.clock.now()
+        asked = store.next_position
+        # While a change is arriving, its rest is ready: do not wait. Nor may a sidecar that has
+        # just started, or was cut off, wait for news before it has caught up.
+        settled = self.polls > 0 and state.freshness.age() <= 2 * self._wait
+        wait = self._wait if settled and asked == store.position else 0.0
+        self.polls += 1
+        page = await self._feed.next(asked, wait)
+        pin = self._verify(page, asked)
+        if page.documents or page.reset:
+            store.store(page)
+        if page.more:
+            return
+        # Before the documents: the pin must never be missing beside a set that it vouches for.
+        store.set_origin(page.tenant_id, pin)
+        if page.reset or store.next_position != store.position or page.revision != asked.revision:
+            self._put_in_force(page, as_of)
+        else:
+            store.confirm(as_of)
+        # The age counts from the question: what was true when it was answered may have changed
+        # since.
+        state.freshness.confirm(sent)
+        store.sweep()
+        await self._throttle(page, wait, sent)
+
+    def _put_in_force(self, page: FeedPage, as_of: int) -> None:
+        former = self._store.position
+        changed = self._store.put_in_force(page, as_of)
+        self._state.apply(changed, page.revision)
+        self._state.announce(changed, former, self._store.position)
+        # Last, because it may fail: decisions already use the new revision.
+        self._store.drop_replaced(changed)
+
+    def _verify(self, page: FeedPage, asked: Position) -> KeyPin:
+        """The key pin after this answer. Raises `FeedRejected` if it is not from the store that
+        this replica follows."""
+        store = self._store
+        # After a restored backup, a mistyped address or an attack, these raise. The set we hold
+        # then grows stale, and an operator decides by emptying the cache directory.
+        pin = verify_origin(page, store.tenant_id, store.pin, self._state.clock.now())
+        reject_older(page.epoch, page.revision, store.position)
+        if page.epoch != asked.epoch and not page.reset:
+            raise FeedFailed(
+                "the answer is from another store but does not start from the beginning"
+            )
+        return pin

@@ -1,0 +1,184 @@
+"""A full replica: which answers of the control API are refused."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.ground.signing import Signer
+from policies.sets.policy_set import (
+    role_document,
+    role_name,
+)
+from sidecar.control.client import ControlClient
+from tests.sidecar.fake_control_api import (
+    ROLE,
+    SIDECAR_KEY,
+    fake_control_api,
+    policy,
+)
+from tests.sidecar.policy_cache.full_replica.polling_replica import (
+    PollingReplica,
+    polling_replica,
+    run_until,
+)
+from tests.sidecar.stand import FakeClock, sidecar, until
+
+
+async def test_an_older_revision_of_the_same_store_is_refused(tmp_path: Path) -> None:
+    async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
+        control.furnish()
+        await replica.sync()
+        # A restored backup: the same store, as it was.
+        control.documents = {name: (1, body) for name, (_, body) in control.documents.items()}
+        control.documents[role_name(ROLE)] = (1, role_document([policy(denied_sources=())]))
+        control.revision = 1
+        await run_until(replica, "it is refused", lambda: replica.follower.refused)
+        assert "older" in str(replica.follower.refused)
+        assert replica.policy_set.revision == 5
+        replica.clock.ahead += 2.1
+        assert replica.stale()
+
+
+@pytest.mark.parametrize("spoil", ["log_key", "tenant_id"])
+async def test_another_log_key_or_tenant_than_the_first_is_refused(
+    tmp_path: Path, spoil: str
+) -> None:
+    async with fake_control_api() as control:
+        async with polling_replica(tmp_path, control) as replica:
+            control.furnish()
+            await replica.sync()
+        if spoil == "log_key":
+            control.signer = Signer.generate()
+        else:
+            control.tenant_id = "another"
+        control.publish({role_name(ROLE): None})
+        async with polling_replica(tmp_path, control) as replica:
+            await run_until(replica, "it is refused", lambda: replica.follower.refused)
+            assert replica.policy_set.role(ROLE) is not None
+        for file in (tmp_path / "cache").iterdir():
+            file.unlink()
+        async with polling_replica(tmp_path, control) as replica:
+            await replica.sync()
+            assert replica.policy_set.role(ROLE) is None
+
+
+async def test_a_refused_set_shows_in_readiness_at_once(tmp_path: Path) -> None:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=20.0) as stand:
+            control.signer = Signer.generate()
+            control.publish({role_name("other"): None})
+            await until("it is refused", lambda: stand.parts.follower.refused)
+            assert "log key" in (await stand.problems())["policy_set"]
+
+
+def _wrong_digest(answer: dict[str, Any]) -> None:
+    answer["documents"][0]["digest"] = "0" * 64
+
+
+def _wrong_body(answer: dict[str, Any]) -> None:
+    answer["documents"][0]["body"] += " "
+
+
+def _disorder(answer: dict[str, Any]) -> None:
+    answer["documents"].reverse()
+
+
+def _newer_than_the_set(answer: dict[str, Any]) -> None:
+    answer["revision"] = 2
+
+
+def _no_reset(answer: dict[str, Any]) -> None:
+    answer["reset"] = False
+
+
+def _more_of_nothing(answer: dict[str, Any]) -> None:
+    answer.update(documents=[], more=True)
+
+
+def _text_for_number(answer: dict[str, Any]) -> None:
+    answer["revision"] = str(answer["revision"])
+
+
+def _no_log_key(answer: dict[str, Any]) -> None:
+    del answer["log_key"]
+
+
+def _no_list(answer: dict[str, Any]) -> None:
+    answer["documents"] = None
+
+
+def _no_object(answer: dict[str, Any]) -> list[Any]:
+    return [answer]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _wrong_digest,
+        _wrong_body,
+        _disorder,
+        _newer_than_the_set,
+        _no_reset,
+        _more_of_nothing,
+        _text_for_number,
+        _no_log_key,
+        _no_list,
+        _no_object,
+    ],
+)
+async def test_an_answer_that_is_wrong_changes_nothing(tmp_path: Path, spoil: Any) -> None:
+    async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
+        control.furnish()
+        control.spoil = spoil
+        await run_until(replica, "it fails", lambda: replica.follower.problem)
+        assert replica.rows() == 0
+        assert replica.stale()
+        control.spoil = None
+        await run_until(replica, "it is well again", lambda: replica.policy_set.revision)
+        assert replica.follower.problem is None
+        assert not replica.stale()
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
+async def test_a_refusal_by_the_control_api_is_reported_and_retried(
+    tmp_path: Path, status: int
+) -> None:
+    async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
+        control.furnish()
+        control.refuse_with = status
+        await run_until(replica, "it fails twice", lambda: replica.follower.failures > 1)
+        assert str(status) in str(replica.follower.problem)
+        assert ("key_file" in str(replica.follower.problem)) == (status in (401, 403))
+        control.refuse_with = None
+        await run_until(replica, "it is well again", lambda: not replica.stale())
+
+
+async def test_a_redirect_is_not_followed_with_the_key(tmp_path: Path) -> None:
+    asked = []
+
+    async def thief(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.close()
+
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        port = elsewhere.sockets[0].getsockname()[1]
+        writer.write(
+            b"HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\n"
+            b"Location: http://127.0.0.1:%d/\r\n\r\n" % port
+        )
+        await writer.drain()
+        writer.close()
+
+    elsewhere = await asyncio.start_server(thief, "127.0.0.1", 0)
+    here = await asyncio.start_server(redirect, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{here.sockets[0].getsockname()[1]}"
+    async with elsewhere, here, ControlClient(address, SIDECAR_KEY) as control:
+        replica = PollingReplica(tmp_path / "cache", control, FakeClock(), 2.0)
+        await run_until(replica, "it fails", lambda: replica.follower.failures > 1)
+        assert "307" in str(replica.follower.problem)
+        assert not asked
+        replica.file.close()
