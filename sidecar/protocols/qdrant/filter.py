@@ -20,19 +20,19 @@ from sidecar.protocols.shared.json_responses import (
 
 
 class Payload(NamedTuple):
-    """The `with_payload` that is sent, so that the response holds the level's field, and what has
-    to be removed from each point again: `paths`, or with `none` the whole payload. With `prune`, an
-    object that becomes empty is removed too."""
+    """The `with_payload` that is sent, so that the response holds the level's field, and what the
+    agent didn't request, which is removed from each point again."""
 
     requested: Any
-    paths: tuple[tuple[str, ...], ...] = ()
+    added: tuple[tuple[str, ...], ...] = ()
     none: bool = False
+    """The agent requested no payload at all."""
     prune: bool = False
+    """An object that is empty without `added` is removed too."""
 
 
 class FilteredRequest(NamedTuple):
-    """One request as it is forwarded, and what has to be removed from its points and looked-up
-    records."""
+    """One request as it is forwarded, with the payloads of its points and looked-up records."""
 
     body: Request
     payload: Payload
@@ -49,12 +49,11 @@ class PayloadFilter:
 
     def points(self, value: Any, request: FilteredRequest) -> list[Any]:
         """The points or records of a list that may be seen."""
-        seen = []
-        for point in expect_list(value, "list of points"):
-            expect_object(point, "point")
-            if self._admit(point, request.payload):
-                seen.append(point)
-        return seen
+        return [
+            point
+            for point in expect_list(value, "list of points")
+            if self._admit(expect_object(point, "point"), request.payload)
+        ]
 
     def page(self, value: Any, request: FilteredRequest) -> dict[str, Any]:
         """`{"points": […]}`."""
@@ -64,31 +63,32 @@ class PayloadFilter:
     def groups(self, value: Any, request: FilteredRequest) -> dict[str, Any]:
         """`{"groups": [{"hits": […], "lookup": …}]}`; a group without visible hits is dropped."""
         whole = _only(value, "groups")
-        kept = []
+        visible = []
         for group in expect_list(whole.get("groups"), "list of groups"):
             _only(group, "hits", "id", "lookup")
-            hits = self.points(group.get("hits"), request)
-            record = group.get("lookup")
-            if not hits:
+            group["hits"] = self.points(group.get("hits"), request)
+            # Without a visible hit, the group's id alone would show what hidden points contain.
+            if not group["hits"]:
                 continue
-            group["hits"] = hits
+            record = group.get("lookup")
+            # The record is from another collection, and has a level of its own.
             if record is not None and not self._admit(
                 expect_object(record, "record"), request.lookup
             ):
                 del group["lookup"]
-            kept.append(group)
-        return {**whole, "groups": kept}
+            visible.append(group)
+        return {**whole, "groups": visible}
 
     def _admit(self, point: dict[str, Any], payload: Payload) -> bool:
         if not self._levels.may_see(point.get("payload")):
             self.withheld += 1
             self.changed = True
             return False
+        # After the check, which reads the level from what is removed here.
         if payload.none:
-            self.changed = point.pop("payload", None) is not None or self.changed
-        for path in payload.paths:
-            removed = _remove(point.get("payload"), path, prune=payload.prune)
-            self.changed = self.changed or removed
+            self.changed |= point.pop("payload", None) is not None
+        for path in payload.added:
+            self.changed |= _remove(point.get("payload"), path, prune=payload.prune)
         return True
 
 
@@ -97,7 +97,9 @@ class RequestForm(NamedTuple):
 
     filter_result: Callable[[PayloadFilter, Any, FilteredRequest], Any]
     payload_by_default: bool = False
+    """Whether Qdrant returns payloads to a request without `with_payload`."""
     has_filter: bool = True
+    """Whether the request has conditions; points by id are only checked."""
 
 
 PAGE = RequestForm(PayloadFilter.page)
@@ -123,31 +125,29 @@ def narrow(request: Request, levels: DocumentLevels, form: RequestForm) -> Filte
 
 
 def response_filter(
-    levels: DocumentLevels, form: RequestForm, forwarded: FilteredRequest
+    levels: DocumentLevels, form: RequestForm, forwarded: list[FilteredRequest], *, batch: bool
 ) -> Callable[[FetchedResponse], ForwardedPart]:
-    """A filter for the response to one request."""
+    """Filters the response to one request, or to a batch of them."""
 
-    def one(payload_filter: PayloadFilter, result: Any) -> Any:
-        return form.filter_result(payload_filter, result, forwarded)
-
-    return lambda response: _filter_response(response, levels, one)
-
-
-def batch_response_filter(
-    levels: DocumentLevels, form: RequestForm, forwarded: list[FilteredRequest]
-) -> Callable[[FetchedResponse], ForwardedPart]:
-    """A filter for the response to a batch: one result per request, in order."""
-
-    def each(payload_filter: PayloadFilter, result: Any) -> list[Any]:
-        results = expect_list(result, "result")
+    def filter_response(response: FetchedResponse) -> ForwardedPart:
+        whole = response_object(response)
+        results = [whole.get("result")]
+        if batch:
+            results = expect_list(whole.get("result"), "result")
+        # Results belong to requests by their order alone, so a missing one would shift the rest.
         if len(results) != len(forwarded):
             raise UpstreamFailed(
                 f"the data source returned {len(results)} results for {len(forwarded)} requests"
             )
+        payload_filter = PayloadFilter(levels)
         pairs = zip(results, forwarded, strict=True)
-        return [form.filter_result(payload_filter, result, request) for result, request in pairs]
+        visible = [form.filter_result(payload_filter, *pair) for pair in pairs]
+        whole["result"] = visible if batch else visible[0]
+        # Written again only if it changed: the rest is Qdrant's own, byte for byte.
+        body = to_json(whole) if payload_filter.changed else response.body
+        return ForwardedPart(body, payload_filter.withheld)
 
-    return lambda response: _filter_response(response, levels, each)
+    return filter_response
 
 
 def _only(value: Any, *members: str) -> dict[str, Any]:
@@ -161,28 +161,17 @@ def _only(value: Any, *members: str) -> dict[str, Any]:
     return checked
 
 
-def _filter_response(
-    response: FetchedResponse,
-    levels: DocumentLevels,
-    filter_result: Callable[[PayloadFilter, Any], Any],
-) -> ForwardedPart:
-    whole = response_object(response)
-    payload_filter = PayloadFilter(levels)
-    whole["result"] = filter_result(payload_filter, whole.get("result"))
-    body = to_json(whole) if payload_filter.changed else response.body
-    return ForwardedPart(body, payload_filter.withheld)
-
-
 def _filtered(part: Request, levels: DocumentLevels) -> Request:
     """`part` with the condition added to the caller's own, here and in every `prefetch`."""
     condition = {"key": ".".join(levels.path), "match": {"any": list(levels.levels)}}
     own = part.get("filter") or {}
-    must = own.get("must")
-    if must is None:
-        must = []
-    elif not isinstance(must, list):
-        must = [must]
+    # `must` holds whatever else the filter has; Qdrant takes one condition, or a list.
+    must = own.get("must", [])
+    if not isinstance(must, list):
+        must = [] if must is None else [must]
     filtered = {**part, "filter": {**own, "must": [condition, *must]}}
+    # Each `prefetch` selects candidates on its own, whatever the outer filter says
+    # (data-sources.md 5.2). `references.py` has bounded the depth.
     nested = [_filtered(each, levels) for each in prefetches(part)]
     if nested:
         filtered["prefetch"] = nested
@@ -199,8 +188,8 @@ def _payload(value: Any, path: tuple[str, ...], *, default: bool) -> Payload:
         # Fetch the excluded paths that hide the level, and remove them afterwards.
         hiding = {name for name in value["exclude"] if _covers(name, path)}
         rest = [name for name in value["exclude"] if name not in hiding]
-        paths = tuple(tuple(name.split(".")) for name in hiding)
-        return Payload({"exclude": rest} if rest else True, paths)
+        added = tuple(tuple(name.split(".")) for name in hiding)
+        return Payload({"exclude": rest} if rest else True, added)
     names = value["include"] if isinstance(value, dict) else value
     if any(_covers(name, path) for name in names):
         return Payload(value)
@@ -213,7 +202,7 @@ def _covers(name: str, path: tuple[str, ...]) -> bool:
 
 
 def _remove(payload: Any, path: tuple[str, ...], *, prune: bool) -> bool:
-    """Remove the value at `path`. Returns whether it existed; it may not, if documents without a
+    """Removes the value at `path`. Returns whether it existed; it may not, if documents without a
     level may be seen."""
     parents = []
     for name in path[:-1]:
@@ -224,6 +213,7 @@ def _remove(payload: Any, path: tuple[str, ...], *, prune: bool) -> bool:
     if not isinstance(payload, dict) or path[-1] not in payload:
         return False
     del payload[path[-1]]
+    # Requesting `acl.level` made Qdrant return `acl` around it too.
     while prune and parents and not payload:
         payload, name = parents.pop()
         del payload[name]

@@ -10,13 +10,15 @@ from typing import Any
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
+from sidecar.protocols.messages import RoutedRequest
 
 MAX_DEPTH = 32
 """How deep `prefetch` may be nested."""
 
 Request = dict[str, Any]
 UsesPoint = Callable[[Request], bool]
-"""Whether a request uses a stored point in place of a vector."""
+"""Whether a request uses a stored point in place of a vector: its response then reveals what that
+point is similar to, even if the point itself may not be seen. In doubt, True."""
 
 # Members of a query that hold no point: conditions, weights, vectors by value, texts to embed.
 _WITHOUT_POINTS = frozenset((
@@ -25,9 +27,16 @@ _WITHOUT_POINTS = frozenset((
 ))  # fmt: skip
 
 
-def searches(body: Request) -> list[Request]:
-    """The requests of a batch. Raises `Malformed`."""
-    found = body.get("searches")
+def is_batch(request: RoutedRequest) -> bool:
+    """Whether the body is a list of requests."""
+    return request.target.segments[-1] == "batch"
+
+
+def requests_of(request: RoutedRequest) -> list[Request]:
+    """The requests in a body: those of a batch, else the body itself. Raises `Malformed`."""
+    if not is_batch(request):
+        return [request.body]
+    found = request.body.get("searches")
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise Malformed("`searches` must be a list of objects")
     return found
@@ -35,6 +44,7 @@ def searches(body: Request) -> list[Request]:
 
 def parts(request: Request) -> Iterator[Request]:
     """The request, and every `prefetch` in it at any depth. Raises `Malformed`."""
+    # A list instead of recursion: the caller chooses the depth.
     pending: list[tuple[Any, int]] = [(request, 0)]
     while pending:
         part, depth = pending.pop()
@@ -47,7 +57,7 @@ def parts(request: Request) -> Iterator[Request]:
 
 
 def prefetches(part: Request) -> list[Any]:
-    """The direct members of a part's `prefetch`."""
+    """The direct members of a part's `prefetch`, which is one request or a list."""
     found = part.get("prefetch")
     if found is None:
         return []
@@ -55,44 +65,23 @@ def prefetches(part: Request) -> list[Any]:
 
 
 def collections(request: Request, budget: Budget) -> Iterator[str]:
-    """The collections that a request names besides the one in its path. The request and each of its
-    `prefetch` count as sub-requests. Raises `Malformed` for a member whose form could hide a name
-    or a condition."""
+    """The collections that a request names besides the one in its path. Raises `Malformed` for a
+    member whose form could hide a name or a condition."""
     for part in parts(request):
+        # Each `prefetch` is a search of its own, so it counts as a sub-request.
         budget.charge_parts(1)
+        # A filter and a payload name no collection, but `filter.py` extends both: their forms are
+        # checked here, before the decision.
         _object_or_none(part, "filter")
         _check_payload(part.get("with_payload"))
         location = _object_or_none(part, "lookup_from")
         if location is not None:
             yield _name(location, "lookup_from")
-        lookup = part.get("with_lookup")
-        if isinstance(lookup, str):
-            yield lookup
-        elif lookup is not None:
-            lookup = _object_or_none(part, "with_lookup")
-            assert lookup is not None
+        if isinstance(part.get("with_lookup"), str):
+            yield part["with_lookup"]
+        elif (lookup := _object_or_none(part, "with_lookup")) is not None:
             _check_payload(lookup.get("with_payload"))
             yield _name(lookup, "with_lookup")
-
-
-def queries_by_point(request: Request) -> bool:
-    """Whether a `points/query` uses a stored point as a vector anywhere: its response then reveals
-    what that point is similar to, even if the point itself may not be seen. In doubt, True."""
-    return any(_query_uses_point(part.get("query")) for part in parts(request))
-
-
-def recommends_by_point(request: Request) -> bool:
-    """As `queries_by_point`, for `points/recommend`."""
-    return _recommend_uses_point(request)
-
-
-def discovers_by_point(request: Request) -> bool:
-    """As `queries_by_point`, for `points/discover`."""
-    return _discover_uses_point(request)
-
-
-def never_by_point(_request: Request) -> bool:
-    return False
 
 
 def _object_or_none(part: Request, name: str) -> Request | None:
@@ -112,15 +101,42 @@ def _name(location: Request, member: str) -> str:
 def _check_payload(value: Any) -> None:
     if value is None or isinstance(value, bool):
         return
+    # With both members it isn't clear which one Qdrant takes.
     if isinstance(value, dict) and len(value) == 1 and not value.keys() - {"include", "exclude"}:
         [value] = value.values()
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise Malformed("`with_payload` must be a boolean, a list of names, or a selector")
 
 
+def never_by_point(_request: Request) -> bool:
+    return False
+
+
+def queries_by_point(request: Request) -> bool:
+    """For `points/query`: in the request or in any `prefetch`."""
+    return any(_query_uses_point(part.get("query")) for part in parts(request))
+
+
+def recommends_by_point(value: Any) -> bool:
+    """For `points/recommend`, and for `recommend` in a query."""
+    if not isinstance(value, dict):
+        return True
+    return any(_has_point(value.get(name)) for name in ("positive", "negative"))
+
+
+def discovers_by_point(value: Any) -> bool:
+    """For `points/discover`, and for `discover` in a query."""
+    return (
+        not isinstance(value, dict)
+        or _is_point(value.get("target"))
+        or _pairs_have_point(value.get("context"))
+    )
+
+
 def _query_uses_point(query: Any) -> bool:
     if not isinstance(query, dict):
         return _is_point(query)
+    # A member of a later version counts as a point: only those known to hold none do not.
     return any(
         _USES_POINT[name](value) if name in _USES_POINT else name not in _WITHOUT_POINTS
         for name, value in query.items()
@@ -129,27 +145,15 @@ def _query_uses_point(query: Any) -> bool:
 
 def _is_point(value: Any) -> bool:
     """Whether `value` is a point's id where a vector is allowed too."""
+    # An id is a number or a UUID; a vector is a list, or an object if it is sparse or a document
+    # to embed.
     return value is not None and not isinstance(value, (list, dict))
-
-
-def _recommend_uses_point(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return True
-    return any(_has_point(value.get(name)) for name in ("positive", "negative"))
 
 
 def _has_point(value: Any) -> bool:
     if value is None:
         return False
     return not isinstance(value, list) or any(_is_point(each) for each in value)
-
-
-def _discover_uses_point(value: Any) -> bool:
-    return (
-        not isinstance(value, dict)
-        or _is_point(value.get("target"))
-        or _pairs_have_point(value.get("context"))
-    )
 
 
 def _pairs_have_point(value: Any) -> bool:
@@ -174,8 +178,8 @@ def _feedback_uses_point(value: Any) -> bool:
 
 _USES_POINT: dict[str, Callable[[Any], bool]] = {
     "nearest": _is_point,
-    "recommend": _recommend_uses_point,
-    "discover": _discover_uses_point,
+    "recommend": recommends_by_point,
+    "discover": discovers_by_point,
     "context": _pairs_have_point,
     "relevance_feedback": _feedback_uses_point,
 }

@@ -4,12 +4,11 @@ A request names a collection in its path, and may name more in its body, to look
 records there (`sources.py`, `references.py`).
 
 The table at the end lists every described route, and those that Qdrant serves without describing
-them; its length makes this file long. Knows Qdrant's routes; decides nothing.
+them. Knows Qdrant's routes; decides nothing.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import orjson
 
@@ -23,7 +22,6 @@ from sidecar.protocols.qdrant.filter import (
     RECORDS,
     SCROLL,
     RequestForm,
-    batch_response_filter,
     narrow,
     response_filter,
 )
@@ -31,10 +29,11 @@ from sidecar.protocols.qdrant.lists import list_filter
 from sidecar.protocols.qdrant.references import (
     UsesPoint,
     discovers_by_point,
+    is_batch,
     never_by_point,
     queries_by_point,
     recommends_by_point,
-    searches,
+    requests_of,
 )
 from sidecar.protocols.qdrant.sources import QdrantSources
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
@@ -59,89 +58,70 @@ class Qdrant(QdrantSources, SourceProtocol):
         copies = request.body is not None and request.body.get("init_from") is not None
         return _COPY if copies else _CREATE
 
-    def plan_collections(
-        self, _request: RoutedRequest, _sources: object, visibility: Visibility
-    ) -> ForwardPlan:
-        """Filters `{"collections": [{"name"}]}`."""
-        return ForwardPlan(
-            filter_response=list_filter("collections", "name", self._naming, visibility)
-        )
 
-    def plan_aliases(
-        self, _request: RoutedRequest, _sources: object, visibility: Visibility
-    ) -> ForwardPlan:
-        """Filters `{"aliases": [{"alias_name", "collection_name"}]}` by each alias's collection."""
-        return ForwardPlan(
-            filter_response=list_filter("aliases", "collection_name", self._naming, visibility)
-        )
-
-
-def _request_route(
+def _retrieval(
     path: str, form: RequestForm, uses_point: UsesPoint = never_by_point
 ) -> ProtocolRoute:
-    """A retrieval whose body is one request."""
-
-    def plan(
-        _qdrant: Qdrant, request: RoutedRequest, _sources: object, visibility: Visibility
-    ) -> ForwardPlan:
-        levels = levels_of(visibility)
-        if levels is None:
-            return FORWARD_UNCHANGED
-        forwarded = narrow(request.body, levels, form)
-        return ForwardPlan(orjson.dumps(forwarded.body), response_filter(levels, form, forwarded))
-
-    return _filtered_route(path, False, plan, uses_point)
-
-
-def _batch_route(
-    path: str, form: RequestForm, uses_point: UsesPoint = never_by_point
-) -> ProtocolRoute:
-    """A retrieval whose body is a list of requests."""
-
-    def plan(
-        _qdrant: Qdrant, request: RoutedRequest, _sources: object, visibility: Visibility
-    ) -> ForwardPlan:
-        levels = levels_of(visibility)
-        if levels is None:
-            return FORWARD_UNCHANGED
-        forwarded = [narrow(each, levels, form) for each in searches(request.body)]
-        body = {**request.body, "searches": [each.body for each in forwarded]}
-        return ForwardPlan(orjson.dumps(body), batch_response_filter(levels, form, forwarded))
-
-    def any_of(body: dict[str, Any]) -> bool:
-        return any(uses_point(each) for each in searches(body))
-
-    return _filtered_route(path, True, plan, any_of)
-
-
-def _filtered_route(path: str, batch: bool, plan: Any, uses_point: UsesPoint) -> ProtocolRoute:
     """A row that filters documents. A request that uses a stored point as a vector gets an
-    unfiltered row, which is judged at `critical`: its response reveals what that point is similar
-    to."""
-    unfiltered = _unfiltered_route(path, batch=batch)
+    unfiltered row, which is judged at `critical`."""
+
+    def plan(
+        _qdrant: Qdrant, request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        levels = levels_of(visibility)
+        if levels is None:
+            return FORWARD_UNCHANGED
+        forwarded = [narrow(each, levels, form) for each in requests_of(request)]
+        bodies = [each.body for each in forwarded]
+        batch = is_batch(request)
+        body = {**request.body, "searches": bodies} if batch else bodies[0]
+        return ForwardPlan(
+            orjson.dumps(body), response_filter(levels, form, forwarded, batch=batch)
+        )
+
+    unfiltered = _unfiltered(path)
     filtered = replace(unfiltered, plan_forward=plan, filters_documents=True)
 
     def refine(_qdrant: Qdrant, request: RoutedRequest) -> ProtocolRoute:
-        return unfiltered if uses_point(request.body) else filtered
+        # One such search in a batch is enough: the batch has a single decision.
+        return unfiltered if any(map(uses_point, requests_of(request))) else filtered
 
-    return replace(filtered, refine=refine, find_sources_now=None)
+    return replace(filtered, refine=refine)
 
 
-def _unfiltered_route(path: str, *, batch: bool = False) -> ProtocolRoute:
-    """A row that doesn't filter documents."""
-    find, cached = Qdrant.of_request, Qdrant.cached_request
-    if batch:
-        find, cached = Qdrant.of_batch, Qdrant.cached_batch
+def _unfiltered(path: str) -> ProtocolRoute:
+    """A retrieval that doesn't filter documents."""
     return ProtocolRoute(
-        "POST", path, _RETRIEVE, find, parse_body=json_object, find_sources_now=cached
+        "POST",
+        path,
+        _RETRIEVE,
+        Qdrant.of_body,
+        parse_body=json_object,
+        find_sources_now=Qdrant.of_body_now,
     )
 
 
 def _without_levels(route: ProtocolRoute) -> ProtocolRoute:
-    """The row for a data source without `sensitivity_field`: nothing is filtered, so all requests
-    of a route share one row."""
-    batch = route.find_sources is Qdrant.of_batch
-    return _unfiltered_route(route.pattern, batch=batch) if route.filters_documents else route
+    """The row for a data source without `sensitivity_field`. Nothing is filtered there, so it needs
+    no `refine`, which would keep its requests off the proxy's fast path."""
+    return _unfiltered(route.pattern) if route.filters_documents else route
+
+
+def _list(path: str, member: str, name: str) -> ProtocolRoute:
+    """A list, filtered by the collection that each element of `result.<member>` has in `name`."""
+
+    def plan(
+        qdrant: Qdrant, _request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        return ForwardPlan(
+            filter_response=list_filter(member, name, qdrant.source_names, visibility)
+        )
+
+    return ProtocolRoute("GET", path, _METADATA, plan_forward=plan)
+
+
+def _write(methods: str, path: str) -> ProtocolRoute:
+    return ProtocolRoute(methods, path, _WRITE, _path, _hint)
 
 
 _RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
@@ -152,53 +132,48 @@ _C = "/collections/{collection}"
 _P = f"{_C}/points"
 _S = f"{_C}/shards/{{shard}}"
 
-_CREATE = ProtocolRoute(
-    "PUT",
-    _C,
-    _WRITE,
-    _path,
-    _hint,
+# Both change what a name means, so cached names are forgotten before and after.
+_CREATE = replace(
+    _write("PUT", _C),
     parse_body=optional_json_object,
     before_forward=_change,
     after_forward=_change,
 )
+_DELETE = replace(_write("DELETE", _C), before_forward=_change, after_forward=_change)
 _COPY = ProtocolRoute("PUT", _C, _BULK)
-
-
-def _write(methods: str, path: str) -> ProtocolRoute:
-    return ProtocolRoute(methods, path, _WRITE, _path, _hint)
 
 
 # INVARIANT: a literal segment comes before a `{parameter}` in the same position, as in Qdrant's own
 # router. A route that is not listed is denied as `unclassified_route`, so that an upgrade of
 # Qdrant opens nothing by itself.
 ROUTES = (
-    _request_route(f"{_P}/query", PAGE, queries_by_point),
-    _batch_route(f"{_P}/query/batch", PAGE, queries_by_point),
-    _request_route(f"{_P}/query/groups", GROUPS, queries_by_point),
-    _request_route(f"{_P}/search", LIST),
-    _batch_route(f"{_P}/search/batch", LIST),
-    _request_route(f"{_P}/search/groups", GROUPS),
-    _request_route(f"{_P}/recommend", LIST, recommends_by_point),
-    _batch_route(f"{_P}/recommend/batch", LIST, recommends_by_point),
-    _request_route(f"{_P}/recommend/groups", GROUPS, recommends_by_point),
-    _request_route(f"{_P}/discover", LIST, discovers_by_point),
-    _batch_route(f"{_P}/discover/batch", LIST, discovers_by_point),
-    _request_route(f"{_P}/scroll", SCROLL),
-    _request_route(_P, RECORDS),
-    _request_route(f"{_S}/points", RECORDS),
-    _request_route(f"{_S}/points/scroll", SCROLL),
+    _retrieval(f"{_P}/query", PAGE, queries_by_point),
+    _retrieval(f"{_P}/query/batch", PAGE, queries_by_point),
+    _retrieval(f"{_P}/query/groups", GROUPS, queries_by_point),
+    _retrieval(f"{_P}/search", LIST),
+    _retrieval(f"{_P}/search/batch", LIST),
+    _retrieval(f"{_P}/search/groups", GROUPS),
+    _retrieval(f"{_P}/recommend", LIST, recommends_by_point),
+    _retrieval(f"{_P}/recommend/batch", LIST, recommends_by_point),
+    _retrieval(f"{_P}/recommend/groups", GROUPS, recommends_by_point),
+    _retrieval(f"{_P}/discover", LIST, discovers_by_point),
+    _retrieval(f"{_P}/discover/batch", LIST, discovers_by_point),
+    _retrieval(f"{_P}/scroll", SCROLL),
+    _retrieval(_P, RECORDS),
+    _retrieval(f"{_S}/points", RECORDS),
+    _retrieval(f"{_S}/points/scroll", SCROLL),
     # Not filtered: withholding a point would have to imitate Qdrant's 404 for one that doesn't
     # exist.
     ProtocolRoute("GET", f"{_P}/{{id}}", _RETRIEVE, _path),
     # Not filtered: numbers and ids without payload don't show which points they were made from.
-    _unfiltered_route(f"{_P}/count"),
-    _unfiltered_route(f"{_S}/points/count"),
-    _unfiltered_route(f"{_P}/search/matrix/pairs"),
-    _unfiltered_route(f"{_P}/search/matrix/offsets"),
-    _unfiltered_route(f"{_C}/facet"),
-    ProtocolRoute("GET", "/collections", _METADATA, plan_forward=Qdrant.plan_collections),
-    ProtocolRoute("GET", "/aliases", _METADATA, plan_forward=Qdrant.plan_aliases),
+    _unfiltered(f"{_P}/count"),
+    _unfiltered(f"{_S}/points/count"),
+    _unfiltered(f"{_P}/search/matrix/pairs"),
+    _unfiltered(f"{_P}/search/matrix/offsets"),
+    _unfiltered(f"{_C}/facet"),
+    _list("/collections", "collections", "name"),
+    # An alias may be seen if its collection may.
+    _list("/aliases", "aliases", "collection_name"),
     ProtocolRoute("GET", _C, _METADATA, _path),
     *(
         ProtocolRoute("GET", f"{_C}/{what}", _METADATA, _path)
@@ -206,9 +181,7 @@ ROUTES = (
     ),
     replace(_CREATE, refine=Qdrant.refine_creation),
     _write("PATCH", _C),
-    ProtocolRoute(
-        "DELETE", _C, _WRITE, _path, _hint, before_forward=_change, after_forward=_change
-    ),
+    _DELETE,
     _write("PUT", _P),
     *(
         _write("POST", f"{_P}/{what}")
@@ -220,16 +193,19 @@ ROUTES = (
     _write("PUT", f"{_C}/index"),
     _write("DELETE", f"{_C}/index/{{field}}"),
     _write("PUT DELETE", f"{_C}/vectors/{{vector}}"),
-    ProtocolRoute("GET POST", f"{_C}/snapshots", _BULK),
-    ProtocolRoute("POST", f"{_C}/snapshots/upload", _BULK),
-    ProtocolRoute("PUT", f"{_C}/snapshots/recover", _BULK),
-    ProtocolRoute("GET DELETE", f"{_C}/snapshots/{{snapshot}}", _BULK),
+    # A snapshot is a copy of everything, and `recover` takes one from a URL of the caller's choice.
+    *(
+        ProtocolRoute(methods, f"{start}/snapshots{rest}", _BULK)
+        for start in (_C, _S)
+        for methods, rest in (
+            ("GET POST", ""),
+            ("POST", "/upload"),
+            ("PUT", "/recover"),
+            ("GET DELETE", "/{snapshot}"),
+        )
+    ),
     ProtocolRoute("GET", f"{_S}/snapshot", _BULK),
     ProtocolRoute("GET POST", f"{_S}/snapshot/partial/{{what}}", _BULK),
-    ProtocolRoute("GET POST", f"{_S}/snapshots", _BULK),
-    ProtocolRoute("POST", f"{_S}/snapshots/upload", _BULK),
-    ProtocolRoute("PUT", f"{_S}/snapshots/recover", _BULK),
-    ProtocolRoute("GET DELETE", f"{_S}/snapshots/{{snapshot}}", _BULK),
     ProtocolRoute("GET POST", "/snapshots", _BULK),
     ProtocolRoute("GET DELETE", "/snapshots/{snapshot}", _BULK),
     # Re-points a name to another collection.

@@ -44,3 +44,12 @@ def expect_list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
         raise UpstreamFailed(f"the data source's {what} is not a JSON array")
     return value
+
+
+def expect_text(element: Any, member: str) -> str:
+    """A member of a list's element that must be a non-empty string. Raises `UpstreamFailed`
+    otherwise."""
+    value = expect_object(element, "list").get(member)
+    if not isinstance(value, str) or not value:
+        raise UpstreamFailed(f"the data source's list has an element without `{member}`")
+    return value
