@@ -1,6 +1,6 @@
 """Resolves a collection's name by the collection's own definition, cached for at most 30 seconds.
-Weaviate's list of aliases leaves out those that the credentials may not see, but Weaviate still
-follows them.
+Needed beside the list of aliases, which leaves out those that the credentials may not see, although
+Weaviate follows them.
 """
 
 from collections.abc import Callable
@@ -29,6 +29,7 @@ class CollectionDefinitions:
         known = self._known.get(key)
         if known is not None:
             return known
+        # Before the request: a change during the look-up must prevent caching.
         started = self._known.start_lookup()
         own = await self._fetch(name, request)
         self._known.put(key, own, len(own), started)
@@ -37,6 +38,7 @@ class CollectionDefinitions:
     async def _fetch(self, name: str, request: RoutedRequest) -> str:
         try:
             response = await request.fetch(f"{self._schema_path}/{name}")
+            # A name that doesn't exist is judged as written: a write may create it.
             if response.status == 404:
                 return name
             found: Any = orjson.loads(response.body) if response.status == 200 else None

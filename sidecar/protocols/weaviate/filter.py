@@ -51,14 +51,16 @@ def can_filter(query: GraphqlQuery, field: str) -> bool:
     roots = query.operation.selection_set.selections
     if not _NAME.match(field) or query.fragments or len(roots) != 1:
         return False
-    found = list(searches(query))
     [root] = roots
+    # `Aggregate` counts objects that it doesn't show. An alias of `Get` would change its key in the
+    # response, where `_filter_answer` looks for it.
     if not isinstance(root, ast.FieldNode) or _key(root) != "Get" or root.name.value != "Get":
         return False
-    keys = [_key(each.field) for each in found]
-    # GraphQL merges fields with the same key into one, so that they couldn't be told apart.
+    found = list(searches(query))
+    keys = {_key(each.field) for each in found}
     selected = root.selection_set.selections if root.selection_set is not None else ()
-    return len(set(keys)) == len(selected) and all(
+    # GraphQL merges fields with the same key, which would mix the results of two searches.
+    return len(keys) == len(selected) and all(
         _is_plain(each.field, each.arguments, field) for each in found
     )
 
@@ -69,13 +71,13 @@ def add_filter(query: GraphqlQuery, levels: DocumentLevels) -> FilteredBody:
     assert isinstance(root, ast.FieldNode)
     assert root.selection_set is not None
     level_added: dict[str, bool] = {}
-    made = []
+    filtered = []
     for node in root.selection_set.selections:
         assert isinstance(node, ast.FieldNode)
-        field, added = _filter_search(node, levels)
-        made.append(field)
+        search, added = _filter_search(node, levels)
+        filtered.append(search)
         level_added[_key(node)] = added
-    root = _replace(root, selection_set=ast.SelectionSetNode(selections=tuple(made)))
+    root = _replace(root, selection_set=ast.SelectionSetNode(selections=tuple(filtered)))
     selection = ast.SelectionSetNode(selections=(root,))
     operation = _replace(query.operation, selection_set=selection)
     document = ast.DocumentNode(definitions=(operation,))
@@ -87,9 +89,10 @@ def graphql_filter(
 ) -> ResponseFilter:
     """Filters the response to one request, or to a batch of them."""
 
-    def read(response: FetchedResponse) -> ForwardedPart:
+    def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_json(response)
         answers = expect_list(whole, "answer") if batch else [whole]
+        # Answers belong to requests by their order alone, so a missing one would shift the rest.
         if len(answers) != len(requests):
             reason = f"the data source answered {len(answers)} requests instead of {len(requests)}"
             raise UpstreamFailed(reason)
@@ -99,23 +102,20 @@ def graphql_filter(
         changed = any(added for each in requests for added in each.level_added.values())
         return ForwardedPart(to_json(whole) if withheld or changed else response.body, withheld)
 
-    return read
+    return filter_response
 
 
 def _filter_answer(answer: Any, request: FilteredBody, levels: DocumentLevels) -> int:
     """Removes hidden objects from one answer, in place, and returns how many."""
     if expect_object(answer, "answer").keys() - {"data", "errors"}:
         raise UpstreamFailed("the data source's answer has members other than `data` and `errors`")
-    if answer.get("data") is None:
-        return 0
-    data = expect_object(answer["data"], "data")
-    if data.get("Get") is None and not data.keys() - {"Get"}:
-        return 0
-    got = expect_object(data.get("Get"), "result")
-    if data.keys() - {"Get"} or got.keys() - request.level_added.keys():
+    data = expect_object({} if answer.get("data") is None else answer["data"], "data")
+    results = expect_object({} if data.get("Get") is None else data["Get"], "result")
+    if data.keys() - {"Get"} or results.keys() - request.level_added.keys():
         raise UpstreamFailed("the data source's answer has results that were not requested")
     withheld = 0
-    for key, found in got.items():
+    for key, found in results.items():
+        # A search that failed: its reason is in `errors`.
         if found is None:
             continue
         visible = [
@@ -123,11 +123,12 @@ def _filter_answer(answer: Any, request: FilteredBody, levels: DocumentLevels) -
             for each in expect_list(found, "result")
             if levels.may_see(expect_object(each, "object"))
         ]
+        # After the check, which reads the level from what is removed here.
         if request.level_added[key]:
             for each in visible:
                 each.pop(levels.path[0], None)
         withheld += len(found) - len(visible)
-        got[key] = visible
+        results[key] = visible
     return withheld
 
 
@@ -137,7 +138,8 @@ def _is_plain(field: ast.FieldNode, arguments: dict[str, Any], level: str) -> bo
     for name, given in arguments.items():
         if name in ("nearText", "hybrid") and not _starts_alone(given, name):
             return False
-    # A `where` that is a variable as a whole is not filtered.
+    # A `where` that is a variable as a whole is not filtered: the condition is put around the
+    # caller's own in the text, where its form must be visible.
     wheres = [each.value for each in field.arguments or () if each.name.value == "where"]
     if not all(isinstance(each, ast.ObjectValueNode) for each in wheres):
         return False
@@ -162,6 +164,7 @@ def _is_plain_selection(node: ast.SelectionNode, level: str) -> bool:
 
 def _filter_search(field: ast.FieldNode, levels: DocumentLevels) -> tuple[ast.FieldNode, bool]:
     """The search with the condition and the level, and whether the level had to be added."""
+    # One element: `can_filter` has checked that the field is a plain name.
     [level] = levels.path
     assert field.selection_set is not None
     selected = field.selection_set.selections
@@ -173,8 +176,8 @@ def _filter_search(field: ast.FieldNode, levels: DocumentLevels) -> tuple[ast.Fi
         for node in selected
     )
     if not present:
-        own = ast.FieldNode(name=ast.NameNode(value=level), arguments=(), directives=())
-        selected = (*selected, own)
+        level_field = ast.FieldNode(name=ast.NameNode(value=level), arguments=(), directives=())
+        selected = (*selected, level_field)
     arguments = field.arguments or ()
     if levels.filterable:
         arguments = _with_condition(arguments, levels)
@@ -207,8 +210,9 @@ def _key(field: ast.FieldNode) -> str:
 
 
 def _replace(node: Any, **changes: Any) -> Any:
-    kept = {key: getattr(node, key) for key in node.keys if key != "loc"}
-    return type(node)(**{**kept, **changes})
+    # graphql-core's nodes have no `replace` of their own.
+    members = {key: getattr(node, key) for key in node.keys if key != "loc"}
+    return type(node)(**{**members, **changes})
 
 
 def _object(**members: ast.ValueNode) -> ast.ObjectValueNode:

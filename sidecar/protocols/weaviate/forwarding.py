@@ -11,26 +11,22 @@ from sidecar.protocols.shared.document_levels import levels_of
 from sidecar.protocols.strict_body import json_object
 from sidecar.protocols.weaviate.filter import add_filter, can_filter, graphql_filter
 from sidecar.protocols.weaviate.graphql import GraphqlQuery, parse_query
-from sidecar.protocols.weaviate.lists import (
-    collection_filter,
-    node_filter,
-    object_filter,
-    tenant_filter,
-)
+from sidecar.protocols.weaviate.lists import node_filter, object_filter, tenant_filter
 from sidecar.protocols.weaviate.names import json_array, parse_collection
 from sidecar.protocols.weaviate.sources import WeaviateSources
 from sidecar.settings.model import Source
 
 
 class WeaviateForwarding(WeaviateSources):
-    """One Weaviate server, with the plans for its requests."""
+    """One Weaviate server, and what is forwarded to it."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self._level_field = source.sensitivity_field
 
     def can_filter(self, queries: list[GraphqlQuery]) -> bool:
-        """Whether these can withhold objects. Others are judged as if they returned everything."""
+        """Whether these can withhold objects. If not, they are judged at `critical`, as if they
+        returned everything."""
         field = self._level_field
         return field is not None and all(can_filter(each, field) for each in queries)
 
@@ -47,9 +43,9 @@ class WeaviateForwarding(WeaviateSources):
         levels = levels_of(visibility)
         if levels is None:
             return self.forward_queries(request, sources, visibility)
-        made = [add_filter(each, levels) for each in request.body]
-        body = _to_bytes(request, [each.body for each in made])
-        return ForwardPlan(body, graphql_filter(levels, made, batch=_is_batch(request)))
+        filtered = [add_filter(each, levels) for each in request.body]
+        body = _to_bytes(request, [each.body for each in filtered])
+        return ForwardPlan(body, graphql_filter(levels, filtered, batch=_is_batch(request)))
 
     def filter_objects(
         self, _request: RoutedRequest, _sources: object, visibility: Visibility
@@ -59,28 +55,17 @@ class WeaviateForwarding(WeaviateSources):
             return FORWARD_UNCHANGED
         return ForwardPlan(filter_response=object_filter(levels))
 
-    def filter_collections(
-        self, _request: RoutedRequest, _sources: object, visibility: Visibility
-    ) -> ForwardPlan:
-        read = collection_filter("classes", "class", self._source_names, visibility)
-        return ForwardPlan(filter_response=read)
-
-    def filter_aliases(
-        self, _request: RoutedRequest, _sources: object, visibility: Visibility
-    ) -> ForwardPlan:
-        read = collection_filter("aliases", "class", self._source_names, visibility)
-        return ForwardPlan(filter_response=read)
-
     def filter_tenants(
         self, request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
+        # `of_path` has just fetched the aliases, so they are cached.
         name = self._cached_target(parse_collection(request.path_params[0]), request)
-        return ForwardPlan(filter_response=tenant_filter(name, self._source_names, visibility))
+        return ForwardPlan(filter_response=tenant_filter(name, self.source_names, visibility))
 
     def filter_nodes(
         self, _request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        return ForwardPlan(filter_response=node_filter(self._source_names, visibility))
+        return ForwardPlan(filter_response=node_filter(self.source_names, visibility))
 
 
 def parse_graphql(raw: bytes, media_type: str | None, budget: Budget) -> list[GraphqlQuery]:

@@ -10,13 +10,13 @@ SelectionSet = ast.SelectionSetNode | None
 
 
 class Fragments:
-    """Fragments by name. Raises `Malformed` for what GraphQL forbids and readers treat differently:
-    two fragments with one name (GraphQL, October 2021, section 5.5.1.1), a spread of a fragment
-    that doesn't exist (5.5.2.1), and fragments in a circle (5.5.2.2)."""
+    """Fragments by name. Raises `Malformed` for what GraphQL (October 2021) forbids and readers
+    treat differently."""
 
     def __init__(self, definitions: Iterable[ast.FragmentDefinitionNode]) -> None:
         self._definitions: dict[str, ast.FragmentDefinitionNode] = {}
         for each in definitions:
+            # Fragment Name Uniqueness (section 5.5.1.1): readers differ in which one they take.
             if each.name.value in self._definitions:
                 raise Malformed(f"the fragment `{each.name.value}` is defined twice")
             self._definitions[each.name.value] = each
@@ -53,12 +53,14 @@ class Fragments:
     def _definition(self, name: str) -> ast.FragmentDefinitionNode:
         found = self._definitions.get(name)
         if found is None:
+            # Fragment spread target defined (5.5.2.1).
             raise Malformed(f"the fragment `{name}` is not defined")
         return found
 
     def _resolve_types(self) -> dict[str, list[str]]:
-        """For each fragment its own type and those within it. Inner fragments are resolved before
-        those that spread them, without recursion: the caller chooses the depth."""
+        """For each fragment its own type and those within it."""
+        # Inner fragments are resolved before those that spread them, each once: walking them again
+        # at every spread would take exponential time. No recursion: the caller chooses the depth.
         direct = {
             name: _direct_types(each.selection_set) for name, each in self._definitions.items()
         }
@@ -76,6 +78,7 @@ class Fragments:
                 inner = [each for one in spread for each in resolved[one]]
                 resolved[name] = list(dict.fromkeys([own, *types, *inner]))
             elif name in open_fragments:
+                # Fragment spreads must not form cycles (5.5.2.2).
                 raise Malformed(f"the fragment `{name}` is spread within itself")
             elif name not in resolved:
                 open_fragments.add(name)

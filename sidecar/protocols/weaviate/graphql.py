@@ -1,7 +1,6 @@
 """A GraphQL request to Weaviate: the collections it reads, and the form in which it is forwarded.
 
-The forwarded text is printed from the tree that was judged. Comments, block strings and escapes,
-which two readers of GraphQL could understand differently, are gone. Knows GraphQL's syntax and what
+The forwarded text is printed from the tree that was judged. Knows GraphQL's syntax and what
 Weaviate makes of a query. Knows no routes.
 """
 
@@ -33,6 +32,8 @@ class GraphqlQuery(NamedTuple):
 
     def to_body(self, document: ast.DocumentNode | None = None) -> dict[str, Any]:
         """The body that is forwarded, with `document` instead of its own if given."""
+        # Printed again rather than passed on: comments, block strings and escapes, which two
+        # readers of GraphQL could understand differently, are gone.
         return {"query": print_ast(document or self.document), **self.other_members}
 
 
@@ -47,10 +48,11 @@ def parse_query(body: Any, budget: Budget) -> GraphqlQuery:
         raise Malformed("`variables` must be an object")
     document = parse_text(text, budget)
     operation, fragments = _definitions(document)
+    # There is one operation, so a name could only select another than the one that is judged.
     if name not in (None, "") and (operation.name is None or operation.name.value != name):
         raise Malformed("`operationName` is not the name of the query's operation")
     sent = {key: body[key] for key in ("variables", "operationName") if body.get(key) is not None}
-    values = _variables(operation, variables or {})
+    values = _variable_values(operation, variables or {})
     return GraphqlQuery(document, values, sent, operation, fragments)
 
 
@@ -67,6 +69,7 @@ class GraphqlSearch(NamedTuple):
 def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
     """Every search of a request, each once however often its fragment is spread. Raises
     `Unresolved` for a field that reads all collections."""
+    # By root field: one fragment may be spread under both, and is read under each.
     visited: dict[str, set[str]] = {"Get": set(), "Aggregate": set()}
     for root in query.fragments.fields(query.operation.selection_set, set()):
         kind = root.name.value
@@ -76,13 +79,14 @@ def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
             raise Unresolved(f"`{kind}` reads every collection: use `Get` or `Aggregate`")
         for field in query.fragments.fields(root.selection_set, visited[kind]):
             if field.name.value != "__typename":
-                given = {
-                    each.name.value: to_json_value(each.value, query)
+                arguments = {
+                    each.name.value: to_json_value(each.value, query.variables)
                     for each in field.arguments or ()
                 }
+                # The field's name, not its alias: `x: Secret { … }` reads `Secret`.
                 name = parse_collection(field.name.value)
-                found = CollectionName(name, parse_tenant(given.get("tenant")))
-                yield GraphqlSearch(kind, field, found, given)
+                collection = CollectionName(name, parse_tenant(arguments.get("tenant")))
+                yield GraphqlSearch(kind, field, collection, arguments)
 
 
 def collections(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]:
@@ -97,22 +101,23 @@ def collections(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]
         followed = map(parse_collection, query.fragments.types(search.field.selection_set))
         named = references.in_arguments(search.arguments)
         for name in dict.fromkeys((*named, *grouped, *followed)):
-            # A tenant's object may refer to one in a collection without tenants.
+            # The other collection may have the same tenants, or none: both are judged.
             yield CollectionName(name)
             yield CollectionName(name, search.collection.tenant)
 
 
-def to_json_value(node: ast.ValueNode, query: GraphqlQuery) -> Any:
+def to_json_value(node: ast.ValueNode, variables: dict[str, Any]) -> Any:
     """A value in its JSON form. Raises `Unresolved` for a variable without a value."""
     match node:
         case ast.VariableNode():
-            if node.name.value not in query.variables:
+            if node.name.value not in variables:
                 raise Unresolved(f"the variable `${node.name.value}` has no value")
-            return query.variables[node.name.value]
+            # The value itself, not a copy: `References` recognises it by its identity.
+            return variables[node.name.value]
         case ast.ListValueNode():
-            return [to_json_value(each, query) for each in node.values]
+            return [to_json_value(each, variables) for each in node.values]
         case ast.ObjectValueNode():
-            return {each.name.value: to_json_value(each.value, query) for each in node.fields}
+            return {each.name.value: to_json_value(each.value, variables) for each in node.fields}
         case ast.NullValueNode():
             return None
         case ast.IntValueNode() | ast.FloatValueNode():
@@ -132,26 +137,28 @@ def _definitions(document: ast.DocumentNode) -> tuple[ast.OperationDefinitionNod
             operations.append(definition)
         else:
             raise Malformed("the document defines something other than a query or a fragment")
+    # With several, the one that runs would depend on `operationName`.
     if len(operations) != 1 or operations[0].operation is not ast.OperationType.QUERY:
         raise Malformed("the document must have exactly one operation, a query")
     return operations[0], Fragments(fragments)
 
 
-def _variables(operation: ast.OperationDefinitionNode, given: dict[str, Any]) -> dict[str, Any]:
+def _variable_values(
+    operation: ast.OperationDefinitionNode, given: dict[str, Any]
+) -> dict[str, Any]:
     values = dict(given)
-    seen = set()
+    declared = set()
     for definition in operation.variable_definitions or ():
         name = definition.variable.name.value
-        if name in seen:
+        if name in declared:
             raise Malformed(f"the variable `${name}` is declared twice")
-        seen.add(name)
+        declared.add(name)
         if definition.default_value is None:
             continue
-        if name in given:
+        if name not in given:
+            # GraphQL allows no variables in a default (October 2021, section 2.10).
+            values[name] = to_json_value(definition.default_value, {})
+        elif given[name] is None:
             # Some readers take null here, others the default.
-            if given[name] is None:
-                raise Malformed(f"the variable `${name}` is null but has a default: leave it out")
-            continue
-        no_variables = GraphqlQuery(ast.DocumentNode(), {}, {}, operation, Fragments(()))
-        values[name] = to_json_value(definition.default_value, no_variables)
+            raise Malformed(f"the variable `${name}` is null but has a default: leave it out")
     return values

@@ -1,8 +1,7 @@
 """Parses a GraphQL text within the request's budget.
 
-graphql-core's lexer takes a Python step for each character, so the length of a text is limited as
-well as its tokens. Long plain strings, such as an image in base64, take as much time and say
-nothing. They are replaced by placeholders before parsing, and restored in the tree. Pure.
+Long plain strings, such as an image in base64, are replaced by placeholders before parsing and
+restored in the tree. Pure.
 """
 
 import re
@@ -14,7 +13,9 @@ from graphql.language import ast
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
 
-# None of these characters can end the string or has a special meaning in it.
+# None of these characters can end the string or has a special meaning in it, and a `"` within a
+# string has to be escaped. A match elsewhere, as in a comment, leaves its placeholder unused: then
+# the query is refused.
 _LONG_STRING = re.compile(r'"([0-9A-Za-z+/=_-]{512,})"')
 _PLACEHOLDER = "sluice-set-aside-"
 
@@ -23,9 +24,12 @@ def parse_text(text: str, budget: Budget) -> ast.DocumentNode:
     """The tree, with block strings turned into plain ones. Raises `Malformed` for a text that is
     not GraphQL, or has an argument twice: readers differ in which of the two they take."""
     strings = _LongStrings()
+    # A long string takes the lexer as much time as other text of its length, and says nothing.
     # A text that contains the placeholder itself is parsed as it is, at full cost.
     if _PLACEHOLDER not in text:
         text = _LONG_STRING.sub(strings.replace, text)
+    # graphql-core's lexer takes a Python step for each character, so tokens alone are no limit: a
+    # single one can have any length.
     budget.charge_graphql_characters(len(text))
     try:
         document = parse(text, no_location=True, max_tokens=budget.graphql_tokens)
@@ -35,6 +39,7 @@ def parse_text(text: str, budget: Budget) -> ast.DocumentNode:
         _check_tokens(text, budget)
         raise Malformed(f"the query is not GraphQL: {error.message[:200]}") from None
     except RecursionError:
+        # The parser is recursive, and the caller chooses the depth.
         raise Malformed("the query is nested too deeply") from None
     if strings.by_placeholder:
         raise Malformed("the query has a long string where GraphQL allows no string")

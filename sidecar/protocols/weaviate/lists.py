@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import FetchedResponse, ForwardedPart, Visibility
 from sidecar.protocols.shared.document_levels import DocumentLevels
 from sidecar.protocols.shared.json_responses import (
     expect_list,
     expect_object,
+    expect_text,
     response_json,
     response_object,
     to_json,
@@ -22,27 +22,30 @@ def parse_aliases(body: Any) -> dict[str, str]:
     """Alias -> collection, from `GET /v1/aliases`."""
     found = expect_object(body, "list of aliases").get("aliases")
     return {
-        _string(each, "alias"): _string(each, "class")
+        expect_text(each, "alias"): expect_text(each, "class")
         for each in expect_list(found or [], "list of aliases")
     }
 
 
 def collection_filter(
-    member: str, name: str, source_names: SourceNames, visibility: Visibility
+    member: str, source_names: SourceNames, visibility: Visibility
 ) -> ResponseFilter:
-    """Filters the list in `member` by the collection that each element has in `name`."""
+    """Filters the list in `member` by the collection that each element has in `class`."""
 
-    def read(response: FetchedResponse) -> ForwardedPart:
+    def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_object(response)
         found = expect_list(whole.get(member) or [], "list")
         visible = [
-            each for each in found if visibility.permits(source_names.of(_string(each, name)))
+            each
+            for each in found
+            if visibility.permits(source_names.of(expect_text(each, "class")))
         ]
+        # A list that may be seen whole is Weaviate's own, byte for byte.
         if len(visible) == len(found):
             return ForwardedPart(response.body)
         return ForwardedPart(to_json({**whole, member: visible}))
 
-    return read
+    return filter_response
 
 
 def tenant_filter(
@@ -50,24 +53,25 @@ def tenant_filter(
 ) -> ResponseFilter:
     """Filters a list of a collection's tenants."""
 
-    def read(response: FetchedResponse) -> ForwardedPart:
+    def filter_response(response: FetchedResponse) -> ForwardedPart:
         found = expect_list(response_json(response), "list of tenants")
         visible = [
             each
             for each in found
-            if visibility.permits(source_names.of(collection, _string(each, "name")))
+            if visibility.permits(source_names.of(collection, expect_text(each, "name")))
         ]
         return ForwardedPart(response.body if len(visible) == len(found) else to_json(visible))
 
-    return read
+    return filter_response
 
 
 def node_filter(source_names: SourceNames, visibility: Visibility) -> ResponseFilter:
-    """Filters the shards of each node. Removes the totals, which count hidden shards too."""
+    """Filters the shards of each node."""
 
-    def read(response: FetchedResponse) -> ForwardedPart:
+    def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_object(response)
         for node in expect_list(whole.get("nodes"), "list of nodes"):
+            # The totals count hidden shards too.
             expect_object(node, "node").pop("stats", None)
             shards = expect_list(node.get("shards") or [], "list of shards")
             node["shards"] = [
@@ -75,13 +79,13 @@ def node_filter(source_names: SourceNames, visibility: Visibility) -> ResponseFi
             ]
         return ForwardedPart(to_json(whole))
 
-    return read
+    return filter_response
 
 
 def object_filter(levels: DocumentLevels) -> ResponseFilter:
     """Filters `{"objects": [{"properties"}], "totalResults"}`."""
 
-    def read(response: FetchedResponse) -> ForwardedPart:
+    def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_object(response)
         found = expect_list(whole.get("objects"), "list of objects")
         visible = [
@@ -97,20 +101,14 @@ def object_filter(levels: DocumentLevels) -> ResponseFilter:
             whole["totalResults"] = len(visible)
         return ForwardedPart(to_json(whole), len(found) - len(visible))
 
-    return read
+    return filter_response
 
 
 def _may_see_shard(shard: Any, source_names: SourceNames, visibility: Visibility) -> bool:
-    collection = _string(shard, "class")
-    # The shard of a tenant has the tenant's name.
-    tenant = _string(shard, "name")
+    collection = expect_text(shard, "class")
+    # The shard of a tenant has the tenant's name. Nothing in a shard says whether its collection
+    # has tenants, so both must be visible.
+    tenant = expect_text(shard, "name")
     return visibility.permits(source_names.of(collection)) and visibility.permits(
         source_names.of(collection, tenant)
     )
-
-
-def _string(element: Any, member: str) -> str:
-    value = expect_object(element, "list").get(member)
-    if not isinstance(value, str) or not value:
-        raise UpstreamFailed(f"the data source's list has an element without `{member}`")
-    return value

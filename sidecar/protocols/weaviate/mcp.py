@@ -51,11 +51,12 @@ def collections(message: Any, budget: Budget) -> Iterator[CollectionName]:
     name, tenant, filters = read_members(arguments, "collection_name", "tenant_name", "filters")
     if name is None:
         raise Unresolved("without `collection_name`, the tool reads every collection")
-    found = CollectionName(parse_collection(name), parse_tenant(tenant))
-    yield found
+    target = CollectionName(parse_collection(name), parse_tenant(tenant))
+    yield target
     for each in references_in(filters, budget):
+        # The other collection may have the same tenants, or none: both are judged.
         yield CollectionName(each)
-        yield CollectionName(each, found.tenant)
+        yield CollectionName(each, target.tenant)
 
 
 def render_denial(message: Any, denial: DenialResponse) -> FetchedResponse | None:

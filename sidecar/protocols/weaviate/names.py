@@ -33,7 +33,8 @@ def parse_collection(name: object) -> str:
 
 
 def parse_tenant(name: object) -> str | None:
-    """A tenant's name; None if it is absent or empty, as in Weaviate. Raises `Unresolved`."""
+    """A tenant's name; None if it is absent. Raises `Unresolved`."""
+    # Weaviate takes an empty name for an absent one.
     if name is None or name == "":
         return None
     if not isinstance(name, str) or not _TENANT.match(name):
@@ -47,9 +48,7 @@ def object_collection(body: Any, default: str | None = None) -> CollectionName:
     if not isinstance(body, dict):
         raise Malformed("the body has something else where an object is expected")
     name, tenant = read_members(body, "class", "tenant")
-    if name is None and default is not None:
-        name = default
-    return CollectionName(parse_collection(name), parse_tenant(tenant))
+    return CollectionName(parse_collection(default if name is None else name), parse_tenant(tenant))
 
 
 def beacon_collection(text: object) -> str:
@@ -62,7 +61,8 @@ def beacon_collection(text: object) -> str:
 
 def json_array(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
     """A body that is one JSON array of objects, with no key twice. Each is a sub-request."""
-    # Wrapped in an object, so that `json_object` checks it for duplicate keys.
+    # Wrapped in an object, so that `json_object` checks it for duplicate keys. If the body adds
+    # members to that object (`[], "x": 1`), it has more than one.
     wrapped = json_object(b'{"":' + raw + b"}", media_type)
     found = wrapped.get("")
     if len(wrapped) != 1 or not isinstance(found, list):

@@ -46,11 +46,12 @@ class _Node(NamedTuple):
 
 class References:
     """Finds what the arguments of searches refer to, and charges `budget` for it. `shared` are
-    values that may occur in any number of places, as variables do. Each is walked once, so that the
-    work is linear in the size of the request."""
+    values that may occur in any number of places, as variables do."""
 
     def __init__(self, budget: Budget, shared: Iterable[Any] = ()) -> None:
         self._budget = budget
+        # A large variable in each of many searches would multiply the work, so each shared value is
+        # walked once per role: the work is linear in the size of the request.
         # INVARIANT: the caller keeps the shared values alive, so their ids stay theirs.
         self._shared = {id(each) for each in shared if isinstance(each, list | dict)}
         self._known: dict[tuple[int, _Role], tuple[str, ...]] = {}
@@ -74,6 +75,7 @@ class References:
                 raise Malformed(
                     f"the arguments are nested too deeply: more than {MAX_DEPTH} levels"
                 )
+            # Not at depth 0: `_walk_once` comes here with the shared value itself.
             if node.depth and id(node.value) in self._shared:
                 found.update(dict.fromkeys(self._walk_once(node.value, node.role)))
             else:
@@ -96,6 +98,7 @@ class References:
             self._budget.charge_arguments(len(value))
             given = [(each, _Role.MOVE_OBJECT) for each in value]
         elif isinstance(value, list) and not _CONTAINERS.isdisjoint(map(type, value)):
+            # A vector's numbers name nothing, and there may be thousands of them.
             given = [(each, _Role.ANY) for each in value if type(each) in _CONTAINERS]
             self._budget.charge_arguments(len(given))
         else:
@@ -123,10 +126,13 @@ def _own_names(node: _Node) -> Iterator[str]:
     object in any collection."""
     value, role, _ = node
     if role is _Role.PATH and isinstance(value, list):
+        # `["inLibrary", "Library", "name"]`: a reference, the collection it leads to, a property.
         if len(value) > 2 * MAX_DEPTH:
             raise Malformed(f"a filter's path is too long: more than {2 * MAX_DEPTH} elements")
         yield from map(parse_collection, value[1::2])
     if isinstance(value, dict):
+        # The other three not for their values: `read_members` refuses other spellings, which
+        # `_children` would not recognise.
         _, beacon, _, _ = read_members(value, "path", "beacon", "moveTo", "moveAwayFrom")
         if beacon is not None:
             yield beacon_collection(beacon)

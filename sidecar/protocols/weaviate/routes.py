@@ -9,7 +9,13 @@ The table has the routes that agents use, and those that are denied with a reaso
 from dataclasses import replace
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.messages import DenialResponse, FetchedResponse, RoutedRequest
+from sidecar.protocols.messages import (
+    DenialResponse,
+    FetchedResponse,
+    ForwardPlan,
+    RoutedRequest,
+    Visibility,
+)
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import (
     FindSources,
@@ -25,6 +31,7 @@ from sidecar.protocols.weaviate.forwarding import (
     parse_graphql,
     parse_graphql_batch,
 )
+from sidecar.protocols.weaviate.lists import collection_filter
 from sidecar.protocols.weaviate.names import json_array
 
 
@@ -44,7 +51,7 @@ class Weaviate(WeaviateForwarding, SourceProtocol):
 
 _RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
 _BULK, _ADMIN, _OPEN = RouteClass.BULK, RouteClass.ADMIN, RouteClass.OPEN
-_path, _tenant = Weaviate.of_path, Weaviate.of_tenant
+_path, _name = Weaviate.of_path, Weaviate.of_name
 _hint, _change = Weaviate.hint_source, Weaviate.forget_names
 
 _V1 = "/v1"
@@ -71,23 +78,31 @@ def _graphql(path: str, parse_body: BodyParser) -> ProtocolRoute:
     return replace(filtering, refine=refine)
 
 
-def _tool(route_class: RouteClass) -> ProtocolRoute:
-    return ProtocolRoute(
+# One path for everything, so the row depends on the tool that is called.
+_MCP = {
+    route_class: ProtocolRoute(
         "POST", f"{_V1}/mcp", route_class, Weaviate.of_tool, parse_body=json_object
     )
-
-
-_MCP = {
-    _RETRIEVE: _tool(_RETRIEVE),
-    _METADATA: _tool(_METADATA),
-    _WRITE: _tool(_WRITE),
-    _OPEN: ProtocolRoute("POST", f"{_V1}/mcp", _OPEN, parse_body=json_object),
+    for route_class in (_RETRIEVE, _METADATA, _WRITE)
 }
+_MCP[_OPEN] = ProtocolRoute("POST", f"{_V1}/mcp", _OPEN, parse_body=json_object)
 
 
 def _refine_mcp(_weaviate: Weaviate, request: RoutedRequest) -> ProtocolRoute | None:
     route_class = mcp.classify(request.body)
     return None if route_class is None else _MCP[route_class]
+
+
+def _list(path: str, member: str) -> ProtocolRoute:
+    """A list, filtered by the collection that each element of `member` has in `class`."""
+
+    def plan(
+        weaviate: Weaviate, _request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        read = collection_filter(member, weaviate.source_names, visibility)
+        return ForwardPlan(filter_response=read)
+
+    return ProtocolRoute("GET", path, _METADATA, plan_forward=plan)
 
 
 def _write(
@@ -100,6 +115,7 @@ def _renaming(
     methods: str, path: str, find_sources: FindSources = _path, parse_body: BodyParser | None = None
 ) -> ProtocolRoute:
     """A write that creates or deletes a name."""
+    # Forgotten before and after: a look-up in between could have cached either meaning.
     row = _write(methods, path, find_sources, parse_body)
     return replace(row, before_forward=_change, after_forward=_change)
 
@@ -129,17 +145,17 @@ ROUTES = (
     # Not filtered: a hidden object would have to look like a missing one, which has its own status.
     ProtocolRoute("GET HEAD", _ONE, _RETRIEVE, _path),
     ProtocolRoute("POST", f"{_V1}/mcp", _RETRIEVE, parse_body=json_object, refine=_refine_mcp),
-    ProtocolRoute("GET", _S, _METADATA, plan_forward=Weaviate.filter_collections),
+    _list(_S, "classes"),
     ProtocolRoute("GET", _C, _METADATA, _path),
     # The shard of a tenant has the tenant's name.
     ProtocolRoute("GET", f"{_C}/shards", _METADATA, _path, plan_forward=Weaviate.filter_tenants),
     ProtocolRoute("GET", _TENANTS, _METADATA, _path, plan_forward=Weaviate.filter_tenants),
-    ProtocolRoute("GET HEAD", f"{_TENANTS}/{{tenant}}", _METADATA, _tenant),
+    ProtocolRoute("GET HEAD", f"{_TENANTS}/{{tenant}}", _METADATA, _name),
     ProtocolRoute("POST", f"{_C}/properties/{{property}}/tokenize", _METADATA, _path),
-    ProtocolRoute("GET", f"{_V1}/aliases", _METADATA, plan_forward=Weaviate.filter_aliases),
+    _list(f"{_V1}/aliases", "aliases"),
     # The JavaScript client writes it this way; Weaviate accepts both.
-    ProtocolRoute("GET", f"{_V1}/aliases/", _METADATA, plan_forward=Weaviate.filter_aliases),
-    ProtocolRoute("GET", f"{_V1}/aliases/{{alias}}", _METADATA, Weaviate.of_alias),
+    _list(f"{_V1}/aliases/", "aliases"),
+    ProtocolRoute("GET", f"{_V1}/aliases/{{alias}}", _METADATA, _name),
     ProtocolRoute("GET", f"{_V1}/nodes", _METADATA, plan_forward=Weaviate.filter_nodes),
     ProtocolRoute(
         "GET", f"{_V1}/nodes/{{class}}", _METADATA, _path, plan_forward=Weaviate.filter_nodes

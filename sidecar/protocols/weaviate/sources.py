@@ -40,7 +40,7 @@ class WeaviateSources:
     """Finds the sources of requests to one Weaviate server."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self._source_names = SourceNames(source)
+        self.source_names = SourceNames(source)
         # A Weaviate before 1.32 has no aliases, and answers 404.
         self._aliases = Aliases(monotonic, f"{_V1}/aliases", parse_aliases, absent=(404,))
         self._definitions = CollectionDefinitions(monotonic, f"{_V1}/schema")
@@ -66,13 +66,14 @@ class WeaviateSources:
 
     async def of_path(self, request: RoutedRequest) -> Sources:
         """The collection in the path, with the tenant in the query."""
-        tenant = _query_tenant(request)
-        return await self._sources(request, [CollectionName(request.path_params[0], tenant)])
+        name = CollectionName(request.path_params[0], _query_tenant(request))
+        return await self._sources(request, [name])
 
-    async def of_tenant(self, request: RoutedRequest) -> Sources:
-        """The collection and the tenant in the path."""
-        name, tenant = request.path_params
-        return await self._sources(request, [CollectionName(name, parse_tenant(tenant))])
+    async def of_name(self, request: RoutedRequest) -> Sources:
+        """The collection in the path, or what an alias there stands for, with the tenant if the
+        path has one."""
+        name, *tenant = request.path_params
+        return await self._sources(request, [CollectionName(name, *map(parse_tenant, tenant))])
 
     async def of_listing(self, request: RoutedRequest) -> Sources:
         """The collection in the query."""
@@ -91,7 +92,7 @@ class WeaviateSources:
         tenant = _query_tenant(request)
         names = [object_collection(request.body, in_path)]
         if in_path is not None:
-            # Both tenants are judged, since either could be the one that counts.
+            # Either tenant could be the one that counts: both are judged.
             names += [CollectionName(in_path, each) for each in (names[0].tenant, tenant)]
         return await self._sources(request, names)
 
@@ -106,9 +107,9 @@ class WeaviateSources:
     async def of_matches(self, request: RoutedRequest) -> Sources:
         """Of a deletion by filter: its collection, and those that the filter crosses."""
         [match] = read_members(request.body, "match")
-        tenant = _query_tenant(request)
-        found = object_collection(match)
-        names = [found, CollectionName(found.collection, tenant)]
+        matched = object_collection(match)
+        # The tenant may be in the query or in the body: both are judged.
+        names = [matched, CollectionName(matched.collection, _query_tenant(request))]
         crossed = map(CollectionName, references_in(match, request.budget))
         return await self._sources(request, [*names, *crossed])
 
@@ -116,6 +117,7 @@ class WeaviateSources:
         """The collections that hold the references of a batch."""
         names = []
         for each in request.body:
+            # `to` only stores where the reference leads; following it is a read of its own.
             start, tenant = read_members(each, "from", "tenant")
             names.append(CollectionName(beacon_collection(start), parse_tenant(tenant)))
         return await self._sources(request, names)
@@ -124,43 +126,40 @@ class WeaviateSources:
         """The collection that a tool of Weaviate's own MCP server is called for."""
         return await self._sources(request, mcp.collections(request.body, request.budget))
 
-    async def of_alias(self, request: RoutedRequest) -> Sources:
-        """What the alias in the path stands for."""
-        return await self._sources(request, [CollectionName(request.path_params[0])])
-
     def hint_source(self, request: RoutedRequest) -> SourceRef | None:
         try:
             name = parse_collection(request.path_params[0] if request.path_params else None)
         except Unresolved:
+            # A denied write is recorded all the same, for the data source as a whole.
             return None
-        return self._source_names.of(self._cached_target(name, request))
+        return self.source_names.of(self._cached_target(name, request))
 
     def forget_names(self) -> None:
         self._aliases.clear()
         self._definitions.clear()
 
     async def _sources(self, request: RoutedRequest, names: Iterable[CollectionName]) -> Sources:
-        read: dict[CollectionName, None] = {}
+        distinct: dict[CollectionName, None] = {}
         for each in names:
-            read[CollectionName(parse_collection(each.collection), each.tenant)] = None
-            if len(read) > MAX_NAMES:
+            distinct[CollectionName(parse_collection(each.collection), each.tenant)] = None
+            # Before any look-up, and as `names` is read: it may be lazy.
+            if len(distinct) > MAX_NAMES:
                 raise OverBudget(f"the request names more than {MAX_NAMES} collections")
         aliases = await self._aliases.fetch(request)
         own = {
             # The list may lack aliases that the credentials may not see, but Weaviate follows them.
             name: aliases.get(name) or await self._definitions.own_name(name, request)
-            for name in dict.fromkeys(name for name, _ in read)
+            for name in dict.fromkeys(name for name, _ in distinct)
         }
-        return tuple(dict.fromkeys(self._source(own[name], tenant) for name, tenant in read))
+        found = (
+            self.source_names.of(own[name], *([] if tenant is None else [tenant]))
+            for name, tenant in distinct
+        )
+        return tuple(dict.fromkeys(found))
 
     def _cached_target(self, name: str, request: RoutedRequest) -> str:
         """What `name` stands for, as far as that is known without a look-up."""
         return (self._aliases.cached(request) or {}).get(name, name)
-
-    def _source(self, name: str, tenant: str | None) -> SourceRef:
-        return (
-            self._source_names.of(name) if tenant is None else self._source_names.of(name, tenant)
-        )
 
 
 def _query_tenant(request: RoutedRequest) -> str | None:
