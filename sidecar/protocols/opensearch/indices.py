@@ -23,6 +23,7 @@ Resolution = dict[str, list[dict[str, Any]]]
 
 _LISTS = frozenset(("indices", "aliases", "data_streams"))
 
+# A look-up is repeated for every difference in any other field.
 _NOT_IDENTITY = frozenset((
     b"accept", b"accept-encoding", b"accept-language", b"baggage", b"content-type", b"traceparent",
     b"tracestate", b"user-agent", b"x-elastic-client-meta", b"x-opaque-id",
@@ -51,10 +52,10 @@ class Indices:
         kinds of names unknown here."""
         found: dict[str, SourceRef] = {}
         for name in dict.fromkeys(names):
-            here = await self._resolve(name, request, expand_wildcards)
-            if not here and (strict or is_pattern(name)):
+            resolved = await self._resolve(name, request, expand_wildcards)
+            if not resolved and (strict or is_pattern(name)):
                 raise Unresolved(f"the data source has no index `{name}`")
-            found.update((each, self._source_names.of(each)) for each in here or (name,))
+            found.update((each, self._source_names.of(each)) for each in resolved or (name,))
             # The pipeline charges sources too. Charging here ends the look-ups of a request that is
             # already over its budget.
             request.budget.charge_sources(source.source_id for source in found.values())
@@ -69,14 +70,17 @@ class Indices:
         known = self._known.get(key)
         if known is not None:
             return known
+        # Before the request: a change during the look-up must prevent caching.
         started = self._known.start_lookup()
         resolution = await resolve(name, request, None if plain else expand_wildcards)
         found: dict[str, None] = {}
         for each in _resolved_names(resolution):
-            # An alias lists the backing indices of a data stream by their own names.
+            # An alias lists the backing indices of a data stream by their own names, and policies
+            # know the stream only: a second look-up finds it.
             backing = each.startswith(".ds-") and each != name
             own = await self._resolve(parse_name(each), request, None) if backing else ()
             found.update(dict.fromkeys(own or (each,)))
+        # A name that doesn't exist isn't cached: it may become an alias of anything.
         if plain and found:
             self._known.put(key, tuple(found), sum(map(len, found)), started)
         return tuple(found)
@@ -100,6 +104,7 @@ async def resolve(name: str, request: RoutedRequest, expand_wildcards: str | Non
         response = await request.fetch(path)
     except UpstreamFailed as error:
         raise Unresolved(f"can't look up index `{name}`: {error}") from error
+    # A plain name that doesn't exist.
     if response.status == 404:
         return {each: [] for each in _LISTS}
     if response.status != 200:
@@ -110,16 +115,17 @@ async def resolve(name: str, request: RoutedRequest, expand_wildcards: str | Non
         raise Unresolved(f"can't look up index `{name}`: {error}") from error
 
 
-def parse_resolution(found: Any) -> Resolution:
+def parse_resolution(body: Any) -> Resolution:
     """Checks a resolution. Raises `UpstreamFailed` if it holds anything else, such as a kind of
     name that is unknown here."""
-    if not isinstance(found, dict) or any(found[each] for each in found.keys() - _LISTS):
+    # An empty list of another kind names nothing.
+    if not isinstance(body, dict) or any(body[each] for each in body.keys() - _LISTS):
         raise UpstreamFailed("the data source's index resolution has an unknown form")
-    made = {each: found.get(each, []) for each in _LISTS}
-    for entries in made.values():
+    resolution = {each: body.get(each, []) for each in _LISTS}
+    for entries in resolution.values():
         if not isinstance(entries, list) or not all(map(_has_local_name, entries)):
             raise UpstreamFailed("the data source's index resolution has an unknown form")
-    return made
+    return resolution
 
 
 def _has_local_name(entry: Any) -> bool:
@@ -146,6 +152,7 @@ def alias_targets(alias: dict[str, Any]) -> list[str]:
 
 
 def _resolved_names(resolution: Resolution) -> Iterable[str]:
+    # For each index its name in policies, so that an alias of a backing index counts as its stream.
     owners: dict[str, str] = {}
     for stream in resolution["data_streams"]:
         yield stream["name"]

@@ -1,5 +1,5 @@
-"""The query string as OpenSearch and Elasticsearch read it (RestUtils), and the parameters that
-each kind of request may have.
+"""The query string as OpenSearch and Elasticsearch read it, and the parameters that each kind of
+request may have.
 
 A parameter may replace a missing part of the path (`/_search?index=secret`) or the body (`source`),
 so a parameter that is not listed here is refused. Pure.
@@ -10,7 +10,8 @@ from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed
 
-# The servers also end a parameter at `;`, and skip a `=` before its name: neither is accepted here.
+# The servers (RestUtils) also end a parameter at `;`, and skip a `=` before its name: neither is
+# accepted here, nor an escape in a name, which could hide one that is refused.
 _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)(?:=([^;]*))?").fullmatch
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})").search
 
@@ -28,6 +29,7 @@ def parse_query(query: str | None) -> dict[str, str]:
         if name in found:
             raise Malformed(f"the query has `{name[:64]}` twice")
         try:
+            # The servers read `+` as a space.
             found[name] = unquote_to_bytes(value.replace("+", " ")).decode()
         except UnicodeDecodeError:
             raise Malformed(f"the query's `{name[:64]}` is not UTF-8") from None

@@ -1,8 +1,6 @@
 """All routes of OpenSearch and Elasticsearch that are authorized (data-sources.md 5.3;
 opensearch-api-specification, the servers' REST handlers, and the clients opensearch-py 3.2 and
 elasticsearch 9.5). APIs that are denied as a whole are in `blocked_routes.py`.
-
-Longer than 250 lines, so that the whole order of the table is in one place.
 """
 
 from dataclasses import replace
@@ -20,44 +18,49 @@ from sidecar.protocols.opensearch.handlers import (
     writes,
 )
 from sidecar.protocols.opensearch.route_builders import (
-    async_search_route,
+    composed_route,
+    filtered,
     filtering_route,
     language_route,
     listing_route,
+    metadata_route,
     read_route,
     release_route,
     renaming_route,
     search_route,
     write_route,
 )
-from sidecar.protocols.opensearch.server import OpenSearchServer, hint_source
+from sidecar.protocols.opensearch.server import OpenSearchServer
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass, Sources
 
 _I = "/{index}"
-_RETRIEVE, _WRITE, _OPEN = RouteClass.RETRIEVE, RouteClass.WRITE, RouteClass.OPEN
-_BULK, _ADMIN = RouteClass.BULK, RouteClass.ADMIN
+_RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
+_BULK, _ADMIN, _OPEN = RouteClass.BULK, RouteClass.ADMIN, RouteClass.OPEN
 _GP = "GET POST"
 _ANY = "GET HEAD POST PUT DELETE"
-
+_SCROLL = "/_search/scroll"
+_SQL = ("/_sql", "/_plugins/_sql", "/_opendistro/_sql")
+# They end a continuation.
+_RELEASES = (
+    _SCROLL, f"{_SCROLL}/{{scroll}}", "/_search/point_in_time", "/_pit", "/_async_search/{id}",
+    "/_plugins/_asynchronous_search/{id}", "/_sql/async/delete/{id}", "/_query/async/{id}",
+)  # fmt: skip
+# How an index is set up: with an index before it, or of all indices.
+_INDEX_LISTS = (
+    "/_mapping", "/_mapping/field/{fields}", "/_settings", "/_settings/{name}", "/_alias",
+    "/_alias/{name}",
+)  # fmt: skip
+_STATISTICS = (
+    f"{_I}/_stats", f"{_I}/_stats/{{metric}}", f"{_I}/_segments", f"{_I}/_recovery",
+    "/_cat/count/{index}", "/_cluster/health/{index}", "/_data_stream/{name}/_stats",
+)  # fmt: skip
 # A copy is an index of its own, and policies would see its own name.
 _COPIES = ("_clone", "_split", "_shrink", "_downsample")
-
 # Change what names mean, or how an index is run.
 _ADMIN_APIS = (
-    "_alias/{name}",
-    "_aliases",
-    "_aliases/{name}",
-    "_block/{block}",
-    "_close",
-    "_freeze",
-    "_open",
-    "_rollover",
-    "_rollover/{new}",
-    "_settings",
-    "_unfreeze",
-    "_upgrade",
-)
-_SCROLL = "/_search/scroll"
+    "_alias/{name}", "_aliases", "_aliases/{name}", "_block/{block}", "_close", "_freeze", "_open",
+    "_rollover", "_rollover/{new}", "_settings", "_unfreeze", "_upgrade",
+)  # fmt: skip
 
 
 async def _health(_server: OpenSearchServer, request: RoutedRequest) -> Sources:
@@ -68,8 +71,7 @@ async def _health(_server: OpenSearchServer, request: RoutedRequest) -> Sources:
     return ()
 
 
-_DOCUMENT = ProtocolRoute("GET", f"{_I}/_doc/{{id}}", RouteClass.RETRIEVE, reads.sources_of_path)
-_MGET = multi_search.sources_of_documents
+_READ_DOCUMENT = ProtocolRoute("GET", f"{_I}/_doc/{{id}}", _RETRIEVE, reads.sources_of_path)
 
 # INVARIANT: a literal segment comes before a `{parameter}` in its position, as in the servers' own
 # router. No index begins with `_`: `protocol.py` checks that.
@@ -77,73 +79,60 @@ ROUTES = (
     ProtocolRoute("GET HEAD", "/", _OPEN),
     ProtocolRoute("GET", "/_cluster/health", _OPEN, _health),
     # Continuations come before searches: `scroll` is where a name could be.
-    release_route("DELETE", _SCROLL),
-    release_route("DELETE", f"{_SCROLL}/{{scroll}}"),
-    release_route("DELETE", "/_search/point_in_time"),
-    release_route("DELETE", "/_pit"),
-    release_route("DELETE", "/_async_search/{id}"),
-    release_route("DELETE", "/_plugins/_asynchronous_search/{id}"),
-    release_route("DELETE", "/_sql/async/delete/{id}"),
-    release_route("DELETE", "/_query/async/{id}"),
+    *map(release_route, _RELEASES),
     *(
-        replace(
-            read_route(_GP, pattern, search.sources_of_scroll),
-            plan_forward=search.filter_scroll,
-            filters_documents=True,
+        filtered(
+            read_route(_GP, pattern, search.sources_of_scroll, search.remember),
+            search.filter_page,
         )
         for pattern in (_SCROLL, f"{_SCROLL}/{{scroll}}")
     ),
     *(
-        replace(
-            read_route("GET", pattern, search.sources_of_id),
-            plan_forward=plan,
-            filters_documents=filters,
+        filtered(
+            read_route("GET", pattern, search.sources_of_id, search.remember), search.filter_page
         )
-        for pattern, plan, filters in (
-            ("/_async_search/{id}", search.filter_async_result, True),
-            ("/_plugins/_asynchronous_search/{id}", search.filter_async_result, True),
-            ("/_sql/async/{id}", query_languages.remember_cursor, False),
-            ("/_query/async/{id}", query_languages.remember_cursor, False),
-        )
+        for pattern in ("/_async_search/{id}", "/_plugins/_asynchronous_search/{id}")
     ),
-    ProtocolRoute("GET", "/_async_search/status/{id}", RouteClass.METADATA, search.sources_of_id),
-    ProtocolRoute("GET", "/_sql/async/status/{id}", RouteClass.METADATA, search.sources_of_id),
+    *(
+        read_route("GET", pattern, search.sources_of_id, search.remember)
+        for pattern in ("/_sql/async/{id}", "/_query/async/{id}")
+    ),
+    metadata_route("GET", "/_async_search/status/{id}", search.sources_of_id),
+    metadata_route("GET", "/_sql/async/status/{id}", search.sources_of_id),
     # A search pipeline is not a continuation.
     ProtocolRoute("GET PUT DELETE", "/_search/pipeline", _ADMIN),
     ProtocolRoute("GET PUT DELETE", "/_search/pipeline/{id}", _ADMIN),
+    # Of every caller at once.
     ProtocolRoute(f"{_GP} DELETE", "/_search/point_in_time/_all", _ADMIN),
-    search_route(_GP, "/_search"),
-    search_route(_GP, f"{_I}/_search"),
-    async_search_route("POST", "/_async_search"),
-    async_search_route("POST", f"{_I}/_async_search"),
-    async_search_route("POST", "/_plugins/_asynchronous_search"),
-    async_search_route("POST", f"{_I}/_plugins/_asynchronous_search"),
+    search_route(_GP, "/_search", search.forward_search),
+    search_route(_GP, f"{_I}/_search", search.forward_search),
+    *(
+        search_route("POST", f"{start}/{what}", search.remember)
+        for what in ("_async_search", "_plugins/_asynchronous_search")
+        for start in ("", _I)
+    ),
     *(
         filtering_route(
-            ProtocolRoute(
-                _GP,
-                pattern,
-                RouteClass.RETRIEVE,
-                multi_search.sources_of_searches,
+            replace(
+                read_route(_GP, f"{start}/_msearch", multi_search.sources_of_searches),
                 parse_body=ndjson,
             ),
             multi_search.filter_searches,
             multi_search.can_filter_searches,
         )
-        for pattern in ("/_msearch", f"{_I}/_msearch")
+        for start in ("", _I)
     ),
     *(
-        filtering_route(
-            read_route(_GP, pattern, _MGET),
-            multi_search.filter_documents,
-            multi_search.can_filter_documents,
+        filtering_route(row, multi_search.filter_documents, multi_search.can_filter_documents)
+        for row in (
+            read_route(_GP, "/_mget", multi_search.sources_of_documents),
+            read_route(_GP, f"{_I}/_mget", multi_search.sources_of_documents),
+            _READ_DOCUMENT,
         )
-        for pattern in ("/_mget", f"{_I}/_mget")
     ),
-    filtering_route(_DOCUMENT, multi_search.filter_documents, multi_search.can_filter_documents),
     # The following are not filtered: their responses don't show which documents were used.
-    ProtocolRoute("HEAD", f"{_I}/_doc/{{id}}", _RETRIEVE, reads.sources_of_path),
-    ProtocolRoute("GET HEAD", f"{_I}/_source/{{id}}", _RETRIEVE, reads.sources_of_path),
+    replace(_READ_DOCUMENT, methods="HEAD"),
+    replace(_READ_DOCUMENT, methods="GET HEAD", pattern=f"{_I}/_source/{{id}}"),
     *(
         read_route(_GP, f"{start}/{what}", find_sources)
         for what, find_sources in (
@@ -163,12 +152,12 @@ ROUTES = (
     read_route(_GP, f"{_I}/_termvectors/{{id}}", reads.sources_of_term_vectors),
     *(
         language_route(f"{start}{what}", query_languages.sources_of_sql)
-        for start in ("/_sql", "/_plugins/_sql", "/_opendistro/_sql")
+        for start in _SQL
         for what in ("", "/translate" if start == "/_sql" else "/_explain")
     ),
     *(
-        language_route(f"{start}{what}", query_languages.sources_of_ppl)
-        for start in ("/_plugins/_ppl", "/_opendistro/_ppl")
+        language_route(f"{start}/_ppl{what}", query_languages.sources_of_ppl)
+        for start in ("/_plugins", "/_opendistro")
         for what in ("", "/_explain")
     ),
     language_route("/_query", query_languages.sources_of_esql),
@@ -178,113 +167,64 @@ ROUTES = (
         "/_query/async/{id}/stop",
         _RETRIEVE,
         search.sources_of_id,
-        plan_forward=query_languages.remember_cursor,
+        plan_forward=search.remember,
     ),
     *(
         ProtocolRoute(
             "POST", f"{start}/close", _OPEN, query_languages.close_cursor, parse_body=optional_json
         )
-        for start in ("/_sql", "/_plugins/_sql", "/_opendistro/_sql")
+        for start in _SQL
     ),
+    # Opening a point in time reads nothing yet, but its id stands for the indices from now on.
     *(
         ProtocolRoute(
             "POST",
-            pattern,
-            RouteClass.METADATA,
+            f"{_I}/{what}",
+            _METADATA,
             reads.sources_of_query,
             parse_body=optional_json,
-            plan_forward=query_languages.remember_cursor,
+            plan_forward=search.remember,
         )
-        for pattern in (f"{_I}/_search/point_in_time", f"{_I}/_pit")
+        for what in ("_search/point_in_time", "_pit")
     ),
-    *(
-        listing_route(f"{_I}{what}")
-        for what in (
-            "/_mapping",
-            "/_settings",
-            "/_settings/{name}",
-            "/_alias",
-            "/_alias/{name}",
-            "/_mapping/field/{fields}",
-        )
-    ),
-    *(
-        ProtocolRoute("GET", pattern, RouteClass.METADATA, compose_response=lists.list_by_index)
-        for pattern in (
-            "/_mapping",
-            "/_mapping/field/{fields}",
-            "/_settings",
-            "/_settings/{name}",
-            "/_alias",
-            "/_aliases",
-            "/_alias/{name}",
-        )
-    ),
-    ProtocolRoute(
-        _GP,
-        "/_resolve/index/{name}",
-        RouteClass.METADATA,
+    *(listing_route(f"{_I}{what}") for what in _INDEX_LISTS),
+    *(composed_route("GET", what, lists.list_by_index) for what in (*_INDEX_LISTS, "/_aliases")),
+    replace(
+        composed_route(_GP, "/_resolve/index/{name}", lists.list_resolution),
         parse_body=optional_json,
-        compose_response=lists.list_resolution,
     ),
+    composed_route("GET", "/_data_stream", lists.list_data_streams),
+    composed_route("GET", "/_data_stream/{name}", lists.list_data_streams),
     *(
-        ProtocolRoute("GET", f"/{what}", RouteClass.METADATA, compose_response=compose)
-        for what, compose in (
-            ("_data_stream", lists.list_data_streams),
-            ("_data_stream/{name}", lists.list_data_streams),
-            ("_cat/indices", lists.list_cat_table),
-            ("_cat/indices/{index}", lists.list_cat_table),
-            ("_cat/aliases", lists.list_cat_table),
-            ("_cat/aliases/{name}", lists.list_cat_table),
-        )
+        composed_route("GET", f"/_cat/{what}", lists.list_cat_table)
+        for what in ("indices", "indices/{index}", "aliases", "aliases/{name}")
     ),
-    *(
-        ProtocolRoute("GET", f"{_I}/{what}", RouteClass.METADATA, reads.sources_of_metadata)
-        for what in ("_stats", "_stats/{metric}", "_segments", "_recovery")
-    ),
-    *(
-        ProtocolRoute("GET", pattern, RouteClass.METADATA, reads.sources_of_named_metadata)
-        for pattern in (
-            "/_cat/count/{index}",
-            "/_cluster/health/{index}",
-            "/_data_stream/{name}/_stats",
-        )
-    ),
+    *(metadata_route("GET", pattern, reads.sources_of_metadata) for pattern in _STATISTICS),
     write_route("POST", f"{_I}/_doc"),
     write_route("PUT POST DELETE", f"{_I}/_doc/{{id}}"),
     write_route("PUT POST", f"{_I}/_create/{{id}}"),
-    ProtocolRoute(
-        "POST",
-        f"{_I}/_update/{{id}}",
-        _WRITE,
-        writes.sources_of_update,
-        hint_source,
-        parse_body=optional_json,
+    *(
+        replace(write_route("POST", f"{_I}/{what}", find_sources), parse_body=optional_json)
+        for what, find_sources in (
+            ("_update/{id}", writes.sources_of_update),
+            ("_delete_by_query", writes.sources_of_write_by_query),
+            ("_update_by_query", writes.sources_of_write_by_query),
+        )
     ),
     write_route("PUT POST", f"{_I}/_mapping"),
+    # A bulk body may name any index, so the path alone is no hint.
     *(
         ProtocolRoute(
             "PUT POST", f"{start}/_bulk", _WRITE, writes.sources_of_bulk, parse_body=ndjson
         )
         for start in ("", _I)
     ),
-    *(
-        ProtocolRoute(
-            "POST",
-            f"{_I}/{what}",
-            _WRITE,
-            writes.sources_of_write_by_query,
-            hint_source,
-            parse_body=optional_json,
-        )
-        for what in ("_delete_by_query", "_update_by_query")
-    ),
-    *(write_route("GET POST", f"{_I}/{what}") for what in ("_refresh", "_flush")),
+    *(write_route(_GP, f"{_I}/{what}") for what in ("_refresh", "_flush")),
     *(
         ProtocolRoute(_GP, f"/{what}", _WRITE, writes.sources_of_write)
         for what in ("_refresh", "_flush")
     ),
-    renaming_route("PUT DELETE", "/_data_stream/{name}", writes.sources_of_named_write),
+    renaming_route("PUT DELETE", "/_data_stream/{name}"),
     *(ProtocolRoute("PUT POST", f"{_I}/{what}/{{target}}", _BULK) for what in _COPIES),
     *(ProtocolRoute(_ANY, f"{_I}/{what}", _ADMIN) for what in _ADMIN_APIS),
     listing_route(_I),

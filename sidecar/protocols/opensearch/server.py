@@ -27,9 +27,11 @@ from sidecar.settings.model import Source
 _TOKEN_MEMBERS = ("_scroll_id", "pit_id", "cursor", "id")
 """Members of a response that name a continuation."""
 
+# The only path without a place for an index whose API takes one in the query.
 _INDEX_IN_QUERY = ("_plugins", "_asynchronous_search")
 
-# A caller could name this token too: it stands for the same sources as the continuation itself.
+# Added to a continuation, it makes a second token. A caller could send that one too, but it stands
+# for the same sources.
 _LEVEL_ADDED = "\x00mark"
 
 
@@ -54,26 +56,24 @@ class OpenSearchServer(SourceProtocol):
         return await self.indices.sources(names, request, expand_wildcards=expand)
 
     def forget_names(self) -> None:
-        """A write may change what names mean."""
         self.indices.clear()
 
     def remember_continuations(
-        self, response: Any, request: RoutedRequest, sources: Sources
+        self, response: Any, request: RoutedRequest, sources: Sources, *, level_added: bool = False
     ) -> None:
-        """Records which sources the continuations in a response stand for."""
+        """Records which sources the continuations in a response stand for; and with `level_added`,
+        that the sidecar, and not the caller, requested the level in later pages."""
         for token in _tokens(response):
             self.continuations.remember(token, request.attribution, sources)
-
-    def remember_level_added(self, response: Any, request: RoutedRequest, sources: Sources) -> None:
-        """Records that the sidecar, and not the caller, requested the level in later pages."""
-        for token in _tokens(response):
-            self.continuations.remember(token + _LEVEL_ADDED, request.attribution, sources)
+            if level_added:
+                self.continuations.remember(token + _LEVEL_ADDED, request.attribution, sources)
 
     def is_level_added(self, token: str, who: Attribution) -> bool:
         """Whether the level has to be taken out of the pages of `token` again."""
         try:
             self.continuations.sources_of(token + _LEVEL_ADDED, who)
         except Unresolved:
+            # Never remembered: the caller requested the level too.
             return False
         return True
 
@@ -92,8 +92,7 @@ def path_names(request: RoutedRequest) -> tuple[str, ...]:
 
 def requested_names(request: RoutedRequest) -> tuple[str, ...]:
     """The index names of a path that may do without them, and then means all indices."""
-    # No index begins with `_`. `_all` does, and means the same as no index.
-    if request.target.segments[0][:1] != "_":
+    if request.path_params:
         return path_names(request)
     given = parameters.parse_query(request.target.query).get("index")
     return (ALL_INDICES,) if given is None else parse_names(given)

@@ -1,9 +1,7 @@
 """Adds a condition to a search that withholds documents by their levels, if the search allows it.
 
-The condition is put around the whole query, so that nothing the caller writes can undo it. It is
-also put inside each vector search, which would otherwise find too few neighbours. A search that may
-reveal documents its query doesn't match is not filtered: it is judged as if it returned the worst.
-Pure. `result_filter.py` checks the response.
+A search that may reveal documents its query doesn't match is not filtered: it is judged at
+`critical`, as if it returned the worst. Pure. `result_filter.py` checks the response.
 """
 
 from collections.abc import Iterator
@@ -28,8 +26,8 @@ _MEMBERS = frozenset((
     "version",
 ))  # fmt: skip
 
-# At any depth: queries that match by the contents of other documents, and aggregations that count
-# documents outside the query.
+# At any depth, whatever the name means there: queries that match by the contents of other
+# documents, and aggregations that count documents outside the query.
 _REACHES_BEYOND = frozenset((
     "agentic", "background_filter", "children", "global", "has_child", "has_parent",
     "more_like_this", "parent", "parent_id", "percolate", "pinned", "rule", "rule_query",
@@ -51,13 +49,14 @@ def can_filter(body: dict[str, Any] | None, query: dict[str, str], field: str) -
         return False
     if not body.keys() <= _MEMBERS or not isinstance(body.get("search_pipeline", ""), str):
         return False
+    # The check of the response needs the level.
     if shown_fields(body.get("_source"), field) is None:
         return False
     return all(map(_stays_within, _objects(body))) and _retrievers_keep_filter(body)
 
 
 def _objects(body: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every object in a search, with its depth."""
+    """Every object in a search, with its depth. `_source` holds names of fields only."""
     pending: list[tuple[int, Any]] = [(1, body[key]) for key in body if key != "_source"]
     while pending:
         depth, node = pending.pop()
@@ -74,8 +73,8 @@ def _stays_within(at: tuple[int, dict[str, Any]]) -> bool:
         return False
     # With a `min_doc_count` of 0, terms that occur only in withheld documents would appear in the
     # response, with a count of 0.
-    least = node.get("min_doc_count", 1)
-    if type(least) is not int or least < 1:
+    minimum = node.get("min_doc_count", 1)
+    if type(minimum) is not int or minimum < 1:
         return False
     # A hit within the response shows its level only if its fields are not selected.
     for key in ("inner_hits", "top_hits"):
@@ -94,29 +93,34 @@ def _each_object(value: Any) -> Iterator[dict[str, Any]]:
 def add_filter(body: dict[str, Any], visibility: Visibility) -> tuple[dict[str, Any], ShownFields]:
     """The search with the condition in it, and what the caller asked to see of its documents."""
     assert visibility.levels is not None
-    made = dict(body)
-    only = level_condition(visibility.field, visibility.levels)
-    if "retriever" in made:
-        made["retriever"] = _filter_retriever(made["retriever"], only)
-    elif "knn" in made:
-        knn = made["knn"]
-        several = isinstance(knn, list)
-        found = [_filter_knn(each, only) for each in (knn if several else [knn])]
-        made["knn"] = found if several else found[0]
-    if "query" in made or not ("retriever" in made or "knn" in made):
-        made["query"] = filter_query(made.get("query"), only)
-    shown = shown_fields(made.get("_source"), visibility.field)
+    filtered = dict(body)
+    condition = level_condition(visibility.field, visibility.levels)
+    if "retriever" in body:
+        filtered["retriever"] = _filter_retriever(body["retriever"], condition)
+    elif "knn" in body:
+        # One vector search, or several. They run beside the query and not within it, so the
+        # condition around the query doesn't cover them.
+        knn = body["knn"]
+        if isinstance(knn, list):
+            filtered["knn"] = [_filter_knn(each, condition) for each in knn]
+        else:
+            filtered["knn"] = _filter_knn(knn, condition)
+    # A search without any of the three matches every document.
+    if "query" in body or not ("retriever" in body or "knn" in body):
+        filtered["query"] = filter_query(body.get("query"), condition)
+    shown = shown_fields(body.get("_source"), visibility.field)
     assert shown is not None
     if not shown.source:
-        made["_source"] = [visibility.field]
+        filtered["_source"] = [visibility.field]
     elif not shown.level:
-        made["_source"] = include_field(made["_source"], visibility.field)
-    return made, shown
+        filtered["_source"] = include_field(body["_source"], visibility.field)
+    return filtered, shown
 
 
 def level_condition(field: str, levels: tuple[str, ...]) -> dict[str, Any]:
     """Matches documents with one of `levels` and no other: a field may have several values. Those
     without a level count as `critical`."""
+    # Both conditions: `terms` alone matches a document with one visible level and one hidden.
     others = [level for level in SENSITIVITIES if level not in levels]
     condition: dict[str, Any] = {"must_not": [{"terms": {field: others}}]}
     if DEFAULT_LEVEL not in levels:
@@ -124,68 +128,75 @@ def level_condition(field: str, levels: tuple[str, ...]) -> dict[str, Any]:
     return {"bool": condition}
 
 
-def filter_query(query: Any, only: dict[str, Any]) -> dict[str, Any]:
-    """`query`, limited to documents that `only` matches."""
+def filter_query(query: Any, condition: dict[str, Any]) -> dict[str, Any]:
+    """`query`, limited to documents that `condition` matches."""
     if isinstance(query, dict) and list(query) == ["hybrid"] and isinstance(query["hybrid"], dict):
         # A hybrid query must be outermost (OpenSearch, hybrid search) and can't contain another,
         # so the condition goes around each of its parts instead.
         hybrid = dict(query["hybrid"])
         if isinstance(hybrid.get("queries"), list):
-            queries = [_filter_vectors(each, only) for each in hybrid["queries"]]
-            hybrid["queries"] = [{"bool": {"must": [each], "filter": [only]}} for each in queries]
+            hybrid["queries"] = [_with_condition(each, condition) for each in hybrid["queries"]]
             return {"hybrid": hybrid}
-    inner = {"match_all": {}} if query is None else _filter_vectors(query, only)
-    return {"bool": {"must": [inner], "filter": [only]}}
+    # Around the whole query, so that nothing the caller writes can undo it.
+    return _with_condition({"match_all": {}} if query is None else query, condition)
 
 
-def _filter_vectors(query: Any, only: dict[str, Any], depth: int = 0) -> Any:
-    """`query` with the condition inside its vector searches, where all of their results count."""
+def _with_condition(query: Any, condition: dict[str, Any]) -> dict[str, Any]:
+    # In `filter`, where it doesn't change the scores.
+    inner = _filter_vectors(query, condition)
+    return {"bool": {"must": [inner], "filter": [condition]}}
+
+
+def _filter_vectors(query: Any, condition: dict[str, Any], depth: int = 0) -> Any:
+    """`query` with the condition inside its vector searches, where all of their results count. They
+    would find too few neighbours if hidden ones were dropped only afterwards."""
     if not isinstance(query, dict) or depth > _MAX_QUERY_DEPTH:
         return query
-    made = dict(query)
+    filtered = dict(query)
     for key in ("knn", "neural"):
-        clause = made.get(key)
+        clause = query.get(key)
+        # Elasticsearch names the field in a member; in OpenSearch it is the member.
         if isinstance(clause, dict) and isinstance(clause.get("field"), str):
-            made[key] = _filter_knn(clause, only)
+            filtered[key] = _filter_knn(clause, condition)
         elif isinstance(clause, dict) and len(clause) == 1:
             [(field, inner)] = clause.items()
-            made[key] = {field: _filter_opensearch_knn(inner, only)}
-    clauses = made.get("bool")
+            filtered[key] = {field: _filter_opensearch_knn(inner, condition)}
+    clauses = query.get("bool")
     if isinstance(clauses, dict):
-        made["bool"] = {
-            # Not `must_not`, where the condition would change which documents are excluded.
-            key: _filter_each(value, only, depth) if key in ("must", "should", "filter") else value
-            for key, value in clauses.items()
-        }
-    return made
+        filtered["bool"] = dict(clauses)
+        # Not `must_not`, where the condition would change which documents are excluded.
+        for key in clauses.keys() & {"must", "should", "filter"}:
+            inner = clauses[key]
+            filtered["bool"][key] = (
+                [_filter_vectors(each, condition, depth + 1) for each in inner]
+                if isinstance(inner, list)
+                else _filter_vectors(inner, condition, depth + 1)
+            )
+    return filtered
 
 
-def _filter_each(value: Any, only: dict[str, Any], depth: int) -> Any:
-    if isinstance(value, list):
-        return [_filter_vectors(each, only, depth + 1) for each in value]
-    return _filter_vectors(value, only, depth + 1)
-
-
-def _filter_knn(clause: Any, only: dict[str, Any]) -> Any:
+def _filter_knn(clause: Any, condition: dict[str, Any]) -> Any:
     """Elasticsearch's `filter` is one query, or a list of which all must match."""
     if not isinstance(clause, dict):
         return clause
     own = clause.get("filter", [])
-    return {**clause, "filter": [*(own if isinstance(own, list) else [own]), only]}
+    return {**clause, "filter": [*(own if isinstance(own, list) else [own]), condition]}
 
 
-def _filter_opensearch_knn(clause: Any, only: dict[str, Any]) -> Any:
+def _filter_opensearch_knn(clause: Any, condition: dict[str, Any]) -> Any:
     """OpenSearch's `filter` is one query."""
     if not isinstance(clause, dict):
         return clause
     own = clause.get("filter")
-    return {**clause, "filter": only if own is None else {"bool": {"filter": [own, only]}}}
+    both = condition if own is None else {"bool": {"filter": [own, condition]}}
+    return {**clause, "filter": both}
 
 
-def _filter_retriever(retriever: dict[str, Any], only: dict[str, Any]) -> dict[str, Any]:
+def _filter_retriever(retriever: dict[str, Any], condition: dict[str, Any]) -> dict[str, Any]:
     """The outermost retriever's `filter` applies to all within it."""
+    # One member: `_retrievers_keep_filter` has checked that. Its `filter` has the form of `knn`'s.
     [(kind, inner)] = retriever.items()
-    return {kind: _filter_knn(inner, only)}
+    return {kind: _filter_knn(inner, condition)}
 
 
 def _retrievers_keep_filter(body: dict[str, Any]) -> bool:
@@ -198,14 +209,15 @@ def _retrievers_keep_filter(body: dict[str, Any]) -> bool:
         if not isinstance(node, dict) or len(node) != 1:
             return False
         [(kind, inner)] = node.items()
+        # A kind of a later version may ignore the outer filter.
         if kind not in _RETRIEVERS or not isinstance(inner, dict):
             return False
         if "retriever" in inner:
             pending.append(inner["retriever"])
-        several = inner.get("retrievers", [])
-        if not isinstance(several, list):
+        retrievers = inner.get("retrievers", [])
+        if not isinstance(retrievers, list):
             return False
-        for each in several:
+        for each in retrievers:
             # `linear` wraps each retriever together with its weight.
             wrapped = isinstance(each, dict) and "retriever" in each
             pending.append(each["retriever"] if wrapped else each)

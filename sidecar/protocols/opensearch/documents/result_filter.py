@@ -37,9 +37,9 @@ class ResultFilter:
         before = self.withheld
         if "hits" in response:
             self._filter_hits(response["hits"], shown)
-        found = response.get("aggregations")
-        if found is not None:
-            self._filter_aggregations(found)
+        aggregations = response.get("aggregations")
+        if aggregations is not None:
+            self._filter_aggregations(aggregations)
             # The aggregations counted the withheld documents too, and can't be corrected.
             if self.withheld > before:
                 raise UpstreamFailed("the data source's aggregations count withheld documents")
@@ -48,6 +48,7 @@ class ResultFilter:
         """A document requested by its id. A hidden one looks like one that doesn't exist."""
         if not isinstance(response, dict):
             raise UpstreamFailed(_UNREADABLE)
+        # A missing document has no level, and passes as it is.
         if response.get("found") is not True or self._may_see(response.get("_source")):
             return response
         self.withheld += 1
@@ -55,12 +56,11 @@ class ResultFilter:
 
     def _filter_hits(self, hits: Any, shown: ShownFields) -> None:
         found = _hit_list(hits)
-        kept = [hit for hit in found if self._filter_hit(hit, shown)]
-        if len(kept) == len(found):
-            return
-        self.withheld += len(found) - len(kept)
-        hits["hits"] = kept
-        _lower_total(hits, len(found) - len(kept))
+        hits["hits"] = [hit for hit in found if self._filter_hit(hit, shown)]
+        withheld = len(found) - len(hits["hits"])
+        if withheld:
+            self.withheld += withheld
+            _lower_total(hits, withheld)
 
     def _filter_hit(self, hit: Any, shown: ShownFields) -> bool:
         if not isinstance(hit, dict) or not self._may_see(hit.get("_source")):
@@ -70,6 +70,7 @@ class ResultFilter:
             raise UpstreamFailed(_UNREADABLE)
         for each in inner.values():
             self._filter_inner_hits(each)
+        # After the check, which reads the level from what is removed here.
         if not shown.source:
             del hit["_source"]
         elif not shown.level:
@@ -82,9 +83,10 @@ class ResultFilter:
         if any(not isinstance(each, dict) or "_nested" not in each for each in _hit_list(hits)):
             self._filter_hits(hits, ShownFields())
 
-    def _filter_aggregations(self, found: Any) -> None:
+    def _filter_aggregations(self, aggregations: Any) -> None:
         """Aggregations may contain hits too (`top_hits`)."""
-        pending = [found]
+        # At any depth: an aggregation may be within another.
+        pending = [aggregations]
         while pending:
             node = pending.pop()
             if isinstance(node, dict):
@@ -131,7 +133,8 @@ def _values(node: Any, parts: list[str], depth: int = 0) -> list[Any]:
 
 
 def _remove_field(source: dict[str, Any], field: str) -> None:
-    """Removes the level, and objects that are empty without it."""
+    """Removes the level, in each of the forms that `_values` reads, and objects that are empty
+    without it."""
     parts = field.split(".")
     for count in range(1, len(parts) + 1):
         name = ".".join(parts[:count])
@@ -146,6 +149,7 @@ def _remove_field(source: dict[str, Any], field: str) -> None:
 
 
 def _lower_total(hits: dict[str, Any], withheld: int) -> None:
+    # Else the total would show how many documents of this page were withheld.
     total = hits.get("total")
     # A plain number with `rest_total_hits_as_int`, else an object.
     if isinstance(total, int):

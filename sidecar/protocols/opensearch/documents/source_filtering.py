@@ -28,6 +28,7 @@ def shown_fields(given: Any, field: str) -> ShownFields | None:
         if len(given) > len({key.removesuffix("s") for key in given}):
             return None
         excludes = _names(given.get("excludes", given.get("exclude", [])))
+        # `excludes` wins over `includes`, so the level can't be added.
         if excludes is None or any(_covers(name, field) for name in excludes):
             return None
         includes = given.get("includes", given.get("include", []))

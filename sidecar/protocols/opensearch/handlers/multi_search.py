@@ -7,7 +7,6 @@ import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.messages import (
-    FORWARD_UNCHANGED,
     FetchedResponse,
     ForwardedPart,
     ForwardPlan,
@@ -53,7 +52,8 @@ def parse_searches(request: RoutedRequest, query: dict[str, str]) -> list[Search
     """The searches of a body of lines, which alternate between head and body."""
     if not request.body or len(request.body) % 2:
         raise Malformed("the last search of the body has a head but no body")
-    found = []
+    searches = []
+    # Parsed once, not for each line without a name of its own.
     default = cache(partial(requested_names, request))
     for head, body in zip(request.body[::2], request.body[1::2], strict=True):
         unknown = head.keys() - _HEAD_MEMBERS
@@ -63,11 +63,12 @@ def parse_searches(request: RoutedRequest, query: dict[str, str]) -> list[Search
             raise Unresolved("the head of a search has both `index` and `indices`: use one")
         given = head.get("index", head.get("indices"))
         names = default() if given is None else parse_names(given)
+        # `null` could mean the path's indices, or all of them.
         if given is None and ("index" in head or "indices" in head):
             raise Malformed("an index is not given as a name")
         expand = parse_expand_wildcards(head.get("expand_wildcards", query.get("expand_wildcards")))
-        found.append(SearchLine(names, expand, head, body))
-    return found
+        searches.append(SearchLine(names, expand, head, body))
+    return searches
 
 
 async def sources_of_searches(server: OpenSearchServer, request: RoutedRequest) -> Sources:
@@ -76,11 +77,12 @@ async def sources_of_searches(server: OpenSearchServer, request: RoutedRequest) 
     # however many searches name it.
     by_expansion: dict[str | None, dict[str, None]] = {}
     for line in parse_searches(request, read_parameters(request)):
-        names = [*line.names, *sorted(names_in_search(line.body))]
-        if line.body.get("pit") is not None:
-            names = sorted(names_in_search(line.body))
-            if {"index", "indices"} & line.head.keys() or request.path_params:
-                names += line.names
+        names = sorted(names_in_search(line.body))
+        in_time = line.body.get("pit") is not None
+        # As in `sources_of_search`.
+        if not in_time or {"index", "indices"} & line.head.keys() or request.path_params:
+            names += line.names
+        if in_time:
             token = string_member(line.body["pit"], "id")
             found = union(found, server.continuations.sources_of(token, request.attribution))
             request.budget.charge_sources(source.source_id for source in found)
@@ -103,17 +105,16 @@ def can_filter_searches(server: OpenSearchServer, request: RoutedRequest) -> boo
 def filter_searches(
     _server: OpenSearchServer, request: RoutedRequest, _sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    if visibility.levels is None:
-        return FORWARD_UNCHANGED
     filtered = [
         (line.head, *query_filter.add_filter(line.body, visibility))
         for line in parse_searches(request, read_parameters(request))
     ]
     lines = (each for head, body, _ in filtered for each in (head, body))
 
-    def read(response: FetchedResponse) -> ForwardedPart:
+    def filter_response(response: FetchedResponse) -> ForwardedPart:
         results, answer = ResultFilter(visibility), parse_json(response)
         parts = object_list(answer, "responses", UpstreamFailed)
+        # Answers belong to searches by their order alone, so a missing one would shift the rest.
         if len(parts) != len(filtered):
             reason = f"the data source answered {len(parts)} searches instead of {len(filtered)}"
             raise UpstreamFailed(reason)
@@ -121,7 +122,7 @@ def filter_searches(
             results.filter_search(part, shown)
         return ForwardedPart(to_json(answer), results.withheld)
 
-    return ForwardPlan(b"".join(orjson.dumps(each) + b"\n" for each in lines), read)
+    return ForwardPlan(b"".join(orjson.dumps(each) + b"\n" for each in lines), filter_response)
 
 
 async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest) -> Sources:
@@ -130,15 +131,18 @@ async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest)
     if not body.keys() <= {"docs", "ids", "parameters"}:
         raise Malformed("the body has members other than `docs`, `ids` and `parameters`")
     names: list[str] = []
-    own = object_list({"parameters": [body.get("parameters", {})]}, "parameters")[0].get("_index")
-    if own is not None:
-        names += parse_names(own)
+    # Of `_mtermvectors`: they apply to every document, and so does an index in them.
+    defaults = body.get("parameters", {})
+    if not isinstance(defaults, dict):
+        raise Malformed("`parameters` must be an object")
+    if defaults.get("_index") is not None:
+        names += parse_names(defaults["_index"])
     documents = object_list(body, "docs")
     request.budget.charge_parts(len(documents))
     default = cache(partial(requested_names, request))
     for document in documents:
-        own = document.get("_index")
-        names += default() if own is None else parse_names(own)
+        named = document.get("_index")
+        names += default() if named is None else parse_names(named)
         # A document sent along in the request is data, not a query.
         rest = {key: document[key] for key in document if key not in ("_index", "doc")}
         names += names_in_query(rest)
@@ -158,11 +162,9 @@ def can_filter_documents(_server: OpenSearchServer, request: RoutedRequest) -> b
 def filter_documents(
     _server: OpenSearchServer, _request: RoutedRequest, _sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    if visibility.levels is None:
-        return FORWARD_UNCHANGED
-
-    def read(response: FetchedResponse) -> ForwardedPart:
+    def filter_response(response: FetchedResponse) -> ForwardedPart:
         results, answer = ResultFilter(visibility), parse_json(response)
+        # A single document by its path is the answer itself.
         if isinstance(answer, dict) and "docs" in answer:
             parts = object_list(answer, "docs", UpstreamFailed)
             answer["docs"] = [results.filter_document(each) for each in parts]
@@ -171,4 +173,4 @@ def filter_documents(
         body = to_json(answer) if results.withheld else response.body
         return ForwardedPart(body, results.withheld)
 
-    return ForwardPlan(filter_response=read)
+    return ForwardPlan(filter_response=filter_response)

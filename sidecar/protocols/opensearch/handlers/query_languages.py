@@ -9,14 +9,7 @@ import orjson
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.request_target import encode_segment
 from sidecar.protocols.budget import OverBudget
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    ForwardedPart,
-    ForwardPlan,
-    RoutedRequest,
-    Unresolved,
-    Visibility,
-)
+from sidecar.protocols.messages import RoutedRequest, Unresolved
 from sidecar.protocols.opensearch.index_names import is_pattern, parse_names
 from sidecar.protocols.opensearch.languages.esql import indices_of_esql
 from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
@@ -24,7 +17,6 @@ from sidecar.protocols.opensearch.languages.sql import indices_of_sql
 from sidecar.protocols.opensearch.references import names_in_query
 from sidecar.protocols.opensearch.server import (
     OpenSearchServer,
-    parse_json,
     read_parameters,
     string_member,
     union,
@@ -87,23 +79,6 @@ async def sources_of_esql(server: OpenSearchServer, request: RoutedRequest) -> S
     return found
 
 
-def remember_cursor(
-    server: OpenSearchServer, request: RoutedRequest, sources: Sources, _visibility: Visibility
-) -> ForwardPlan:
-    """Passes the response unchanged, and remembers its cursor or its id."""
-
-    def read(response: FetchedResponse) -> ForwardedPart:
-        server.remember_continuations(parse_json(response), request, sources)
-        for name, value in response.fields:
-            # Formats without a place for the cursor have it in a header field.
-            if name.lower() == b"cursor":
-                token = value.decode("latin-1")
-                server.continuations.remember(token, request.attribution, sources)
-        return ForwardedPart(response.body)
-
-    return ForwardPlan(filter_response=read)
-
-
 def _query_text(request: RoutedRequest) -> str:
     read_parameters(request)
     query = string_member(request.body, "query")
@@ -118,7 +93,7 @@ async def _sources(
 ) -> Sources:
     names = [name for each in expressions for name in parse_names(each)]
     find = server.indices.sources
-    # Strict: to the language, a name that is no index may be a view or another data source.
+    # Strict: to the language, a name that isn't an index may be a view or another data source.
     found = await find(names, request, expand_wildcards=_EXPAND, strict=True)
     beside = names_in_query([request.body.get("filter"), request.body.get("runtime_mappings")])
     return union(found, await find(sorted(beside), request, expand_wildcards=_EXPAND))

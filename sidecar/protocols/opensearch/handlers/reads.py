@@ -8,7 +8,6 @@ from sidecar.protocols.opensearch.references import names_in_query, names_in_sea
 from sidecar.protocols.opensearch.server import (
     OpenSearchServer,
     object_list,
-    path_names,
     read_parameters,
     requested_names,
 )
@@ -39,6 +38,7 @@ async def sources_of_ranking(server: OpenSearchServer, request: RoutedRequest) -
         search = each.get("request", {})
         if not isinstance(search, dict):
             raise Malformed("`request` must be a search")
+        # For its checks: `sources_of_query` finds the names, at any depth.
         names_in_search(search)
     return await sources_of_query(server, request)
 
@@ -61,15 +61,8 @@ async def sources_of_term_vectors(server: OpenSearchServer, request: RoutedReque
 
 
 async def sources_of_metadata(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of a path that begins with the index, or has none."""
+    """Of a request about the path's indices, or about all of them."""
+    known = parameters.METADATA | parameters.CAT
+    query = parameters.parse_known(request.target.query, known)
     # `all`: judges every index that a pattern could cover, whatever the API's own default.
-    return await server.sources(requested_names(request), request, _metadata_query(request), "all")
-
-
-async def sources_of_named_metadata(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of a path with the index behind the name of the API."""
-    return await server.sources(path_names(request), request, _metadata_query(request), "all")
-
-
-def _metadata_query(request: RoutedRequest) -> dict[str, str]:
-    return parameters.parse_known(request.target.query, parameters.METADATA | parameters.CAT)
+    return await server.sources(requested_names(request), request, query, "all")

@@ -25,6 +25,7 @@ from sidecar.protocols.opensearch.references import names_in_search
 from sidecar.protocols.opensearch.server import (
     OpenSearchServer,
     parse_json,
+    path_names,
     read_parameters,
     requested_names,
     string_member,
@@ -40,54 +41,35 @@ async def sources_of_search(server: OpenSearchServer, request: RoutedRequest) ->
     names = sorted(names_in_search(body))
     if body is None or body.get("pit") is None:
         return await server.sources([*requested_names(request), *names], request, query)
+    # A point in time has its own indices: no name then doesn't mean all of them. If the path names
+    # some all the same, they are judged too.
     token = string_member(body["pit"], "id")
     issued = server.continuations.sources_of(token, request.attribution)
     if request.path_params:
-        names += requested_names(request)
+        names += path_names(request)
     return union(issued, await server.sources(names, request, query))
 
 
 def can_filter(server: OpenSearchServer, request: RoutedRequest) -> bool:
     """Whether the search can withhold documents by their levels."""
     field = server.level_field
+    # A look-up in another index may reveal what that index contains.
     if field is None or names_in_search(request.body):
         return False
     return query_filter.can_filter(request.body, read_parameters(request), field)
 
 
 def forward_search(
-    server: OpenSearchServer, request: RoutedRequest, sources: Sources, _visibility: Visibility
+    server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
     """Passes a search unchanged, and remembers its continuation if it has one."""
+    # Most searches have none: their responses are streamed, and not read whole.
     if "scroll" not in read_parameters(request) and not (request.body and request.body.get("pit")):
         return FORWARD_UNCHANGED
-    return remember(server, request, sources)
-
-
-def forward_async(
-    server: OpenSearchServer, request: RoutedRequest, sources: Sources, _visibility: Visibility
-) -> ForwardPlan:
-    """Passes a search unchanged whose result may come later, and remembers its id."""
-    return remember(server, request, sources)
+    return remember(server, request, sources, visibility)
 
 
 def filter_search(
-    server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
-) -> ForwardPlan:
-    if visibility.levels is None:
-        return forward_search(server, request, sources, visibility)
-    return _filter(server, request, sources, visibility)
-
-
-def filter_async(
-    server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
-) -> ForwardPlan:
-    if visibility.levels is None:
-        return forward_async(server, request, sources, visibility)
-    return _filter(server, request, sources, visibility)
-
-
-def _filter(
     server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
     body, shown = query_filter.add_filter(request.body, visibility)
@@ -95,21 +77,18 @@ def _filter(
     return ForwardPlan(orjson.dumps(body), check)
 
 
-def _scroll_token(request: RoutedRequest) -> str:
-    """The scroll to continue, which is either in the body or in the path."""
-    if request.path_params and request.body is not None:
-        raise Malformed("the scroll id is in the path, so the request can't have a body")
+async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of the search that began the scroll, whose token is in the body or in the path."""
     if request.path_params:
-        return request.path_params[0]
+        # With both, the server could continue another scroll than the one that is judged.
+        if request.body is not None:
+            raise Malformed("the scroll id is in the path, so the request can't have a body")
+        return await sources_of_id(server, request)
+    read_parameters(request)
     if request.body is not None and not request.body.keys() <= {"scroll", "scroll_id"}:
         raise Malformed("the body has members other than `scroll` and `scroll_id`")
-    return string_member(request.body, "scroll_id")
-
-
-async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of the search that began the scroll."""
-    read_parameters(request)
-    return server.continuations.sources_of(_scroll_token(request), request.attribution)
+    token = string_member(request.body, "scroll_id")
+    return server.continuations.sources_of(token, request.attribution)
 
 
 async def sources_of_id(server: OpenSearchServer, request: RoutedRequest) -> Sources:
@@ -118,29 +97,12 @@ async def sources_of_id(server: OpenSearchServer, request: RoutedRequest) -> Sou
     return server.continuations.sources_of(request.path_params[0], request.attribution)
 
 
-def filter_scroll(
+def filter_page(
     server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    """The next page of a scroll."""
-    return _continue(server, request, sources, visibility, _scroll_token(request))
-
-
-def filter_async_result(
-    server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
-) -> ForwardPlan:
-    """The result of a search begun earlier."""
-    return _continue(server, request, sources, visibility, request.path_params[0])
-
-
-def _continue(
-    server: OpenSearchServer,
-    request: RoutedRequest,
-    sources: Sources,
-    visibility: Visibility,
-    token: str,
-) -> ForwardPlan:
-    if visibility.levels is None:
-        return remember(server, request, sources)
+    """The next page of a scroll, or the result of a search begun earlier."""
+    # `sources_of_scroll` has checked that there is only one token.
+    token = request.path_params[0] if request.path_params else request.body["scroll_id"]
     # A search begun while the agent could see everything may not return the levels. Its documents
     # then count as `critical`.
     shown = ShownFields(level=not server.is_level_added(token, request.attribution))
@@ -150,6 +112,7 @@ def _continue(
 
 async def release(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """None: giving continuations back reads nothing. They must be the caller's own."""
+    # Otherwise one agent could end the searches of another.
     read_parameters(request)
     tokens: list[Any] = request.path_params[0].split(",") if request.path_params else []
     body = request.body or {}
@@ -172,27 +135,33 @@ def _response_filter(
     visibility: Visibility,
     shown: ShownFields,
 ) -> Callable[[FetchedResponse], ForwardedPart]:
-    """Filters a search's response, or one that has it in the member `response`."""
+    """Filters a search's response, and remembers the continuations in it."""
 
-    def read(response: FetchedResponse) -> ForwardedPart:
+    def filter_response(response: FetchedResponse) -> ForwardedPart:
         results = ResultFilter(visibility)
         body = expect_object(parse_json(response), "answer")
         results.filter_search(body, shown)
+        # Asynchronous searches wrap theirs.
         if "response" in body:
             results.filter_search(body["response"], shown)
-        server.remember_continuations(body, request, sources)
-        if not shown.level:
-            server.remember_level_added(body, request, sources)
+        server.remember_continuations(body, request, sources, level_added=not shown.level)
         return ForwardedPart(to_json(body), results.withheld)
 
-    return read
+    return filter_response
 
 
-def remember(server: OpenSearchServer, request: RoutedRequest, sources: Sources) -> ForwardPlan:
+def remember(
+    server: OpenSearchServer, request: RoutedRequest, sources: Sources, _visibility: Visibility
+) -> ForwardPlan:
     """Passes the response unchanged, and remembers the continuations in it."""
 
-    def read(response: FetchedResponse) -> ForwardedPart:
+    def filter_response(response: FetchedResponse) -> ForwardedPart:
         server.remember_continuations(parse_json(response), request, sources)
+        # Query languages have formats without a place for the cursor.
+        for name, value in response.fields:
+            if name.lower() == b"cursor":
+                token = value.decode("latin-1")
+                server.continuations.remember(token, request.attribution, sources)
         return ForwardedPart(response.body)
 
-    return ForwardPlan(filter_response=read)
+    return ForwardPlan(filter_response=filter_response)

@@ -8,7 +8,7 @@ from sidecar.protocols.messages import RoutedRequest, Unresolved
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.index_names import parse_names
 from sidecar.protocols.opensearch.references import names_in_search
-from sidecar.protocols.opensearch.server import OpenSearchServer, path_names, requested_names
+from sidecar.protocols.opensearch.server import OpenSearchServer, requested_names
 from sidecar.protocols.route_table import Sources
 
 _ACTIONS = frozenset(("create", "delete", "index", "update"))
@@ -29,14 +29,10 @@ async def sources_of_write(server: OpenSearchServer, request: RoutedRequest) -> 
     return await server.sources(requested_names(request), request, _query(request), "all")
 
 
-async def sources_of_named_write(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of a path with the name behind the name of the API (`_data_stream`)."""
-    return await server.sources(path_names(request), request, _query(request), "all")
-
-
 async def sources_of_update(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """Of an update, whose response may contain the document."""
     query = _query(request)
+    # The agent may write the document without being allowed to see its level.
     if server.level_field is not None and _returns_document(query, request.body or {}):
         raise Unresolved(_UPDATE_RETURNS)
     return await server.sources(requested_names(request), request, query, "all")
@@ -56,6 +52,8 @@ async def sources_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> S
     """Of many writes in one body."""
     query = _query(request)
     names: list[str] = []
+    # Each action is followed by its document, except a deletion: a line is an action or data by its
+    # place alone.
     lines = iter(request.body)
     default = cache(partial(requested_names, request))
     for line in lines:

@@ -5,7 +5,7 @@ it is `Unresolved`, and so is the name of a reading command where none is expect
 """
 
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.languages.lexer import QUOTED, WORD, TokenCursor, tokenize
+from sidecar.protocols.opensearch.languages.lexer import QUOTED, WORD, TokenCursor
 
 # Commands that work on the piped documents, and read nothing else.
 _COMMANDS = frozenset((
@@ -17,17 +17,15 @@ _READING_WORDS = frozenset(("from", "ts", "lookup", "join", "enrich", "fork", "p
 _AFTER_INDEX = "the query has something unknown after an index name"
 
 
-def indices_of_esql(query: object) -> tuple[list[str], list[str]]:
+def indices_of_esql(query: str) -> tuple[list[str], list[str]]:
     """The index expressions of an ES|QL query, and the enrich policies it uses. Raises
     `Unresolved`."""
-    tokens = tokenize(query)
-    assert isinstance(query, str)
+    cursor = TokenCursor(query)
     # ES|QL has no single quotes, but a name may contain them; three double quotes begin another
     # kind of string.
-    single = any(token.kind == QUOTED and query[token.start] == "'" for token in tokens)
+    single = any(token.kind == QUOTED and query[token.start] == "'" for token in cursor.tokens)
     if single or '"""' in query:
         raise Unresolved("the query has single or triple quotes: use double quotes")
-    cursor = TokenCursor(query, tokens)
     found, policies = _read_sources(cursor), list[str]()
     while cursor.accept("|"):
         token = cursor.advance()
@@ -38,6 +36,7 @@ def indices_of_esql(query: object) -> tuple[list[str], list[str]]:
             if not cursor.accept("on"):
                 raise Unresolved(_AFTER_INDEX)
         elif token.text == "enrich":
+            # A policy reads an index that was copied from others, which the server is asked about.
             policies.append(_read_name(cursor))
             if not (cursor.current is None or cursor.is_word("on", "with") or cursor.is_mark("|")):
                 raise Unresolved("the query has something unknown after an enrich policy")
@@ -75,6 +74,7 @@ def _read_name(cursor: TokenCursor) -> str:
 
 def _read_rest(cursor: TokenCursor) -> None:
     while (token := cursor.current) is not None and not cursor.is_mark("|"):
+        # A source in a subquery or a branch, which this reader doesn't look for.
         if (token.kind == WORD and token.text in _READING_WORDS) or token.text == ";":
             raise Unresolved(f"`{token.text}` is not supported within a command")
         cursor.advance()

@@ -1,9 +1,7 @@
 """Splits a query into tokens that SQL, PPL and ES|QL agree on, or refuses it.
 
 Each of these languages has its own comments, escapes and names, and versions differ. A text that
-two of them could split differently is `Unresolved`: no comments, no backslashes, no letters outside
-ASCII except in quotes (a server that upper-cases reads `ſource` as `SOURCE`), and no number that
-runs into a word. Pure. Knows no grammar.
+two of them could split differently is `Unresolved`. Pure. Knows no grammar.
 """
 
 import re
@@ -16,6 +14,9 @@ WORD, QUOTED, NUMBER, MARK = "word", "quoted", "number", "mark"
 
 _MAX_CHARACTERS = 16_384
 
+# No letters outside ASCII except in quotes: a server that upper-cases reads `ſource` as `SOURCE`.
+# No number that runs into a word, which could be one token or two. No backslash, which escapes a
+# quote in some languages only; a doubled quote does in all.
 _TOKEN = re.compile(
     r"""(?P<white>[ \t\r\n]+)
       | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
@@ -35,6 +36,8 @@ the name could follow one."""
 # Up to a character that can't be part of a name in any of the languages.
 _NAME = re.compile(rf"(?:{UNQUOTED_NAME}|\*)(?=[\s,;)|\]]|\Z)")
 
+# Each language has some of these. What one skips as a comment, another would read as a part of the
+# query, such as its FROM.
 _COMMENTS = frozenset((("/", "*"), ("*", "/"), ("/", "/"), ("-", "-")))
 
 _NAME_EXPECTED = "the query has no index name where one is expected"
@@ -50,10 +53,8 @@ class Token(NamedTuple):
     end: int
 
 
-def tokenize(text: object) -> list[Token]:
+def tokenize(text: str) -> list[Token]:
     """The tokens of `text`, without white space. Raises `Unresolved`."""
-    if not isinstance(text, str):
-        raise Unresolved("the query is not a string")
     if len(text) > _MAX_CHARACTERS:
         raise Unresolved(f"the query is longer than {_MAX_CHARACTERS} characters")
     found: list[Token] = []
@@ -69,6 +70,7 @@ def tokenize(text: object) -> list[Token]:
         elif kind != "white":
             found.append(Token(kind, match[kind].lower(), at, match.end()))
         at = match.end()
+    # A `-` and another apart from it are no comment.
     for one, other in pairwise(found):
         if one.end == other.start and (one.text, other.text) in _COMMENTS:
             raise Unresolved("the query contains a comment: remove it")
@@ -76,16 +78,16 @@ def tokenize(text: object) -> list[Token]:
 
 
 class TokenCursor:
-    """Walks the tokens of a text once."""
+    """Walks the tokens of a text once. Raises `Unresolved` for a text that `tokenize` refuses."""
 
-    def __init__(self, text: str, tokens: list[Token]) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
-        self._tokens = tokens
+        self.tokens = tokenize(text)
         self._at = 0
 
     @property
     def current(self) -> Token | None:
-        return self._tokens[self._at] if self._at < len(self._tokens) else None
+        return self.tokens[self._at] if self._at < len(self.tokens) else None
 
     def advance(self) -> Token | None:
         """Returns the current token, and moves to the next."""
@@ -95,7 +97,7 @@ class TokenCursor:
 
     def accept(self, *texts: str) -> bool:
         """Moves past the words or marks `texts`, if they come next."""
-        here = self._tokens[self._at : self._at + len(texts)]
+        here = self.tokens[self._at : self._at + len(texts)]
         if [token.text for token in here if token.kind in (WORD, MARK)] != list(texts):
             return False
         self._at += len(texts)
@@ -123,6 +125,7 @@ class TokenCursor:
             raise Unresolved("the query ends where an index name is expected")
         if token.kind == QUOTED:
             return token.text
+        # From the text, since a name may consist of several tokens: `logs-2024.01`.
         found = _NAME.match(self.text, token.start)
         if found is None:
             raise Unresolved(_NAME_EXPECTED)

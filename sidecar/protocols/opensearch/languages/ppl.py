@@ -12,7 +12,6 @@ from sidecar.protocols.opensearch.languages.lexer import (
     WORD,
     Token,
     TokenCursor,
-    tokenize,
 )
 from sidecar.protocols.opensearch.languages.ppl_joins import last_tables
 
@@ -30,13 +29,11 @@ _MAX_DEPTH = 16
 _AFTER_INDEX = "the query has something unknown after an index name"
 
 
-def indices_of_ppl(query: object) -> list[str]:
+def indices_of_ppl(query: str) -> list[str]:
     """The index expressions of a PPL query, as written. Raises `Unresolved`."""
-    tokens = tokenize(query)
-    assert isinstance(query, str)
-    _check_depth(tokens)
+    cursor = TokenCursor(query)
+    _check_depth(cursor.tokens)
     found: list[str] = []
-    cursor = TokenCursor(query, tokens)
     _read_pipeline(cursor, found)
     if cursor.current is not None:
         raise Unresolved("the query's brackets don't match")
@@ -61,6 +58,7 @@ def _read_pipeline(cursor: TokenCursor, found: list[str]) -> None:
             raise Unresolved("the query has no command after `|`")
         if token.text == "lookup":
             found.append(cursor.expect_name())
+            # A mark could continue the name, or begin a list of several.
             if cursor.current is None or cursor.current.kind == MARK:
                 raise Unresolved(_AFTER_INDEX)
             _read_rest(cursor, found)
@@ -91,11 +89,11 @@ def _read_search(cursor: TokenCursor, found: list[str]) -> None:
 
 
 def _read_rest(cursor: TokenCursor, found: list[str], *, in_search: bool = False) -> None:
-    """Reads the rest of a command, including subqueries. The source of a search may be anywhere in
-    it, so a second one is refused."""
+    """Reads the rest of a command, including subqueries."""
     while (token := cursor.current) is not None:
         if token.kind == MARK and token.text in ("|", "]"):
             return
+        # The source of a search may be anywhere in it.
         if in_search and (cursor.accept("source", "=") or cursor.accept("index", "=")):
             raise Unresolved("the query names its source twice")
         cursor.advance()

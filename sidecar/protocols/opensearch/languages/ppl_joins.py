@@ -1,6 +1,4 @@
 """The tables at the end of a PPL join: `join <condition> <table>[, <table>…] [as <alias>]`.
-
-The condition may contain almost anything, so the list is read from the right, each token once.
 Pure.
 """
 
@@ -27,6 +25,7 @@ _CONTINUES = frozenset(".,:=-")
 def last_tables(text: str, tokens: Sequence[Token]) -> list[str]:
     """The index expressions, as written, at the end of `tokens`: the tokens of `text` after `join`.
     Raises `Unresolved` if they don't end in a list of tables."""
+    # From the right, since the condition may contain almost anything, and has no mark at its end.
     end = len(tokens)
     if end > 2 and _is_alias(tokens[-3:]):
         end -= 2
@@ -37,6 +36,7 @@ def last_tables(text: str, tokens: Sequence[Token]) -> list[str]:
         if begin == 0 or tokens[begin - 1].text != "," or tokens[begin - 1].kind != MARK:
             break
         end = begin - 1
+    # What is before the list is the condition, and must not be able to be one more part of a name.
     if begin > 0:
         before = tokens[begin - 1]
         apart = before.end < tokens[begin].start or before.text == "]"
@@ -75,6 +75,7 @@ def _name_begin(tokens: Sequence[Token], end: int) -> int:
 def _name(text: str, tokens: Sequence[Token]) -> str:
     name = text[tokens[0].start : tokens[-1].end]
     if tokens[0].kind == QUOTED:
+        # Other quotes make a string, which belongs to the condition.
         if not name.startswith("`") or not tokens[0].text:
             raise _unreadable()
         return tokens[0].text

@@ -6,7 +6,7 @@ allows there. Anything else is `Unresolved`. Pure.
 """
 
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.languages.lexer import MARK, WORD, TokenCursor, tokenize
+from sidecar.protocols.opensearch.languages.lexer import MARK, WORD, TokenCursor
 
 _ENDS_TABLES = frozenset(
     ("where", "group", "having", "order", "limit", "union", "minus", "except", "intersect")
@@ -29,16 +29,16 @@ _PARENTHESES = "the query's parentheses don't match"
 _AFTER_TABLE = "the query has something unknown after an index name"
 
 
-def indices_of_sql(query: object) -> list[str]:
+def indices_of_sql(query: str) -> list[str]:
     """The index expressions of `query`, as written. Raises `Unresolved`."""
-    tokens = tokenize(query)
-    assert isinstance(query, str)
-    if not tokens or tokens[0].text != "select" or tokens[0].kind != WORD:
+    cursor = TokenCursor(query)
+    if not cursor.is_word("select"):
         raise Unresolved("the query is not a SELECT")
-    for token in tokens:
+    # Anywhere, even where it could be a column: that depends on a grammar that is not read here.
+    for token in cursor.tokens:
         if token.kind == WORD and token.text in _REFUSED:
             raise Unresolved(f"`{token.text}` is not supported in a query")
-    found = _find_tables(TokenCursor(query, tokens))
+    found = _find_tables(cursor)
     if not found:
         raise Unresolved("the query names no index")
     return found
@@ -46,7 +46,8 @@ def indices_of_sql(query: object) -> list[str]:
 
 def _find_tables(cursor: TokenCursor) -> list[str]:
     found: list[str] = []
-    # For each open parenthesis, whether a table follows a comma there.
+    # For each open parenthesis, whether a table follows a comma there: `FROM a, b` names two, and
+    # `ORDER BY a, b` none. The first is for what is outside of all of them.
     among_tables = [False]
     while (token := cursor.advance()) is not None:
         if token.kind == WORD and token.text in ("from", "join"):
@@ -72,8 +73,9 @@ def _find_tables(cursor: TokenCursor) -> list[str]:
 
 
 def _read_tables(cursor: TokenCursor, found: list[str], among_tables: list[bool]) -> None:
-    """Reads tables as long as they follow each other. `_find_tables` reads a subquery."""
+    """Reads tables as long as they follow each other."""
     while True:
+        # `_find_tables` reads the subquery like any other part.
         if cursor.accept("(", "select"):
             among_tables.append(False)
             return

@@ -1,4 +1,4 @@
-"""A listener in front of a minimal OpenSearch (`opensearch_server.py`, since no wheel has the real
+"""A listener in front of a minimal OpenSearch (`server.py`, since no wheel has the real
 one). Its agent may read names that begin with `open`, and nothing else."""
 
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 from policies.definitions.model import Policy
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
-from tests.sidecar.protocols.opensearch_server import Server
+from tests.sidecar.protocols.opensearch.server import Server
 from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import Answered, ask
 

@@ -12,7 +12,7 @@ import pytest
 from sidecar.proxy.limits import LIMITS
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.opensearch.front import fronting, lines, refused
-from tests.sidecar.protocols.opensearch_server import Server
+from tests.sidecar.protocols.opensearch.server import Server
 from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source, until
 from tests.sidecar.proxy.raw_client import leave, one
 from tests.sidecar.proxy.scripted_source import Script, Seen, data_source
@@ -52,7 +52,7 @@ def looked_up(front: Minimal) -> list[str]:
         ("POST", "/_plugins/_ppl", {"query": f"source={PATH}"}),
         ("POST", "/_plugins/_sql", {"query": "SELECT a FROM " + ", ".join(NAMES)}),
     ],
-    ids=["path", "told", "pattern", "terms", "mget", "msearch", "head", "bulk", "ppl", "sql"],
+    ids=["path", "list", "pattern", "terms", "mget", "msearch", "head", "bulk", "ppl", "sql"],
 )
 async def test_65_indices_are_unreadable_however_they_are_named(
     front: Minimal, case: tuple[str, str, Any]

@@ -16,7 +16,7 @@ from tests.sidecar.protocols.opensearch.front import (
     named_server,
     refused,
 )
-from tests.sidecar.protocols.opensearch_server import Server
+from tests.sidecar.protocols.opensearch.server import Server
 
 ADA, EVE = "X-Sluice-User: ada", "X-Sluice-User: eve"
 

@@ -1,5 +1,5 @@
 """OpenSearch's requests are judged by the indices in their paths, and by what each name stands for.
-In front of a minimal server (`opensearch_server.py`), since no wheel has the real one."""
+In front of a minimal server (`server.py`), since no wheel has the real one."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

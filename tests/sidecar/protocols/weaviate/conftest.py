@@ -7,7 +7,7 @@ import pytest
 
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
 from tests.sidecar.protocols.weaviate.front import OPEN
-from tests.sidecar.protocols.weaviate_server import Server
+from tests.sidecar.protocols.weaviate.server import Server
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.weaviate.graphql import collections, parse_query
 from sidecar.protocols.weaviate.references import References, references_in
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
-from tests.sidecar.protocols.weaviate_server import Server
+from tests.sidecar.protocols.weaviate.server import Server
 from tests.sidecar.proxy.proxy_setup import policy
 
 

@@ -1,5 +1,5 @@
 """The collections of GraphQL requests, wherever they are named, and the form in which a request is
-forwarded. In front of a minimal server (`weaviate_server.py`)."""
+forwarded. In front of a minimal server (`server.py`)."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,7 @@ from graphql import parse
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.front import ID, arrived, client, q
-from tests.sidecar.protocols.weaviate_server import Server
+from tests.sidecar.protocols.weaviate.server import Server
 from tests.sidecar.proxy.proxy_setup import policy
 
 

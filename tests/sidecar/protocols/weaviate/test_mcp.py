@@ -1,4 +1,4 @@
-"""Weaviate's own MCP server. In front of a minimal server (`weaviate_server.py`)."""
+"""Weaviate's own MCP server. In front of a minimal server (`server.py`)."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 """Names of collections and aliases: lists show visible ones only, and each name is looked up.
-In front of a minimal server (`weaviate_server.py`)."""
+In front of a minimal server (`server.py`)."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.front import LOOKUP, OPEN, q
-from tests.sidecar.protocols.weaviate_server import Server
+from tests.sidecar.protocols.weaviate.server import Server
 from tests.sidecar.proxy.proxy_setup import policy
 
 

@@ -1,5 +1,5 @@
 """The collections of REST requests and of writes, however they name them. In front of a minimal
-server (`weaviate_server.py`)."""
+server (`server.py`)."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.front import ID, LOOKUP, OPEN, arrived
-from tests.sidecar.protocols.weaviate_server import Server
+from tests.sidecar.protocols.weaviate.server import Server
 from tests.sidecar.proxy.raw_client import ask
 
 

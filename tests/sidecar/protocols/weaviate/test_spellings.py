@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
-from tests.sidecar.protocols.weaviate_server import ALIASES, Server
+from tests.sidecar.protocols.weaviate.server import ALIASES, Server
 from tests.sidecar.proxy.proxy_setup import policy
 
 NAMES = st.sampled_from(["Open", "Open", "Open", "OpenMore", "Shut", "shut", "OpenAlias", "Docs"])
