@@ -32,7 +32,7 @@ from sidecar.policy_cache.full_replica.replica import FullReplica
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import Replica
 from sidecar.proxy.assembly import Proxy, ProxyPorts
-from sidecar.proxy.upstream.egress_policy import Egress
+from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.recorder import Recorder
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import SidecarSettings
@@ -173,18 +173,13 @@ class Components:
     def _proxies(self, settings: SidecarSettings, observations: Observations) -> list[Proxy]:
         if self._agent is None:
             return []
-        egress = Egress(self._loop_guard, self.metrics.egress_refused.add)
-        proxy = Proxy(
-            settings.sources,
-            self._agent,
-            self.enforcer,
-            self.clock,
-            egress,
-            named=ProxyPorts(
-                settings.forward_proxy, settings.encrypted_hello == "allow", settings.transparent
-            ),
-            bodies=self.bodies,
+        shared = SharedParts(
+            self._agent, self.enforcer, self.clock, self._loop_guard, bodies=self.bodies
         )
+        named = ProxyPorts(
+            settings.forward_proxy, settings.encrypted_hello == "allow", settings.transparent
+        )
+        proxy = Proxy(settings.sources, shared, named)
         watch_proxy(observations, proxy)
         return [proxy]
 

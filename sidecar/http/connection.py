@@ -50,6 +50,11 @@ class HttpConnection(RequestHandler):
         super().__init__(manager, **settings)
         self._flow_was_paused = False
 
+    @property
+    def parser(self) -> object:
+        """aiohttp's parser; None once the connection is lost."""
+        return self._parser
+
     def write(self, data: bytes) -> None:
         """Raises `ConnectionResetError` if the client has closed the connection."""
         transport = self.transport

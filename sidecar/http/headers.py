@@ -5,7 +5,7 @@ bytes.
 Knows field names. Knows neither what the values mean, nor any connection.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
@@ -108,15 +108,7 @@ _NONE: Sequence[bytes] = ()
 def sort_request_fields(fields: Fields) -> RequestHead:
     """Sort a request's fields. Raises `Malformed` if `Connection` names a field that decides how
     the request is read."""
-    forward: list[tuple[bytes, bytes]] = []
-    read: dict[bytes, list[bytes]] = {}
-    rules = _request_rules
-    for field in fields:
-        rule = rules.get(field[0]) or _cache(rules, field[0], _request_rule(field[0].lower()))
-        if rule.forwarded:
-            forward.append(field)
-        if rule.key is not None:
-            read.setdefault(rule.key, []).append(field[1])
+    forward, read = _sort(fields, _request_rules, _request_rule)
     connection = read.get(b"connection")
     if connection is not None:
         forward = _without_named(forward, connection)
@@ -148,15 +140,7 @@ def decode_fields(lines: bytes) -> list[tuple[bytes, bytes]]:
 def sort_response_fields(fields: Fields) -> ResponseHead:
     """Sort a response's fields. Any `X-Sluice-…` field of the data source is dropped: an event id
     that the sidecar did not issue must not look like one."""
-    forward: list[tuple[bytes, bytes]] = []
-    read: dict[bytes, list[bytes]] = {}
-    rules = _response_rules
-    for field in fields:
-        rule = rules.get(field[0]) or _cache(rules, field[0], _response_rule(field[0].lower()))
-        if rule.forwarded:
-            forward.append(field)
-        if rule.key is not None:
-            read.setdefault(rule.key, []).append(field[1])
+    forward, read = _sort(fields, _response_rules, _response_rule)
     connection = read.get(b"connection")
     if connection is not None:
         dropped = _tokens(connection) - _END_TO_END
@@ -190,6 +174,22 @@ def without_own_baggage(values: list[bytes]) -> list[bytes]:
         elif others:
             remaining.append(b",".join(others).strip(b" \t"))
     return remaining
+
+
+def _sort(
+    fields: Fields, rules: dict[bytes, _FieldRule], rule_of: Callable[[bytes], _FieldRule]
+) -> tuple[list[tuple[bytes, bytes]], dict[bytes, list[bytes]]]:
+    """The fields to forward, and the values of those read here, by lower-case name."""
+    forward: list[tuple[bytes, bytes]] = []
+    read: dict[bytes, list[bytes]] = {}
+    for field in fields:
+        rule = rules.get(field[0]) or _cache(rules, field[0], rule_of(field[0].lower()))
+        if rule.forwarded:
+            # The same object, not a copy: `simple_request` finds the forwarded ranges by identity.
+            forward.append(field)
+        if rule.key is not None:
+            read.setdefault(rule.key, []).append(field[1])
+    return forward, read
 
 
 def _own_member(member: bytes) -> bool:

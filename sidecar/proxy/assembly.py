@@ -8,17 +8,12 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from policies.ground.clock import Clock
 from policies.ground.listen_address import ListenAddress
-from sidecar.enforce import Enforcer
-from sidecar.http.body_budget import BodyBudget
 from sidecar.http.tls_contexts import server_context
-from sidecar.live_keys import AgentIdentity
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.downstream.connection_acceptor import TcpAcceptor
 from sidecar.proxy.forward_proxy import ForwardProxy
-from sidecar.proxy.limits import LIMITS, ProxyLimits
-from sidecar.proxy.listener import ProxyListener
+from sidecar.proxy.listener import HttpService, ProxyListener
 from sidecar.proxy.pipeline.passthrough import Passthrough
 from sidecar.proxy.routing.source_endpoint import SharedParts, SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceTable
@@ -33,8 +28,6 @@ from sidecar.proxy.tunnel.transparent import (
     socket_destination,
 )
 from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch
-from sidecar.proxy.upstream.egress_policy import Egress
-from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.settings.model import Source
 
 FORWARD_PROXY, TRANSPARENT = "forward_proxy", "transparent"
@@ -59,23 +52,11 @@ class Proxy:
     def __init__(
         self,
         sources: Iterable[Source],
-        agent: AgentIdentity,
-        enforcer: Enforcer,
-        clock: Clock,
-        egress: Egress,
-        limits: ProxyLimits = LIMITS,
+        shared: SharedParts,
         named: ProxyPorts = NO_NAMED_PORTS,
-        bodies: BodyBudget | None = None,
     ) -> None:
-        """`bodies` limits the request bodies that are held; without it, the proxy has a budget of
-        its own."""
-        bodies = bodies or BodyBudget(limits.held_bytes)
-        self._agent = agent
-        self._enforcer = enforcer
-        self._egress = egress
-        self._limits = limits
-        self._worker = WorkerThread()
-        shared = SharedParts(agent, enforcer, clock, egress, self._worker, limits, bodies)
+        self._shared = shared
+        self._limits = shared.limits
         self.endpoints = [SourceEndpoint(source, shared) for source in sources]
         self.listeners: dict[str, ProxyListener] = {}
         """By the alias of each source that they lead to, or `FORWARD_PROXY`, or `TRANSPARENT`."""
@@ -91,10 +72,10 @@ class Proxy:
         """Opens the ports. Raises `OSError` if one is taken, `RuntimeError` if aiohttp did not take
         the settings."""
         for endpoint in self.endpoints:
-            await endpoint.open()
+            endpoint.open()
         for listener in dict.fromkeys(self.listeners.values()):
             # From now on no source may lead back to this port.
-            self._egress.own.add(await listener.start())
+            self._shared.own_ports.add(await listener.start())
 
     def port(self, name: str) -> int:
         """The port of a source, by its alias, or that of `FORWARD_PROXY` or `TRANSPARENT`."""
@@ -127,7 +108,7 @@ class Proxy:
         finally:
             for endpoint in self.endpoints:
                 await endpoint.close()
-            self._worker.close()
+            self._shared.worker.close()
 
     def _counting(self) -> list[ProxyListener | Passthrough]:
         """What counts bytes: the listeners, and the connections that bypass their parsers."""
@@ -152,31 +133,36 @@ class Proxy:
         pair = first.source.listen_tls
         tls = None if pair is None else server_context(pair)
         if len(endpoints) == 1 and first.source.path is None and first.source.kind != "tcp":
-            serve, record, fast_path = first.pipeline.serve, first.record, first.fast_path
-            return ProxyListener(listen, serve, record, limits, fast_path=fast_path, tls=tls)
+            service = HttpService(first.pipeline.serve, first.record, first.fast_path, tls)
+            return ProxyListener(listen, service, limits)
         unknown = self._unknown(listen)
         if first.source.kind == "tcp":
             acceptor = TcpAcceptor(first, unknown, BackgroundTasks(), limits)
-            return ProxyListener.of_acceptor(listen, acceptor, limits)
+            return ProxyListener(listen, acceptor, limits)
+        # The fast path is for one source, and here each request has to find its source first.
         hosts = VirtualHosts(listen, endpoints, unknown)
-        return ProxyListener(listen, hosts.serve, unknown.record, limits, tls=tls)
+        return ProxyListener(listen, HttpService(hosts.serve, unknown.record, tls=tls), limits)
 
     def _forward(self, listen: ListenAddress, named: ProxyPorts) -> ProxyListener:
         tasks, unknown = BackgroundTasks(), self._unknown(listen)
         dispatch = self._dispatch(unknown, tasks, named)
         connect = Connect(dispatch, unknown, tasks, self._limits)
         proxy = ForwardProxy(dispatch.destinations, unknown, connect)
-        return ProxyListener(
-            listen, proxy.serve, unknown.record, self._limits, background_tasks=tasks
-        )
+        service = HttpService(proxy.serve, unknown.record, background_tasks=tasks)
+        return ProxyListener(listen, service, self._limits)
 
     def _transparent(self, listen: ListenAddress, named: ProxyPorts) -> ProxyListener:
         tasks, unknown = BackgroundTasks(), self._unknown(listen)
         dispatch = self._dispatch(unknown, tasks, named)
         acceptor = Transparent(
-            dispatch, unknown, tasks, self._egress.own, self._limits, named.original_destination
+            dispatch,
+            unknown,
+            tasks,
+            self._shared.own_ports,
+            self._limits,
+            named.original_destination,
         )
-        return ProxyListener.of_acceptor(listen, acceptor, self._limits, ipv6_twin(listen))
+        return ProxyListener(listen, acceptor, self._limits, ipv6_twin(listen))
 
     def _dispatch(
         self, unknown: UnknownDestination, tasks: BackgroundTasks, named: ProxyPorts
@@ -191,4 +177,4 @@ class Proxy:
         )
 
     def _unknown(self, listen: ListenAddress) -> UnknownDestination:
-        return UnknownDestination(str(listen), self._agent, self._enforcer)
+        return UnknownDestination(str(listen), self._shared.agent, self._shared.enforcer)

@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
-from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import canonical
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
 from sidecar.proxy.messages.request import AgentRequest
-from sidecar.proxy.pipeline.authorizer import Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceGroup, upstream_parts
+from sidecar.proxy.routing.source_router import SourceRouter, check_host
 from sidecar.proxy.routing.unknown_destination import UnknownDestination, requested_source
 from sidecar.proxy.tunnel.connect import Connect
 from sidecar.proxy.tunnel.fixed_destination import NamedDestinations
@@ -50,32 +49,20 @@ def parse_absolute(target: str) -> AbsoluteForm:
     return AbsoluteForm(scheme, authority(where, DEFAULT_PORTS[scheme]), rest)
 
 
-def check_host(head: RequestHead, where: Authority, default_port: int) -> None:
-    """Raises `Malformed` if the header `host` names another server than the target."""
-    raw = head.one(b"host")
-    if raw is not None and authority(raw.decode("latin-1"), default_port) != where:
-        raise Malformed("the header `host` names another server than the target")
-
-
-class ForwardProxy:
+class ForwardProxy(SourceRouter):
     """The requests of one port."""
 
     def __init__(
         self, destinations: NamedDestinations, unknown: UnknownDestination, connect: Connect
     ) -> None:
+        super().__init__(unknown)
         self._destinations = destinations
-        self._unknown = unknown
         self._connect = connect
 
     async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
-        """Answers one request. Every refusal has been recorded."""
         if request.fault is None and request.method == "CONNECT":
             return await self._connect.serve(request)
-        try:
-            endpoint = self._find(request)
-        except Refused as refused:
-            return await self._unknown.refuse(request, refused)
-        return await endpoint.pipeline.serve(request)
+        return await super().serve(request)
 
     def _find(self, request: AgentRequest) -> SourceEndpoint:
         unknown = self._unknown

@@ -3,8 +3,6 @@ workload needs others."""
 
 from dataclasses import dataclass
 
-from sidecar.http.body_budget import BODY_BUDGET_BYTES
-
 
 @dataclass(frozen=True, slots=True)
 class ProxyLimits:
@@ -15,9 +13,6 @@ class ProxyLimits:
     unread."""
     inspected_seconds: float = 30.0
     """How long such a body may take to arrive, from its first byte to its last."""
-    held_bytes: int = BODY_BUDGET_BYTES
-    """The most bytes of such bodies that are held at once, over all connections and the sidecar's
-    own ports; a request beyond gets 503 and `Retry-After`."""
     upload_idle_seconds: float = 60.0
     """How long an agent may pause in the middle of a body that is passed on as it comes."""
     stream_idle_seconds: float = 600.0

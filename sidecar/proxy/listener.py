@@ -4,6 +4,7 @@ out. Knows nothing of what passes through; a handler answers."""
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -24,64 +25,47 @@ RecordDenial = Callable[[str, str], Coroutine[Any, Any, None]]
 _BACKLOG = 1024
 
 
-class ProxyListener:
-    """Listens on `listen`; `handler` answers the requests, and `record` records connections that
-    aren't valid TLS. Each keyword adds one thing:
+@dataclass(frozen=True, slots=True)
+class HttpService:
+    """What answers on a port of plain HTTP or HTTPS."""
 
-    `fast_path`   offers simple requests to the fast path first
-    `tls`         speaks TLS with this context
-    `acceptor`    takes each connection first, and finds out what it is
-    `ipv6_twin`   listens on this host, too
-    """
+    handler: Handler
+    """Answers the requests."""
+    record: RecordDenial
+    """Records the connections that aren't valid TLS."""
+    fast_path: FastPath | None = None
+    """Simple requests are offered to it first."""
+    tls: ssl.SSLContext | None = None
+    background_tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
+
+
+class ProxyListener:
+    """Listens on `listen`, and on the host `ipv6_twin` too. An acceptor as `service` takes each
+    connection first, and finds out what it is."""
 
     def __init__(
         self,
         listen: ListenAddress,
-        handler: Handler,
-        record: RecordDenial,
+        service: HttpService | ConnectionAcceptor,
         limits: ProxyLimits = LIMITS,
-        *,
-        fast_path: FastPath | None = None,
-        tls: ssl.SSLContext | None = None,
-        background_tasks: BackgroundTasks | None = None,
-        acceptor: ConnectionAcceptor | None = None,
         ipv6_twin: str | None = None,
     ) -> None:
         self._listen = listen
         self._hosts = [listen.host] if ipv6_twin is None else [listen.host, ipv6_twin]
-        self._handler = handler
-        self._record = record
-        self._fast_path = fast_path
+        self._service = service
         self._limits = limits
-        self._tls = tls
-        self._acceptor = acceptor
-        self._background_tasks = background_tasks or BackgroundTasks()
         self.server: DownstreamServer | None = None
         self._sockets: asyncio.Server | None = None
-
-    @classmethod
-    def of_acceptor(
-        cls,
-        listen: ListenAddress,
-        acceptor: ConnectionAcceptor,
-        limits: ProxyLimits,
-        ipv6_twin: str | None = None,
-    ) -> "ProxyListener":
-        """A port whose connections `acceptor` handles."""
-        return cls(
-            listen,
-            acceptor.serve,
-            acceptor.unknown.record,
-            limits,
-            background_tasks=acceptor.background_tasks,
-            acceptor=acceptor,
-            ipv6_twin=ipv6_twin,
-        )
 
     async def start(self) -> Sequence[Any]:
         """Opens the port, and returns its sockets. Raises `OSError` if it is taken, `RuntimeError`
         if aiohttp did not take the settings."""
-        self.server = DownstreamServer(self._handler, self._limits, self._fast_path)
+        service = self._service
+        if isinstance(service, HttpService):
+            self.server = DownstreamServer(service.handler, self._limits, service.fast_path)
+        else:
+            self.server = DownstreamServer(service.serve, self._limits)
+        # Before the port opens: with other settings, bodies could arrive inflated or without limit.
         self.server.prove_settings()
         self._sockets = await asyncio.get_running_loop().create_server(
             self.protocol_factory(), self._hosts, self._listen.port, backlog=_BACKLOG
@@ -90,19 +74,25 @@ class ProxyListener:
 
     def protocol_factory(self) -> Callable[[], asyncio.Protocol]:
         """Creates the protocol of each new connection. Only once the listener has started."""
-        assert self.server is not None
-        if self._acceptor is not None:
-            return partial(self._acceptor.protocol_factory, self.server)
-        if self._tls is None:
-            return self.server
-        seconds = self._limits.handshake_seconds
-        return partial(TlsLayer, self._tls, self.server, seconds, self._not_tls)
+        server, service = self.server, self._service
+        assert server is not None
+        if isinstance(service, ConnectionAcceptor):
+            return partial(service.protocol_factory, server)
+        if service.tls is None:
+            return server
+
+        def record_invalid(reason: str) -> None:
+            service.background_tasks.run(service.record(UNREADABLE, reason))
+
+        return partial(
+            TlsLayer, service.tls, server, self._limits.handshake_seconds, record_invalid
+        )
 
     @property
     def connections(self) -> int:
         """How many connections from agents are open."""
-        if self._acceptor is not None:
-            return self._acceptor.connections
+        if isinstance(self._service, ConnectionAcceptor):
+            return self._service.connections
         return 0 if self.server is None else len(self.server.connections)
 
     @property
@@ -121,11 +111,8 @@ class ProxyListener:
         """Stops accepting, lets requests finish for `seconds`, then ends them."""
         if self._sockets is not None:
             self._sockets.close()
-        closing: list[Awaitable[None]] = [self._background_tasks.close(seconds)]
+        closing: list[Awaitable[None]] = [self._service.background_tasks.close(seconds)]
         if self.server is not None:
             self.server.pre_shutdown()
             closing.append(self.server.shutdown(seconds))
         await asyncio.gather(*closing)
-
-    def _not_tls(self, reason: str) -> None:
-        self._background_tasks.run(self._record(UNREADABLE, reason))

@@ -142,10 +142,8 @@ class FastDownstreamConnection(DownstreamConnection):
         if exchange is None:
             return await super()._serve_next()
         self._exchange, self._resume_on_slow_path = None, False
-        upstream_request = exchange.request.upstream_request
-        request = AgentRequest.without_parser(
-            upstream_request.method, upstream_request.target, self
-        )
+        sent = exchange.request.simple.upstream_request
+        request = AgentRequest.without_parser(sent.method, sent.target, self)
         self._current_request = request  # type: ignore[assignment]  # aiohttp calls its `_cancel`
         return await self._send_response(request, exchange.continue_on_slow_path(request))
 

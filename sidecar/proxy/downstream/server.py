@@ -44,7 +44,7 @@ class DownstreamServer(Server):
         """Raises `RuntimeError` unless aiohttp took every setting (proxy.md 0 fact 4): bodies
         arrive as sent, the limits hold, and the parser is the strict one in C."""
         connection = self()
-        parser = connection._parser
+        parser = connection.parser
         if HttpRequestParser is HttpRequestParserPy or not isinstance(parser, HttpRequestParser):
             raise RuntimeError("aiohttp runs without its C parser")
         limits = self._limits

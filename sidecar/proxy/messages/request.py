@@ -98,16 +98,10 @@ class AgentRequest:
         cls, method: str, target: str, connection: AgentConnection
     ) -> "AgentRequest":
         """A request that the fast path read, with its body."""
-        request = cls.__new__(cls)
-        request.fault = None
-        request.method, request.target, request.version = method, target, HttpVersion11
-        request.fields = ()
-        request.head = None
-        request.http10 = request.response_started = request.body_partly_read = False
-        request._should_close = False
-        request.body = EMPTY_PAYLOAD
-        request._connection = connection
-        return request
+        message = ERROR._replace(
+            method=method, path=target, version=HttpVersion11, raw_headers=(), should_close=False
+        )
+        return cls(message, EMPTY_PAYLOAD, connection)
 
     @property
     def keep_alive(self) -> bool:

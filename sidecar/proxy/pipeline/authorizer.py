@@ -25,6 +25,7 @@ from sidecar.spool.errors import SpoolError
 log = logging.getLogger(__name__)
 
 UNREADABLE = "unreadable_request"
+WRITE_DENIED = "write_denied"
 
 _LONGEST_REASON = 512
 

@@ -21,12 +21,11 @@ from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages import request_reader, upgrade
 from sidecar.proxy.messages.framing import Tunnelling
 from sidecar.proxy.messages.request import AgentRequest
-from sidecar.proxy.pipeline.authorizer import UNREADABLE, Refused
+from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Refused
 from sidecar.proxy.pipeline.lookups import Lookups
 from sidecar.proxy.pipeline.request_context import RequestContext
 
 UNCLASSIFIED = "unclassified_route"
-WRITE_DENIED = "write_denied"
 ROUTE_DENIED = "route_denied"
 
 ClassifiedRequest = tuple[ProtocolRoute, RoutedRequest, RequestHead]

@@ -33,6 +33,7 @@ from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.pipeline.fast_path_exchange import (
     FastPathConnection,
     FastPathExchange,
+    ResolvedRequest,
     SimpleRequest,
 )
 from sidecar.proxy.pipeline.fast_path_heads import HeadReader
@@ -84,38 +85,26 @@ class FastPath:
             return missing if missing > 0 else FastPathResult.SLOW_PATH
         pipeline = self._pipeline
         started = pipeline.now()
-        body = data[head_end:]
-        resolved = self._resolve(request, body)
+        resolved = self._resolve(request, data[head_end:])
         if resolved is None:
             return FastPathResult.SLOW_PATH
-        routed, sources = resolved
         upstream_connection = pipeline.upstream.take_idle()
         if upstream_connection is None:
             return FastPathResult.SLOW_PATH
         recorded = None
-        if sources:
-            source = pipeline.effective_sources(request.route, sources)[0]
-            recorded = self._decide(source, routed.attribution, upstream_connection)
+        if resolved.sources:
+            source = pipeline.effective_sources(request.route, resolved.sources)[0]
+            recorded = self._decide(source, request.who, upstream_connection)
             if recorded is None:
                 return FastPathResult.SLOW_PATH
         # The decision is made and its record is on its way to the disk. From here on the request
         # must end in `FastPathExchange`: deciding it again would record it twice.
         FastPathExchange(
-            pipeline,
-            connection,
-            request,
-            routed,
-            sources,
-            body,
-            recorded,
-            upstream_connection,
-            started,
+            pipeline, connection, resolved, recorded, upstream_connection, started
         ).start()
         return FastPathResult.STARTED
 
-    def _resolve(
-        self, request: SimpleRequest, body: bytes
-    ) -> tuple[RoutedRequest, tuple[SourceRef, ...]] | None:
+    def _resolve(self, request: SimpleRequest, body: bytes) -> ResolvedRequest | None:
         """The request with its body read, and its source, if any. None for the slow path."""
         route, protocol, budget = request.route, self._pipeline.protocol, Budget()
         upstream_request = request.upstream_request
@@ -145,7 +134,7 @@ class FastPath:
             return None
         if route.plan_forward is not None and not self._unfiltered(route, routed, sources):
             return None
-        return routed, sources
+        return ResolvedRequest(request, body, routed, sources)
 
     def _decide(
         self, source: SourceRef, who: Attribution, upstream_connection: UpstreamConnection

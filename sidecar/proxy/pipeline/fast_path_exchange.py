@@ -56,23 +56,25 @@ class SimpleRequest(NamedTuple):
     media: str | None
 
 
-class FastPathExchange:
-    """One request under way. Belongs to its connection from the agent, which ends it.
+class ResolvedRequest(NamedTuple):
+    """A simple request with its body, and the source that it concerns, if any."""
 
-    The constructor takes its nine arguments unbundled: it runs once per request on the path where
-    every microsecond counts.
-    """
+    simple: SimpleRequest
+    body: bytes
+    routed: RoutedRequest
+    sources: tuple[SourceRef, ...]
+
+
+class FastPathExchange:
+    """One request under way. Belongs to its connection from the agent, which ends it."""
 
     __slots__ = (
-        "_body",
         "_connection",
         "_durable",
         "_over",
         "_pipeline",
         "_recorded",
         "_response",
-        "_routed",
-        "_sources",
         "_started",
         "_upstream_connection",
         "request",
@@ -82,10 +84,7 @@ class FastPathExchange:
         self,
         pipeline: ProxyPipeline,
         connection: FastPathConnection,
-        request: SimpleRequest,
-        routed: RoutedRequest,
-        sources: tuple[SourceRef, ...],
-        body: bytes,
+        request: ResolvedRequest,
         recorded: RecordedDecision | None,
         upstream_connection: UpstreamConnection,
         started: float,
@@ -93,9 +92,6 @@ class FastPathExchange:
         self.request = request
         self._pipeline = pipeline
         self._connection = connection
-        self._routed = routed
-        self._sources = sources
-        self._body = body
         self._recorded = recorded
         self._upstream_connection: UpstreamConnection | None = upstream_connection
         self._started = started
@@ -113,7 +109,8 @@ class FastPathExchange:
             # The data source gets the request while the record is on its way to the disk. If the
             # record is lost, the response is dropped and the agent gets 503.
             try:
-                self._pipeline.upstream.post(connection, self.request.sent + self._body, self)
+                sent = self.request.simple.sent + self.request.body
+                self._pipeline.upstream.post(connection, sent, self)
             except ConnectionError:
                 # Nothing was sent yet, so the slow path may send it.
                 self._pipeline.upstream.discard(connection)
@@ -166,7 +163,7 @@ class FastPathExchange:
             self._pipeline.upstream.discard(self._upstream_connection)
             self._upstream_connection = None
         self._pipeline.metrics.count_request(self._decision(), 0)
-        if self.request.route.route_class is RouteClass.RETRIEVE and not self._denied():
+        if self._retrieves() and not self._denied():
             allowed = self._allowed()
             self._pipeline.lineage.note(
                 allowed.decisions, RelayedResponse(), TRUNCATED, self._started
@@ -184,16 +181,20 @@ class FastPathExchange:
 
     def _allowed(self) -> AllowedRequest:
         decisions = [] if self._recorded is None else [self._recorded]
-        upstream_request = self.request.upstream_request._replace(body=self._body)
+        simple, body, routed, sources = self.request
+        upstream_request = simple.upstream_request._replace(body=body)
         return AllowedRequest(
-            self.request.route,
-            self._routed,
+            simple.route,
+            routed,
             upstream_request,
             FORWARD_UNCHANGED,
-            self._sources,
+            sources,
             decisions,
             self._started,
         )
+
+    def _retrieves(self) -> bool:
+        return self.request.simple.route.route_class is RouteClass.RETRIEVE
 
     def _denied(self) -> bool:
         return self._recorded is not None and not self._recorded.passes
@@ -217,7 +218,7 @@ class FastPathExchange:
         if not self._connection.respond(head, body):
             return  # the connection is being lost, and will call `on_client_closed`
         self._pipeline.metrics.count_request(self._decision(), status)
-        if recorded is not None and self.request.route.route_class is RouteClass.RETRIEVE:
+        if recorded is not None and self._retrieves():
             relayed = RelayedResponse(status)
             relayed.count(body)
             self._pipeline.lineage.note((recorded,), relayed, COMPLETED, self._started)

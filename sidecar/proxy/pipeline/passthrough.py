@@ -19,7 +19,7 @@ from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.splice import Splice
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.pipeline.authorizer import Authorizer, Denied, Refused
+from sidecar.proxy.pipeline.authorizer import WRITE_DENIED, Authorizer, Denied, Refused
 from sidecar.proxy.pipeline.lineage import FAILED, LineageRecorder, ReturnedDocuments
 from sidecar.proxy.pipeline.request_context import decision_label
 from sidecar.proxy.pipeline.tunnel_session import TunnelResult, run_tunnel
@@ -28,8 +28,6 @@ from sidecar.proxy.upstream.dialler import Dialler, EarlyDataProtocol
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source
 from sidecar.spool.errors import SpoolError
-
-WRITE_DENIED = "write_denied"
 
 _NOTHING_PASSED = TunnelResult(FAILED, 0, 0, hashlib.sha256().hexdigest())
 

@@ -29,8 +29,14 @@ from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
 from sidecar.proxy.messages import request_reader, upgrade
 from sidecar.proxy.messages.request import AgentRequest
-from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Denied, Refused
-from sidecar.proxy.pipeline.classifier import WRITE_DENIED, RequestClassifier, SourceRules
+from sidecar.proxy.pipeline.authorizer import (
+    UNREADABLE,
+    WRITE_DENIED,
+    Authorizer,
+    Denied,
+    Refused,
+)
+from sidecar.proxy.pipeline.classifier import RequestClassifier, SourceRules
 from sidecar.proxy.pipeline.forward import Forwarder
 from sidecar.proxy.pipeline.protocol_calls import ProtocolCalls
 from sidecar.proxy.pipeline.request_context import AllowedRequest, RequestContext, decision_label

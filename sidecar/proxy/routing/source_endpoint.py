@@ -4,17 +4,18 @@ connections. There is one endpoint per source, whichever listeners lead to it.
 Knows which parts there are. Knows no port, and nothing of what passes through.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policies.ground.clock import Clock
 from sidecar.enforce import Enforcer
 from sidecar.http.attribution import default_attribution
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
+from sidecar.http.loop_guard import LoopGuard
 from sidecar.live_keys import AgentIdentity
 from sidecar.protocols.registry import load_protocol
 from sidecar.protocols.shared.source_names import SourceNames
-from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.pipeline.authorizer import Authorizer, Refused
 from sidecar.proxy.pipeline.classifier import SourceRules
 from sidecar.proxy.pipeline.fast_path import FastPath
@@ -25,8 +26,8 @@ from sidecar.proxy.pipeline.pipeline import ProxyPipeline
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.routing.source_lookup import upstream_parts
 from sidecar.proxy.upstream.client import UpstreamClient
-from sidecar.proxy.upstream.dialler import Dialler
-from sidecar.proxy.upstream.egress_policy import Egress, Guard
+from sidecar.proxy.upstream.dialler import Dialler, EarlyDataProtocol
+from sidecar.proxy.upstream.egress_guard import EgressGuard
 from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.settings.model import Source
 
@@ -38,11 +39,12 @@ class SharedParts:
     agent: AgentIdentity
     enforcer: Enforcer
     clock: Clock
-    egress: Egress
-    worker: WorkerThread
-    limits: ProxyLimits
-    bodies: BodyBudget
+    own_ports: LoopGuard
+    """The ports that no source may lead back to."""
+    limits: ProxyLimits = LIMITS
+    bodies: BodyBudget = field(default_factory=BodyBudget)
     """Limits the bytes of request bodies that are held, over all sources."""
+    worker: WorkerThread = field(default_factory=WorkerThread)
 
 
 class SourceEndpoint:
@@ -52,7 +54,8 @@ class SourceEndpoint:
         self.source = source
         agent, enforcer, limits = shared.agent, shared.enforcer, shared.limits
         host = upstream_parts(source.upstream).authority.host
-        guard = Guard(host, source.addresses, shared.egress)
+        count_refusal = enforcer.metrics.egress_refused.add
+        guard = EgressGuard(host, source.addresses, shared.own_ports, count_refusal)
         dialler = Dialler(source.upstream, source.tls, guard, limits)
         self.upstream = UpstreamClient(source.upstream, dialler, limits)
         # For agents that speak TLS, or a protocol other than HTTP, through the connection.
@@ -84,10 +87,10 @@ class SourceEndpoint:
         """How many connections to the data source are open."""
         return self.upstream.connections + self.passthrough.connections
 
-    async def open(self) -> None:
-        """Call before the first request. Opens no connection yet."""
-        await self.upstream.open()
-        self._raw_dialler.open()
+    def open(self) -> None:
+        """Call on the loop, before the first request. Opens no connection yet."""
+        self.upstream.open()
+        self._raw_dialler.open(EarlyDataProtocol)
 
     async def close(self) -> None:
         """Call after the last request: hands over the lineage, and closes connections."""

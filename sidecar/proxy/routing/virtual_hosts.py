@@ -1,26 +1,21 @@
 """Several data sources on one listening address: finds the source that a request is for, by its
-host and path, and leaves the rest to that source's pipeline.
-
-The path that leads to a source is taken off here, on the canonical form: the pipeline decides about
-what is left, and the data source gets that. Knows how sources are found. Knows nothing of what a
-request asks for.
+host and path. Knows nothing of what a request asks for.
 """
 
 from collections.abc import Mapping, Sequence
 
 from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
-from sidecar.http.authority import Authority, authority
+from sidecar.http.authority import Authority
 from sidecar.http.request_target import canonical
-from sidecar.proxy.local_response import LocalResponse, ResponseSent
 from sidecar.proxy.messages.request import AgentRequest
-from sidecar.proxy.pipeline.authorizer import Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SharedPort
+from sidecar.proxy.routing.source_router import SourceRouter, requested_host
 from sidecar.proxy.routing.unknown_destination import UnknownDestination, requested_source
 
 
-class VirtualHosts:
+class VirtualHosts(SourceRouter):
     """The sources that listen on `listen`."""
 
     def __init__(
@@ -29,30 +24,20 @@ class VirtualHosts:
         endpoints: Sequence[SourceEndpoint],
         unknown: UnknownDestination,
     ) -> None:
+        super().__init__(unknown)
         self._listen = listen
         self._shared_port = SharedPort([each.source for each in endpoints])
         self._endpoints: Mapping[str, SourceEndpoint] = {
             each.source.alias: each for each in endpoints
         }
-        self._unknown = unknown
-
-    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
-        """Answers one request. Every refusal has been recorded."""
-        try:
-            endpoint = self._find(request)
-        except Refused as refused:
-            return await self._unknown.refuse(request, refused)
-        return await endpoint.pipeline.serve(request)
 
     def _find(self, request: AgentRequest) -> SourceEndpoint:
         unknown = self._unknown
         head = unknown.read(request)
         who = unknown.who(head)
-        host: Authority | None = None
         try:
-            raw = head.one(b"host")
             # Port 0 stands for "none given": no request can name it.
-            host = None if raw is None else authority(raw.decode("latin-1"), default=0)
+            host = requested_host(head, 0)
             target = canonical(request.target)
         except Malformed as error:
             raise unknown.unreadable(error.message) from error
@@ -61,6 +46,8 @@ class VirtualHosts:
             source = requested_source("http", self._requested(host))
             reason = "no source on this port has this name and path"
             raise unknown.no_source(reason, who, source)
+        # The path that leads to the source was taken off the canonical form: the pipeline decides
+        # about what is left, and the data source gets that.
         request.target = found.target
         return self._endpoints[found.source.alias]
 

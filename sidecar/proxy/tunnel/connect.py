@@ -20,6 +20,7 @@ from sidecar.proxy.local_response import LocalResponse, ResponseSent, event_fiel
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Denied, Refused
 from sidecar.proxy.pipeline.passthrough import AllowedTunnel
+from sidecar.proxy.routing.source_router import check_host
 from sidecar.proxy.routing.unknown_destination import UnknownDestination, requested_source
 from sidecar.proxy.tunnel.fixed_destination import Destination
 from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch
@@ -118,11 +119,9 @@ def _requested_authority(request: AgentRequest, head: RequestHead) -> Authority:
     if not request.target.isascii():
         raise Malformed("the target of a CONNECT must be `host:port` in ASCII")
     where = authority(request.target)
-    host = head.one(b"host")
-    if host is None and request.version == HttpVersion11:
+    if version == HttpVersion11 and b"host" not in head.read:
         raise Malformed("the header `host` is missing")
-    if host is not None and authority(host.decode("latin-1"), where.port) != where:
-        raise Malformed("the header `host` names another server than the target")
+    check_host(head, where, where.port)
     return where
 
 

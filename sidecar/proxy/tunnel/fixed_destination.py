@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
-from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
-from sidecar.http.headers import RequestHead
+from sidecar.http.authority import DEFAULT_PORTS, Authority
 from sidecar.http.request_target import canonical
-from sidecar.proxy.local_response import LocalResponse, ResponseSent
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceGroup, SourceTable
+from sidecar.proxy.routing.source_router import SourceRouter, requested_host
 from sidecar.proxy.routing.unknown_destination import (
     NAME_MISMATCH,
     UnknownDestination,
@@ -44,7 +43,7 @@ class NamedDestinations(NamedTuple):
         return None if group.sole is None else self.endpoints[group.sole.alias]
 
 
-class FixedDestination:
+class FixedDestination(SourceRouter):
     """Answers the requests of one connection, which speaks `scheme`."""
 
     def __init__(
@@ -54,18 +53,10 @@ class FixedDestination:
         unknown: UnknownDestination,
         scheme: str,
     ) -> None:
+        super().__init__(unknown)
         self._destination = destination
         self._destinations = destinations
-        self._unknown = unknown
         self._scheme = scheme
-
-    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
-        """Answers one request. Every refusal has been recorded."""
-        try:
-            endpoint = self._find(request)
-        except Refused as refused:
-            return await self._unknown.refuse(request, refused)
-        return await endpoint.pipeline.serve(request)
 
     def _find(self, request: AgentRequest) -> SourceEndpoint:
         unknown, destination = self._unknown, self._destination
@@ -73,23 +64,20 @@ class FixedDestination:
         head = unknown.read(request, source)
         who = unknown.who(head, source)
         try:
-            host = self._host(head)
+            port = DEFAULT_PORTS[self._scheme]
+            host = requested_host(head, port) or destination.where
             target = canonical(request.target)
         except Malformed as error:
             raise unknown.unreadable(error.message, source) from error
         group = self._destinations.table.at(host)
+        # By the sources, not the spelling: one source may have several names.
         if group is None or group.aliases != destination.group.aliases:
             reason = "the header `host` names another server than the connection leads to"
             named = requested_source(self._scheme, host)
             raise Refused(403, NAME_MISMATCH, reason, who, source=named)
         found = destination.group.find(target)
+        # HTTP must not reach a server of another protocol, which might run what it reads.
         if found is None or found.source.kind == "tcp":
             raise unknown.no_source("no source at this destination has this path", who, source)
         request.target = found.target
         return self._destinations.endpoints[found.source.alias]
-
-    def _host(self, head: RequestHead) -> Authority:
-        raw = head.one(b"host")
-        if raw is None:
-            return self._destination.where
-        return authority(raw.decode("latin-1"), DEFAULT_PORTS[self._scheme])

@@ -1,17 +1,15 @@
 """HTTP on a connection that was redirected here: each request is for the source that its `Host`
-names at the connection's original port.
-
-Host and port must agree. The original address decides nothing, and is never connected to (proxy.md
-A4, B 19 and 20). Knows how sources are found. Knows nothing of what a request asks for.
+names at the connection's original port. The original address decides nothing, and is never
+connected to (proxy.md A4, B 19 and 20). Knows nothing of what a request asks for.
 """
 
 from policies.ground.errors import Malformed
-from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
+from sidecar.http.authority import DEFAULT_PORTS, Authority
 from sidecar.http.request_target import canonical
-from sidecar.proxy.local_response import LocalResponse, ResponseSent
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
+from sidecar.proxy.routing.source_router import SourceRouter, requested_host
 from sidecar.proxy.routing.unknown_destination import (
     NAME_MISMATCH,
     UnknownDestination,
@@ -22,38 +20,32 @@ from sidecar.proxy.tunnel.fixed_destination import NamedDestinations
 _SCHEME = "http"
 
 
-class RedirectedHttp:
+class RedirectedHttp(SourceRouter):
     """Answers the requests of one connection, which was going to `original`."""
 
     def __init__(
         self, original: Authority, destinations: NamedDestinations, unknown: UnknownDestination
     ) -> None:
+        super().__init__(unknown)
         self._original = original
         self._destinations = destinations
-        self._unknown = unknown
-
-    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
-        """Answers one request. Every refusal has been recorded."""
-        try:
-            endpoint = self._find(request)
-        except Refused as refused:
-            return await self._unknown.refuse(request, refused)
-        return await endpoint.pipeline.serve(request)
 
     def _find(self, request: AgentRequest) -> SourceEndpoint:
         unknown = self._unknown
         source = requested_source(_SCHEME, self._original)
         head = unknown.read(request, source)
         who = unknown.who(head, source)
-        raw = head.one(b"host")
-        if raw is None:
-            raise unknown.no_source("the request names no host", who, source)
         try:
-            host = authority(raw.decode("latin-1"), DEFAULT_PORTS[_SCHEME])
+            host = requested_host(head, DEFAULT_PORTS[_SCHEME])
+            if host is None:
+                # HTTP/1.0 may leave it out. The original address must not take its place.
+                raise unknown.no_source("the request names no host", who, source)
             target = canonical(request.target)
         except Malformed as error:
             raise unknown.unreadable(error.message, source) from error
         source = requested_source(_SCHEME, host)
+        # The port is the one thing about the original destination that is certain. A `Host` without
+        # a port means 80.
         if host.port != self._original.port:
             reason = "the header `host` names another port than the connection was going to"
             raise Refused(403, NAME_MISMATCH, reason, who, source=source)

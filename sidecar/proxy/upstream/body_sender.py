@@ -84,6 +84,6 @@ class BodySender:
             seconds = self._limits.stream_idle_seconds
             try:
                 async with asyncio.timeout(seconds):
-                    await self._connection._drain_helper()
+                    await self._connection.drain()
             except TimeoutError:
                 self._break_off(f"the data source took nothing of the body for {seconds:g} s")

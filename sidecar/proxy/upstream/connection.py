@@ -80,6 +80,10 @@ class UpstreamConnection(ResponseHandler):
             raise aiohttp.ClientConnectionResetError("the connection was closed")
         transport.write(data)
 
+    async def drain(self) -> None:
+        """Waits until the data source has taken enough of what was written."""
+        await self._drain_helper()
+
     def data_received(self, data: bytes) -> None:
         """As aiohttp's, without its timers between reads and its WebSocket support."""
         self.received_any = True

@@ -7,6 +7,7 @@ is sent.
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,10 +20,8 @@ from yarl import URL
 from sidecar.http.tls_contexts import client_context
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamUnreachable, UpstreamUnverified
-from sidecar.proxy.upstream.egress_policy import Guard
+from sidecar.proxy.upstream.egress_guard import EgressGuard
 from sidecar.settings.model import UpstreamTls
-
-_WITHOUT_TLS = {"https": "http", "tcp": "http"}
 
 
 class EarlyDataProtocol(ResponseHandler):
@@ -42,19 +41,32 @@ class EarlyDataProtocol(ResponseHandler):
         return True
 
 
+class _Connector(TCPConnector):
+    """aiohttp's connector, except that it creates the connections' protocols with `factory`."""
+
+    def __init__(self, factory: Callable[[], ResponseHandler], **settings: Any) -> None:
+        super().__init__(**settings)
+        # aiohttp has no setting for this. The lock file pins the version that reads this attribute.
+        self._factory = factory  # type: ignore[assignment]  # it has arguments bound
+
+
 class Dialler:
     """Opens connections to the data source at `url`, at most `limits.connections` at once. With
     `raw`, it speaks no TLS: the agent does, through the connection."""
 
     def __init__(
-        self, url: str, tls: UpstreamTls, guard: Guard, limits: ProxyLimits, *, raw: bool = False
+        self,
+        url: str,
+        tls: UpstreamTls,
+        guard: EgressGuard,
+        limits: ProxyLimits,
+        *,
+        raw: bool = False,
     ) -> None:
         parsed = URL(url)
-        port = parsed.port
-        self._raw = raw
-        # The connector decides by the scheme whether to speak TLS itself.
-        scheme = _WITHOUT_TLS.get(parsed.scheme, "http")
-        self._url = (parsed.with_scheme(scheme) if raw else parsed).with_port(port)
+        # The connector decides by the scheme whether to speak TLS itself. The port is kept: without
+        # one, a URL's port follows from its scheme.
+        self._url = (parsed.with_scheme("http") if raw else parsed).with_port(parsed.port)
         self._guard = guard
         self._server_name = tls.server_name
         self._context: ssl.SSLContext | bool = True
@@ -64,34 +76,32 @@ class Dialler:
         self._timeout = ClientTimeout(
             total=None, connect=limits.connect_seconds, sock_connect=limits.connect_seconds
         )
-        self.connector: TCPConnector | None = None
+        self._connector: TCPConnector | None = None
 
-    def open(self) -> None:
-        """Must be called on the loop. Opens no connection yet."""
-        self.connector = TCPConnector(
+    def open(self, protocol: Callable[[asyncio.AbstractEventLoop], ResponseHandler]) -> None:
+        """Must be called on the loop. Opens no connection yet; each will be run by a `protocol`."""
+        loop = asyncio.get_running_loop()
+        self._connector = _Connector(
+            partial(protocol, loop),
             limit=self._limits.connections,
             keepalive_timeout=self._limits.upstream_idle_seconds,
+            # An answer from this cache isn't trusted: the guard checks each address again before a
+            # socket is made for it.
             ttl_dns_cache=10,
             ssl=self._context,
             resolver=self._guard.resolver(),
             socket_factory=self._guard.socket,
         )
-        if self._raw:
-            factory: Any = partial(EarlyDataProtocol, asyncio.get_running_loop())
-            self.connector._factory = factory
         # The connector takes the address and the TLS settings from a request. It is never sent.
         self._template = ClientRequest(
-            hdrs.METH_GET,
-            self._url,
-            loop=asyncio.get_running_loop(),
-            server_hostname=self._server_name,
+            hdrs.METH_GET, self._url, loop=loop, server_hostname=self._server_name
         )
 
     async def connect(self) -> Connection:
         """A new connection. Raises `UpstreamUnreachable` or `UpstreamUnverified`."""
-        assert self.connector is not None
+        assert self._connector is not None
         try:
-            connection = await self.connector.connect(self._template, [], self._timeout)
+            connection = await self._connector.connect(self._template, [], self._timeout)
         except aiohttp.ClientSSLError as error:
             raise UpstreamUnverified from error
         except (aiohttp.ClientError, OSError) as error:
@@ -103,5 +113,5 @@ class Dialler:
         return connection
 
     async def close(self) -> None:
-        if self.connector is not None:
-            await self.connector.close()
+        if self._connector is not None:
+            await self._connector.close()

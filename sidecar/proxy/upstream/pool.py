@@ -10,7 +10,6 @@ Knows connections. Knows nothing of what is sent.
 import asyncio
 from collections import deque
 from functools import partial
-from typing import Any
 
 import aiohttp
 
@@ -31,14 +30,11 @@ class Pool:
         self._waiting = 0
         self._sweep_timer: asyncio.TimerHandle | None = None
 
-    async def open(self) -> None:
+    def open(self) -> None:
         """Opens no connection yet: an unreachable data source must not keep the sidecar from
         starting."""
         self._loop = asyncio.get_running_loop()
-        self._dialler.open()
-        factory: Any = partial(UpstreamConnection, self._loop, self._limits)
-        assert self._dialler.connector is not None
-        self._dialler.connector._factory = factory
+        self._dialler.open(partial(UpstreamConnection, limits=self._limits))
 
     async def close(self) -> None:
         if self._sweep_timer is not None:

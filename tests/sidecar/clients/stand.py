@@ -14,12 +14,12 @@ from pathlib import Path
 import orjson
 
 from policies.ground.listen_address import ListenAddress
-from sidecar.proxy.assembly import FORWARD_PROXY, NO_NAMED_PORTS, Proxy, ProxyPorts
+from sidecar.proxy.assembly import FORWARD_PROXY, NO_NAMED_PORTS, ProxyPorts
 from sidecar.proxy.limits import LIMITS
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.clients.library import Library, lending
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, policy, sidecar, source, warm
+from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source, warm
 
 WAYS = ("listen", "absolute", "opened")
 """`listen`: the client's address is the sidecar's. `absolute`: the client's address is the
@@ -111,7 +111,7 @@ async def standing(tmp_path: Path, way: str) -> AsyncIterator[Stand]:
     async with lending(tls) as library, sidecar(tmp_path, READERS) as made:
         named = ProxyPorts(ListenAddress("127.0.0.1", 0)) if way in _BY_PROXY else NO_NAMED_PORTS
         sources = (configured(library, way),)
-        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, _LIMITS, named)
+        proxy = made.proxy(sources, limits=_LIMITS, named=named)
         await proxy.start()
         await warm(proxy)
         try:

@@ -12,11 +12,10 @@ from unittest.mock import patch
 
 from policies.definitions.model import Policy
 from policies.ground.listen_address import ListenAddress
-from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.pipeline.fast_path import FastPath, FastPathResult
 from tests.ports import free_port
 from tests.sidecar.proxy.other_ways_in import Detour, Plain, detour
-from tests.sidecar.proxy.proxy_setup import CLOCK, ProxySetup, listening, sidecar, source, warm
+from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source, warm
 from tests.sidecar.proxy.scripted_source import data_source
 
 Way = Callable[..., AbstractAsyncContextManager[ProxySetup]]
@@ -63,7 +62,7 @@ async def shared(
             source(upstream.port, listen=listen, writes="allow", **kb, **changes),
             source(other.port, alias="crm", listen=listen, writes="allow", **crm),
         )
-        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        proxy = made.proxy(sources)
         await proxy.start()
         await warm(proxy)
         to = Below("path", port)

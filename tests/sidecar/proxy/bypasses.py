@@ -173,7 +173,7 @@ ELSEWHERE = {
     18: ("test_bypasses_inside", "test_a_body_that_is_encoded_is_not_forwarded"),
     20: ("tunnel.test_connect", "test_a_hello_for_another_server_is_denied"),
     21: (
-        "upstream.test_egress_policy",
+        "upstream.test_egress_guard",
         "test_a_name_that_is_made_to_resolve_elsewhere_later_is_refused_then",
     ),
     27: ("test_bypasses", "test_what_passes_the_sidecar_by_is_the_doctors"),

@@ -25,10 +25,10 @@ from typing import Any
 import uvloop
 
 from policies.ground.listen_address import ListenAddress
-from sidecar.proxy.assembly import Proxy, ProxyPorts
+from sidecar.proxy.assembly import ProxyPorts
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import CLOCK, policy, sidecar, source
+from tests.sidecar.proxy.proxy_setup import policy, sidecar, source
 from tests.sidecar.proxy.scripted_source import Script, Seen, answer, data_source
 
 AGENT, PORT = 1000, 8712
@@ -160,7 +160,7 @@ async def world(folder: Path) -> Any:
     ):
         configured = sources(http.port, tls.port, tcp.sockets[0].getsockname()[1])
         named = ProxyPorts(None, transparent=ListenAddress("127.0.0.1", PORT))
-        proxy = Proxy(configured, made.agent, made.enforcer, CLOCK, made.egress, named=named)
+        proxy = made.proxy(configured, named=named)
         await proxy.start()
         # Where the agent thinks they are somebody listens too, and must not be reached.
         there = [

@@ -21,9 +21,9 @@ from pathlib import Path
 from policies.definitions.model import Policy
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
-from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Proxy, ProxyPorts
+from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, ProxyPorts
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import CLOCK, ProxySetup, sidecar, source, warm
+from tests.sidecar.proxy.proxy_setup import ProxySetup, sidecar, source, warm
 from tests.sidecar.proxy.raw_client import leave
 from tests.sidecar.proxy.scripted_source import data_source
 
@@ -184,7 +184,7 @@ async def detour(tmp_path: Path, way: str, *policies: Policy) -> AsyncIterator[P
         named = ProxyPorts(None, False, listen, lambda _transport: meant)
         if way not in REDIRECTED:
             named = ProxyPorts(listen)
-        proxy = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress, named=named)
+        proxy = made.proxy((configured,), named=named)
         await proxy.start()
         await warm(proxy)
         to = Detour(way, proxy.port(TRANSPARENT if way in REDIRECTED else FORWARD_PROXY))

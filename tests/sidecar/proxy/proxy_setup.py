@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from policies.sets.policy_set import (
 from policies.trail.spool_chain import read_payload
 from sidecar.control.client import ControlClient
 from sidecar.enforce import Enforcer
+from sidecar.http.body_budget import BodyBudget
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.metrics.metrics import Metrics, make_metrics
@@ -36,9 +37,9 @@ from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.document_fetcher import AllDocuments
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.policy_view import PolicyView
-from sidecar.proxy.assembly import Proxy
+from sidecar.proxy.assembly import NO_NAMED_PORTS, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits
-from sidecar.proxy.upstream.egress_policy import Egress
+from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.recorder import Recorder
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import Defaults, Source
@@ -83,9 +84,24 @@ class Sidecar:
         self.publish = publish
         self.enforcer = enforcer
         self.metrics = metrics
-        self.egress = Egress(LoopGuard(), metrics.egress_refused.add)
+        self.own_ports = LoopGuard()
         self.spool = spool
         self.agent = agent
+
+    def proxy(
+        self,
+        sources: Iterable[Source],
+        *,
+        limits: ProxyLimits = LIMITS,
+        named: ProxyPorts = NO_NAMED_PORTS,
+        bodies: BodyBudget | None = None,
+        clock: Clock = CLOCK,
+    ) -> Proxy:
+        """A proxy that leads the agent to `sources`; not started."""
+        shared = SharedParts(
+            self.agent, self.enforcer, clock, self.own_ports, limits, bodies or BodyBudget()
+        )
+        return Proxy(sources, shared, named)
 
     async def records(self) -> list[dict[str, Any]]:
         """Every record so far, read back from the disk as the control API reads it."""
@@ -180,7 +196,7 @@ async def listening(
     """The port of a listener. Under uvloop it has idle connections to the data source, so that
     simple requests take the fast path; under asyncio's own loop the first ones take the slow path.
     """
-    proxy = Proxy((configured,), made.agent, made.enforcer, clock, made.egress, limits)
+    proxy = made.proxy((configured,), limits=limits, clock=clock)
     await proxy.start()
     if type(asyncio.get_running_loop()).__module__.startswith("uvloop"):
         await warm(proxy)

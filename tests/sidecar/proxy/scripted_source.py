@@ -70,7 +70,7 @@ class DataSource:
     def targets(self) -> list[str]:
         return [each.target for each in self.seen]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.open += 1
         try:
@@ -134,7 +134,7 @@ async def data_source(
     script: Script | None = None, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[DataSource]:
     made = DataSource() if script is None else DataSource(script)
-    server = await asyncio.start_server(made._serve, "127.0.0.1", 0, limit=1 << 20, ssl=tls)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, limit=1 << 20, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

@@ -18,7 +18,7 @@ from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, sidecar, source, warm
+from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source, warm
 from tests.sidecar.proxy.scripted_source import DataSource, Seen, data_source
 
 OWN, SHARED, ABSOLUTE, TUNNEL, OPENED, REDIRECTED, UNWRAPPED = WAYS = (
@@ -204,9 +204,7 @@ async def way_in(
         listen = ListenAddress("127.0.0.1", 0)
         meant = Authority("198.51.100.7", 443 if way in _TLS else 80)
         named = ProxyPorts(listen, False, listen, lambda _transport: meant)
-        proxy = Proxy(
-            (configured,), made.agent, made.enforcer, CLOCK, made.egress, limits, named=named
-        )
+        proxy = made.proxy((configured,), limits=limits, named=named)
         await proxy.start()
         await warm(proxy)
         try:

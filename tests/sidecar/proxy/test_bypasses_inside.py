@@ -10,12 +10,11 @@ import pytest
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
-from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.limits import LIMITS
 from tests.ports import free_port
 from tests.sidecar.proxy.bypass_setups import alone
 from tests.sidecar.proxy.bypasses import READER, get
-from tests.sidecar.proxy.proxy_setup import CLOCK, ProxySetup, Sidecar, policy, sidecar, source
+from tests.sidecar.proxy.proxy_setup import ProxySetup, Sidecar, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, one
 from tests.sidecar.proxy.scripted_source import data_source
 
@@ -34,7 +33,7 @@ async def below(
             source(kb.port, listen=listen, path=request.param),
             source(crm.port, alias="crm", listen=listen, path="/crm"),
         )
-        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        proxy = made.proxy(sources)
         await proxy.start()
         try:
             yield ProxySetup(listen.port, kb, made), request.param

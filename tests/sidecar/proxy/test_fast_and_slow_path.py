@@ -17,14 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.trail.record import Record
-from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.pipeline.fast_path import FastPathResult
 from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from sidecar.settings.model import RestRule
 from tests.properties import examples
 from tests.sidecar.proxy.in_memory_transport import InMemory
 from tests.sidecar.proxy.mutated_requests import SOUND, Sent, sendings
-from tests.sidecar.proxy.proxy_setup import CLOCK, policy, sidecar, source
+from tests.sidecar.proxy.proxy_setup import policy, sidecar, source
 from tests.sidecar.proxy.scripted_source import DataSource, Script, Seen, data_source
 
 _ASKED_BY_ITSELF = "GET /aliases "
@@ -81,7 +80,7 @@ class Way:
         configured = source(
             self.upstream.port, self.kind, routes=(asks,) if self.kind == "rest" else ()
         )
-        self.proxy = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress)
+        self.proxy = made.proxy((configured,))
         await self.proxy.start()
         stack.push_async_callback(self.proxy.close, 1)
         if not self.short:
@@ -104,11 +103,10 @@ class Way:
         """What a connection that sends this comes to."""
         pool = self.proxy.endpoints[0].upstream.pool
         if self.short:
-            if not pool._idle:
-                pool.release(await pool.connect())
+            pool.release(pool.take_idle() or await pool.connect())
         else:
-            while pool._idle:
-                pool.discard(pool._idle.pop())
+            while idle := pool.take_idle():
+                pool.discard(idle)
         self.records.clear()
         self.upstream.seen.clear()
         answered = await InMemory().talk(self.proxy.listeners["kb"], sent.segments, sent.turns)
@@ -146,7 +144,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Way, 
     started = FastPathExchange.start
 
     def start(self: FastPathExchange) -> None:
-        taken.append(self.request.upstream_request.target)
+        taken.append(self.request.simple.upstream_request.target)
         started(self)
 
     with (

@@ -12,11 +12,11 @@ import pytest
 
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.proxy.assembly import Proxy
-from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
+from sidecar.proxy.downstream.fast_connection import FastDownstreamConnection
 from sidecar.spool.errors import SpoolUnwritable
 from tests import waiting
 from tests.sidecar.proxy.pipeline.test_fast_path import Talk
-from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, sidecar, source, until, warm
+from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source, until, warm
 from tests.sidecar.proxy.raw_client import get, leave
 from tests.sidecar.proxy.scripted_source import DataSource, Seen, answer, data_source
 from tests.sidecar.proxy.test_durability import Held
@@ -40,7 +40,7 @@ class Warm:
 @asynccontextmanager
 async def warmed(made: Sidecar) -> AsyncIterator[Warm]:
     async with data_source() as upstream:
-        proxy = Proxy((source(upstream.port),), made.agent, made.enforcer, CLOCK, made.egress)
+        proxy = made.proxy((source(upstream.port),))
         await proxy.start()
         await warm(proxy)
         try:
@@ -75,19 +75,23 @@ async def test_an_agent_that_leaves_as_its_answer_comes_is_noted_once(
     made: Warm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk = await made.talk()
-    finish = FastPathExchange._finish
+    respond = FastDownstreamConnection.respond
 
-    def gone(self: FastPathExchange, *arguments: Any) -> None:
-        self._connection.transport.abort()  # type: ignore[attr-defined]
-        finish(self, *arguments)
+    def leave_first(self: FastDownstreamConnection, head: bytes, body: bytes) -> bool:
+        assert self.transport is not None
+        self.transport.abort()
+        return respond(self, head, body)
 
-    monkeypatch.setattr(FastPathExchange, "_finish", gone)
+    monkeypatch.setattr(FastDownstreamConnection, "respond", leave_first)
     talk.writer.write(get("/a"))
     await until(lambda: made.upstream.targets == ["/a"])
     await waiting.turns()
     [lineage] = await made.sidecar.lineage()
     assert lineage["outcome"] == "truncated"
-    assert made.sidecar.metrics.requests._counts == {("rest", "ALLOW", "none"): 1}
+    [counted] = made.sidecar.metrics.requests.collect()
+    assert [(list(each.labels.values()), each.value) for each in counted.samples] == [
+        (["rest", "ALLOW", "none"], 1)
+    ]
 
 
 @pytest.mark.parametrize("parts", [1, 2])

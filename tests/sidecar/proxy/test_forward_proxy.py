@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from policies.ground.listen_address import ListenAddress
-from sidecar.proxy.assembly import FORWARD_PROXY, Proxy, ProxyPorts
+from sidecar.proxy.assembly import FORWARD_PROXY, ProxyPorts
 from sidecar.proxy.forward_proxy import parse_absolute
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, policy, sidecar, source
+from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask
 from tests.sidecar.proxy.scripted_source import DataSource, answer, data_source
 
@@ -25,7 +25,7 @@ async def proxying(
 ) -> AsyncIterator[int]:
     """The port of a forward proxy to these sources."""
     named = ProxyPorts(ListenAddress("127.0.0.1", 0), hidden)
-    proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, limits, named)
+    proxy = made.proxy(sources, limits=limits, named=named)
     await proxy.start()
     try:
         yield proxy.port(FORWARD_PROXY)

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.http.body_budget import BodyBudget, BodyBudgetExceeded
-from sidecar.proxy.assembly import Proxy
+from sidecar.http.body_budget import BODY_BUDGET_BYTES, BodyBudget, BodyBudgetExceeded
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.pipeline.fast_path import FastPathResult
-from tests.sidecar.proxy.proxy_setup import CLOCK, listening, policy, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source, until
 from tests.sidecar.proxy.raw_client import leave, one
 from tests.sidecar.proxy.scripted_source import Seen, data_source
 from tests.sidecar.proxy.segmented_agent import OWN, Agent, WayIn, answers, cut, way_in
@@ -65,12 +64,12 @@ async def test_many_unfinished_bodies_hold_no_more_than_the_budget(tmp_path: Pat
         finally:
             tracemalloc.stop()
         bodies = budget(made)
-        fits = LIMITS.held_bytes // UNFINISHED
-        assert bodies.held <= LIMITS.held_bytes
+        fits = BODY_BUDGET_BYTES // UNFINISHED
+        assert bodies.held <= BODY_BUDGET_BYTES
         # A buffer that grows is an eighth larger than what is in it. Of the rest, each connection
         # holds what was read ahead.
-        assert held < LIMITS.held_bytes * 9 / 8 + 60 * 2 * LIMITS.buffer_bytes
-        assert most < LIMITS.held_bytes * 10 / 8 + 60 * 4 * LIMITS.buffer_bytes
+        assert held < BODY_BUDGET_BYTES * 9 / 8 + 60 * 2 * LIMITS.buffer_bytes
+        assert most < BODY_BUDGET_BYTES * 10 / 8 + 60 * 4 * LIMITS.buffer_bytes
         told = [answers(bytes(each.received)) for each in agents]
         assert told[:fits] == [[]] * fits
         assert [[status for status, _ in each] for each in told[fits:]] == [[503]] * (60 - fits)
@@ -115,7 +114,7 @@ async def test_sources_and_ports_share_one_budget(tmp_path: Path) -> None:
     bodies = BodyBudget(MIB)
     async with sidecar(tmp_path) as made:
         both = [source(9, "qdrant", alias=alias) for alias in ("one", "two")]
-        proxy = Proxy(both, made.agent, made.enforcer, CLOCK, made.egress, bodies=bodies)
+        proxy = made.proxy(both, bodies=bodies)
         assert {each.pipeline.bodies for each in proxy.endpoints} == {bodies}
 
 

@@ -11,11 +11,10 @@ import pytest
 from aiohttp.http_parser import HttpRequestParserPy
 
 from policies.ground.listen_address import ListenAddress
-from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.downstream import server as agent_server
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
-from tests.sidecar.proxy.proxy_setup import CLOCK, ProxySetup, listening, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source, until
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 
@@ -28,7 +27,7 @@ async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Pat
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     async with data_source(slow) as upstream, sidecar(tmp_path) as made:
-        proxy = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
+        proxy = made.proxy([source(upstream.port)])
         await proxy.start()
         port = proxy.port("kb")
         _, idle = await asyncio.open_connection("127.0.0.1", port)
@@ -54,7 +53,7 @@ async def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
         await waiting.never()
 
     async with data_source(never) as upstream, sidecar(tmp_path) as made:
-        proxy = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
+        proxy = made.proxy([source(upstream.port)])
         await proxy.start()
         asking = asyncio.get_running_loop().create_task(ask(proxy.port("kb"), get("/a")))
         await until(lambda: len(upstream.seen) == 1)
@@ -70,7 +69,7 @@ async def test_a_port_that_is_taken_is_an_error_and_closes_cleanly(tmp_path: Pat
         taken.listen()
         where = ListenAddress("127.0.0.1", taken.getsockname()[1])
         async with sidecar(tmp_path) as made:
-            proxy = Proxy([source(1, listen=where)], made.agent, made.enforcer, CLOCK, made.egress)
+            proxy = made.proxy([source(1, listen=where)])
             with pytest.raises(OSError, match="in use"):
                 await proxy.start()
             await proxy.close(1)
@@ -78,7 +77,7 @@ async def test_a_port_that_is_taken_is_an_error_and_closes_cleanly(tmp_path: Pat
 
 async def test_a_listener_that_never_started_closes(tmp_path: Path) -> None:
     async with sidecar(tmp_path) as made:
-        await Proxy([source(1)], made.agent, made.enforcer, CLOCK, made.egress).close(1)
+        await made.proxy([source(1)]).close(1)
 
 
 async def test_a_data_source_that_does_not_take_connections_is_a_502(tmp_path: Path) -> None:

@@ -13,14 +13,13 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.metrics.counters import Observations
 from sidecar.metrics.metrics import make_metrics
 from sidecar.protocols.messages import ResponseTooLarge
-from sidecar.proxy.assembly import FORWARD_PROXY, Proxy, ProxyPorts
+from sidecar.proxy.assembly import FORWARD_PROXY, ProxyPorts
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import CAUSES, ProxyMetrics
 from sidecar.telemetry.collectors import watch_proxy
 from tests import waiting
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.proxy_setup import (
-    CLOCK,
     ProxySetup,
     policy,
     proxy_setup,
@@ -144,7 +143,7 @@ async def test_a_data_source_that_is_away_is_unreachable(tmp_path: Path) -> None
     async with data_source() as upstream:
         port = upstream.port
     async with sidecar(tmp_path) as made:
-        proxy = Proxy([source(port)], made.agent, made.enforcer, CLOCK, made.egress)
+        proxy = made.proxy([source(port)])
         await proxy.start()
         try:
             assert (await ask(proxy.port("kb"), get("/a"))).status == 502
@@ -180,7 +179,7 @@ async def test_an_answer_that_is_too_large_to_be_read_is_a_cause(tmp_path: Path)
 async def test_connections_and_bytes_are_told(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     async with data_source() as upstream, sidecar(tmp_path) as made:
-        proxy = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
+        proxy = made.proxy([source(upstream.port)])
         watch_proxy(Observations(registry), proxy)
 
         def told(name: str) -> float:
@@ -221,7 +220,7 @@ async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> N
         shut = replace(api, alias="shut", hosts=("shut.test",), writes="deny")
         shut = replace(shut, upstream=f"https://127.0.0.1:{upstream.port}")
         named = ProxyPorts(ListenAddress("127.0.0.1", 0))
-        proxy = Proxy([api, shut], made.agent, made.enforcer, CLOCK, made.egress, named=named)
+        proxy = made.proxy([api, shut], named=named)
         watch_proxy(Observations(registry), proxy)
 
         def told(name: str) -> float:

@@ -8,10 +8,9 @@ import pytest
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.attribution import Attribution
 from sidecar.protocols.messages import SourceRef
-from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Refused
 from tests.ports import free_port
-from tests.sidecar.proxy.proxy_setup import CLOCK, policy, proxy_setup, sidecar, source
+from tests.sidecar.proxy.proxy_setup import policy, proxy_setup, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get
 
 SOMEBODY = Attribution("somebody", None, None, None)
@@ -43,7 +42,7 @@ async def test_the_longest_host_there_is(tmp_path: Path) -> None:
             source(1, listen=listen, hosts=("kb.test",)),
             source(2, alias="b", listen=listen, hosts=("b.test",)),
         )
-        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        proxy = made.proxy(sources)
         await proxy.start()
         try:
             found = await ask(listen.port, get("/a", host=f"{host}:65535"))

@@ -26,7 +26,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     started = FastPathExchange.start
 
     def start(self: FastPathExchange) -> None:
-        found.append(self.request.upstream_request.target)
+        found.append(self.request.simple.upstream_request.target)
         started(self)
 
     monkeypatch.setattr(FastPathExchange, "start", start)

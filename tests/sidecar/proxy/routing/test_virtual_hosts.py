@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from policies.ground.listen_address import ListenAddress
-from sidecar.proxy.assembly import Proxy
 from tests.ports import free_port
-from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, policy, sidecar, source
+from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.sidecar.proxy.scripted_source import DataSource, answer, data_source
 
@@ -40,7 +39,7 @@ async def two(tmp_path: Path, kb: dict[str, Any], crm: dict[str, Any]) -> AsyncI
             source(one.port, listen=listen, **kb),
             source(other.port, alias="crm", listen=listen, **crm),
         )
-        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        proxy = made.proxy(sources)
         await proxy.start()
         try:
             yield Two(port, one, other, made)

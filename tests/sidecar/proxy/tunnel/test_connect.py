@@ -40,16 +40,18 @@ class Tunnels:
         port = self.plain.port if alias == "kb" else self.tls.port
         return f"{alias}.test:{port}"
 
-    async def connect(self, where: str, behind: bytes = b"") -> tuple[bytes, Opened]:
-        """The answer's head, and the connection."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 26)
+    async def connect(
+        self, where: str, behind: bytes = b"", limit: int = 1 << 26
+    ) -> tuple[bytes, Opened]:
+        """The answer's head, and the connection, which reads `limit` bytes ahead."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=limit)
         head = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
         writer.write(head + behind)
         return await reader.readuntil(b"\r\n\r\n"), (reader, writer)
 
-    async def over_tls(self, alias: str, name: str | None = None) -> Opened:
+    async def over_tls(self, alias: str, name: str | None = None, limit: int = 1 << 26) -> Opened:
         """A tunnel in which TLS is spoken, to `name`."""
-        head, (reader, writer) = await self.connect(self.where(alias))
+        head, (reader, writer) = await self.connect(self.where(alias), limit=limit)
         assert head == b"HTTP/1.1 200 Connection established\r\n\r\n"
         named = f"{alias}.test" if name is None else name
         await writer.start_tls(authority().client(), server_hostname=named)
@@ -291,10 +293,10 @@ async def test_a_tunnel_holds_no_memory_and_ends_in_good_order(made: Tunnels) ->
         writer.close()
 
     made.tls.script = flood
-    reader, writer = await made.over_tls("api")
+    reader, writer = await made.over_tls("api", limit=4096)
     writer.write(get("/a"))
     await reader.readuntil(b"\r\n\r\n")
-    reader._limit = 4096  # type: ignore[attr-defined]
+    assert await waiting.still(lambda: sent) < 60 << 20
     async with asyncio.timeout(60):
         left = 67108864
         while left:

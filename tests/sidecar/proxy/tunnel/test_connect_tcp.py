@@ -27,8 +27,8 @@ class Unread:
     port: int
     sidecar: Sidecar
 
-    async def connect(self, behind: bytes = b"") -> Opened:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 26)
+    async def connect(self, behind: bytes = b"", limit: int = 1 << 26) -> Opened:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=limit)
         writer.write(b"CONNECT pg.test:5432 HTTP/1.1\r\nHost: pg.test:5432\r\n\r\n" + behind)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         return reader, writer
@@ -118,8 +118,7 @@ async def test_a_slow_reader_holds_no_more_than_a_little(tmp_path: Path) -> None
         writer.close()
 
     async with unread(tmp_path, server=flood) as made:
-        reader, writer = await made.connect()
-        reader._limit = 4096  # type: ignore[attr-defined]
+        reader, writer = await made.connect(limit=4096)
         assert await waiting.still(lambda: sent) < 60 << 20
         size = 0
         async with asyncio.timeout(60):

@@ -20,7 +20,7 @@ from sidecar.proxy.tunnel.client_hello import MOST_RECORDS
 from sidecar.settings.model import UpstreamTls
 from tests import waiting
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, policy, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source, until
 from tests.sidecar.proxy.raw_client import Answered, ask, get
 from tests.sidecar.proxy.scripted_source import DataSource, answer, data_source
 from tests.sidecar.proxy.tunnel.test_client_hello import (
@@ -50,6 +50,7 @@ class Redirected:
     sidecar: Sidecar
     proxy: Proxy
     meant: list[Authority | None]
+    pg: asyncio.Server
 
     def towards(self, port: int, host: str = ELSEWHERE) -> None:
         """Where connections are meant to go from now on."""
@@ -112,10 +113,10 @@ async def redirected(
         ]
         meant: list[Authority | None] = [None]
         named = ProxyPorts(None, hidden, ListenAddress("127.0.0.1", 0), lambda _transport: meant[0])
-        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, limits, named)
+        proxy = made.proxy(sources, limits=limits, named=named)
         await proxy.start()
         try:
-            yield Redirected(proxy.port(TRANSPARENT), plain, tls, made, proxy, meant)
+            yield Redirected(proxy.port(TRANSPARENT), plain, tls, made, proxy, meant, pg)
         finally:
             await proxy.close(1)
             pg.close()
@@ -353,10 +354,8 @@ async def test_where_it_is_denied_no_byte_is_answered(tmp_path: Path, data: byte
 
 async def test_a_data_source_that_is_not_there_breaks_the_connection(made: Redirected) -> None:
     made.towards(5432)
-    guarded = next(each for each in made.proxy.endpoints if each.source.alias == "pg")
-    await guarded.passthrough._dialler.close()
-    guarded.passthrough._dialler._url = guarded.passthrough._dialler._url.with_port(1)
-    guarded.passthrough._dialler.open()
+    made.pg.close()
+    await made.pg.wait_closed()
     assert await made.raw(b"abc\n") == b"reset"
     [lineage] = await made.sidecar.lineage()
     assert lineage["outcome"] == "failed"
@@ -424,7 +423,7 @@ async def test_a_source_of_which_nothing_is_read_may_have_a_port_of_its_own(
     pg = await asyncio.start_server(greets, "127.0.0.1", 0)
     opaque = replace(source(0, "tcp"), upstream=f"tcp://127.0.0.1:{pg.sockets[0].getsockname()[1]}")
     async with sidecar(tmp_path) as made:
-        proxy = Proxy([opaque], made.agent, made.enforcer, CLOCK, made.egress)
+        proxy = made.proxy([opaque])
         await proxy.start()
         try:
             answered = await ask(proxy.port("kb"), b"a\n")

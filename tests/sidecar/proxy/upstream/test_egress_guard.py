@@ -15,11 +15,10 @@ from prometheus_client import generate_latest
 from policies.ground.egress import refusal
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.loop_guard import LoopGuard
-from sidecar.proxy.assembly import Proxy
-from sidecar.proxy.upstream.egress_policy import REASONS, AddressRefused, Egress, Guard
+from sidecar.proxy.upstream.egress_guard import REASONS, AddressRefused, EgressGuard
 from sidecar.settings.model import Source
 from tests.ports import free_port
-from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, sidecar, source
+from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.sidecar.proxy.scripted_source import data_source
 
@@ -58,13 +57,13 @@ def test_public_addresses_are_not_refused_and_every_reason_is_known() -> None:
 
 def refused(host: str, found: str, *addresses: str, port: int = 80) -> str | None:
     """Why `host` may not lead to what a resolver found, with a comma between."""
-    told: list[str] = []
-    guard = Guard(host, addresses, Egress(LoopGuard(), told.append))
+    counted: list[str] = []
+    guard = EgressGuard(host, addresses, LoopGuard(), counted.append)
     with suppress(AddressRefused):
         guard.check(found.split(","), port)
-        assert not told
+        assert not counted
         return None
-    [reason] = told
+    [reason] = counted
     return reason
 
 
@@ -148,7 +147,7 @@ class Answers:
 @asynccontextmanager
 async def cold(made: Sidecar, configured: Source) -> AsyncIterator[int]:
     """The port of a listener that has no connection to the data source yet."""
-    proxy = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress)
+    proxy = made.proxy((configured,))
     await proxy.start()
     try:
         yield proxy.port(configured.alias)
@@ -216,7 +215,7 @@ async def test_an_upstream_that_is_one_of_our_own_ports_is_refused(tmp_path: Pat
             replace(source(port, alias="zero"), upstream=f"http://0.0.0.0:{port}"),
             replace(source(port, alias="name"), upstream=f"http://localhost:{port}"),
         ]
-        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        proxy = made.proxy(sources)
         await proxy.start()
         try:
             async with asyncio.timeout(20):

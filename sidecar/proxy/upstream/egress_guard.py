@@ -1,20 +1,16 @@
 """Which addresses the sidecar may connect to: those that a configured data source may have, and
 nothing else that a name could be made to resolve to (proxy.md 0 fact 6, A4, B 21).
 
-An upstream written as an address is that address; `localhost` is loopback. Any other name may lead
-to public addresses, and to what the source's `addresses` cover. One refused address refuses the
-whole answer of a resolver: a name that leads partly inside is an attack (DNS rebinding). The
-sidecar's own ports are always refused. Each connection is checked twice: the answer of the
-resolver, and the address that the socket is made for, which no name can change any more.
-
-Knows addresses. Knows no request and no policy.
+Each connection is checked twice: the whole answer of the resolver, and the one address that the
+socket is made for, which no name can change any more. Knows addresses. Knows no request and no
+policy.
 """
 
 import logging
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address, ip_network
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
@@ -37,23 +33,23 @@ class AddressRefused(OSError):
         self.reason = reason
 
 
-class Egress(NamedTuple):
-    """What all sources share: the sidecar's own ports, and a callback that counts each refusal by
-    its reason."""
-
-    own: LoopGuard
-    refused: Callable[[str], None]
-
-
-class Guard:
+class EgressGuard:
     """Checks the addresses that the upstream `host` leads to. `addresses` are the networks that its
-    source allows besides public addresses."""
+    source allows besides public addresses. `count_refusal` is called with each reason."""
 
-    def __init__(self, host: str, addresses: Sequence[str], egress: Egress) -> None:
+    def __init__(
+        self,
+        host: str,
+        addresses: Sequence[str],
+        own_ports: LoopGuard,
+        count_refusal: Callable[[str], None],
+    ) -> None:
         self._host = host
-        self._own = egress.own
-        self._refused = egress.refused
+        self._own_ports = own_ports
+        self._count_refusal = count_refusal
         self._covered: list[Network] = [ip_network(each) for each in addresses]
+        # An upstream written as an address is that address, and `localhost` is loopback: the
+        # operator said so. Any other name says nothing about where it may lead.
         if host == "localhost":
             self._covered += [ip_network("127.0.0.0/8"), ip_network("::1/128")]
         elif ":" in host or host.rpartition(".")[2].isdigit():
@@ -61,18 +57,21 @@ class Guard:
 
     def check(self, found: Iterable[str], port: int) -> None:
         """Raises `AddressRefused` unless all the addresses `found` are allowed."""
+        # One refused address refuses all of them: a name that leads partly inside is an attack (DNS
+        # rebinding).
         for text in found:
             address = ip_address(text)
             reason = self._reason(address, port)
             if reason is not None:
-                self._refused(reason)
+                self._count_refusal(reason)
                 log.warning(
                     "refused to connect to `%s`: it leads to `%s` (%s)", self._host, address, reason
                 )
                 raise AddressRefused(reason)
 
     def _reason(self, address: Address, port: int) -> str | None:
-        if self._own.reaches_self(address, port):
+        # First, whatever the configuration covers: a request must not go round in a circle.
+        if self._own_ports.reaches_self(address, port):
             return "own_port"
         covered = any(address in network for network in self._covered)
         return None if covered else not_public.refusal(address)
@@ -90,7 +89,7 @@ class Guard:
 class GuardedResolver(AbstractResolver):
     """The system's resolver; the guard checks each answer as a whole."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: EgressGuard) -> None:
         self._guard = guard
         self._resolver = ThreadedResolver()
 
