@@ -124,12 +124,12 @@ def test_an_index_expression_has_each_name_once_and_a_limited_number() -> None:
 
 
 def test_a_tool_call_for_too_many_sources_is_refused_before_they_are_named() -> None:
-    things = McpObjects(SourceNames(source(1, "mcp")), {"search": "collections"})
+    objects = McpObjects(SourceNames(source(1, "mcp")), {"search": "collections"})
     params = {"name": "search", "arguments": {"collections": [f"c{at}" for at in range(65)]}}
     with pytest.raises(OverBudget, match="more than 64 sources"):
-        things.tool_sources(params)
+        objects.tool_sources(params)
     params["arguments"] = {"collections": ["c"] * 1000}
-    assert len(set(things.tool_sources(params))) == 2
+    assert len(set(objects.tool_sources(params))) == 2
 
 
 async def test_subscriptions_are_counted_as_they_are_read(

@@ -69,8 +69,8 @@ async def test_the_first_route_that_matches_wins(
     method: str, target: str, class_: RouteClass, source_id: str | None, level: str | None
 ) -> None:
     configured = source(1, routes=ROUTES, names={"drafts": NamedSource("drafts", "low")})
-    dialect = Rest(configured, lambda: 0.0)
-    match = dialect.match(method, canonical(target))
+    protocol = Rest(configured, lambda: 0.0)
+    match = protocol.match(method, canonical(target))
     assert match is not None
     assert match.route.route_class is class_
     if source_id is None:
@@ -79,14 +79,14 @@ async def test_the_first_route_that_matches_wins(
     async def fetch(_: str) -> Any:
         raise AssertionError("a path needs no look-up")
 
-    asked = RoutedRequest(
+    request = RoutedRequest(
         method, canonical(target), match.path_params, None, fetch, [], SOMEBODY, Budget()
     )
     assert match.route.find_sources is not None
     assert match.route.hint_source is not None
-    places = await match.route.find_sources(dialect, asked)
-    assert places == ((source_id, level),)
-    assert match.route.hint_source(dialect, asked) == places[0]
+    sources = await match.route.find_sources(protocol, request)
+    assert sources == ((source_id, level),)
+    assert match.route.hint_source(protocol, request) == sources[0]
 
 
 READ: dict[str, Any] = {"routes": ROUTES}
@@ -115,12 +115,12 @@ async def test_what_is_classed_is_judged_and_recorded(
     source_id: str,
 ) -> None:
     readers = policy(allowed_sources=("rest://kb/customers/*",))
-    async with proxy_setup(tmp_path, readers, routes=ROUTES, writes=writes) as stand:
-        answered = await stand.ask(f"{request_line} HTTP/1.1\r\nHost: kb\r\n\r\n".encode())
+    async with proxy_setup(tmp_path, readers, routes=ROUTES, writes=writes) as front:
+        answered = await front.ask(f"{request_line} HTTP/1.1\r\nHost: kb\r\n\r\n".encode())
         assert answered.status == status
         decision = "ALLOW" if status == 200 else "DENY"
-        assert await stand.sidecar.decisions() == [(decision, policy_name, source_id)]
-        assert len(stand.upstream.seen) == (1 if status == 200 else 0)
+        assert await front.sidecar.decisions() == [(decision, policy_name, source_id)]
+        assert len(front.upstream.seen) == (1 if status == 200 else 0)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ async def test_what_is_classed_is_judged_and_recorded(
     [("GET /a", 1), ("HEAD /a", 1), ("POST /a", 0), ("GET /health", 0), ("POST /search/a", 1)],
 )
 async def test_only_a_retrieval_has_lineage(tmp_path: Path, request_line: str, count: int) -> None:
-    async with proxy_setup(tmp_path, policy(), routes=ROUTES, writes="allow") as stand:
+    async with proxy_setup(tmp_path, policy(), routes=ROUTES, writes="allow") as front:
         assert (
-            await stand.ask(f"{request_line} HTTP/1.1\r\nHost: kb\r\n\r\n".encode())
+            await front.ask(f"{request_line} HTTP/1.1\r\nHost: kb\r\n\r\n".encode())
         ).status == 200
-        assert not count or await stand.sidecar.lineage(count)
+        assert not count or await front.sidecar.lineage(count)
         await asyncio.sleep(0.05)
-        kinds = [record["kind"] for record in await stand.sidecar.records()]
+        kinds = [record["kind"] for record in await front.sidecar.records()]
         assert kinds.count("lineage") == count
         assert kinds.count("decision") == 1
 
@@ -145,10 +145,10 @@ SPELLINGS = ["/secret", "/%73ecret", "/s%65cret", "/secre%74"]
 @pytest.mark.parametrize("target", SPELLINGS)
 async def test_every_spelling_of_a_denied_path_is_denied(tmp_path: Path, target: str) -> None:
     shut: Policy = policy(denied_sources=("rest://kb/secret",))
-    async with proxy_setup(tmp_path, shut) as stand:
-        assert (await stand.ask(get(target))).status == 403
-        assert (await stand.sidecar.decisions())[0][2] == "rest://kb/secret"
-        assert stand.upstream.begun == []
+    async with proxy_setup(tmp_path, shut) as front:
+        assert (await front.ask(get(target))).status == 403
+        assert (await front.sidecar.decisions())[0][2] == "rest://kb/secret"
+        assert front.upstream.begun == []
 
 
 async def test_a_protocol_that_names_no_source_lets_nothing_through(
@@ -160,7 +160,7 @@ async def test_a_protocol_that_names_no_source_lets_nothing_through(
     monkeypatch.setattr(
         rest, "_READ", RouteMatch(Route_("GET", "/**", RouteClass.RETRIEVE, none), ())
     )
-    async with proxy_setup(tmp_path) as stand:
-        assert (await stand.ask(get("/a"))).status == 403
-        assert await stand.sidecar.decisions() == [("DENY", "unresolved_source", "rest://kb")]
-        assert stand.upstream.begun == []
+    async with proxy_setup(tmp_path) as front:
+        assert (await front.ask(get("/a"))).status == 403
+        assert await front.sidecar.decisions() == [("DENY", "unresolved_source", "rest://kb")]
+        assert front.upstream.begun == []

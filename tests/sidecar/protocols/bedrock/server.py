@@ -104,10 +104,10 @@ class Bedrock:
         ]
         start = int(body.get("nextToken", "page-0").removeprefix("page-"))
         stop = start + search.get("numberOfResults", 100)
-        told: dict[str, Any] = {"retrievalResults": found[start:stop]}
+        response: dict[str, Any] = {"retrievalResults": found[start:stop]}
         if stop < len(found):
-            told["nextToken"] = f"page-{stop}"
-        await self._json(seen, writer, told)
+            response["nextToken"] = f"page-{stop}"
+        await self._json(seen, writer, response)
 
     async def generate(
         self, seen: Seen, writer: asyncio.StreamWriter, body: dict[str, Any], stream: str
@@ -155,8 +155,10 @@ class Bedrock:
             await writer.drain()
         writer.write(b"0\r\n\r\n")
 
-    async def _json(self, seen: Seen, writer: asyncio.StreamWriter, told: dict[str, Any]) -> None:
-        body = json.dumps(told).encode()
+    async def _json(
+        self, seen: Seen, writer: asyncio.StreamWriter, response: dict[str, Any]
+    ) -> None:
+        body = json.dumps(response).encode()
         await answer("HTTP/1.1 200 OK", body, "Content-Type: application/json")(seen, writer)
 
 

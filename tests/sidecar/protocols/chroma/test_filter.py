@@ -14,7 +14,7 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.chroma.filter import filter_records
 from sidecar.protocols.messages import FetchedResponse
 from sidecar.protocols.shared.document_levels import DocumentLevels
-from tests.sidecar.protocols.conftest import Front, fronting
+from tests.sidecar.protocols.chroma.front import Front, fronting
 from tests.sidecar.proxy.proxy_setup import policy
 
 LEVELS = ["low", "high", "medium", None, "Low", "critical", "low"]

@@ -9,7 +9,7 @@ import pytest
 from langchain_chroma import Chroma
 from langchain_core.embeddings import Embeddings
 
-from tests.sidecar.protocols.conftest import TENANT, Front
+from tests.sidecar.protocols.chroma.front import TENANT, Front
 
 
 class Counting(Embeddings):
@@ -78,19 +78,19 @@ async def test_a_collection_that_is_opened_is_not_changed(front: Front) -> None:
 async def test_a_collection_that_does_not_exist_is_denied_with_what_to_do(front: Front) -> None:
     with pytest.raises(Exception, match="create_collection_if_not_exists=False") as raised:
         await asyncio.to_thread(found, front, front.port, "open_new", creates=True)
-    for told in ("`open_new` does not exist", "create it beforehand", "`writes: allow`"):
-        assert told in str(raised.value)
+    for reason in ("`open_new` does not exist", "create it beforehand", "`writes: allow`"):
+        assert reason in str(raised.value)
     assert await front.sidecar.decisions() == [("DENY", "write_denied", front.source("open_new"))]
     assert front.direct("GET", f"{front.names}/open_new")[0] == 404
 
 
 async def test_what_may_not_be_read_is_denied_alike_whether_it_exists_or_not(front: Front) -> None:
-    told = [
+    denials = [
         await front.ask("POST", front.names, {"name": name, "get_or_create": True})
         for name in ("shut_docs", "shut_new")
     ]
-    assert {each.status for each in told} == {403}
-    [first, second] = [each.json["message"].replace("shut_new", "shut_docs") for each in told]
+    assert {each.status for each in denials} == {403}
+    [first, second] = [each.json["message"].replace("shut_new", "shut_docs") for each in denials]
     assert first == second
     assert front.relay.lines == []
 

@@ -48,6 +48,12 @@ class Front:
         return Client(self.url, mode=self.mode, read_timeout_seconds=10, **more)
 
 
+def text_of(block: Any) -> str:
+    """The text of a block that must be one of text."""
+    text: str = block.text
+    return text
+
+
 @pytest.fixture(scope="module", params=[True, False], ids=["json", "stream"])
 def server(request: pytest.FixtureRequest) -> Iterator[Served]:
     with serving(json_response=request.param) as served:
@@ -90,7 +96,7 @@ async def test_a_call_that_is_allowed_is_the_servers_own_answer(front: Front) ->
     async with front.client() as client:
         weather = await client.call_tool("weather", {"city": "Ulm"})
         contracts = await client.call_tool("contracts", {"query": "lease"})
-    assert weather.content[0].text == "sunny in Ulm"  # type: ignore[union-attr]
+    assert text_of(weather.content[0]) == "sunny in Ulm"
     assert contracts.structured_content == {"found": ["lease", "§ 12"], "count": 2}
     assert await front.sidecar.decisions() == [
         ("ALLOW", "analysts-read", "mcp://kb/tool/weather"),
@@ -154,9 +160,9 @@ async def test_resources_prompts_and_completions_are_judged_each_by_its_name(fro
             with pytest.raises(MCPError) as caught:
                 await denied
             assert caught.value.error.code == -32001
-    assert text.contents[0].text == "the open text"  # type: ignore[union-attr]
-    assert note.contents[0].text == "open note one"  # type: ignore[union-attr]
-    assert prompt.messages[0].content.text == "say hello to Ada"  # type: ignore[union-attr]
+    assert text_of(text.contents[0]) == "the open text"
+    assert text_of(note.contents[0]) == "open note one"
+    assert text_of(prompt.messages[0].content) == "say hello to Ada"
     assert values.completion.values == ["ada", "alan"]
     assert [each[0::2] for each in await front.sidecar.decisions()] == [
         ("ALLOW", "mcp://kb/resource/file:///docs/open.txt"),
@@ -189,7 +195,7 @@ async def test_a_data_source_that_an_argument_names_is_judged_too(front: Front) 
             with pytest.raises(MCPError) as caught:
                 await client.call_tool("search", {"filter": filter_})
             assert caught.value.error.code == -32001
-    assert rows.content[0].text == "rows of open_docs"  # type: ignore[union-attr]
+    assert text_of(rows.content[0]) == "rows of open_docs"
     assert [each[0::2] for each in await front.sidecar.decisions()] == [
         ("ALLOW", "mcp://kb/tool/search"),
         ("ALLOW", "mcp://kb/data/open_docs"),
@@ -219,7 +225,7 @@ async def test_progress_passes(front: Front) -> None:
 
     async with front.client() as client:
         result = await client.call_tool("slow", {"steps": 3}, progress_callback=progressed)
-    assert result.content[0].text == "3 steps"  # type: ignore[union-attr]
+    assert text_of(result.content[0]) == "3 steps"
     # A response in one piece has room for the result only.
     assert heard == ([] if front.server.whole else [1.0, 2.0, 3.0])
 
@@ -235,7 +241,7 @@ async def test_the_server_may_ask_the_user(front: Front) -> None:
                 await client.call_tool("asks")
             return
         result = await client.call_tool("asks")
-    text = result.content[0].text  # type: ignore[union-attr]
+    text = text_of(result.content[0])
     once = [("ALLOW", "analysts-read", "mcp://kb/tool/asks")]
     if front.mode == OLD:
         assert text == "painted green"
@@ -249,7 +255,7 @@ async def test_the_server_may_ask_the_user(front: Front) -> None:
 async def test_a_result_fetched_later_belongs_to_its_call(front: Front) -> None:
     async with front.client() as client:
         result = await client.call_tool("later")
-    assert result.content[0].text == "here it is"  # type: ignore[union-attr]
+    assert text_of(result.content[0]) == "here it is"
     assert await front.sidecar.decisions() == [("ALLOW", "analysts-read", "mcp://kb/tool/later")]
     # Only the older version resumes streams, if there are any.
     resumes = front.mode == OLD and not front.server.whole
@@ -258,30 +264,31 @@ async def test_a_result_fetched_later_belongs_to_its_call(front: Front) -> None:
 
 async def test_a_pushed_message_is_judged_when_it_arrives(front: Front) -> None:
     heard: list[str] = []
-    told = asyncio.Event()
+    notified = asyncio.Event()
 
     async def hear(message: Any) -> None:
         if isinstance(message, types.ResourceUpdatedNotification):
             heard.append(str(message.params.uri))
-            told.set()
+            notified.set()
 
     async with front.client(message_handler=hear) as client:
         if front.mode == NEW:
             with pytest.raises(MCPError):
                 async with client.listen(resource_subscriptions=["file:///docs/shut.txt"]):
-                    raise AssertionError("nobody may listen for what it may not read")
+                    raise AssertionError("a subscription to a denied resource was accepted")
             async with client.listen(resource_subscriptions=["file:///docs/open.txt"]) as events:
                 await client.call_tool("touch")
                 async with asyncio.timeout(20):
                     async for event in events:
-                        heard.append(event.uri)  # type: ignore[union-attr]
+                        assert hasattr(event, "uri")
+                        heard.append(event.uri)
                         break
         else:
             # The client opens the stream for pushed messages beside the session.
             await asyncio.sleep(0.2)
             await client.call_tool("touch")
             async with asyncio.timeout(20):
-                await told.wait()
+                await notified.wait()
     assert set(heard) == {"file:///docs/open.txt"}
 
 

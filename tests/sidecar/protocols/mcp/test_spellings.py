@@ -197,12 +197,12 @@ def test_a_result_that_may_no_longer_be_read_is_not_replayed() -> None:
     """A policy may change between a call and the stream with its result."""
     who = Attribution("ada", None, None, None)
     tokens = Tokens(*(Continuations(lambda: 0.0) for _ in range(3)))
-    things = McpObjects(SourceNames(source(1, "mcp")), {})
+    objects = McpObjects(SourceNames(source(1, "mcp")), {})
     tokens.calls.remember(call_token("s", 1), who, (SourceRef("mcp://kb/tool/open", "low"),))
     said = b'{"jsonrpc":"2.0","id":1,"result":{"content":[]}}'
     for allowed in (True, False):
         sight = Visibility(partial(_answer, allowed), "", None)
-        passed = ResponseFilter(things, tokens, sight, who, "s").filter_message(said)
+        passed = ResponseFilter(objects, tokens, sight, who, "s").filter_message(said)
         assert passed is not None
         assert (passed.body == said) is allowed
         assert passed.withheld == (0 if allowed else 1)

@@ -27,6 +27,8 @@ OPEN = policy(
     )
 )
 
+CALL = {"name": "open", "arguments": {"region": "west", "count": 42, "deep": {"on": True}}}
+
 Said = dict[str, Any]
 
 
@@ -108,7 +110,7 @@ def plain(answered: Answered) -> bytes:
     return body
 
 
-def told(answered: Answered) -> list[Said]:
+def streamed_messages(answered: Answered) -> list[Said]:
     """The messages of a streamed response."""
     found = []
     for event in plain(answered).split(b"\n\n"):

@@ -10,11 +10,11 @@ from tests.sidecar.protocols.aws import (
     REGION,
     credentials_file,
 )
-from tests.sidecar.protocols.shared.aws_stand import Stand, standing
+from tests.sidecar.protocols.shared.signing_front import SigningFront, signing_front
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+async def front(tmp_path: Path) -> AsyncIterator[SigningFront]:
     aws = Aws(region=REGION, credentials_file=credentials_file(tmp_path))
-    async with standing(tmp_path, aws) as made:
+    async with signing_front(tmp_path, aws) as made:
         yield made

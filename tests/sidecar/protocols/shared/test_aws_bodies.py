@@ -9,33 +9,33 @@ from tests.sidecar.protocols.aws import (
     STREAMING,
     fault,
 )
-from tests.sidecar.protocols.shared.aws_stand import SECRETS, Stand
+from tests.sidecar.protocols.shared.signing_front import SECRETS, SigningFront
 from tests.sidecar.proxy.proxy_setup import until
 from tests.sidecar.proxy.scripted_source import Seen
 
 
-async def test_a_body_that_is_at_hand_is_signed(stand: Stand) -> None:
-    await stand.ask("PUT", "/lake/a", body=b"whole")
-    [seen] = stand.upstream.seen
+async def test_a_body_that_is_at_hand_is_signed(front: SigningFront) -> None:
+    await front.ask("PUT", "/lake/a", body=b"whole")
+    [seen] = front.upstream.seen
     assert seen.values("x-amz-content-sha256") == [hashlib.sha256(b"whole").hexdigest()]
 
 
-async def test_a_body_that_still_arrives_goes_on_as_it_comes(stand: Stand) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+async def test_a_body_that_still_arrives_goes_on_as_it_comes(front: SigningFront) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
     writer.write(b"PUT /lake/a HTTP/1.1\r\nHost: kb\r\nContent-Length: 300000\r\n\r\n")
     writer.write(b"x" * 100_000)
-    await until(lambda: bool(stand.upstream.begun and stand.upstream.begun[0].body))
-    assert not stand.upstream.seen
+    await until(lambda: bool(front.upstream.begun and front.upstream.begun[0].body))
+    assert not front.upstream.seen
     writer.write(b"x" * 200_000)
     assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
     writer.close()
-    [seen] = stand.upstream.seen
+    [seen] = front.upstream.seen
     assert len(seen.body) == 300_000
     assert seen.values("x-amz-content-sha256") == ["UNSIGNED-PAYLOAD"]
     assert fault(seen, "s3", SECRETS) is None
 
 
-async def test_a_large_answer_streams(stand: Stand) -> None:
+async def test_a_large_answer_streams(front: SigningFront) -> None:
     going = asyncio.Event()
 
     async def slow(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -44,8 +44,8 @@ async def test_a_large_answer_streams(stand: Stand) -> None:
         await going.wait()
         writer.write(b"x" * 100_000)
 
-    stand.upstream.script = slow
-    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port, limit=1 << 20)
+    front.upstream.script = slow
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.port, limit=1 << 20)
     writer.write(b"GET /lake/a HTTP/1.1\r\nHost: kb\r\nRange: bytes=0-199999\r\n\r\n")
     async with asyncio.timeout(20):
         head = await reader.readuntil(b"\r\n\r\n")
@@ -54,19 +54,19 @@ async def test_a_large_answer_streams(stand: Stand) -> None:
         going.set()
         assert await reader.readexactly(100_000) == b"x" * 100_000
     writer.close()
-    assert stand.upstream.seen[0].values("range") == ["bytes=0-199999"]
+    assert front.upstream.seen[0].values("range") == ["bytes=0-199999"]
 
 
 CHUNKS = b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n"
 
 
-async def test_a_framed_body_without_signatures_passes_as_it_is(stand: Stand) -> None:
+async def test_a_framed_body_without_signatures_passes_as_it_is(front: SigningFront) -> None:
     fields = (
         f"x-amz-content-sha256: {STREAMING}", "Content-Encoding: aws-chunked",
         "x-amz-trailer: x-amz-checksum-crc32", "x-amz-decoded-content-length: 5",
     )  # fmt: skip
-    assert (await stand.ask("PUT", "/lake/a", *fields, body=CHUNKS)).status == 200
-    [seen] = stand.upstream.seen
+    assert (await front.ask("PUT", "/lake/a", *fields, body=CHUNKS)).status == 200
+    [seen] = front.upstream.seen
     assert seen.body == CHUNKS
     assert seen.values("x-amz-content-sha256") == [STREAMING]
     assert fault(seen, "s3", SECRETS) is None
@@ -83,9 +83,9 @@ async def test_a_framed_body_without_signatures_passes_as_it_is(stand: Stand) ->
     ],
 )
 async def test_a_body_that_holds_the_agents_signatures_is_refused(
-    stand: Stand, fields: tuple[str, ...]
+    front: SigningFront, fields: tuple[str, ...]
 ) -> None:
-    answered = await stand.ask("PUT", "/lake/a", *fields, body=CHUNKS)
+    answered = await front.ask("PUT", "/lake/a", *fields, body=CHUNKS)
     assert answered.status == 400
     assert answered.fields["x-sluice-decision"] == "DENY"
-    assert stand.upstream.begun == []
+    assert front.upstream.begun == []

@@ -18,29 +18,29 @@ from tests.sidecar.protocols.aws import (
     credentials_file,
     fault,
 )
-from tests.sidecar.protocols.shared.aws_stand import SECRETS, standing
+from tests.sidecar.protocols.shared.signing_front import SECRETS, signing_front
 
 
 async def test_a_session_token_goes_along_and_is_signed(tmp_path: Path) -> None:
     file = credentials_file(tmp_path, more="aws_session_token = temporary\n")
-    async with standing(tmp_path, Aws(region=REGION, credentials_file=file)) as stand:
-        await stand.ask("GET", "/lake/a", "x-amz-security-token: agents-own")
-        [seen] = stand.upstream.seen
+    async with signing_front(tmp_path, Aws(region=REGION, credentials_file=file)) as front:
+        await front.ask("GET", "/lake/a", "x-amz-security-token: agents-own")
+        [seen] = front.upstream.seen
         assert seen.values("x-amz-security-token") == ["temporary"]
         assert fault(seen, "s3", SECRETS) is None
 
 
 async def test_a_file_that_is_written_anew_is_taken_within_a_minute(tmp_path: Path) -> None:
     file = credentials_file(tmp_path)
-    async with standing(tmp_path, Aws(region=REGION, credentials_file=file)) as stand:
-        await stand.ask("GET", "/lake/a")
+    async with signing_front(tmp_path, Aws(region=REGION, credentials_file=file)) as front:
+        await front.ask("GET", "/lake/a")
         credentials_file(tmp_path, "AKIANEW", "new")
-        await stand.ask("GET", "/lake/a")
-        stand.ticking.ahead += KEPT_SECONDS
-        await stand.ask("GET", "/lake/a")
-        old, still, new = stand.upstream.seen
+        await front.ask("GET", "/lake/a")
+        front.ticking.ahead += KEPT_SECONDS
+        await front.ask("GET", "/lake/a")
+        old, cached, new = front.upstream.seen
         assert fault(old, "s3", SECRETS) is None
-        assert fault(still, "s3", SECRETS) is None
+        assert fault(cached, "s3", SECRETS) is None
         assert fault(new, "s3", {"AKIANEW": "new"}) is None
 
 
@@ -52,9 +52,9 @@ async def test_a_profile_names_keys_and_region(
     config.write_text("[profile lake]\nregion = ap-south-1\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     aws = Aws(profile="lake", credentials_file=credentials_file(tmp_path, more=more))
-    async with standing(tmp_path, aws) as stand:
-        await stand.ask("GET", "/lake/a")
-        [seen] = stand.upstream.seen
+    async with signing_front(tmp_path, aws) as front:
+        await front.ask("GET", "/lake/a")
+        [seen] = front.upstream.seen
         assert fault(seen, "s3", {"AKIALAKE": "s"}, "ap-south-1") is None
 
 
@@ -77,11 +77,11 @@ async def test_credentials_that_renew_themselves_are_renewed_by_botocore(
     config = tmp_path / "config"
     config.write_text(f"[profile p]\ncredential_process = {sys.executable} {script}\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    async with standing(tmp_path, Aws(region=REGION, profile="p")) as stand:
-        await asyncio.gather(*(stand.ask("GET", "/lake/a") for _ in range(5)))
-        stand.ticking.ahead += KEPT_SECONDS
-        await stand.ask("GET", "/lake/a")
-        *first, last = stand.upstream.seen
+    async with signing_front(tmp_path, Aws(region=REGION, profile="p")) as front:
+        await asyncio.gather(*(front.ask("GET", "/lake/a") for _ in range(5)))
+        front.ticking.ahead += KEPT_SECONDS
+        await front.ask("GET", "/lake/a")
+        *first, last = front.upstream.seen
         used = {seen.values("authorization")[0].split("/")[0] for seen in first}
         assert len(used) == 1
         assert not last.values("authorization")[0].startswith(used.pop())
@@ -105,16 +105,16 @@ async def test_without_credentials_nothing_is_forwarded(
         profile="nobody" if lacking == "profile" else None,
         credentials_file=file,
     )
-    async with standing(tmp_path, aws) as stand:
+    async with signing_front(tmp_path, aws) as front:
         with caplog.at_level(logging.WARNING):
-            answered = await stand.ask("GET", "/lake/a")
+            answered = await front.ask("GET", "/lake/a")
         assert answered.status == 502
-        assert stand.upstream.begun == []
+        assert front.upstream.begun == []
         assert SECRET not in caplog.text
         assert {"region": "aws.region", "profile": "nobody"}.get(lacking, lacking) in caplog.text
         # Missing credentials are looked up again.
         credentials_file(tmp_path)
-        assert (await stand.ask("GET", "/lake/a")).status == (
+        assert (await front.ask("GET", "/lake/a")).status == (
             200 if lacking == "credentials" else 502
         )
 

@@ -18,8 +18,8 @@ from tests.sidecar.protocols.aws import (
     credentials_file,
     fault,
 )
-from tests.sidecar.protocols.s3.stand import client
-from tests.sidecar.protocols.shared.aws_stand import SECRETS, Stand
+from tests.sidecar.protocols.s3.front import client
+from tests.sidecar.protocols.shared.signing_front import SECRETS, SigningFront
 from tests.sidecar.proxy.proxy_setup import listening, sidecar, source, until
 from tests.sidecar.proxy.scripted_source import answer
 
@@ -36,10 +36,10 @@ AGENTS = (
 )
 
 
-async def test_nothing_that_the_agent_signs_with_is_forwarded(stand: Stand) -> None:
+async def test_nothing_that_the_agent_signs_with_is_forwarded(front: SigningFront) -> None:
     for method, target in (("GET", "/lake/a"), ("PUT", "/lake/a"), ("GET", "/lake?location")):
-        assert (await stand.ask(method, target, *AGENTS)).status == 200
-    for seen in stand.upstream.seen:
+        assert (await front.ask(method, target, *AGENTS)).status == 200
+    for seen in front.upstream.seen:
         assert fault(seen, "s3", SECRETS) is None
         assert b"gents" not in seen.head.replace(b"AKIASIDECAR", b"")
         # Not `2001` alone, which a signature's hexadecimal digits may contain.
@@ -49,21 +49,21 @@ async def test_nothing_that_the_agent_signs_with_is_forwarded(stand: Stand) -> N
         assert len(seen.values("x-amz-date")) == len(seen.values("authorization")) == 1
 
 
-async def test_everything_else_is_forwarded_as_it_was_sent(stand: Stand) -> None:
+async def test_everything_else_is_forwarded_as_it_was_sent(front: SigningFront) -> None:
     fields = (
         "User-Agent: Boto3/1", "amz-sdk-invocation-id: 1", "X-Amzn-Trace-Id: Root=1",
         "x-amz-meta-Note:  two   blanks ", "Content-Type: text/plain", "Range: bytes=1-",
         "x-amz-checksum-crc32: AAAAAA==",
     )  # fmt: skip
-    assert (await stand.ask("PUT", "/lake/a%20b?x-id=PutObject", *fields, body=b"x")).status == 200
-    [seen] = stand.upstream.seen
+    assert (await front.ask("PUT", "/lake/a%20b?x-id=PutObject", *fields, body=b"x")).status == 200
+    [seen] = front.upstream.seen
     assert fault(seen, "s3", SECRETS) is None
-    told = {(name.lower(), value) for name, value in seen.fields}
+    forwarded = {(name.lower(), value) for name, value in seen.fields}
     assert {tuple(each.lower().split(": ", 1)) for each in fields[:3]} <= {
-        (name, value.lower()) for name, value in told
+        (name, value.lower()) for name, value in forwarded
     }
-    assert ("x-amz-meta-note", "two   blanks") in told
-    assert ("range", "bytes=1-") in told
+    assert ("x-amz-meta-note", "two   blanks") in forwarded
+    assert ("range", "bytes=1-") in forwarded
     assert seen.target == "/lake/a%20b?x-id=PutObject"
 
 
@@ -77,13 +77,13 @@ async def test_everything_else_is_forwarded_as_it_was_sent(stand: Stand) -> None
     ],
 )  # fmt: skip
 async def test_every_spelling_of_a_target_is_signed_as_aws_reads_it(
-    stand: Stand, target: str
+    front: SigningFront, target: str
 ) -> None:
-    stand.upstream.script = answer(body=b"<ListBucketResult/>")
+    front.upstream.script = answer(body=b"<ListBucketResult/>")
     if target == "/":
-        stand.upstream.script = answer(body=b"<ListAllMyBucketsResult/>")
-    assert (await stand.ask("GET", target)).status == 200
-    [seen] = stand.upstream.seen
+        front.upstream.script = answer(body=b"<ListAllMyBucketsResult/>")
+    assert (await front.ask("GET", target)).status == 200
+    [seen] = front.upstream.seen
     assert fault(seen, "s3", SECRETS) is None
 
 

@@ -15,12 +15,13 @@ from botocore.config import Config
 from policies.definitions.model import Policy
 from sidecar.settings.model import Aws, Source
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, Verifying, credentials_file
-from tests.sidecar.protocols.conftest import Ticking
+from tests.sidecar.protocols.ticking import Ticking
 from tests.sidecar.proxy.proxy_setup import Sidecar, listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask
 from tests.sidecar.proxy.scripted_source import DataSource, data_source
 
 KEYS = ("open/a.txt", "open/b.txt", "open/deep/c.txt", "shut/s.txt", "top.txt")
+UNREADABLE = "unreadable_request"
 
 
 def client(
@@ -103,3 +104,16 @@ async def s3_fronting(
             yield S3Front(port, bucket, upstream, script, made, ticking, direct, configured)
             # Everything that the sidecar sent was signed correctly.
             assert script.faults == []
+
+
+def denied(answered: Answered, policy_name: str, status: int = 403) -> None:
+    """Denied by this check, with nothing of the data source's in the response."""
+    assert answered.status == status, answered.raw[:400]
+    assert answered.fields["x-sluice-decision"] == "DENY"
+    assert f"<policy_name>{policy_name}</policy_name>".encode() in answered.body
+    assert b"text of" not in answered.raw
+
+
+def text(answer: Any) -> bytes:
+    body: bytes = answer["Body"].read()
+    return body

@@ -10,7 +10,7 @@ from tests.sidecar.protocols.aws import (
     ACCESS,
     SECRET,
 )
-from tests.sidecar.protocols.conftest import Ticking
+from tests.sidecar.protocols.ticking import Ticking
 from tests.sidecar.proxy.proxy_setup import Sidecar, listening, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask
 from tests.sidecar.proxy.scripted_source import DataSource, data_source
@@ -18,7 +18,7 @@ from tests.sidecar.proxy.scripted_source import DataSource, data_source
 SECRETS = {ACCESS: SECRET}
 
 
-class Stand:
+class SigningFront:
     """A listener of the kind `s3` in front of a scripted data source."""
 
     def __init__(self, port: int, upstream: DataSource, made: Sidecar, ticking: Ticking) -> None:
@@ -35,9 +35,9 @@ class Stand:
 
 
 @asynccontextmanager
-async def standing(tmp_path: Path, aws: Aws) -> AsyncIterator[Stand]:
+async def signing_front(tmp_path: Path, aws: Aws) -> AsyncIterator[SigningFront]:
     ticking = Ticking()
     async with data_source() as upstream, sidecar(tmp_path) as made:
         configured: Source = source(upstream.port, "s3", writes="allow", aws=aws)
         async with listening(made, configured, clock=ticking.clock) as port:
-            yield Stand(port, upstream, made, ticking)
+            yield SigningFront(port, upstream, made, ticking)

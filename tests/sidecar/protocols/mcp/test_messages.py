@@ -1,8 +1,6 @@
-"""Which messages pass, in both directions, on the wire: the traps that the SDK doesn't walk
-into."""
+"""Which messages of an agent pass, on the wire: the traps that the SDK doesn't walk into."""
 
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +8,19 @@ import orjson
 import pytest
 
 from tests.sidecar.protocols.mcp.wire import (
+    CALL,
     MODERN,
     VERSION_KEY,
     Said,
     Wire,
     heads,
     modern,
-    plain,
     request,
-    told,
     wired,
 )
-from tests.sidecar.proxy.raw_client import Answered, ask, get
+from tests.sidecar.proxy.raw_client import ask, get
 
-CALL = {"name": "open", "arguments": {"region": "west", "count": 42, "deep": {"on": True}}}
 UNREADABLE = [("DENY", "unreadable_request", "mcp://kb")]
-
-
-@pytest.fixture
-async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
-    async with wired(tmp_path) as made:
-        yield made
 
 
 def encoded(text: str) -> str:
@@ -235,197 +225,6 @@ async def test_the_endpoint_and_the_arguments_are_the_configurations(tmp_path: P
 async def _raw(wire: Wire, data: bytes) -> Said:
     found: Said = (await ask(wire.port, data)).json
     return found
-
-
-async def test_an_answer_of_which_all_may_be_seen_is_the_servers_byte_for_byte(wire: Wire) -> None:
-    said = b'{ "id":1, "result" : {"tools":[ {"name":"open"} ] , "x":1.50}, "jsonrpc":"2.0"}\n'
-    wire.says = lambda asked: said
-    assert (await wire.call("tools/list", {})).body == said
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"no json",
-        b"[]",
-        b'{"jsonrpc":"2.0","id":1}',
-        b'{"jsonrpc":"2.0","id":1,"result":[]}',
-        b'{"jsonrpc":"2.0","id":1,"result":{"tools":{"name":"shut"}}}',
-        b'{"jsonrpc":"2.0","id":1,"result":{"tools":["shut"]}}',
-        b'{"jsonrpc":"2.0","id":1,"result":{"tools":[]},"result":{"tools":[{"name":"shut"}]}}',
-        b'{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":"shut"}}',
-        b'{"jsonrpc":"2.0","id":1,"result":{"x":' + b"[" * 500 + b"]" * 500 + b"}}",
-    ],
-)
-async def test_an_unreadable_response_is_withheld(wire: Wire, said: bytes) -> None:
-    wire.says = lambda asked: said
-    answered = await wire.call("tools/list", {})
-    assert answered.status == 502
-    assert b"shut" not in answered.raw
-
-
-async def test_only_known_messages_of_a_server_pass(wire: Wire) -> None:
-    def note(name: str, params: Said) -> Said:
-        return {"jsonrpc": "2.0", "method": name, "params": params}
-
-    passing = [
-        note("notifications/progress", {"progressToken": 1, "progress": 1}),
-        note("notifications/message", {"level": "info", "data": "x"}),
-        note("notifications/resources/updated", {"uri": "file:///open/a"}),
-        note("notifications/tools/list_changed", {}),
-        request("sampling/createMessage", {"messages": [], "maxTokens": 1}, "s1"),
-        request("elicitation/create", {"message": "?"}, "s2"),
-        request("roots/list", None, 3),
-        request("ping", None, 4),
-    ]
-    wire.says = lambda asked: [
-        passing[0],
-        note("notifications/resources/updated", {"uri": "file:///shut/a"}),
-        note("notifications/resources/updated", {"uri": "file:///open/../shut/a"}),
-        note("notifications/resources/updated", {}),
-        note("notifications/tasks", {"taskId": "t", "result": "shut"}),
-        note("notifications/news", {"text": "shut"}),
-        request("shell/run", {"text": "shut"}, 5),
-        *passing[1:],
-        {"jsonrpc": "2.0", "id": asked["id"], "result": {"content": []}},
-    ]
-    answered = await wire.call("tools/call", CALL)
-    assert told(answered)[:-1] == passing
-    assert told(answered)[-1]["result"] == {"content": []}
-    assert b"shut" not in plain(answered)
-    [lineage] = await wire.sidecar.lineage()
-    assert lineage["detail"]["withheld"] == 6
-
-
-async def test_a_stream_that_can_not_be_read_breaks_off(wire: Wire) -> None:
-    wire.says = lambda asked: [request("ping", None, 9), "shut", request("ping", None, 10)]
-    answered = await wire.call("tools/call", CALL)
-    assert b"shut" not in answered.raw
-    assert not answered.raw.endswith(b"0\r\n\r\n")
-
-
-async def test_a_resource_outside_a_list_withholds_its_result(wire: Wire) -> None:
-    link = {"type": "resource_link", "uri": "file:///shut/a", "name": "shut"}
-    wire.says = lambda asked: {"content": [], "structuredContent": {"link": link}}
-    answered = await wire.call("tools/call", CALL)
-    assert answered.json["error"]["code"] == -32001
-    assert b"file" not in answered.body
-    # Inside a list it is removed, together with the message that holds it.
-    messages = [{"role": "user", "content": each} for each in (link, {"type": "text", "text": "a"})]
-    wire.says = lambda asked: {"messages": messages}
-    answered = await wire.call("prompts/get", {"name": "open"})
-    assert answered.json["result"] == {"messages": messages[1:]}
-
-
-async def test_contents_of_other_resources_are_judged_as_themselves(wire: Wire) -> None:
-    uris = ["file:///open/a", "file:///shut/a", "file:///open/b", "file:///open/%2e%2e/shut", None]
-    wire.says = lambda asked: {
-        "contents": [{"uri": uri, "text": str(uri)} for uri in uris],
-        "cacheScope": "public",
-    }
-    answered = await wire.call("resources/read", {"uri": "file:///open/a"})
-    result = answered.json["result"]
-    assert [each["uri"] for each in result["contents"]] == ["file:///open/a", "file:///open/b"]
-    assert result["cacheScope"] == "private"
-
-
-async def test_a_subscription_needs_every_resource_that_it_names(wire: Wire) -> None:
-    for uris, passes in ((["file:///open/a"], True), (["file:///open/a", "file:///shut/b"], False)):
-        message = modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
-        answered = await wire.post(message, *heads("subscriptions/listen"))
-        assert ("result" in answered.json) is passes
-    for uri, passes in (("file:///open/a", True), ("file:///shut/b", False)):
-        assert ("result" in (await wire.call("resources/subscribe", {"uri": uri})).json) is passes
-    for params in ({}, {"notifications": {"resourceSubscriptions": "file:///open/a"}}):
-        answered = await wire.post(
-            modern("subscriptions/listen", params), *heads("subscriptions/listen")
-        )
-        assert answered.json["error"]["code"] == -32001
-    assert len(wire.arrived) == 2
-
-
-@pytest.mark.parametrize("shape", ["task", "flat"])
-async def test_a_task_stands_for_what_it_was_made_for(wire: Wire, shape: str) -> None:
-    task = {"taskId": "t-1", "status": "working"}
-    wire.says = lambda asked: {"task": task} if shape == "task" else {"resultType": "task", **task}
-    await wire.call("tools/call", CALL)
-    wire.says = lambda asked: {"content": [{"type": "text", "text": "done"}]}
-    for method in ("tasks/get", "tasks/result", "tasks/cancel", "tasks/update"):
-        assert "result" in (await wire.call(method, {"taskId": "t-1"})).json
-        for params in ({"taskId": "t-2"}, {}, {"taskId": 1}):
-            assert (await wire.call(method, params)).json["error"]["code"] == -32001
-        other = await wire.call(method, {"taskId": "t-1"}, "X-Sluice-User: eve")
-        assert other.json["error"]["code"] == -32001
-    wire.says = lambda asked: {"tasks": [task, {**task, "taskId": "t-2"}]}
-    assert (await wire.call("tasks/list", {})).json["result"] == {"tasks": [task]}
-    allowed = [each for each in await wire.sidecar.decisions() if each[0] == "ALLOW"]
-    assert {each[2] for each in allowed} == {"mcp://kb/tool/open"}
-    assert len(allowed) == 5
-
-
-async def test_a_tasks_result_goes_to_its_owner(wire: Wire) -> None:
-    wire.says = lambda asked: {"resultType": "task", "taskId": "t-1"}
-    await wire.call("tools/call", CALL)
-    link = {"type": "resource_link", "uri": "file:///shut/a", "name": "shut"}
-    done = {"taskId": "t-1", "status": "completed", "result": {"content": [link]}}
-    note = {"jsonrpc": "2.0", "method": "notifications/tasks", "params": done}
-    wire.says = lambda asked: [note]
-    message = modern("subscriptions/listen", {"notifications": {"taskIds": ["t-1"]}})
-    [heard] = told(await wire.post(message, *heads("subscriptions/listen")))
-    assert heard["params"]["result"] == {"content": []}
-    other = modern("subscriptions/listen", {"notifications": {}})
-    answered = await wire.post(other, *heads("subscriptions/listen"), "X-Sluice-User: eve")
-    assert told(answered) == []
-
-
-async def test_a_request_state_is_judged_for_what_it_was_issued_for(wire: Wire) -> None:
-    wire.says = lambda asked: {"resultType": "input_required", "requestState": "s-1"}
-    await wire.call("prompts/get", {"name": "open_one"})
-    again = await wire.call("tools/call", {**CALL, "requestState": "s-1"}, id_=2)
-    assert "result" in again.json
-    for state in ("s-2", "", 7):
-        refused = await wire.call("tools/call", {**CALL, "requestState": state}, id_=3)
-        assert refused.json["error"]["code"] == -32001
-    sources = [each[2] for each in await wire.sidecar.decisions()]
-    assert sources[:3] == ["mcp://kb/prompt/open_one", "mcp://kb/tool/open", sources[0]]
-
-
-async def test_a_replayed_message_is_judged_again(wire: Wire) -> None:
-    wire.says = lambda asked: [request("ping", None, 9)]
-    await wire.call("tools/call", CALL, "Mcp-Session-Id: s", id_="a")
-    await wire.call("tools/call", CALL, "Mcp-Session-Id: s", id_=2)
-    result = {"content": [{"type": "text", "text": "the text"}]}
-
-    def again(identity: Any) -> Said:
-        return {"jsonrpc": "2.0", "id": identity, "result": result}
-
-    # Lists are filtered; an empty result reveals nothing.
-    lists = {"tools": [{"name": "open"}, {"name": "shut"}]}
-    wire.says = lambda asked: [
-        again("a"),
-        again(2),
-        again("2"),
-        again(3),
-        {**again(4), "result": lists},
-        {**again(5), "result": {}},
-    ]
-    for fields, passing in (
-        (["Mcp-Session-Id: s"], ["a", 2]),
-        (["Mcp-Session-Id: other"], []),
-        ([], []),
-        (["Mcp-Session-Id: s", "X-Sluice-User: eve"], []),
-    ):
-        answered = await _resumed(wire, *fields, "Last-Event-ID: 7")
-        *results, listed, empty = told(answered)
-        assert [each["id"] for each in results if "result" in each] == passing
-        refused = [each for each in results if "error" in each]
-        assert {each["error"]["code"] for each in refused} == {-32001}
-        assert listed["result"] == {"tools": [{"name": "open"}]}
-        assert empty["result"] == {}
-
-
-async def _resumed(wire: Wire, *fields: str) -> Answered:
-    return await ask(wire.port, get("/mcp", "Accept: text/event-stream", *fields))
 
 
 async def test_with_marked_documents_every_retrieval_is_judged_at_the_highest_level(

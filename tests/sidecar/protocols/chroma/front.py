@@ -1,59 +1,39 @@
-"""A real Chroma server, and a listener in front of it."""
+"""A listener in front of a real Chroma server, and what the tests of Chroma ask it."""
 
 import asyncio
 import http.client
 import json
 import os
 import re
-import subprocess
-import sys
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
+import chromadb
 
 from policies.definitions.model import Policy
-from policies.ground.clock import Clock
-from tests.ports import free_port
-from tests.sidecar.protocols.s3.moto_server import running_moto
-from tests.sidecar.proxy.proxy_setup import CLOCK, Sidecar, listening, policy, sidecar, source
+from tests.sidecar.protocols.ticking import Ticking
+from tests.sidecar.proxy.proxy_setup import Sidecar, listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, one
 
 TENANT = "default_tenant"
 _LINE = re.compile(rb"^([A-Z]+ /\S* HTTP/1\.1)\r$", re.MULTILINE)
+QUERY = {"query_embeddings": [[1.0, 2.0]], "n_results": 1}
+UNKNOWN = "11111111-2222-3333-4444-555555555555"
 
 
-@pytest.fixture(scope="session")
-def chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a Chroma server for this run."""
-    folder = tmp_path_factory.mktemp("chroma")
-    port = free_port()
-    command = [
-        str(Path(sys.executable).parent / "chroma"), "run",
-        "--path", str(folder / "data"), "--host", "127.0.0.1", "--port", str(port),
-    ]  # fmt: skip
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=log, env={**os.environ, "ANONYMIZED_TELEMETRY": "false"}
-        )
-    try:
-        end = time.monotonic() + 60
-        while True:
-            try:
-                direct(port, "GET", "/api/v2/heartbeat")
-                break
-            except OSError:
-                assert process.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < end
-                time.sleep(0.05)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(10)
+# The spellings of an id that Chroma accepts.
+FORMS: dict[str, Callable[[str], str]] = {
+    "as it is": lambda text: text,
+    "upper case": str.upper,
+    "without hyphens": lambda text: text.replace("-", ""),
+    "urn": lambda text: f"urn:uuid:{text}",
+    "braces": lambda text: f"{{{text}}}",
+    "escaped braces": lambda text: f"%7B{text}%7D",
+    "escaped": lambda text: "".join(f"%{ord(each):02x}" for each in text),
+}
 
 
 def direct(port: int, method: str, path: str, body: object = None) -> tuple[int, Any]:
@@ -112,14 +92,6 @@ async def relaying(upstream: int) -> AsyncIterator[Relay]:
         yield relay
     finally:
         server.close()
-
-
-class Ticking:
-    """A clock that a test can advance."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-        self.clock = Clock(now=CLOCK.now, monotonic=lambda: time.monotonic() + self.ahead)
 
 
 @dataclass
@@ -209,21 +181,5 @@ async def fronting(
         yield front
 
 
-@pytest.fixture
-async def front(chroma: int, tmp_path: Path) -> AsyncIterator[Front]:
-    async with fronting(chroma, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-async def writing(chroma: int, tmp_path: Path) -> AsyncIterator[Front]:
-    """The same with `writes: allow`."""
-    async with fronting(chroma, tmp_path, writes="allow") as made:
-        yield made
-
-
-@pytest.fixture(scope="session")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of an S3 server for this run."""
-    with running_moto(tmp_path_factory.mktemp("moto") / "log") as port:
-        yield port
+def client(front: Front, port: int) -> Any:
+    return chromadb.HttpClient(host="127.0.0.1", port=port, database=front.database)
