@@ -27,7 +27,7 @@ from control_api.store.migrate import migrate
 from control_api.store.startup import open_with_retry
 from control_api.store.url import UnusableDatabase
 from tests.control_api.centre import MovableClock, within
-from tests.control_api.test_serve import ROOT, Process, process
+from tests.control_api.service_process import ROOT, Process, process
 from tests.log_lines import entries
 from tests.postgres import serving
 from tests.sidecar.proxy.certificates import authority

@@ -13,101 +13,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.control_api.centre import POLICIES, Centre, asked, running, within
+from tests.control_api.centre import Centre, asked, within
+from tests.control_api.service_process import ROOT, Process, call, process
 from tests.postgres import serving, unbound
 
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120.0
-"""Seconds that a busy machine may take to start or stop a service."""
-
-
-class Process:
-    """`python -m control_api`, and what it says. `program` is what Python runs instead."""
-
-    def __init__(
-        self,
-        directory: Path,
-        *arguments: str,
-        program: Sequence[str] = ("-m", "control_api"),
-        output: Any = None,
-        **environ: str,
-    ) -> None:
-        self.directory = directory
-        policy_file = directory / "policies" / "default" / "demo" / "support.yaml"
-        if not policy_file.exists():
-            policy_file.parent.mkdir(parents=True)
-            policy_file.write_text(POLICIES)
-        kept = {name: value for name, value in os.environ.items() if "SLUICE" not in name}
-        self.output = output or (directory / "output").open("w+")
-        self.process = subprocess.Popen(
-            [sys.executable, *program, *arguments],
-            cwd=ROOT,
-            stdout=self.output,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={
-                **kept,
-                "SLUICE_DATA_DIR": str(directory / "data"),
-                "SLUICE_POLICY_DIR": str(directory / "policies"),
-                "SLUICE_CONTROL_LISTEN": "127.0.0.1:0",
-                **environ,
-            },
-        )
-
-    def said(self) -> str:
-        return (self.directory / "output").read_text()
-
-    def ready(self) -> int:
-        """The port, once it says where it listens."""
-        mark = "listens on http://127.0.0.1:"
-
-        def listening() -> bool:
-            assert self.process.poll() is None, self.said()
-            return mark in self.said()
-
-        within(PATIENCE, listening, "it listens")
-        return int(self.said().partition(mark)[2].split('"')[0])
-
-    def ended(self, seconds: float = PATIENCE) -> int:
-        return self.process.wait(seconds)
-
-    def first_keys(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(
-            (self.directory / "data" / "first-start.json").read_text()
-        )
-        return found
-
-
-@pytest.fixture
-def process(tmp_path: Path) -> Iterator[Any]:
-    made: list[Process] = []
-
-    def start(*arguments: str, **environ: str) -> Process:
-        made.append(Process(tmp_path, *arguments, **environ))
-        return made[-1]
-
-    yield start
-    for each in made:
-        if each.process.poll() is None:
-            each.process.kill()
-            each.process.wait()
-        each.output.close()
-
-
-def call(port: int, key: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    headers = {"X-API-Key": key, "Content-Type": "application/json"}
-    connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-    answer = connection.getresponse()
-    found = answer.status, json.loads(answer.read())
-    connection.close()
-    return found
+__all__ = ["process"]  # a fixture
 
 
 def test_a_first_start_keeps_its_keys_in_a_private_file_and_out_of_a_log(process: Any) -> None:
@@ -311,53 +226,6 @@ def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "the loop died" in done.stderr
-
-
-def test_metrics_can_have_a_port_of_their_own(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as centre:
-        assert centre.started is not None
-        assert centre.started.metrics_listen is not None
-        own = centre.started.metrics_listen.port
-        assert centre.call("GET", "/metrics").status == 404
-        assert "/metrics" not in centre.admin("GET", "/openapi.json")["paths"]
-        centre.evaluate()
-        text = centre.call("GET", "/metrics", key=None, port=own).raw.decode()
-        assert 'sluice_decisions_total{check="none",decision="ALLOW"} 1.0' in text
-        assert centre.call("GET", "/v1/keys", key=None, port=own).status == 401
-        assert centre.call("GET", "/health", key=None, port=own).status == 404
-
-
-def test_no_label_of_a_metric_holds_a_caller_s_text(fresh: Centre) -> None:
-    fresh.approved("agt_metrics")
-    fresh.evaluate(user_id="u-secret", source_id="s-secret", agent_id="agt_metrics")
-    fresh.call("GET", "/v1/agents/agt_metrics")
-    fresh.call("GET", "/v1/path-secret")
-    text = fresh.call("GET", "/metrics", key=None).raw.decode()
-    for name in ("secret", "agt_metrics", "default"):
-        assert name not in text
-    assert 'operation="get_agent",status="200"' in text
-
-
-def test_log_lines_are_json_with_the_request_s_id_and_nothing_that_a_caller_sent(
-    process: Any,
-) -> None:
-    service = process(SLUICE_LOG_LEVEL="debug")
-    port, key = service.ready(), service.first_keys()["admin_key"]
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    headers = {"X-API-Key": key, "Content-Type": "application/json", "X-Request-ID": "find-me"}
-    body = asked(user_id="u-private", query="q-private", source_id="s-private")
-    connection.request("POST", "/v1/context/evaluate", json.dumps(body), headers)
-    answer = json.loads(connection.getresponse().read())
-    connection.close()
-    service.process.send_signal(signal.SIGTERM)
-    assert service.ended() == 0
-    lines = [json.loads(line) for line in service.said().splitlines() if line.startswith("{")]
-    (decided,) = [line for line in lines if line["logger"] == "sluice.decision"]
-    assert decided["request_id"] == "find-me"
-    assert answer["event_id"] in decided["message"]
-    logged = json.dumps(lines)
-    assert "private" not in logged
-    assert key not in logged
 
 
 def test_a_client_that_hangs_up_undoes_nothing(fresh: Centre) -> None:

@@ -18,7 +18,7 @@ from control_api.settings import read
 from control_api.store.migrate import migrate
 from policies.ground.settings import SettingsError
 from tests.control_api.centre import Centre, running, within
-from tests.control_api.test_serve import Process, process
+from tests.control_api.service_process import Process, process
 from tests.postgres import serving
 from tests.sidecar.proxy.certificates import Authority, authority
 

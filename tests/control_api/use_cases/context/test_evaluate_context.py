@@ -1,4 +1,4 @@
-"""`POST /v1/context/evaluate`: all ten checks over HTTP, sessions, and the records of decisions."""
+"""`POST /v1/context/evaluate`: all ten checks over HTTP, explanations, and the recorded events."""
 
 from __future__ import annotations
 
@@ -93,75 +93,6 @@ def test_the_global_flag_demands_an_agent_id_before_any_other_check(tmp_path: An
         assert centre.evaluate()["decision"] == "ALLOW"
 
 
-def test_a_session_belongs_to_who_claimed_it(either: Centre) -> None:
-    either.approved("a")
-    either.approved("b")
-    assert either.evaluate(session_id="s", agent_id="a")["decision"] == "ALLOW"
-    assert either.evaluate(session_id="s", agent_id="a")["decision"] == "ALLOW"
-    for other in ({"agent_id": "b"}, {}):
-        denied = either.evaluate(session_id="s", **other)
-        assert denied["policy_name"] == "session_agent_mismatch"
-    either.restart()
-    assert either.evaluate(session_id="s", agent_id="b")["policy_name"] == "session_agent_mismatch"
-    assert either.evaluate(session_id="s", agent_id="a")["decision"] == "ALLOW"
-
-
-def test_who_fails_the_first_four_checks_claims_no_session(centre: Centre) -> None:
-    assert centre.evaluate(session_id="s-free", agent_id="nobody")["decision"] == "DENY"
-    centre.approved("rightful")
-    assert centre.evaluate(session_id="s-free", agent_id="rightful")["decision"] == "ALLOW"
-
-
-def test_a_denied_call_that_passes_the_first_four_claims_its_session(centre: Centre) -> None:
-    centre.approved("first")
-    denied = centre.evaluate(session_id="s-denied", agent_id="first", source_id="payroll")
-    assert denied["decision"] == "DENY"
-    assert centre.evaluate(session_id="s-denied")["policy_name"] == "session_agent_mismatch"
-
-
-def test_a_session_expires_for_good_and_is_recorded_as_expired(tmp_path: Any) -> None:
-    with running(tmp_path, SLUICE_SESSION_TTL_MINUTES="10") as centre:
-        assert centre.evaluate(session_id="s")["decision"] == "ALLOW"
-        centre.time.ahead = 9 * 60
-        assert centre.evaluate(session_id="s")["decision"] == "ALLOW"
-        centre.time.ahead = 10 * 60 + 1
-        assert centre.evaluate(session_id="s")["policy_name"] == "session_expired"
-        centre.restart()
-        assert centre.evaluate(session_id="s")["policy_name"] == "session_expired"
-        centre.verified()
-
-
-def test_the_smallest_life_of_the_role_s_policies_is_the_session_s(tmp_path: Any) -> None:
-    policies = """\
-policies:
-  - {name: long, agent_role: support, allowed_sources: ["*"], denied_sources: [],
-     max_sensitivity: critical, session_ttl_minutes: 60}
-  - {name: short, agent_role: support, allowed_sources: ["*"], denied_sources: [],
-     max_sensitivity: critical, session_ttl_minutes: 5}
-"""
-    with running(tmp_path, policies=policies) as centre:
-        assert centre.evaluate(session_id="s")["policy_name"] == "long"
-        centre.time.ahead = 5 * 60 + 1
-        assert centre.evaluate(session_id="s")["policy_name"] == "session_expired"
-
-
-def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either: Centre) -> None:
-    agents = [either.approved(f"racer-{number}") for number in range(8)]
-    answers: dict[str, str] = {}
-
-    def claim(agent_id: str) -> None:
-        answer = either.evaluate(session_id="race", agent_id=agent_id)
-        answers[agent_id] = answer["policy_name"]
-
-    threads = [threading.Thread(target=claim, args=(agent_id,)) for agent_id in agents]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    names = sorted(answers.values())
-    assert names == ["session_agent_mismatch"] * 7 + ["support-reads"]
-
-
 def test_64_clients_at_once_leave_a_gapless_and_valid_log(either: Centre) -> None:
     key, before = either.new_key(), either.verified()["total"]
     each, answered = 20, []
@@ -214,6 +145,8 @@ def test_an_evaluation_that_fails_denies_and_is_recorded(
 
 
 FIELDS = [name for name in AskedRetrieval.model_fields if name not in AskedRetrieval.in_query]
+
+
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -272,73 +205,6 @@ def test_an_explanation_adds_a_member_and_changes_nothing_else(either: Centre) -
 @pytest.mark.parametrize("query", ["explain=1", "explain=", "explain=true&explain=true"])
 def test_an_explanation_asked_for_otherwise_is_422(centre: Centre, query: str) -> None:
     assert centre.call("POST", f"/v1/context/evaluate?{query}", asked()).status == 422
-
-
-def test_a_batch_is_answered_in_order_with_an_event_each(either: Centre) -> None:
-    sources = [("handbook", "payroll")[number % 3 == 0] for number in range(100)]
-    body = {"items": [asked(source_id=source) for source in sources]}
-    results = either.admin("POST", "/v1/context/evaluate/batch", body)["results"]
-    expected = ["DENY" if source == "payroll" else "ALLOW" for source in sources]
-    assert [each["decision"] for each in results] == expected
-    ids = [each["event_id"] for each in results]
-    assert len(set(ids)) == 100
-    found = {each["event_id"]: each for each in either.events("?limit=1000")}
-    assert [found[each]["source_id"] for each in ids] == sources
-
-
-@pytest.mark.parametrize(
-    ("semantics", "decided"),
-    [("all", 4), ("stop_on_deny", 3), ("stop_on_allow", 1)],
-)
-def test_a_batch_stops_where_it_is_told_to(fresh: Centre, semantics: str, decided: int) -> None:
-    sources = ["handbook", "handbook", "payroll", "handbook"]
-    items = [asked(source_id=source) for source in sources]
-    body = {"items": items, "semantics": semantics}
-    assert len(fresh.admin("POST", "/v1/context/evaluate/batch", body)["results"]) == decided
-    assert fresh.verified()["events"] == decided
-
-
-def test_a_batch_with_a_fault_is_422_as_a_whole(fresh: Centre) -> None:
-    items: list[Any] = [asked(), asked(agent_role=None), 7, asked(sensitivity_level="x")]
-    answer = fresh.call("POST", "/v1/context/evaluate/batch", {"items": items, "semantics": "y"})
-    assert answer.status == 422
-    named = [line.partition(":")[0] for line in answer.body["details"].splitlines()]
-    assert named == [
-        "semantics",
-        "items.1.agent_role",
-        "items.2.retrieval",
-        "items.3.sensitivity_level",
-    ]
-    every: list[Any] = [[], [asked()] * 101, {}, None]
-    for wrong in every:
-        assert fresh.call("POST", "/v1/context/evaluate/batch", {"items": wrong}).status == 422
-    assert fresh.verified()["events"] == 0
-
-
-def test_a_batch_claims_a_session_for_its_first_item(fresh: Centre) -> None:
-    fresh.approved("a1")
-    fresh.approved("a2")
-    items = [asked(session_id="s", agent_id=agent) for agent in ("a1", "a2", "a1")]
-    results = fresh.admin("POST", "/v1/context/evaluate/batch", {"items": items})["results"]
-    assert [each["decision"] for each in results] == ["ALLOW", "DENY", "ALLOW"]
-
-
-def test_a_simulation_leaves_nothing(either: Centre) -> None:
-    reader = either.new_key("read")
-    before = either.verified()["total"]
-    body = asked(session_id="never", source_id="payroll")
-    answer = either.call("POST", "/v1/context/simulate", body, key=reader).body
-    assert list(answer) == ["decision", "policy_name", "reason", "event_id"]
-    assert (answer["decision"], answer["event_id"]) == ("DENY", None)
-    told = either.call("POST", "/v1/context/simulate?explain=true", body, key=reader).body
-    assert told["explain"]["nearest_miss"]["check"] == "source"
-    assert told["event_id"] is None
-    assert either.verified()["total"] == before
-    assert either.call("GET", "/v1/sessions/never").status == 404
-    either.evaluate(session_id="s")
-    either.admin("DELETE", "/v1/sessions/s")
-    answer = either.call("POST", "/v1/context/simulate", asked(session_id="s"), key=reader).body
-    assert answer["policy_name"] == "session_revoked"
 
 
 @pytest.mark.parametrize("query", ["", "?explain=true"])

@@ -1,0 +1,103 @@
+"""The service as a process of its own, for tests of how it starts, runs and stops."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.control_api.centre import POLICIES, within
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 120.0
+"""Seconds that a busy machine may take to start or stop a service."""
+
+
+class Process:
+    """`python -m control_api`, and what it says. `program` is what Python runs instead."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        program: Sequence[str] = ("-m", "control_api"),
+        output: Any = None,
+        **environ: str,
+    ) -> None:
+        self.directory = directory
+        policy_file = directory / "policies" / "default" / "demo" / "support.yaml"
+        if not policy_file.exists():
+            policy_file.parent.mkdir(parents=True)
+            policy_file.write_text(POLICIES)
+        kept = {name: value for name, value in os.environ.items() if "SLUICE" not in name}
+        self.output = output or (directory / "output").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, *program, *arguments],
+            cwd=ROOT,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={
+                **kept,
+                "SLUICE_DATA_DIR": str(directory / "data"),
+                "SLUICE_POLICY_DIR": str(directory / "policies"),
+                "SLUICE_CONTROL_LISTEN": "127.0.0.1:0",
+                **environ,
+            },
+        )
+
+    def said(self) -> str:
+        return (self.directory / "output").read_text()
+
+    def ready(self) -> int:
+        """The port, once it says where it listens."""
+        mark = "listens on http://127.0.0.1:"
+
+        def listening() -> bool:
+            assert self.process.poll() is None, self.said()
+            return mark in self.said()
+
+        within(PATIENCE, listening, "it listens")
+        return int(self.said().partition(mark)[2].split('"')[0])
+
+    def ended(self, seconds: float = PATIENCE) -> int:
+        return self.process.wait(seconds)
+
+    def first_keys(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(
+            (self.directory / "data" / "first-start.json").read_text()
+        )
+        return found
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Any]:
+    made: list[Process] = []
+
+    def start(*arguments: str, **environ: str) -> Process:
+        made.append(Process(tmp_path, *arguments, **environ))
+        return made[-1]
+
+    yield start
+    for each in made:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+        each.output.close()
+
+
+def call(port: int, key: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    headers = {"X-API-Key": key, "Content-Type": "application/json"}
+    connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+    answer = connection.getresponse()
+    found = answer.status, json.loads(answer.read())
+    connection.close()
+    return found

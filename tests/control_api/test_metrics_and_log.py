@@ -1,0 +1,61 @@
+"""Metrics and log lines of a running service: where they appear, and what they never hold."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.control_api.centre import Centre, asked, running
+from tests.control_api.service_process import process
+
+__all__ = ["process"]  # a fixture
+
+
+def test_metrics_can_have_a_port_of_their_own(tmp_path: Path) -> None:
+    with running(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as centre:
+        assert centre.started is not None
+        assert centre.started.metrics_listen is not None
+        own = centre.started.metrics_listen.port
+        assert centre.call("GET", "/metrics").status == 404
+        assert "/metrics" not in centre.admin("GET", "/openapi.json")["paths"]
+        centre.evaluate()
+        text = centre.call("GET", "/metrics", key=None, port=own).raw.decode()
+        assert 'sluice_decisions_total{check="none",decision="ALLOW"} 1.0' in text
+        assert centre.call("GET", "/v1/keys", key=None, port=own).status == 401
+        assert centre.call("GET", "/health", key=None, port=own).status == 404
+
+
+def test_no_label_of_a_metric_holds_a_caller_s_text(fresh: Centre) -> None:
+    fresh.approved("agt_metrics")
+    fresh.evaluate(user_id="u-secret", source_id="s-secret", agent_id="agt_metrics")
+    fresh.call("GET", "/v1/agents/agt_metrics")
+    fresh.call("GET", "/v1/path-secret")
+    text = fresh.call("GET", "/metrics", key=None).raw.decode()
+    for name in ("secret", "agt_metrics", "default"):
+        assert name not in text
+    assert 'operation="get_agent",status="200"' in text
+
+
+def test_log_lines_are_json_with_the_request_s_id_and_nothing_that_a_caller_sent(
+    process: Any,
+) -> None:
+    service = process(SLUICE_LOG_LEVEL="debug")
+    port, key = service.ready(), service.first_keys()["admin_key"]
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    headers = {"X-API-Key": key, "Content-Type": "application/json", "X-Request-ID": "find-me"}
+    body = asked(user_id="u-private", query="q-private", source_id="s-private")
+    connection.request("POST", "/v1/context/evaluate", json.dumps(body), headers)
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    service.process.send_signal(signal.SIGTERM)
+    assert service.ended() == 0
+    lines = [json.loads(line) for line in service.said().splitlines() if line.startswith("{")]
+    (decided,) = [line for line in lines if line["logger"] == "sluice.decision"]
+    assert decided["request_id"] == "find-me"
+    assert answer["event_id"] in decided["message"]
+    logged = json.dumps(lines)
+    assert "private" not in logged
+    assert key not in logged

@@ -1,0 +1,77 @@
+"""Sessions of evaluations: who claims one, who owns it, and how long it lives."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tests.control_api.centre import Centre, running
+
+
+def test_a_session_belongs_to_who_claimed_it(either: Centre) -> None:
+    either.approved("a")
+    either.approved("b")
+    assert either.evaluate(session_id="s", agent_id="a")["decision"] == "ALLOW"
+    assert either.evaluate(session_id="s", agent_id="a")["decision"] == "ALLOW"
+    for other in ({"agent_id": "b"}, {}):
+        denied = either.evaluate(session_id="s", **other)
+        assert denied["policy_name"] == "session_agent_mismatch"
+    either.restart()
+    assert either.evaluate(session_id="s", agent_id="b")["policy_name"] == "session_agent_mismatch"
+    assert either.evaluate(session_id="s", agent_id="a")["decision"] == "ALLOW"
+
+
+def test_who_fails_the_first_four_checks_claims_no_session(centre: Centre) -> None:
+    assert centre.evaluate(session_id="s-free", agent_id="nobody")["decision"] == "DENY"
+    centre.approved("rightful")
+    assert centre.evaluate(session_id="s-free", agent_id="rightful")["decision"] == "ALLOW"
+
+
+def test_a_denied_call_that_passes_the_first_four_claims_its_session(centre: Centre) -> None:
+    centre.approved("first")
+    denied = centre.evaluate(session_id="s-denied", agent_id="first", source_id="payroll")
+    assert denied["decision"] == "DENY"
+    assert centre.evaluate(session_id="s-denied")["policy_name"] == "session_agent_mismatch"
+
+
+def test_a_session_expires_for_good_and_is_recorded_as_expired(tmp_path: Any) -> None:
+    with running(tmp_path, SLUICE_SESSION_TTL_MINUTES="10") as centre:
+        assert centre.evaluate(session_id="s")["decision"] == "ALLOW"
+        centre.time.ahead = 9 * 60
+        assert centre.evaluate(session_id="s")["decision"] == "ALLOW"
+        centre.time.ahead = 10 * 60 + 1
+        assert centre.evaluate(session_id="s")["policy_name"] == "session_expired"
+        centre.restart()
+        assert centre.evaluate(session_id="s")["policy_name"] == "session_expired"
+        centre.verified()
+
+
+def test_the_smallest_life_of_the_role_s_policies_is_the_session_s(tmp_path: Any) -> None:
+    policies = """\
+policies:
+  - {name: long, agent_role: support, allowed_sources: ["*"], denied_sources: [],
+     max_sensitivity: critical, session_ttl_minutes: 60}
+  - {name: short, agent_role: support, allowed_sources: ["*"], denied_sources: [],
+     max_sensitivity: critical, session_ttl_minutes: 5}
+"""
+    with running(tmp_path, policies=policies) as centre:
+        assert centre.evaluate(session_id="s")["policy_name"] == "long"
+        centre.time.ahead = 5 * 60 + 1
+        assert centre.evaluate(session_id="s")["policy_name"] == "session_expired"
+
+
+def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either: Centre) -> None:
+    agents = [either.approved(f"racer-{number}") for number in range(8)]
+    answers: dict[str, str] = {}
+
+    def claim(agent_id: str) -> None:
+        answer = either.evaluate(session_id="race", agent_id=agent_id)
+        answers[agent_id] = answer["policy_name"]
+
+    threads = [threading.Thread(target=claim, args=(agent_id,)) for agent_id in agents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = sorted(answers.values())
+    assert names == ["session_agent_mismatch"] * 7 + ["support-reads"]
