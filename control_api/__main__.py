@@ -66,8 +66,8 @@ def main(arguments: list[str]) -> int:
     chosen = None if worker else parse(arguments)
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
     # Before the settings are read, so that complaints about them are log lines too.
-    level, form = (os.environ.get(f"SLUICE_LOG_{name}") for name in ("LEVEL", "FORMAT"))
-    json_logging.configure(level or "info", clock.now, form=form)
+    level, log_format = (os.environ.get(f"SLUICE_LOG_{name}") for name in ("LEVEL", "FORMAT"))
+    json_logging.configure(level or "info", clock.now, form=log_format)
     json_logging.catch_all()
     try:
         settings = read(os.environ)
@@ -85,11 +85,13 @@ def main(arguments: list[str]) -> int:
             raise
         for cause in causes:
             _log.critical("the control API ends: %s", cause)
+        # Only an unknown tenant raises it here: a wrong argument, not a failed command.
         return 2 if all(isinstance(cause, NotFound) for cause in causes) else 1
 
 
 def _worker(arguments: list[str]) -> WorkerArgs | None:
     """A worker's arguments. Only the supervisor passes them, so `--help` does not list them."""
+    # What does not parse here is a person's mistake, and `parse` explains it.
     with suppress(ValueError):
         match arguments:
             case ["worker", argument]:
@@ -160,15 +162,16 @@ def announce_start(settings: Settings, started: Started) -> None:
 def announce_worker(settings: Settings, worker: WorkerArgs, started: Started) -> None:
     """Tell the supervisor that this worker serves; it logs the addresses once all workers do."""
     print_keys(started.first_keys, settings.data_dir / FILE)
+    # Any byte will do. End of file without one tells the supervisor that this worker died.
     os.write(worker.ready, b"\n")
     os.close(worker.ready)
 
 
 def print_keys(keys: FirstKeys | None, file: Path) -> None:
-    """The keys of a first start. They are only printed on a terminal: log collectors keep a
-    container's output, and many people can read that. `file` holds them too."""
+    """Print the keys of a first start, or on anything but a terminal only where they are."""
     if keys is not None:
         print(f"first start: tenant {keys.tenant_id}")
+        # Log collectors keep a container's output, and many people can read that.
         if sys.stdout.isatty():
             print(f"  admin key       {keys.admin_key}")
             if keys.superadmin_key is not None:

@@ -27,9 +27,10 @@ from policies.trail.record import change_record
 MAX_WAITERS = 10_000
 """Sidecars that may wait for changes at a time; the next is asked to retry later."""
 
+# Each batch has up to 1 MiB. The next is asked to retry later: it waits on the sidecar's disk, not
+# in this process's memory.
 MAX_BATCHES = 64
-"""Batches of records, at most 1 MiB each, ingested at a time. The next is asked to
-retry later: it waits on the sidecar's disk, not in this process's memory."""
+"""Batches of records ingested at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,6 @@ class AppContext:
 
     `entropy(n)` returns n random bytes; `epoch` identifies the store; `publishing` is None without
     Redis, and `peer_metrics` with a single process; `stopping` is set once the service drains.
-    `reading` is held while a batch of a sidecar's records is decoded, so that at most one batch is
-    decoded between two turns of the event loop.
     """
 
     settings: Settings
@@ -66,6 +65,8 @@ class AppContext:
     publishing: Publishing | None = None
     peer_metrics: PeerMetrics | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    # Held while a batch of records is decoded, so that at most one is decoded between two turns of
+    # the event loop: evaluations must not wait for several.
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
     ingesting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BATCHES))

@@ -31,6 +31,7 @@ _MIGRATE = entry(
 def parse(arguments: Sequence[str]) -> Namespace:
     """`command` (`serve` by default), and `tenant` for a purge. Exits with code 2 if the arguments
     are not valid."""
+    # `serve` may be left out, also before options.
     given = [*arguments]
     if not given or given[0].startswith("-"):
         given.insert(0, SERVE)

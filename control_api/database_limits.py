@@ -8,8 +8,7 @@ POOL_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLimits:
-    """`connections` per process, and the `seconds` a statement may run: a longer one blocks others,
-    so it is cancelled together with its transaction."""
+    """`connections` per process, and the `seconds` a statement may run."""
 
     connections: int = 16
     seconds: float = 10.0
@@ -23,6 +22,7 @@ class DatabaseLimits:
         """Settings that the server enforces."""
         return {
             "application_name": "sluice",
+            # A longer one blocks others, so it is cancelled together with its transaction.
             "statement_timeout": f"{self.seconds * 1000:.0f}",
             "lock_timeout": f"{self.seconds * 800:.0f}",
             "idle_in_transaction_session_timeout": f"{self.seconds * 6000:.0f}",
@@ -31,8 +31,8 @@ class DatabaseLimits:
         }
 
     def of_driver(self) -> dict[str, float]:
-        """Timeouts that the driver enforces, in case the server is stopped or unreachable. They are
-        longer than the server's, so that its own, clearer errors come first."""
+        """Timeouts that the driver enforces, in case the server is stopped or unreachable."""
+        # Longer than the server's, so that its own, clearer errors come first.
         return {"timeout": POOL_SECONDS, "command_timeout": self.seconds + 2}
 
 

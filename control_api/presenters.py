@@ -8,8 +8,10 @@ from typing import Any
 from control_api.alerts.evaluator import target_of
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.log.read import EventPage
 from control_api.responses.agents import AgentShown
 from control_api.responses.alerts import AlertRule, AlertRuleWithSecret
+from control_api.responses.audit import AuditEvent
 from control_api.responses.evaluations import (
     CheckShown,
     Evaluated,
@@ -19,6 +21,7 @@ from control_api.responses.evaluations import (
     Simulated,
 )
 from control_api.responses.management import CreatedKey, ListedKey, PolicyShown, RetentionSettings
+from control_api.responses.paging import Page
 from control_api.responses.sidecars import PolicySetPage, SetDocument
 from control_api.responses.tenants import SessionDetail, TenantShown
 from control_api.store.counters.queries import CountedValue
@@ -105,6 +108,7 @@ def session_detail(row: SessionRow, counted: CountedValue, now: int) -> SessionD
         events=counted.total,
         allowed=counted.allowed,
         denied=counted.denied,
+        # 0 in the counter of a session that no decision named.
         last_active=time_or_none(counted.last_ts or None),
     )
 
@@ -122,14 +126,13 @@ def shown_tenant(tenant: StoredTenant) -> TenantShown:
 def shown_rule(
     rule: StoredRule, *, full_url: bool, secret: str | None = None
 ) -> AlertRule | AlertRuleWithSecret:
-    """The rule, with its webhook `secret` if one is given.
-
-    Without `full_url` only the webhook's origin is shown: the path is often a secret, too.
-    """
+    """The rule, with its webhook `secret` if one is given; without `full_url`, only the webhook's
+    origin."""
     url = rule.webhook_url
     fields: dict[str, Any] = {
         name: getattr(rule, name) for name in StoredRule.__slots__ if name != "webhook_secret"
     }
+    # The path of a webhook is often a secret, too.
     fields["webhook_url"] = url if full_url or url is None else target_of("webhook", url)
     for name in ("created_at", "updated_at", "last_fired_at"):
         fields[name] = time_or_none(fields[name])
@@ -197,6 +200,13 @@ def policy_set_page(
             )
             for document in page.documents
         ],
+    )
+
+
+def event_page(trail: EventPage) -> Page[AuditEvent]:
+    return Page(
+        [AuditEvent(**event) for event in trail.events],
+        None if trail.next is None else (trail.next,),
     )
 
 

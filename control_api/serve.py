@@ -1,8 +1,8 @@
 """The service's lifetime: open resources > start loops > listen; then drain, in reverse.
 
-If a loop dies, the process ends, since whatever the loop maintained is no longer up to date.
-SIGTERM and SIGINT drain: no new connections, waiting requests are answered, requests under way get
-a deadline, and records handed to the log are committed. Knows no route and reads no environment.
+If a loop dies, the process ends. SIGTERM and SIGINT drain: no new connections, waiting requests are
+answered, requests under way get a deadline, and records handed to the log are committed. Knows no
+route and reads no environment.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
 from policies.ground.listen_address import ListenAddress
 
+# Objects created before the garbage collector runs. A batch of records decodes into some ten
+# thousand, which reference counting frees as soon as the batch is ingested.
 GC_THRESHOLD = 20_000
-"""Objects created before the garbage collector runs. A batch of records decodes into some ten
-thousand, which reference counting frees as soon as the batch is ingested."""
 DRAIN_SECONDS = 10.0
 _log = logging.getLogger("sluice.serve")
 
@@ -55,7 +55,7 @@ class LoopEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What the operator is told once the service has started."""
+    """What the operator learns once the service has started."""
 
     listen: ListenAddress
     metrics_listen: ListenAddress | None
@@ -113,16 +113,17 @@ async def _run(
     listeners = await _listen(app, installed, worker)
     if app.peer_metrics is not None:
         await app.peer_metrics.open()
-    # Everything loaded so far stays until the end: exempt it from garbage collection.
+    # Everything loaded so far stays until the end. Frozen, no collection walks through it again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     try:
-        # The ports are bound: a client that is told the addresses can connect.
+        # The ports are bound: a client that learns the addresses can connect.
         addresses = [listener.address for listener in listeners]
         announce(Started(addresses[0], addresses[1] if addresses[1:] else None, first_keys))
         await stop.wait()
     finally:
+        # First, while the loops still run: requests under way may depend on what these maintain.
         await _drain(app, listeners)
         if app.peer_metrics is not None:
             app.peer_metrics.close()
@@ -157,8 +158,7 @@ async def _start_loops(app: AppContext) -> list[asyncio.Task[None]]:
 
 
 async def _publish_all_settings(app: AppContext) -> None:
-    """Publish every tenant's settings, since the environment may have changed since the last
-    start."""
+    """Publish every tenant's settings: the environment may have changed since the last start."""
     async with app.store.reading_all_tenants() as connection:
         everyone = await tenant_rows.ids(connection)
     for tenant_id in everyone:
@@ -177,7 +177,7 @@ async def _listen(
 
     api, metrics = (worker.api, worker.metrics) if worker else ((), ())
     tls = None if settings.tls is None else RenewingContext.of(settings.tls)
-    first = worker is None or worker.index == 0
+    first = worker is None or worker.index == 0  # warn once, not once per worker
     if tls is None and not settings.control_listen.loopback and first:
         _log.warning(
             "SLUICE_CONTROL_LISTEN: `%s` is not loopback and has no TLS, so API keys cross the "
@@ -219,12 +219,14 @@ def _authenticator(app: AppContext, installed: Installation) -> NextAuthenticato
 async def _forever(loop: Callable[[], Awaitable[None]], app: AppContext) -> None:
     await loop()
     if not app.stopping.is_set():
+        # What the loop maintained is no longer up to date: the task group ends the process.
         raise LoopEnded(f"loop `{getattr(loop, '__qualname__', loop)}` ended")
 
 
 async def _drain(app: AppContext, listeners: list[ApiListener]) -> None:
     """Answer the requests under way, within the deadline."""
     app.stopping.set()
+    # Sidecars that wait for a change get their heartbeat now; the drain would wait 25 s for them.
     app.tenants.wake()
     await asyncio.gather(*(listener.drain(DRAIN_SECONDS) for listener in listeners))
 

@@ -110,12 +110,13 @@ def read(environ: Mapping[str, str]) -> Settings:
     settings = Settings(
         data_dir=data_dir,
         database_url=reader.database(data_dir),
-        redis_url=reader.redis(),
+        redis_url=reader.parsed("REDIS_URL", RedisUrl.parse),
         database_connections=reader.number("DATABASE_CONNECTIONS", 16, 2, 1000, "connections"),
         database_seconds=reader.number("DATABASE_SECONDS", 10, 1, 600, "seconds"),
         start_seconds=reader.number("START_SECONDS", 30, 0, 3600, "seconds"),
         workers=reader.workers(),
-        control_listen=reader.listen("CONTROL_LISTEN") or ListenAddress("127.0.0.1", 8700),
+        control_listen=reader.parsed("CONTROL_LISTEN", ListenAddress.parse)
+        or ListenAddress("127.0.0.1", 8700),
         tls_certificate=tls.certificate if tls else None,
         tls_key=tls.key if tls else None,
         tls_client_ca=tls.client_ca if tls else None,
@@ -126,12 +127,13 @@ def read(environ: Mapping[str, str]) -> Settings:
         session_ttl_minutes=reader.minutes("SESSION_TTL_MINUTES", 1440),
         log_level=reader.choice("LOG_LEVEL", LEVELS, "info"),
         log_format=reader.choice("LOG_FORMAT", FORMATS, "") or None,
-        metrics_listen=reader.listen("METRICS_LISTEN"),
-        webhook_allow=reader.webhook_allow(),
-        smtp_url=reader.mail_server(),
+        metrics_listen=reader.parsed("METRICS_LISTEN", ListenAddress.parse),
+        webhook_allow=reader.parsed("WEBHOOK_ALLOW", AllowedHosts.parse) or AllowedHosts(),
+        smtp_url=reader.parsed("SMTP_URL", MailServer.parse),
         smtp_from=reader.sender(),
         rate_limit=reader.rate("RATE_LIMIT"),
     )
+    # A misspelt name would silently leave its default in force.
     reader.refuse_unknown(names())
     if reader.complaints:
         raise SettingsError(reader.complaints)

@@ -3,14 +3,13 @@ a value, not the list of settings."""
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from control_api.security.egress import AllowedHosts, MailServer
 from control_api.security.tls_files import TlsFiles, UnusableTls
-from policies.ground.listen_address import ListenAddress
-from policies.ground.redis_url import RedisUrl
 
+Value = TypeVar("Value")
 PREFIX = "SLUICE_"
 SUPERADMIN_KEY_LENGTH = 32
 _SENDER = re.compile(r"[^@\s<>,;:\"]+@[A-Za-z0-9.-]+\Z")
@@ -23,7 +22,7 @@ ELSEWHERE = {
     "API_KEY": "The API key itself; it leaks more easily than a file.",
 }
 """Settings that other commands read from the same environment, so they are not complained of."""
-# Prefixes of the sidecar's and the launcher's settings, which may share the environment.
+# Prefixes of the sidecar's and the launcher's settings.
 OTHERS = ("SIDECAR_", "UP_")
 
 
@@ -56,20 +55,13 @@ class SettingsReader:
             self.complain("WORKERS", "more than 1 needs PostgreSQL in SLUICE_DATABASE_URL")
         return workers
 
-    def redis(self) -> RedisUrl | None:
-        url = self.text("REDIS_URL", "")
-        try:
-            return RedisUrl.parse(url) if url else None
-        except ValueError as error:
-            # The value is not quoted, since it may hold a password.
-            self.complain("REDIS_URL", str(error))
-            return None
-
-    def listen(self, name: str) -> ListenAddress | None:
+    def parsed(self, name: str, parse: Callable[[str], Value]) -> Value | None:
+        """The setting as `parse` reads it; None if it is not set, or not valid."""
         text = self.text(name, "")
         try:
-            return ListenAddress.parse(text) if text else None
+            return parse(text) if text else None
         except ValueError as error:
+            # Without the value: a URL may hold a password. `parse` quotes what is harmless.
             self.complain(name, str(error))
             return None
 
@@ -85,6 +77,7 @@ class SettingsReader:
         if missing:
             return None
         files = TlsFiles(Path(certificate), Path(key), Path(authorities) if authorities else None)
+        # Loaded once now, so that a fault names its setting instead of failing every handshake.
         try:
             files.context()
         except UnusableTls as error:
@@ -103,21 +96,6 @@ class SettingsReader:
             # The value is not quoted: it is a secret, even if it is too short.
             self.complain("SUPERADMIN_KEY", f"must have {SUPERADMIN_KEY_LENGTH} characters or more")
         return key
-
-    def webhook_allow(self) -> AllowedHosts:
-        try:
-            return AllowedHosts.parse(self.text("WEBHOOK_ALLOW", ""))
-        except ValueError as error:
-            self.complain("WEBHOOK_ALLOW", str(error))
-            return AllowedHosts()
-
-    def mail_server(self) -> MailServer | None:
-        url = self.text("SMTP_URL", "")
-        try:
-            return MailServer.parse(url) if url else None
-        except ValueError as error:
-            self.complain("SMTP_URL", str(error))
-            return None
 
     def sender(self) -> str | None:
         sender = self.text("SMTP_FROM", "")
@@ -152,10 +130,10 @@ class SettingsReader:
         return int(text)
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Complain of unknown settings: a misspelt one would silently leave its default in
-        force."""
+        """Complain of settings that begin with our prefix and are none of these."""
         known = {*names, *(PREFIX + name for name in ELSEWHERE)}
         for name in sorted(self._environ):
+            # The environment may be shared with a sidecar and with `sluice up`.
             ours = name.startswith(PREFIX) and not name.startswith(
                 tuple(PREFIX + other for other in OTHERS)
             )

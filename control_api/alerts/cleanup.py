@@ -18,6 +18,7 @@ async def delete_old_deliveries(store: Store, tenant_id: str) -> int:
     async def work(tx: Transaction) -> int:
         return await deliveries.forget(tx.connection, tenant_id, tx.now - KEPT, BATCH)
 
+    # In small transactions, so that evaluations do not wait for the tenant's lock.
     deleted = 0
     while (count := await store.write(tenant_id, work)) > 0:
         deleted += count

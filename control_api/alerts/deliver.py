@@ -1,9 +1,6 @@
 """The loop that delivers fired alerts: for up to a day, across restarts, one process per delivery.
 
-    due > lease, so that no other process takes it > attempt > settled, or due again later
-
-A lease expires: if the process dies during an attempt, another repeats it under the same id. Many
-attempts run at once but few to one target, so a receiver that hangs delays no other.
+due > lease, so that no other process takes it > attempt > settled, or due again later
 """
 
 import asyncio
@@ -21,9 +18,10 @@ from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 
 POLL_SECONDS = 0.25
+# Attempts under way at a time: in all, and to one target, so that a receiver that hangs delays no
+# other.
 MAX_ATTEMPTS = 32
 MAX_PER_TARGET = 2
-"""Attempts under way at a time: in all, and to one target."""
 LEASE = 60 * 1_000_000
 """Microseconds; longer than any attempt takes."""
 DAY = 86_400 * 1_000_000
@@ -62,18 +60,19 @@ class DeliveryLoop:
             if delivery.delivery_id in self._active or busy[target] >= MAX_PER_TARGET:
                 continue
             if room == 0:
-                break
+                break  # the rest stays due, and the next poll finds it
             room -= 1
             busy[target] += 1
             self._active[delivery.delivery_id] = target
             self._app.store.group.create_task(self._attempt(tenant_id, delivery))
 
     async def _attempt(self, tenant_id: str, delivery: StoredDelivery) -> None:
+        # If we die before the lease ends, another process repeats the attempt, under the same id.
         try:
             if await self._lease(tenant_id, delivery):
                 await self._settle(tenant_id, delivery, await self._deliver(tenant_id, delivery))
         except Unavailable as error:
-            # Once the lease has expired, it is due again.
+            # The attempt may have succeeded. Once the lease has expired, it is due again.
             _log.warning(
                 "delivery `%s` was not settled and will be repeated: %s",
                 delivery.delivery_id,
@@ -108,12 +107,13 @@ class DeliveryLoop:
         pause = 0.0
         if failed is not None:
             most = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(delivery.attempts, 20))
+            # Full jitter: alerts that failed together must not all be repeated together.
             pause = random.uniform(0.1, most)  # noqa: S311  # spreads load, guards nothing
 
         async def work(tx: Transaction) -> str:
             again = None if failed is None or failed.final else tx.now + int(pause * 1e6)
             if again is not None and again > delivery.fired_at + DAY:
-                again = None
+                again = None  # give up after a day
             status = "delivered" if failed is None else "failed" if again is None else "pending"
             await deliveries.settle(
                 tx.connection,

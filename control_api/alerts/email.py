@@ -34,7 +34,7 @@ async def deliver(
             timeout=TIMEOUT_SECONDS,
         )
     except aiosmtplib.SMTPResponseException as error:
-        # RFC 5321, 4.2.1: a 5yz reply is permanent.
+        # RFC 5321, section 4.2.1: a 5yz reply is permanent.
         final = error.code >= 500
         raise DeliveryFailed(f"the mail server answered {error.code}", final=final) from error
     except aiosmtplib.SMTPRecipientsRefused as error:
@@ -46,16 +46,17 @@ async def deliver(
 
 
 def composed(sender: str, tenant_id: str, delivery: StoredDelivery) -> EmailMessage:
-    """The message. The `SMTP` policy refuses line breaks in headers, so a rule's name can't inject
-    one."""
+    """The message, the same in every attempt."""
+    # The `SMTP` policy refuses line breaks in headers, so a rule's name can't inject a recipient.
     message = EmailMessage(policy=SMTP)
     message["From"] = sender
     message["To"] = delivery.address
     message["Subject"] = subject(delivery)
     at = datetime.fromtimestamp(delivery.fired_at // 1_000_000, UTC)
     message["Date"] = format_datetime(at)
-    # The same in all attempts, so that mail programs recognise a duplicate.
+    # From the delivery's id, so that mail programs recognise a duplicate.
     message["Message-ID"] = f"<{delivery.delivery_id}@{sender.rpartition('@')[2]}>"
+    # RFC 3834, section 5: out-of-office replies are not sent to this.
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(text(tenant_id, delivery))
     return message

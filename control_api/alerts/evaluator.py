@@ -2,8 +2,7 @@
 
     find the logs that grew > measure their rules > fire: one transaction with the deliveries
 
-A log that did not grow is measured only now and then, in case a cooldown has ended. Knows nothing
-of how a delivery is sent.
+Knows nothing of how a delivery is sent.
 """
 
 import asyncio
@@ -23,8 +22,9 @@ from policies.ground.errors import Unavailable
 from policies.ground.ids import prefixed
 
 POLL_SECONDS = 0.5
+# Rounds. A log that did not grow is measured now and then too: a cooldown may have ended while its
+# window still reaches the threshold.
 MEASURE_ALL_EVERY = 20
-"""Every so many rounds, all logs are measured, even those that did not grow."""
 _log = logging.getLogger("sluice.alerts")
 
 
@@ -52,9 +52,11 @@ class AlertEvaluator:
         self._rounds += 1
         all_logs = self._rounds % MEASURE_ALL_EVERY == 0
         grown = [t for t, size in sizes.items() if all_logs or self._measured.get(t) != size]
+        # Forget logs that no rule watches any more.
         self._measured = {t: size for t, size in self._measured.items() if t in sizes}
         for tenant_id in grown:
             await self._measure(tenant_id)
+            # The size from before the measurement: what was appended meanwhile is measured again.
             self._measured[tenant_id] = sizes[tenant_id]
 
     async def _measure(self, tenant_id: str) -> None:

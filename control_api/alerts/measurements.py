@@ -1,10 +1,9 @@
 """Measures each type of rule (contract, section 4) from the counters that are kept with the log.
 
-Windows are of event time: a sidecar that was cut off delivers late, and its events count when they
-happened. Knows nothing of firing.
+Knows nothing of firing.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -35,80 +34,50 @@ async def measure(
     connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
 ) -> Measurement:
     """Measure the rule over its window up to `now` (microseconds)."""
-    value, reached, more = await _TYPES[rule.rule_type](connection, tenant_id, rule, now)
-    return Measurement(
-        value,
-        reached,
-        {
-            "measured": value,
-            "threshold": rule.threshold,
-            "window_minutes": rule.window_minutes,
-            "window_from": rfc3339(now - rule.window_minutes * MINUTE),
-            "window_to": rfc3339(now),
-            **more,
-        },
-    )
+    # Event time: a sidecar that was cut off delivers late, and its events count when they happened.
+    since, until = now - rule.window_minutes * MINUTE, now + AHEAD
+    if rule.rule_type == "new_source_access":
+        found = await tallies.new_accesses(connection, tenant_id, since, until, MAX_PAIRS)
+        value, reached, more = _new_accesses(rule, *found)
+    else:
+        by_second, by_minute = _DIMENSIONS[rule.rule_type]
+        dimension = by_second if rule.window_minutes <= BY_SECOND else by_minute
+        counted = await tallies.window(connection, tenant_id, dimension, since, until)
+        value, reached, more = _decisions(rule, counted)
+    detail = {
+        "measured": value,
+        "threshold": rule.threshold,
+        "window_minutes": rule.window_minutes,
+        "window_from": rfc3339(since),
+        "window_to": rfc3339(now),
+        **more,
+    }
+    return Measurement(value, reached, detail)
 
 
-_Found = tuple[float, bool, dict[str, Any]]
-
-
-async def _denial_spike(
-    connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
-) -> _Found:
-    counted = await _window(connection, tenant_id, rule, now, Dimension.second, Dimension.minute)
-    return counted.denied, counted.denied >= rule.threshold, _events(counted)
-
-
-async def _high_deny_rate(
-    connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
-) -> _Found:
-    counted = await _window(connection, tenant_id, rule, now, Dimension.second, Dimension.minute)
-    # Compared as integers, so that rounding can't decide whether a rule fires.
-    enough = counted.total >= max(rule.min_events, 1)
-    reached = enough and counted.denied * 100 >= rule.threshold * counted.total
-    percent = round(counted.denied * 100 / counted.total, 2) if counted.total else 0.0
-    return percent, reached, {**_events(counted), "min_events": rule.min_events}
-
-
-async def _isolation_violation(
-    connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
-) -> _Found:
-    facets = (Dimension.mismatch_second, Dimension.mismatch_minute)
-    counted = await _window(connection, tenant_id, rule, now, *facets)
-    return counted.denied, counted.denied >= rule.threshold, {}
-
-
-async def _new_source_access(
-    connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
-) -> _Found:
-    since = now - rule.window_minutes * MINUTE
-    count, pairs = await tallies.new_accesses(connection, tenant_id, since, now + AHEAD, MAX_PAIRS)
-    accesses = [{"agent_role": role, "source_id": source} for role, source in pairs]
-    return count, count >= rule.threshold, {"accesses": accesses}
-
-
-async def _window(
-    connection: AsyncConnection,
-    tenant_id: str,
-    rule: StoredRule,
-    now: int,
-    seconds: Dimension,
-    minutes: Dimension,
-) -> CountedValue:
-    facet = seconds if rule.window_minutes <= BY_SECOND else minutes
-    since = now - rule.window_minutes * MINUTE
-    return await tallies.window(connection, tenant_id, facet, since, now + AHEAD)
-
-
-def _events(counted: CountedValue) -> dict[str, Any]:
-    return {"events": counted.total, "denied": counted.denied}
-
-
-_TYPES: dict[str, Callable[[AsyncConnection, str, StoredRule, int], Awaitable[_Found]]] = {
-    "denial_spike": _denial_spike,
-    "high_deny_rate": _high_deny_rate,
-    "isolation_violation": _isolation_violation,
-    "new_source_access": _new_source_access,
+_DIMENSIONS = {
+    "denial_spike": (Dimension.second, Dimension.minute),
+    "high_deny_rate": (Dimension.second, Dimension.minute),
+    "isolation_violation": (Dimension.mismatch_second, Dimension.mismatch_minute),
 }
-TYPES = tuple(_TYPES)
+
+
+def _decisions(rule: StoredRule, counted: CountedValue) -> Measurement:
+    """The types that measure how many decisions the window has, and how many of them denied."""
+    total, denied = counted.total, counted.denied
+    if rule.rule_type == "isolation_violation":
+        # Only denials by that check are counted here, so there is no total to show.
+        return Measurement(denied, denied >= rule.threshold, {})
+    events = {"events": total, "denied": denied}
+    if rule.rule_type == "denial_spike":
+        return Measurement(denied, denied >= rule.threshold, events)
+    # Compared as integers, so that rounding can't decide whether a rule fires.
+    enough = total >= max(rule.min_events, 1)
+    reached = enough and denied * 100 >= rule.threshold * total
+    percent = round(denied * 100 / total, 2) if total else 0.0
+    return Measurement(percent, reached, {**events, "min_events": rule.min_events})
+
+
+def _new_accesses(rule: StoredRule, count: int, pairs: Sequence[tuple[str, str]]) -> Measurement:
+    accesses = [{"agent_role": role, "source_id": source} for role, source in pairs]
+    return Measurement(count, count >= rule.threshold, {"accesses": accesses})

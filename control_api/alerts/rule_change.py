@@ -31,12 +31,12 @@ def refuse_unusable(
 
 
 def _may_call(allowed: AllowedHosts, url: str) -> bool:
-    """Whether the webhook may be called. A name passes here: its addresses are checked when it is
-    called, since they may change."""
+    """Whether the webhook may be called, as far as its URL shows."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     address = literal(host)
     port = parts.port or (443 if parts.scheme == "https" else 80)
+    # A name passes: its addresses are checked at each call, since they may change.
     return address is None or allowed.permits(host, port, address)
 
 

@@ -1,7 +1,6 @@
 """One attempt to deliver an alert to a webhook (Standard Webhooks).
 
-The name is resolved once, all its addresses are checked, and the connection goes to one of them: a
-DNS answer that changes in between (DNS rebinding) has no effect. Redirects are never followed.
+The name is resolved once, all its addresses are checked, and the connection goes to one of them.
 """
 
 import asyncio
@@ -41,8 +40,8 @@ class EgressResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Raises `DeliveryFailed` if any address of the name must not be called: a name with both
-        public and private addresses is an attack or a mistake."""
+        """Raises `DeliveryFailed` if any address of the name must not be called."""
+        # Any, not all: a name with both public and private addresses is an attack or a mistake.
         found = await lookup(host, port, family)
         results: list[ResolveResult] = []
         for kind, proto, address in found:
@@ -76,7 +75,7 @@ async def lookup(
 
 def refuse_private(allowed: AllowedHosts, host: str, port: int, address: str) -> None:
     """Raises `DeliveryFailed` for an address that must not be called."""
-    # Without the zone of a link-local IPv6 address.
+    # `fe80::1%eth0`: the zone of a link-local IPv6 address is no part of the address.
     parsed = literal(address.partition("%")[0])
     if parsed is None or not allowed.permits(host, port, parsed):
         raise DeliveryFailed(
@@ -101,10 +100,14 @@ async def deliver(
     body = orjson.dumps(payload(tenant_id, delivery))
     headers = signed(delivery, body, now)
     timeout = ClientTimeout(total=TOTAL_SECONDS, sock_connect=CONNECT_SECONDS)
+    # No cache and no reuse: each attempt resolves and checks by itself. The connection goes to an
+    # address that was checked, so an answer that changes in between (DNS rebinding) has no effect.
     connector = TCPConnector(
         resolver=EgressResolver(allowed), use_dns_cache=False, force_close=True, limit=1
     )
     try:
+        # No proxy of the environment, which would resolve the name again by itself; no redirects,
+        # which could lead to an address that was not checked; no cookies.
         async with (
             ClientSession(
                 connector=connector, cookie_jar=DummyCookieJar(), trust_env=False, timeout=timeout

@@ -1,7 +1,6 @@
 """Identifies the caller by its API key (contract, sections 1 and 2). Knows no operation.
 
-A key is looked up by its SHA-256 in the documents that sidecars decide by, too. A revoked key has
-no document from the moment its revocation is answered.
+A key is looked up by its SHA-256 in the documents that sidecars decide by, too.
 """
 
 import hmac
@@ -16,7 +15,7 @@ from policies.ground.keys import key_digest, well_formed
 
 
 class Authenticator:
-    """`superadmin` is the SHA-256 of the superadmin's key; None if there is none."""
+    """`superadmin` is the SHA-256 of the superadmin's key; None without one."""
 
     def __init__(
         self, tenants: TenantCache, superadmin: bytes | None, clock: Clock, instruments: Instruments
@@ -39,13 +38,15 @@ class Authenticator:
 
     async def _tenant_caller(self, presented: str, digest: bytes) -> Caller:
         tenant = self._tenants.known_owner(digest)
-        # The checksum keeps guessed keys away from the store.
+        # The checksum keeps guessed keys away from the store: they cost a hash, not a query.
         if tenant is None and well_formed(presented):
             tenant = await self._tenants.owner(digest)
         if tenant is None:
             raise self._refused(RefusalReason.unknown, "the API key is not valid")
         await tenant.need_key(digest)
         key = tenant.policy_set.key(digest)
+        # A revoked key has no document from the moment its revocation is answered. It gets the
+        # message of an unknown key: a caller can't probe which keys once existed.
         if key is None:
             raise self._refused(RefusalReason.unknown, "the API key is not valid")
         if not key.live(self._now()):

@@ -1,8 +1,6 @@
 """Limits how often a key may call: a token bucket per key, in this process. Knows no route.
 
-It wraps the authenticator if a limit is configured, and is absent otherwise. A bucket is one
-number, the time at which it is full again. Full buckets are dropped, and a missing bucket counts as
-full, so memory is bounded by the keys that called within the last second.
+It wraps the authenticator if a limit is configured, and is absent otherwise.
 """
 
 from itertools import islice
@@ -18,10 +16,12 @@ from policies.ground.errors import TooMany
 BURST_SECONDS = 1.0
 """A bucket's capacity: the requests its key may make in this time."""
 MAX_BUCKETS = 65_536
+# Seconds: rounding in the sums below must not refuse a client that is exactly on time.
 _ROUNDING = 1e-6
+# A sidecar delivers the records of many agents, and its policy set carries revocations. The
+# superadmin must get in even when everyone else is over the limit.
 UNLIMITED = frozenset({"sidecar", "superadmin"})
-"""Scopes without a limit. A sidecar delivers the records of many agents, and its policy set carries
-revocations. The superadmin must get in even when everyone else is over the limit."""
+"""Scopes without a limit."""
 
 
 class NextAuthenticator(Protocol):
@@ -48,10 +48,12 @@ class RateLimit:
         self._rate = rate
         self._now = clock.monotonic
         self._refused = instruments.http.refusals.labels(RefusalReason.rate)
+        # A bucket is one number, the time at which it is full again. A missing bucket counts as
+        # full, so memory is bounded by the keys that called within the last second.
         self._full_at: dict[str, float] = {}
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin:
-        """The caller; `OverLimit` if its bucket is empty. A refused request takes no token."""
+        """The caller; `OverLimit` if its bucket is empty."""
         caller = await self._authenticate(presented)
         if caller.scope not in UNLIMITED:
             self._take(caller.by)
@@ -66,6 +68,7 @@ class RateLimit:
         now = self._now()
         # Removed and inserted again, so the dictionary stays in order of the last request.
         full_at = max(self._full_at.pop(key_id, now), now)
+        # A refused request takes no token, so a client that keeps knocking gets in once it is due.
         wait = full_at + 1 / self._rate - now - BURST_SECONDS
         self._full_at[key_id] = full_at if wait > _ROUNDING else full_at + 1 / self._rate
         self._drop_buckets(now)
@@ -75,6 +78,7 @@ class RateLimit:
 
     def _drop_buckets(self, now: float) -> None:
         """Of the two least recently used buckets, drop those that are full or over the maximum."""
+        # Two, since a request adds one at most: they get fewer, and no request pays for a sweep.
         for key_id in tuple(islice(self._full_at, 2)):
             if self._full_at[key_id] <= now or len(self._full_at) > MAX_BUCKETS:
                 del self._full_at[key_id]

@@ -17,15 +17,14 @@ _DAY = 86_400_000_000  # microseconds
 
 
 def build_key(request: NewKey, secret: str, entropy: bytes, now: int) -> StoredKey:
-    """An unbound key as the store keeps it: the SHA-256 of `secret`, never the secret.
-
-    `entropy` is 16 random bytes for the key's id; `now` is in microseconds.
-    """
+    """An unbound key as the store keeps it. `entropy` is 16 random bytes for the key's id; `now` is
+    in microseconds."""
     days = request.days
     return StoredKey(
         key_id=prefixed("key_", entropy),
         name=request.name,
         scope=request.scope,
+        # The secret itself is never stored, so a copy of the database opens nothing.
         digest=key_digest(secret),
         bound_agent_id=None,
         permitted_roles=(),
@@ -43,9 +42,7 @@ async def add_key(tx: Transaction, key: StoredKey, by: str, record_id: str) -> N
 
 
 async def refuse_unknown_key(tx: Transaction, key_id: str | None) -> None:
-    """Raise `Invalid` if an agent would be bound to a key that does not exist or was revoked.
-
-    No key could speak for such an agent, and its owner would not see why.
-    """
+    """Raise `Invalid` if an agent would be bound to a key that does not exist or was revoked."""
+    # No key could speak for such an agent, and its owner would not see why.
     if key_id is not None and await keys.get(tx.connection, tx.tenant_id, key_id) is None:
         raise invalid(["bound_key_id: is not a live key of this tenant"])

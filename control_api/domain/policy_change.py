@@ -13,10 +13,11 @@ from policies.ground.canonical import encode
 from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import role_document, role_name
 
+# Every sidecar that decides by a role holds all its policies in memory.
 MAX_DOCUMENT = 1024 * 1024
-"""Bytes of all policies of a role: every sidecar that decides by the role has to hold them."""
+"""Bytes of all policies of a role."""
 
-_CHUNK = 500
+_CHUNK = 500  # names in one statement
 
 
 def active_policy(policy: StoredPolicy | None, policy_id: str) -> StoredPolicy:

@@ -14,8 +14,8 @@ _log = logging.getLogger("sluice.policies")
 
 
 async def unowned_folders(app: AppContext) -> list[UnownedFolder]:
-    """Folders without a tenant, each with the most similar tenant; all are logged. Empty if no
-    policy directory is set, or if it can't be read (loading the files reports that)."""
+    """Folders without a tenant, each with the most similar tenant; all are logged. Empty without a
+    policy directory, or if it can't be read."""
     directory = app.settings.policy_dir
     if directory is None:
         return []
@@ -27,6 +27,7 @@ async def unowned_folders(app: AppContext) -> list[UnownedFolder]:
         # In a thread, since each folder is compared with every tenant's name.
         found = await asyncio.to_thread(lambda: unowned(folders(directory), known))
     except LoadError as error:
+        # Loading the files fails for the same reason, and refuses the reload. These are warnings.
         _log.error("the policy directory can't be read: %s", error)
         return []
     for each in found:

@@ -62,7 +62,7 @@ def plan(
         elif definition.body["name"] in names:
             result.taken.append(definition)
         else:
-            result.added.append(_new(definition, now, new_id()))
+            result.added.append(first_version(new_id(), definition.body, now, definition.file))
             result.roles.add(definition.body["agent_role"])
     for left in known.values():
         _drop(result, left, now)
@@ -71,10 +71,11 @@ def plan(
 
 def _keep(result: Plan, definition: Definition, row: StoredPolicy, now: int) -> None:
     """A policy that its file still defines."""
+    # The user's version stays in force, but what a restore would bring back follows the file.
     placed = replace(row, file=definition.file, file_body=definition.body)
     name = definition.body["name"]
     if row.user_modified or row.deleted_at is not None:
-        # A user's change takes precedence over the file until the user restores the policy.
+        # A user's change, or deletion, takes precedence until the user restores the policy.
         result.skipped.append(name)
     elif not _same(row.body, definition.body):
         role = definition.body["agent_role"]
@@ -99,8 +100,8 @@ def _keep(result: Plan, definition: Definition, row: StoredPolicy, now: int) -> 
 
 
 def _drop(result: Plan, row: StoredPolicy, now: int) -> None:
-    """A policy that no file defines any more. It loses its file, so that a file with this name
-    later defines a new policy."""
+    """A policy that no file defines any more."""
+    # It loses its file, so that a file with this name later defines a new policy.
     detached = replace(row, file=None, file_body=None)
     result.replaced[row.policy_id] = row
     if row.deleted_at is not None:
@@ -114,16 +115,19 @@ def _drop(result: Plan, row: StoredPolicy, now: int) -> None:
         result.roles.add(row.agent_role)
 
 
-def _new(definition: Definition, now: int, policy_id: str) -> StoredPolicy:
+def first_version(
+    policy_id: str, body: dict[str, Any], now: int, file: str | None = None
+) -> StoredPolicy:
+    """A new policy, defined by `file` or by a request."""
     return StoredPolicy(
         policy_id=policy_id,
-        name=definition.body["name"],
-        agent_role=definition.body["agent_role"],
-        body=definition.body,
+        name=body["name"],
+        agent_role=body["agent_role"],
+        body=body,
         version=1,
         user_modified=False,
-        file=definition.file,
-        file_body=definition.body,
+        file=file,
+        file_body=None if file is None else body,
         created_at=now,
         updated_at=now,
         deleted_at=None,
@@ -131,5 +135,6 @@ def _new(definition: Definition, now: int, policy_id: str) -> StoredPolicy:
 
 
 def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
-    """Compares canonical bytes: to Python, `1` and `True` are equal."""
+    """Whether the bodies are the same, byte for byte."""
+    # To Python, `1` and `True` are equal.
     return encode(one) == encode(other)

@@ -22,7 +22,7 @@ from policies.definitions.load import load_tenant
 from policies.ground.errors import Conflict, Unavailable
 from policies.ground.ids import prefixed
 
-_CHUNK = 500
+_CHUNK = 500  # names or ids in one statement
 _ATTEMPTS = 5
 
 
@@ -37,6 +37,7 @@ async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
         done = await _apply(app, tenant_id, definitions, by)
     except (LoadError, Conflict) as error:
         app.instruments.jobs.reloads.labels(Reload.refused).inc()
+        # A role's document is too large: a fault of the files as a whole, reported as theirs.
         if isinstance(error, Conflict):
             raise LoadError([DefinitionFault(tenant_id, 0, "", error.message)]) from error
         raise
@@ -45,8 +46,9 @@ async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
 
 
 async def _apply(app: AppContext, tenant_id: str, definitions: list[Definition], by: str) -> Plan:
-    """Plan outside the transaction, then write if the plan is still valid: comparing all of a
-    tenant's policies under its lock would delay its evaluations."""
+    """Plan, then write if the plan is still valid; otherwise plan again."""
+    # Planned outside the transaction: comparing all of a tenant's policies under its lock would
+    # delay its evaluations.
     for _ in range(_ATTEMPTS):
         done = await _plan(app, tenant_id, definitions)
         if done.taken:
@@ -64,7 +66,8 @@ async def _plan(app: AppContext, tenant_id: str, definitions: list[Definition]) 
         for at in range(0, len(names), _CHUNK):
             taken |= await policies.taken(connection, tenant_id, names[at : at + _CHUNK])
     now, entropy = app.clock.now(), app.entropy
-    # Drawn outside the thread: the random buffer is not safe for two threads.
+    # Drawn outside the thread: the random buffer is not safe for two threads. One for each
+    # definition, since how many are new is known only later.
     ids = iter([prefixed("pol_", entropy(16)) for _ in definitions])
     return await asyncio.to_thread(
         lambda: plan(definitions, map(StoredPolicy.from_row, rows), taken, now, ids.__next__)
@@ -73,7 +76,8 @@ async def _plan(app: AppContext, tenant_id: str, definitions: list[Definition]) 
 
 def _work(app: AppContext, done: Plan, by: str) -> Callable[[Transaction], Awaitable[bool]]:
     async def work(tx: Transaction) -> bool:
-        """False if the plan is outdated: another replica has applied the same change, for one."""
+        """False if the plan is outdated."""
+        # Every replica watches the same files: often, another one has applied the same change.
         if not await _is_current(tx, done):
             return False
         # Removals come first, so that an added policy can reuse a removed one's name.

@@ -28,11 +28,17 @@ def path_segments(path: str) -> list[str]:
     """
     if not path.startswith("/"):
         raise Malformed("the request target is not a path: it must begin with `/`")
-    return [_decoded(part, "path") if "%" in part else part for part in path[1:].split("/")]
+    try:
+        # Split first: decoding first would turn `%2F` inside an id into a separator.
+        return [
+            unquote_to_bytes(part).decode() if "%" in part else part for part in path[1:].split("/")
+        ]
+    except UnicodeDecodeError:
+        raise Malformed("the path is not UTF-8 after percent-decoding") from None
 
 
 def query_fields(query: str) -> dict[str, str]:
-    """The query's fields by name. Duplicates are refused: two readers might pick different ones."""
+    """The query's fields by name; `Invalid` if one is given twice."""
     if not query:
         return {}
     try:
@@ -47,15 +53,9 @@ def query_fields(query: str) -> dict[str, str]:
     duplicates: list[str] = []
     for name, value in pairs:
         if name in fields:
+            # A gateway in front of us and we might each pick another of the two.
             duplicates.append(f"{name[:64]}: is given twice")
         fields[name] = value
     if duplicates:
         raise invalid(duplicates, "query")
     return fields
-
-
-def _decoded(part: str, where: str) -> str:
-    try:
-        return unquote_to_bytes(part).decode("utf-8")
-    except UnicodeDecodeError:
-        raise Malformed(f"the {where} is not UTF-8 after percent-decoding") from None

@@ -2,8 +2,8 @@
 
 Most names mean the same everywhere, so `FIELDS` goes by name. `OF_TYPE` holds the names whose
 meaning depends on their type. A description at the field itself (`Field(description=…)`) overrides
-both. A test fails on a field without a description and on an entry without a field. Knows no
-operation.
+both. The tables stay in one file, so that a name does not get two meanings by accident. A test
+fails on a field without a description and on an entry without a field. Knows no operation.
 """
 
 from typing import Any
@@ -18,9 +18,9 @@ FIELDS = {
     "agent_id": "The registered agent that makes the call.",
     "agent_role": "The role the agent claims. Must equal a policy's `agent_role` exactly.",
     "allowed": "Events with the decision `ALLOW`.",
-    "allowed_sources": "Sources that may be read. `*` matches any run of characters, `?` exactly "
-    "one. An empty list allows nothing.",
-    "allowed_tasks": "Tasks that may be performed. An empty list allows every task.",
+    "allowed_sources": "Sources the role may read. `*` matches any characters, `?` matches one. An "
+    "empty list allows no source.",
+    "allowed_tasks": "Tasks the role may perform. An empty list allows every task.",
     "anchor": "Where the last purge cut the log. `null` if nothing has been purged.",
     "approved": "Agents with the status `approved`.",
     "attempts": "How many times delivery was attempted.",
@@ -35,7 +35,7 @@ FIELDS = {
     "channel": "How the alert is delivered. `none` if the rule names no destination.",
     "check": "The name of the check. `null` if no single check decided.",
     "checked_at": "When the log was verified (RFC 3339, UTC).",
-    "checkpoint": "The log's latest signed checkpoint. `null` if there is none yet.",
+    "checkpoint": "The log's latest signed checkpoint. `null` before the first one.",
     "checks": "The ten checks, in the order they run.",
     "context_hash": "SHA-256, in hex, of what was retrieved or will be sent. Computed from the "
     "request if left out.",
@@ -45,9 +45,9 @@ FIELDS = {
     "decision": "`ALLOW` or `DENY`.",
     "delivery_id": "The delivery's id.",
     "denied": "Events with the decision `DENY`.",
-    "denied_sources": "Sources that may not be read, even if `allowed_sources` matches. Takes the "
-    "same wildcards.",
-    "denied_tasks": "Tasks that may not be performed, even if `allowed_tasks` lists them.",
+    "denied_sources": "Sources the role may not read, even if `allowed_sources` matches them. The "
+    "wildcards are the same.",
+    "denied_tasks": "Tasks the role may not perform, even if `allowed_tasks` lists them.",
     "deny_rate": "The share of events that were denied, from 0 to 1.",
     "deny_rates": "For each agent, the share of its events that were denied, from 0 to 1.",
     "deprecated": "Agents with the status `deprecated`.",
@@ -81,7 +81,7 @@ FIELDS = {
     "items": "1 to 100 evaluations.",
     "key": "The key itself. Shown only in this response.",
     "key_id": "The key's id, which does not reveal the key.",
-    "last_active": "The time of the latest event (RFC 3339, UTC). `null` if there is none.",
+    "last_active": "The time of the latest event (RFC 3339, UTC). `null` without events.",
     "last_error": "Why the last attempt failed. `null` if it did not fail.",
     "last_fired_at": "When the rule last fired (RFC 3339, UTC). `null` if it never has.",
     "last_hash": "The leaf hash of the last purged entry, in hex.",
@@ -90,7 +90,7 @@ FIELDS = {
     "live": "Whether the sidecar reported recently.",
     "log_key": "The public key that signs the log.",
     "log_key_history": "Earlier log keys, oldest first. Each key endorses the next one.",
-    "max_sensitivity": "The highest sensitivity that may be read.",
+    "max_sensitivity": "The highest sensitivity the role may read.",
     "min_events": "The fewest events in the window for `high_deny_rate` to fire.",
     "more": "Whether more documents remain. Ask again: from this revision, or for the missing "
     "names.",
@@ -107,8 +107,8 @@ FIELDS = {
     "pending_approval": "Agents with the status `pending_approval`.",
     "permitted_agent_ids": "Agents the policy applies to, with the wildcards of `allowed_sources`. "
     "An empty list means every agent.",
-    "permitted_roles": "Roles that may be claimed. If empty, a key permits every role, an agent "
-    "only its own `agent_role`.",
+    "permitted_roles": "Roles a caller may claim. If empty, a key allows every role, an agent only "
+    "its own `agent_role`.",
     "pii_masked": "Whether personal data was masked before the event was written.",
     "pii_masking": "Whether personal data is masked before anything is written.",
     "policy_id": "The policy's id.",
@@ -174,67 +174,84 @@ FIELDS = {
     "user_id": "The user on whose behalf the agent acts.",
     "user_modified": "Whether a user has changed the policy since its file defined it.",
     "valid": "Whether every entry, hash and signature is valid.",
-    "wait": "Seconds to wait for a change if there is none yet.",
+    "wait": "The most seconds to wait for a change.",
     "warnings": "Policy folders that match no tenant but have a name close to this tenant's.",
     "webhook_secret": "The secret that signs this rule's webhooks (Standard Webhooks).",
     "webhook_url": "The URL that alerts are posted to.",
     "window_minutes": "The time window that the rule measures, in minutes.",
 }
 
+# By field, then by the types that share the text.
+_BY_TYPE = {
+    "change": {
+        "PolicyVersion": "What kind of change made this version.",
+        "NearestMiss": "The smallest change that would have allowed the call, in words.",
+    },
+    "check": {"AuditEvent": "The check that denied. `null` on an `ALLOW`."},
+    "detail": {
+        "FiredAlert": "What the rule measured when it fired.",
+        "LineageAction": "Any details of the action. `null` if they were erased.",
+        "NewAction": "Any details of the action, as an object.",
+    },
+    "event_id": {"Simulated": "Always `null`: a simulation writes no event."},
+    "explain": {"Explained": "The outcome of each check, and what would have allowed the call."},
+    "last_seq": {"PurgeAnchor": "The sequence number of the last purged entry."},
+    "name": {
+        "AlertRule AlertRuleWithSecret ChangedRule NewRule": "The rule's name, unique in the "
+        "tenant.",
+        "CreatedKey ListedKey NewKey ProvisionedKey": "The key's display name.",
+        "PolicyAsked PolicyFields PolicyShown ReplacedPolicy": "The policy's name, unique among "
+        "the tenant's active policies.",
+        "SetDocument": "The document's name, for example `role/support` or `agent/agt_loans`.",
+        "NewTenant TenantShown": "The tenant's name, unique in this installation.",
+    },
+    "outcome": {
+        "CheckShown": "The outcome of the check.",
+        "LineageAction": "The outcome of the action. `null` if none was recorded.",
+    },
+    "policy": {
+        "PolicyVersion": "The policy as this version defined it.",
+        "Retention": "What happens to old audit events, in words.",
+    },
+    "query": {
+        "AuditEvent": "The query text, masked if masking was on. `null` if it was erased.",
+    },
+    "reason": {
+        "Verified": "What fails at `broken_at`. `null` if the log is valid.",
+        "RevokeSessionRequest": "Why the session is revoked.",
+    },
+    "revision": {"SetDocument": "The revision in which the document last changed."},
+    "status": {
+        "AgentDetail AgentShown": "The agent's status. Only an `approved` agent may evaluate.",
+        "NewAgent": "Only `draft` is accepted. Approve the agent in a separate step.",
+        "NewStatus": "The status to move the agent to.",
+        "AgentsRequest": "Only agents with this status.",
+        "SessionsRequest": "Only sessions with this status.",
+        "SessionDetail SessionShown": "Whether the session is active, expired or revoked.",
+        "FiredAlert": "The status of the delivery.",
+        "Alive Done": "Always `ok`.",
+        "Reloaded": "Always `reloaded`.",
+    },
+    "total": {
+        "Verified": "How many entries of every kind were verified.",
+        "RegistryCounts": "Registered agents.",
+    },
+    "user_id": {
+        "AuditEvent": "The user on whose behalf the agent acted. `null` if it was erased.",
+    },
+    "version": {
+        "Alive": "The software's version.",
+        "Report SidecarShown": "The sidecar's software version.",
+        "PolicyShown PolicyVersion": "The version's number, counted from 1.",
+    },
+    "webhook_secret": {"ChangedRule": "`null` makes a new secret, shown once in the answer."},
+}
+
 OF_TYPE = {
-    "AlertRule.name": "The rule's name, unique in the tenant.",
-    "AlertRuleWithSecret.name": "The rule's name, unique in the tenant.",
-    "NewRule.name": "The rule's name, unique in the tenant.",
-    "ChangedRule.name": "The rule's name, unique in the tenant.",
-    "ChangedRule.webhook_secret": "`null` makes a new secret, shown once in the answer.",
-    "CreatedKey.name": "The key's display name.",
-    "ListedKey.name": "The key's display name.",
-    "NewKey.name": "The key's display name.",
-    "ProvisionedKey.name": "The key's display name.",
-    "PolicyAsked.name": "The policy's name, unique among the tenant's active policies.",
-    "ReplacedPolicy.name": "The policy's name, unique among the tenant's active policies.",
-    "PolicyFields.name": "The policy's name, unique among the tenant's active policies.",
-    "PolicyShown.name": "The policy's name, unique among the tenant's active policies.",
-    "SetDocument.name": "The document's name, for example `role/support` or `agent/agt_loans`.",
-    "SetDocument.revision": "The revision in which the document last changed.",
-    "TenantShown.name": "The tenant's name, unique in this installation.",
-    "NewTenant.name": "The tenant's name, unique in this installation.",
-    "AgentShown.status": "The agent's status. Only an `approved` agent may evaluate.",
-    "AgentDetail.status": "The agent's status. Only an `approved` agent may evaluate.",
-    "NewAgent.status": "Only `draft` is accepted. Approve the agent in a separate step.",
-    "NewStatus.status": "The status to move the agent to.",
-    "AgentsRequest.status": "Only agents with this status.",
-    "SessionsRequest.status": "Only sessions with this status.",
-    "SessionShown.status": "Whether the session is active, expired or revoked.",
-    "SessionDetail.status": "Whether the session is active, expired or revoked.",
-    "FiredAlert.status": "The status of the delivery.",
-    "Alive.status": "Always `ok`.",
-    "Done.status": "Always `ok`.",
-    "Reloaded.status": "Always `reloaded`.",
-    "Alive.version": "The software's version.",
-    "SidecarShown.version": "The sidecar's software version.",
-    "Report.version": "The sidecar's software version.",
-    "PolicyShown.version": "The version's number, counted from 1.",
-    "PolicyVersion.version": "The version's number, counted from 1.",
-    "PolicyVersion.policy": "The policy as this version defined it.",
-    "PolicyVersion.change": "What kind of change made this version.",
-    "Explained.explain": "The outcome of each check, and what would have allowed the call.",
-    "NearestMiss.change": "The smallest change that would have allowed the call, in words.",
-    "Retention.policy": "What happens to old audit events, in words.",
-    "FiredAlert.detail": "What the rule measured when it fired.",
-    "LineageAction.detail": "Any details of the action. `null` if they were erased.",
-    "NewAction.detail": "Any details of the action, as an object.",
-    "CheckShown.outcome": "The outcome of the check.",
-    "LineageAction.outcome": "The outcome of the action. `null` if none was recorded.",
-    "Verified.reason": "What fails at `broken_at`. `null` if the log is valid.",
-    "Verified.total": "How many entries of every kind were verified.",
-    "RegistryCounts.total": "Registered agents.",
-    "AuditEvent.query": "The query text, masked if masking was on. `null` if it was erased.",
-    "AuditEvent.check": "The check that denied. `null` on an `ALLOW`.",
-    "Simulated.event_id": "Always `null`: a simulation writes no event.",
-    "RevokeSessionRequest.reason": "Why the session is revoked.",
-    "AuditEvent.user_id": "The user on whose behalf the agent acted. `null` if it was erased.",
-    "PurgeAnchor.last_seq": "The sequence number of the last purged entry.",
+    f"{type_name}.{field}": text
+    for field, texts in _BY_TYPE.items()
+    for type_names, text in texts.items()
+    for type_name in type_names.split()
 }
 
 
@@ -247,5 +264,5 @@ def describe_fields(type_name: str, schema: dict[str, Any]) -> None:
 
 
 def describe(type_name: str, field: str) -> str | None:
-    """The meaning of `field` in `type_name`; None if it is not in the tables."""
+    """The meaning of `field` in `type_name`; None if neither table has it."""
     return OF_TYPE.get(f"{type_name}.{field}") or FIELDS.get(field)

@@ -73,7 +73,7 @@ def describe(routes: Iterable[Route], version: str) -> bytes:
 
 
 def _api_key() -> dict[str, str]:
-    """The key's scheme, with the scopes in words: for an API key OpenAPI 3.1 only names them."""
+    # OpenAPI 3.1 has room for a scope's meaning under OAuth alone; here it goes into the text.
     lines = [f"- `{scope}` {may}" for scope, may in _SCOPES.items()]
     about = "Each key has one scope:\n\n" + "\n".join(lines)
     return {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": about}
@@ -127,6 +127,7 @@ def _tag(route: Route) -> str:
 
 def _links(route: Route, table: tuple[Route, ...]) -> dict[str, Any]:
     """Links from a created object to the operations whose path takes an id in the response."""
+    # The example has every field of the response, so its names are the ones that can be linked.
     members = example_of(route.response_type)
     if route.method != "POST" or route.parameters or not isinstance(members, dict):
         return {}

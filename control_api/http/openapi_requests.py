@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from control_api.http.openapi_schemas import Schema
+from control_api.http.reply import JSON
 from control_api.http.route import Route
-
-JSON = "application/json"
 
 
 def parameters(route: Route, request: Schema, examples: dict[str, Any]) -> list[dict[str, Any]]:
@@ -48,9 +47,10 @@ def _locations(route: Route) -> Iterator[tuple[str, str, str]]:
 
 def _as_parameter(field: Schema) -> Schema:
     """A field's schema outside a body, where text can't be null."""
+    # A parameter has a name already; pydantic's title would only repeat it.
     schema = {name: value for name, value in field.items() if name != "title"}
     if schema.get("default", schema) is None:
-        del schema["default"]
+        del schema["default"]  # None means: not sent
     options = [each for each in schema.pop("anyOf", ()) if each != {"type": "null"}]
     if len(options) > 1:
         schema["anyOf"] = options

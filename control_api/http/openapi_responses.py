@@ -9,8 +9,8 @@ from http import HTTPStatus
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from control_api.http.openapi_requests import JSON
 from control_api.http.openapi_schemas import Schemas
+from control_api.http.reply import JSON
 from control_api.http.route import Route, Scope
 from policies.ground.errors import error_body
 
@@ -128,6 +128,7 @@ def path_examples(routes: Iterable[Route]) -> dict[str, str]:
     for route in routes:
         example = example_of(route.response_type)
         shown = example[0] if isinstance(example, list) else example
+        # The first example that has a field wins, so that the links between operations lead on.
         texts = {name: text for name, text in (shown or {}).items() if isinstance(text, str)}
         found = texts | found
     return found
@@ -156,6 +157,7 @@ def _own_headers(response_type: Any) -> tuple[str, ...]:
 
 
 def _error(route: Route, status: int) -> dict[str, Any]:
+    # "colour" where a route has no field at all: even there an unknown one is refused.
     field = next(iter((*route.body, *route.query, *route.parameters)), "colour")
     details = (
         f"{field}: is not a known field" if status == HTTPStatus.UNPROCESSABLE_ENTITY else None

@@ -32,8 +32,9 @@ from policies.ground.errors import Forbidden, Malformed, SluiceError, TooLarge
 from policies.ground.keys import KeysDiffer, presented_key
 
 MAX_BODY = 1024 * 1024
+# A client that sends a byte now and then must not hold a connection for ever.
 BODY_SECONDS = 30.0
-"""How long a body may take to arrive. A slow client must not hold a connection for ever."""
+"""How long a body may take to arrive."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 _log = logging.getLogger("sluice.http")
@@ -46,6 +47,7 @@ _COMMON_HEADERS = {
 }
 
 # Headers that follow from an error's status. The error itself may add others.
+# RFC 9110, sections 11.6.1 and 10.2.3.
 _STATUS_HEADERS = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'ApiKey realm="sluice", Bearer realm="sluice"'},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
@@ -109,6 +111,7 @@ class RequestPipeline:
         given = request.headers.get("X-Request-ID")
         request_id = given if given and _REQUEST_ID.match(given) else self.new_request_id()
         REQUEST_ID.set(request_id)
+        # A connection's requests share one context: forget what the previous one wrote.
         WRITTEN.set(None)
         info = _RequestInfo(request.method, request.raw_path)
         try:
@@ -124,7 +127,8 @@ class RequestPipeline:
             _log.exception("request failed: %s", info.operation)
             self._instruments.http.crashes.inc()
             reply = render_error(SluiceError(f"internal error, request `{request_id}`"))
-        self._count(info.operation, reply.status, self._monotonic() - started)
+        self._requests(info.operation, reply.status).inc()
+        self._seconds(info.operation).observe(self._monotonic() - started)
         return to_aiohttp(reply, request_id)
 
     async def _serve(self, request: web.BaseRequest, info: _RequestInfo) -> HttpReply:
@@ -146,6 +150,7 @@ class RequestPipeline:
         self, request: web.BaseRequest, info: _RequestInfo, path: str
     ) -> tuple[CompiledRoute, dict[str, str], KeyHolder | None]:
         """The route, its path parameters and the caller, if the caller may use the route."""
+        # The common case first: one look-up, and nothing of the path is decoded.
         compiled = self._router.exact(info.method, path)
         found: dict[str, str] = {}
         # INVARIANT: under /v1/ the key is checked before we say whether a path exists.
@@ -174,17 +179,15 @@ class RequestPipeline:
             raise
 
     def _refused(self, error: SluiceError) -> HttpReply:
+        # The caller's own mistakes are not logged: anyone could fill the log with them.
         if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.error("request failed with %d: %s", error.status, error.message)
         return render_error(error, _STATUS_HEADERS.get(HTTPStatus(error.status), {}))
 
-    def _count(self, operation: str, status: int, seconds: float) -> None:
-        self._requests(operation, status).inc()
-        self._seconds(operation).observe(seconds)
-
 
 def _guarded(path: str) -> bool:
-    """Whether the path is under `/v1/`, percent-encoded or not, whether or not it exists."""
+    """Whether the path is under `/v1/`, whether or not it exists."""
+    # Decoded, as the router would: `/%761/…` must not tell more than `/v1/…`.
     return unquote(path.partition("/")[2].partition("/")[0]) == "v1"
 
 
@@ -199,9 +202,11 @@ async def read_body(request: web.BaseRequest) -> bytes:
     `TooLarge` over 1 MiB, `Malformed` if it is cut short or late, `ClientDisconnected` if the
     client goes away.
     """
+    # Before anything is read. A body without this header is cut off while it is read.
     if (request.content_length or 0) > MAX_BODY:
         raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
     if request.content.is_eof():
+        # It came with the head, as most do: no timer needed.
         return await _whole_body(request)
     await _send_continue(request)
     try:

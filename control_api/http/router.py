@@ -1,7 +1,6 @@
 """Finds the route for a method and a path. Knows nothing of authentication.
 
-Paths are matched by their decoded segments, literals before parameters. Because a path is split
-before it is decoded, `%2F` in an identifier never becomes a separator.
+Paths are matched by their decoded segments, literals before parameters.
 """
 
 from collections.abc import Iterable
@@ -37,7 +36,7 @@ class _Resource:
         for part, text in zip(self.parts, given, strict=True):
             if part.startswith("{"):
                 if not text:
-                    return None
+                    return None  # `/v1/keys/` names no key
                 found[part[1:-1]] = text
             elif part != text:
                 return None
@@ -70,7 +69,7 @@ class Router:
             self._by_length.setdefault(len(resource.parts), []).append(resource)
 
     def exact(self, method: str, path: str) -> CompiledRoute | None:
-        """The route without parameters that has exactly this path; None if there is none."""
+        """The route without parameters that has exactly this path; None without one."""
         return self._exact.get((method, path))
 
     def find(self, method: str, path: str) -> tuple[CompiledRoute, dict[str, str]]:
@@ -84,6 +83,8 @@ class Router:
                 compiled = resource.methods.get("GET" if method == "HEAD" else method)
                 if compiled is not None:
                     return compiled, found
+                # The path matches, the method does not. Look further only if the route's last
+                # segment may be an identifier too.
                 allowed |= _methods(resource)
                 if not resource.falls_through:
                     break

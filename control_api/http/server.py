@@ -19,9 +19,9 @@ from policies.ground.errors import Malformed, SluiceError
 from policies.ground.listen_address import ListenAddress
 
 KEEP_ALIVE_SECONDS = 75.0
+# Closing at once would reset the connection, and the client would not see the response.
 LINGER_SECONDS = 2.0
-"""How long to read the rest of a refused body. Closing at once would reset the connection, and the
-client would not see the response."""
+"""How long to read the rest of a refused body."""
 LAST_SECONDS = 0.1
 """While draining, how long an open connection may still send another request."""
 _log = logging.getLogger("sluice.http")
@@ -140,6 +140,8 @@ class ApiListener:
         An open connection gets one more response, with `Connection: close`.
         """
         self._server.draining = True
+        # In this order: the loop stops accepting, we accept what is left, and only then is the port
+        # closed. Otherwise the kernel would reset what waits in the backlog.
         for each in self._accepting:
             each.close()
         waiting = self._accept_rest()

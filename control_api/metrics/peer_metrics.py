@@ -8,7 +8,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ from prometheus_client.metrics_core import Metric
 DIRECTORY = "workers"
 ANSWER_SECONDS = 0.5
 MAX_ANSWER = 16 * 1024 * 1024
-MAX_ADDRESS = 100
-"""Bytes. The kernel limits a unix socket's address to 107."""
+MAX_ADDRESS = 100  # bytes; the kernel limits a unix socket's address to 107
 
 
 class PeerMetrics:
@@ -46,6 +45,7 @@ class PeerMetrics:
 
     async def open(self) -> None:
         """Begin to answer the peers."""
+        # A worker that was killed leaves its socket behind, and binding would fail.
         (self._directory / self._name(self._index)).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(self._address(self._index))
@@ -60,6 +60,7 @@ class PeerMetrics:
         """The metrics of all workers that answer, in Prometheus' text format. The label `worker`
         tells them apart."""
         answers = await asyncio.gather(*(self._ask(other) for other in self._others))
+        # All at once: a scrape takes as long as the slowest peer, not as all of them together.
         # Our own come last, so that they count the peers that did not answer.
         by_worker = {self._index: _to_wire(self._registry)}
         by_worker |= {i: wire for i, wire in zip(self._others, answers, strict=True) if wire}
@@ -117,11 +118,11 @@ class _MergedRegistry:
 
 def _to_wire(registry: CollectorRegistry) -> list[Any]:
     return [
-        (family.name, family.documentation, family.type, list(_samples(family.samples)))
+        (
+            family.name,
+            family.documentation,
+            family.type,
+            [(each.name, each.labels, each.value) for each in family.samples],
+        )
         for family in registry.collect()
     ]
-
-
-def _samples(samples: Iterable[Any]) -> Iterator[tuple[str, dict[str, str], float]]:
-    for each in samples:
-        yield each.name, each.labels, each.value

@@ -23,7 +23,8 @@ from control_api.responses.paging import SortKey, read_cursor
 from policies.ground.errors import invalid
 from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
 
-_WHOLE = re.compile(r"-?[0-9]{1,15}\Z")
+# At most 15 digits: a longer number is refused by its type, without the cost of converting it.
+_DIGITS = re.compile(r"-?[0-9]{1,15}\Z")
 
 
 class RequestModel(BaseModel):
@@ -67,9 +68,15 @@ def _identifier(text: str) -> str:
     return text
 
 
-def _whole(value: object) -> object:
+def _query_integer(value: object) -> object:
     """Digits in a query as an integer. Anything else passes on, and the strict type refuses it."""
-    return int(value) if isinstance(value, str) and _WHOLE.match(value) else value
+    return int(value) if isinstance(value, str) and _DIGITS.match(value) else value
+
+
+def json_integer(value: object) -> object:
+    """`1.0` is an integer in JSON (JSON Schema Validation, section 6.1.1), and some clients write
+    all their numbers so."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Identifier = Annotated[
@@ -86,9 +93,9 @@ Identifier = Annotated[
 ]
 """1 to 256 characters without control characters, stored byte for byte."""
 
+# 32: the record of each decision based on such a list contains it, and a log entry holds at most
+# 64 KiB.
 Roles = Annotated[list[Identifier], Field(max_length=32)]
-"""At most 32: the record of each decision based on such a list contains it, and a log entry holds
-at most 64 KiB."""
 
 
 def _flag(value: object) -> bool:
@@ -109,7 +116,7 @@ def read_flag(value: object, name: str) -> bool:
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """`true` or `false` in a query."""
-QueryInt = Annotated[int, BeforeValidator(_whole)]
+QueryInt = Annotated[int, BeforeValidator(_query_integer)]
 Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
 """Text for people: a name, a description. No NUL, because PostgreSQL can't store it."""
 
@@ -135,8 +142,9 @@ class ListRequest(RequestModel):
 
 
 def complaints(error: ValidationError) -> list[str]:
-    """One line per field: where, and what is wrong. Never the value, which may be a secret."""
+    """One line per field: where, and what is wrong."""
     lines = []
+    # Without the values: one may be a secret that was sent in the wrong field.
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         where = ".".join(str(part) for part in fault["loc"]) or "body"
         lines.append(f"{where}: {_words(fault['type'], fault['msg'])}")

@@ -17,12 +17,10 @@ class EvaluationRequest(NamedTuple):
 
 
 class AskedRetrieval(RequestModel):
-    """The body of an evaluation (`service.md` 2.10). Unknown fields are ignored.
+    """The body of an evaluation (`service.md` 2.10). Unknown fields are ignored."""
 
-    These fields only describe the body; `parse_retrieval` reads it, because this path must be fast.
-    A test compares the two.
-    """
-
+    # These fields only describe the body; `parse_retrieval` reads it, because this path must be
+    # fast. A test compares the two.
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
     unique_keys: ClassVar[bool] = False
     in_query: ClassVar[frozenset[str]] = frozenset({"explain"})

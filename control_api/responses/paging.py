@@ -1,8 +1,7 @@
 """Pages of a list, and the opaque cursor that says where the next page starts (contract, section
 1).
 
-A cursor is the sort key of the last row shown. Rows keep their sort key for ever, so no row is
-skipped or repeated, whatever is written between two pages. Knows no list in particular.
+Knows no list in particular.
 """
 
 import base64
@@ -51,6 +50,9 @@ def page_of(
 
 
 def write_cursor(key: SortKey) -> str:
+    """The cursor after the row with this sort key."""
+    # Rows keep their sort key for ever, so no row is skipped or repeated, whatever is written
+    # between two pages. A page number or an offset would shift.
     return base64.urlsafe_b64encode(orjson.dumps(key)).rstrip(b"=").decode("ascii")
 
 
@@ -75,6 +77,7 @@ def read_cursor(text: str, types: tuple[type, ...]) -> SortKey:
 
 def _storable(value: int | str) -> bool:
     """Whether a query can take it: no number beyond 64 bits, no control character."""
+    # A made-up cursor must be a 422, not a failure of the database driver.
     if isinstance(value, int):
         return abs(value) < 1 << 62
     return identifier_fault(value) is None

@@ -5,6 +5,9 @@ from typing import Any, ClassVar, Literal
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
+MAX_PAGE_BYTES = 768 * 1024
+"""Bytes that the bodies of the documents in one `PolicySetPage` have together, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class SetDocument:
@@ -14,10 +17,6 @@ class SetDocument:
     revision: int
     digest: str | None
     body: str | None
-
-
-MAX_PAGE_BYTES = 768 * 1024
-"""The most bytes that the document bodies in one `PolicySetPage` may have together."""
 
 
 @dataclass(frozen=True, slots=True)

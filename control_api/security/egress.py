@@ -1,8 +1,7 @@
 """Which addresses the service itself may call: webhook receivers and the mail server.
 
-A tenant chooses a webhook's address, so it must not reach anything that the tenant can't: private,
-loopback and link-local addresses are refused unless the operator lists them. Parses the settings'
-text; opens no socket.
+Private, loopback and link-local addresses are refused unless the operator lists them. Parses the
+settings' text; opens no socket.
 """
 
 from dataclasses import dataclass
@@ -43,11 +42,14 @@ class AllowedHosts:
 
     def permits(self, host: str, port: int, address: Address) -> bool:
         """Whether a connection to `address`, which `host` resolved to, is allowed."""
+        # DNS names ignore case, and `host.` is `host`: neither may evade or miss an entry.
         name = host.lower().rstrip(".")
         if name in self.hosts or (name, port) in self.host_ports:
             return True
         if any(address in network for network in self.networks):
             return True
+        # A tenant chooses a webhook's address, so it must not reach what the tenant can't: our own
+        # host, its network, a cloud's metadata service.
         return refusal(address) is None
 
 

@@ -9,13 +9,12 @@ class UnusableFile(Exception):
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write `content` to `path`; it is durable when this returns. Raises `UnusableFile`.
-
-    Writes a temporary file and renames it: a crash leaves the old file or the new one, never a
-    part.
-    """
+    """Write `content` to `path`; it is durable when this returns. Raises `UnusableFile`."""
+    # Renamed when complete: a crash leaves the old file or the new one, never a part.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        # A crash of an earlier process with our id may have left one. It is created anew, so that
+        # its mode is 0600 whatever lay there.
         unfinished.unlink(missing_ok=True)
         handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "wb") as file:

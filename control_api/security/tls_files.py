@@ -15,9 +15,9 @@ from typing import Any
 HANDSHAKE_SECONDS = 10.0
 _NO_PASSWORD = ""
 _log = logging.getLogger("sluice.tls")
+# Modification time, size and inode of each file. Links are followed, so swapping a link, as
+# Kubernetes does to renew a Secret, changes the stamp.
 _Stamp = tuple[tuple[int, int, int], ...]
-"""Modification time, size and inode of each file. Links are followed, so swapping a link, as
-Kubernetes does to renew a Secret, changes the stamp."""
 
 
 class UnusableTls(Exception):
@@ -43,6 +43,7 @@ class TlsFiles:
             _readable(part, path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # A client could make us renegotiate without end; compression leaks secrets (CRIME).
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         context.set_alpn_protocols(["http/1.1"])
         try:
@@ -69,14 +70,12 @@ class TlsFiles:
 
 
 class RenewingContext(ssl.SSLContext):
-    """A context that serves each handshake with the newest usable files.
-
-    Each version of the files gets a context of its own: authorities can only be added to a context,
-    so one that was removed from the file would stay trusted.
-    """
+    """A context that serves each handshake with the newest usable files."""
 
     _files: TlsFiles
     _seen: _Stamp | None
+    # Each version of the files gets a context of its own: authorities can only be added to a
+    # context, so one that was removed from the file would stay trusted.
     _current: ssl.SSLContext
 
     @classmethod
@@ -90,6 +89,7 @@ class RenewingContext(ssl.SSLContext):
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
         """asyncio and uvloop both call this at the start of each handshake."""
+        # Two or three `stat` calls: nothing beside the cryptography of a handshake.
         stamp = _stamp_of(self._files)
         if stamp != self._seen:
             self._seen = stamp
@@ -97,8 +97,9 @@ class RenewingContext(ssl.SSLContext):
         return self._current.wrap_bio(*given, **named)
 
     def _renew(self) -> None:
-        """Load the changed files. A fault is logged once per change of the files, and a
-        half-written file changes again soon."""
+        """Load the changed files; with a fault, the old ones stay in use."""
+        # The stamp is noted already, so a fault is logged once, not at every handshake. A file that
+        # is only half written changes again soon.
         try:
             self._current = self._files.context()
         except UnusableTls as error:
@@ -112,6 +113,7 @@ def _require_client(context: ssl.SSLContext, authorities: Path) -> None:
         context.load_verify_locations(authorities)
     except ssl.SSLError as error:
         raise UnusableTls("client_ca", f"contains no certificate: {_reason(error)}") from error
+    # OpenSSL also loads certificates that are no authority's; this lists the authorities alone.
     if not context.get_ca_certs():
         raise UnusableTls("client_ca", "contains no certificate of an authority")
     context.verify_mode = ssl.CERT_REQUIRED
@@ -130,6 +132,8 @@ def _stamp_of(files: TlsFiles) -> _Stamp | None:
     try:
         return files.stamp()
     except OSError:
+        # A file is missing, perhaps just while it is replaced. None differs from every stamp, so
+        # `_renew` is tried once, logs what is missing, and is tried again when the file is back.
         return None
 
 

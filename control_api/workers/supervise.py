@@ -2,12 +2,7 @@
 
     bind > worker 0, until it serves > the others > announce > watch > drain
 
-Worker 0 starts alone, since a first start creates keys. Each worker has its own sockets on the
-shared port. The supervisor holds them too but never accepts from them, so a connection that arrives
-while a worker is dead waits for its successor.
-
-No worker outlives the supervisor: if it is killed, the kernel sends the workers SIGTERM
-(PR_SET_PDEATHSIG, on Linux) and they drain by themselves. Serves no request and opens no database.
+Serves no request and opens no database.
 """
 
 import ctypes
@@ -34,9 +29,9 @@ from control_api.workers.worker_args import WorkerArgs
 from policies.ground.listen_address import ListenAddress
 
 POLL_SECONDS = 0.05
+# A worker that served for less than this failed early. The time it takes to start does not count: a
+# busy machine takes longer.
 STABLE_SECONDS = 5.0
-"""A worker that served for less than this failed early. The time it takes to start does not count:
-a busy machine takes longer."""
 MAX_EARLY_FAILURES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds before a restart: doubled with each early failure."""
@@ -108,10 +103,14 @@ class Supervisor:
         api = bind(settings.control_listen, "SLUICE_CONTROL_LISTEN", count)
         own = settings.metrics_listen
         metrics = bind(own, "SLUICE_METRICS_LISTEN", count) if own else [[] for _ in api]
+        # Each worker has its own sockets on the shared port. They stay open here, though nothing is
+        # accepted from them: a connection that arrives while a worker is dead waits for its
+        # successor.
         self._slots = [_Slot(i, *pair) for i, pair in enumerate(zip(api, metrics, strict=True))]
 
     def _start_all(self) -> int | None:
         """The exit code of a worker that could not start; None once all serve, or on a stop."""
+        # Worker 0 alone at first: a first start creates keys, and two would create different ones.
         for wave in (self._slots[:1], self._slots[1:]):
             for slot in wave:
                 self._start(slot)
@@ -152,10 +151,12 @@ class Supervisor:
     def _start(self, slot: _Slot) -> None:
         self._close_pipe(slot)
         slot.pipe, ready = os.pipe()
+        # Reads must not block the loop that watches all workers.
         os.set_blocking(slot.pipe, False)
         api = tuple(each.fileno() for each in slot.api)
         metrics = tuple(each.fileno() for each in slot.metrics)
         worker = WorkerArgs(slot.index, len(self._slots), api, metrics, ready)
+        # As we were started: without it, the current folder would come first on the worker's path.
         safe_path = ["-P"] if sys.flags.safe_path else []
         supervisor = os.getpid()
         try:
@@ -166,6 +167,7 @@ class Supervisor:
                 preexec_fn=lambda: _die_with(supervisor),  # noqa: PLW1509  # there are no threads
             )
         finally:
+            # Only the worker holds this end now, so its death is the end of the file.
             os.close(ready)
 
     def _check_ready(self, slot: _Slot) -> None:
@@ -186,9 +188,9 @@ class Supervisor:
             slot.pipe = -1
 
     def _drain(self) -> bool:
-        """Stop all workers; True if each one answered its requests under way. The supervisor's
-        sockets are closed first: once a worker has accepted what waits for it and closed its own,
-        no new connection can arrive and wait in vain."""
+        """Stop all workers; True if each one answered its requests under way."""
+        # Our copies of the sockets first: once a worker has accepted what waits for it and closed
+        # its own, no new connection can arrive and wait in vain.
         for each in (sock for slot in self._slots for sock in slot.sockets()):
             each.close()
         running = [slot.process for slot in self._slots if slot.process is not None]
@@ -237,7 +239,8 @@ def _address(sockets: list[socket.socket]) -> ListenAddress:
 
 
 def _die_with(supervisor: int) -> None:
-    """Runs in the new process before it executes the worker."""
+    """Runs in the new process before it executes the worker, so that no worker outlives the
+    supervisor: if that is killed, the kernel sends SIGTERM and the worker drains by itself."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != supervisor:

@@ -27,6 +27,7 @@ class WorkerArgs:
         """The reverse of `to_argument`. Raises `ValueError` for anything else."""
         try:
             wire: dict[str, Any] = orjson.loads(text)
+            # Integers, or this raises: the descriptors are opened as they are.
             api, metrics = (tuple(map(int, wire.pop(name))) for name in ("api", "metrics"))
             return cls(api=api, metrics=metrics, **wire)
         except (TypeError, LookupError, AttributeError) as error:

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from control_api.http.docs.markdown import inline
-from control_api.http.docs.try_form import JSON
+from control_api.http.reply import JSON
 
 Schema = dict[str, Any]
 

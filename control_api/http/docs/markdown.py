@@ -1,11 +1,11 @@
 """Converts Markdown to HTML (CommonMark, by markdown-it-py). Knows nothing of what is described.
 
-HTML inside the Markdown is escaped, never passed through. Links lead only to http(s) URLs and to
-places on the page.
+Links lead only to http(s) URLs and to places on the page.
 """
 
 from markdown_it import MarkdownIt
 
+# `html: False`: a docstring with `<b>` shows it, and nothing from a description can become markup.
 _RENDERER = MarkdownIt("commonmark", {"html": False})
 
 

@@ -1,9 +1,7 @@
 """Renders the API's description (OpenAPI 3.1) as one HTML page to read, search and try.
 
-The page contains its own style and script and loads nothing else. Its Content-Security-Policy
-allows exactly those two, by their hashes, and requests to this service alone, so even markup
-smuggled into a description could not run anything. Without the script the page is still readable:
-`docs.js` only reveals the search field, the key field and the forms.
+The page contains its own style and script and loads nothing else. Without the script it is
+readable too: `docs.js` only reveals the search field, the key field and the forms.
 
 Knows OpenAPI's structure and no operation.
 """
@@ -18,7 +16,8 @@ import orjson
 
 from control_api.http.docs.field_table import field_table, members, operation_fields, resolved
 from control_api.http.docs.markdown import markdown
-from control_api.http.docs.try_form import JSON, try_form
+from control_api.http.docs.try_form import try_form
+from control_api.http.reply import JSON
 from control_api.responses.audit import Document
 
 _INTRODUCTION = """\
@@ -69,6 +68,7 @@ def _file(name: str) -> str:
 
 
 def _security_policy(style: str, script: str) -> str:
+    # Exactly these two, by their hashes: even markup smuggled into a description could not run.
     # `connect-src 'self'`: the forms may call this service, and a key typed in can't go elsewhere.
     return (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
@@ -127,6 +127,7 @@ def curl(method: str, path: str, operation: dict[str, Any]) -> str:
     if operation["security"]:
         lines.append('-H "X-API-Key: $KEY"')
     if body := operation.get("requestBody"):
+        # Inside a shell's single quotes, where only the quote itself is special.
         text = orjson.dumps(body["content"][JSON]["example"]).decode().replace("'", "'\\''")
         lines += ["-H 'Content-Type: application/json'", f"-d '{text}'"]
     return " \\\n  ".join(lines)

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-JSON = "application/json"
+from control_api.http.reply import JSON
 
 
 def try_form(method: str, path: str, operation: dict[str, Any]) -> str:

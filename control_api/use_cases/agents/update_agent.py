@@ -53,11 +53,13 @@ async def update_agent(app: AppContext, caller: Caller, request: ChangedAgent) -
         changed = replace(agent, **changes)
         if changed == agent:
             return agent
+        # Only a new binding is checked: the old key may have been revoked since.
         if changed.bound_key_id != agent.bound_key_id:
             await refuse_unknown_key(tx, changed.bound_key_id)
         changed = replace(changed, updated_at=tx.now)
         await agents.put(tx.connection, tx.tenant_id, changed)
         await tx.publish({agent_name(agent.agent_id): agent_document(changed.published())})
+        # The values that decisions depend on; of the rest only which changed.
         detail = {
             "fields": sorted(changes),
             "agent_role": changed.agent_role,

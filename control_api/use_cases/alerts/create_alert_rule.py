@@ -17,8 +17,9 @@ from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
 
+# Every rule is measured each time the log grows.
 MAX_RULES = 200
-"""Per tenant: every rule is measured each time the log grows."""
+"""Rules of one tenant."""
 
 
 class NewRule(RequestModel):
@@ -46,6 +47,7 @@ async def create_alert_rule(
     app: AppContext, caller: Caller, request: NewRule
 ) -> AlertRuleWithSecret | AlertRule:
     """Create an alert rule; its webhook secret is shown only in this response."""
+    # Before the transaction: this reads nothing.
     refuse_unusable(
         request.rule_type, request.threshold, request.webhook_url, app.settings.webhook_allow
     )

@@ -53,6 +53,7 @@ async def update_alert_rule(
         changed, secret = _with_secret(app, rule, request)
         if changed == rule:
             return rule, None
+        # The whole rule as it would be: a new threshold may not fit the old type.
         refuse_unusable(
             changed.rule_type,
             changed.threshold,

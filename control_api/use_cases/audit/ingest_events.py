@@ -1,7 +1,4 @@
-"""Takes in a batch of a sidecar's records, exactly once, and signs a receipt for it.
-
-The receipt leaves only after the commit, because a sidecar deletes the records it covers.
-"""
+"""Takes in a batch of a sidecar's records, exactly once, and signs a receipt for it."""
 
 from typing import Any, ClassVar
 
@@ -18,12 +15,9 @@ from policies.trail.record_fast_path import match_batch
 
 
 class NewRecords(RequestModel):
-    """A batch from a sidecar's spool: its records in order and without gaps.
+    """A batch from a sidecar's spool: its records in order and without gaps."""
 
-    The records are validated at ingestion, which hashes their bytes again. A duplicate key inside
-    a record therefore can't pass, and `unique_keys` need not check the body for one.
-    """
-
+    # Ingestion hashes the records' bytes again, so a duplicate key inside one can't pass there.
     unique_keys: ClassVar[bool] = False
     example: ClassVar[dict[str, Any]] = {
         "source": "sidecar-1",
@@ -62,6 +56,8 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
     except (Conflict, Invalid):
         count(Ingest.refused).inc(len(request.records))
         raise
+    # Committed. If we die here, the sidecar sends the batch again, which adds nothing, and gets its
+    # receipt. It must not leave any earlier: the sidecar deletes the records it covers.
     count(Ingest.held).inc(len(request.records))
     message = receipt_message(tenant_id, request.source, request.instance, held.n, held.hash)
     signature = app.signer.sign(message)

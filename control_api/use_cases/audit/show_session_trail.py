@@ -3,6 +3,7 @@
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log import read
+from control_api.presenters import event_page
 from control_api.requests.base import Identifier, ListRequest
 from control_api.responses.audit import AuditEvent
 from control_api.responses.paging import Page
@@ -26,5 +27,4 @@ async def show_session_trail(
         request.limit,
         after_seq=-1 if seq is None else seq,
     )
-    events = [AuditEvent(**event) for event in trail.events]
-    return Page(events, None if trail.next is None else (trail.next,))
+    return event_page(trail)

@@ -1,8 +1,4 @@
-"""Counts a tenant's decisions by source type, role and source.
-
-The counters are kept as the log grows (`control_api.store.counters.counters`), so the answer takes
-as long after ten events as after a billion.
-"""
+"""Counts a tenant's decisions by source type, role and source."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -19,10 +15,13 @@ TOP = 10
 async def show_stats(app: AppContext, caller: Caller, _: EmptyRequest) -> Stats:
     """Count the tenant's audit events that retention has kept."""
     tenant_id = caller.tenant_id
+    # From counters that are kept as the log grows, so this takes as long after ten events as after
+    # a billion.
     async with app.store.reading(tenant_id) as connection:
         types = await counters.all_of(connection, tenant_id, Dimension.source_type)
         roles = await counters.top_of(connection, tenant_id, Dimension.agent_role, TOP)
         sources = await counters.top_of(connection, tenant_id, Dimension.source_id, TOP)
+    # Every event has a source type, so these add up to all of them.
     allowed, denied = sum(each.allowed for each in types), sum(each.denied for each in types)
     return Stats(
         total=allowed + denied,

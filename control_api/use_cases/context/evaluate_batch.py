@@ -60,6 +60,7 @@ async def evaluate_batch(
             *(_evaluate(app, caller, each) for each in request.retrievals)
         )
         return Batch(list(answers))
+    # One after the other: whether the next is decided depends on this one.
     results: list[Evaluated] = []
     for retrieval in request.retrievals:
         results.append(await _evaluate(app, caller, retrieval))

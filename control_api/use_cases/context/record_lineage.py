@@ -36,7 +36,9 @@ async def record_lineage(app: AppContext, caller: Caller, request: NewAction) ->
     tenant_id = caller.tenant_id
     found = await read.event(app.store, tenant_id, request.event_id)
     _refuse_unbound(caller.key, found.event)
+    # The tenant's settings say whether to mask.
     await caller.tenant.need((TENANT,))
+    # The event's leaf hash ties the action to exactly that entry of the log.
     record = lineage_record(
         ReportedAction(
             request.event_id,

@@ -17,6 +17,7 @@ async def show_readiness(app: AppContext, _caller: None, _: EmptyRequest) -> Ali
     """Report whether requests can be served now; otherwise say what is not ready, and why."""
     if app.stopping.is_set():
         raise Unavailable("not ready", details="service: it is draining")
+    # Neither Redis nor the policy files count: without them the service decides all the same.
     try:
         async with app.store.reading_all_tenants() as connection:
             await tenants.installed(connection)

@@ -39,7 +39,7 @@ async def bind_key(app: AppContext, caller: Caller, request: NewBinding) -> Done
         if "permitted_roles" in request.model_fields_set:
             bound = replace(bound, permitted_roles=tuple(request.permitted_roles or ()))
         if bound == key:
-            return
+            return  # no log entry, no new revision: sidecars have nothing to fetch
         await keys.bind(tx.connection, tx.tenant_id, bound)
         await tx.publish({key_name(key.digest): key_document(bound.published())})
         detail = {

@@ -19,6 +19,7 @@ async def revoke_key(app: AppContext, caller: Caller, request: KeyRequest) -> Em
         if key is None:
             raise NotFound(f"no such key: `{request.key_id}`")
         await keys.revoke(tx.connection, tx.tenant_id, key.key_id, tx.now)
+        # Removed, not marked: every sidecar refuses a key without a document.
         await tx.publish({key_name(key.digest): None})
         detail = {"name": key.name, "scope": key.scope}
         await app.log_change(tx, "key.revoked", key.key_id, caller.by, detail)

@@ -1,8 +1,4 @@
-"""Replaces a key by a new one.
-
-One commit revokes the old key and adds the new one, so there is never a moment with both keys live,
-or with neither.
-"""
+"""Replaces a key by a new one."""
 
 from dataclasses import replace
 
@@ -28,6 +24,7 @@ async def rotate_key(app: AppContext, caller: Caller, request: KeyRequest) -> Cr
     async def work(tx: Transaction) -> StoredKey:
         old = await _live(tx, request.key_id)
         new = replace(old, key_id=key_id, digest=key_digest(secret), created_at=tx.now)
+        # One commit, so there is never a moment with both keys live, or with neither.
         await keys.add(tx.connection, tx.tenant_id, new)
         await keys.revoke(tx.connection, tx.tenant_id, old.key_id, tx.now)
         documents: dict[str, bytes | None] = {
@@ -48,6 +45,7 @@ async def rotate_key(app: AppContext, caller: Caller, request: KeyRequest) -> Cr
 
 
 async def _live(tx: Transaction, key_id: str) -> StoredKey:
+    # Two answers: 404 for an id that never existed, 409 for a key that was live once.
     key = await keys.get(tx.connection, tx.tenant_id, key_id)
     if key is None and not await keys.known(tx.connection, tx.tenant_id, key_id):
         raise NotFound(f"no such key: `{key_id}`")

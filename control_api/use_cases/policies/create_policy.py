@@ -3,6 +3,7 @@
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.domain import policy_change
+from control_api.domain.policy_plan import first_version
 from control_api.presenters import shown_policy
 from control_api.requests.policy import PolicyAsked
 from control_api.responses.management import PolicyShown
@@ -18,26 +19,10 @@ async def create_policy(app: AppContext, caller: Caller, request: PolicyAsked) -
 
     async def work(tx: Transaction) -> StoredPolicy:
         await policy_change.refuse_taken(tx, request.name)
-        row = _new(request, policy_id, tx.now)
+        row = first_version(policy_id, request.body(), tx.now)
         await policies.add(tx.connection, tx.tenant_id, [row])
         await policy_change.record(app, tx, [row], "created", caller.by)
         await policy_change.publish(tx, {row.agent_role})
         return row
 
     return shown_policy(await app.store.write(caller.tenant_id, work))
-
-
-def _new(request: PolicyAsked, policy_id: str, now: int) -> StoredPolicy:
-    return StoredPolicy(
-        policy_id=policy_id,
-        name=request.name,
-        agent_role=request.agent_role,
-        body=request.body(),
-        version=1,
-        user_modified=False,
-        file=None,
-        file_body=None,
-        created_at=now,
-        updated_at=now,
-        deleted_at=None,
-    )

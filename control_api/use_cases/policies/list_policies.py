@@ -34,11 +34,10 @@ async def list_policies(
 async def _matching(
     connection: AsyncConnection, tenant_id: str, request: PoliciesRequest
 ) -> list[StoredPolicy]:
-    """Up to one row more than a page holds, to tell whether more follow.
-
-    Industry and process group are stored only inside a policy's body, so they are compared here.
-    """
+    """Up to one row more than a page holds, to tell whether more follow."""
     after, wanted = request.after(int, str), request.limit + 1
+    # Industry and process group are stored only inside a policy's body, so they are compared here,
+    # on larger chunks: few rows may match.
     filtered = request.industry is not None or request.process_group is not None
     chunk = _CHUNK if filtered else wanted
     found: list[StoredPolicy] = []

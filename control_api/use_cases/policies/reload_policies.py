@@ -28,11 +28,9 @@ async def reload_policies(app: AppContext, caller: Caller, _: EmptyRequest) -> R
 
 
 async def _warnings(app: AppContext, tenant_id: str) -> list[str]:
-    """Folders of no tenant whose names look like this tenant's.
-
-    The other folders are the operator's business, so this tenant does not see them.
-    """
+    """Folders of no tenant whose names look like this tenant's."""
     if app.settings.policy_dir is None:
         return ["SLUICE_POLICY_DIR is not set: no policy comes from a file"]
     found = await unowned_folders(app)
+    # The other folders are the operator's business, so this tenant does not see them.
     return [str(each) for each in found if each.nearest == tenant_id]

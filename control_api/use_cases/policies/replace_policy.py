@@ -53,7 +53,7 @@ async def replace_policy(app: AppContext, caller: Caller, request: ReplacedPolic
         _check_precondition(row, request.if_match)
         body = request.body()
         if encode(row.body) == encode(body):
-            return row
+            return row  # no new version, so that a retry of the same request changes nothing
         if request.name != row.name:
             await policy_change.refuse_taken(tx, request.name)
         changed = replace(
@@ -67,6 +67,7 @@ async def replace_policy(app: AppContext, caller: Caller, request: ReplacedPolic
         )
         await policies.put(tx.connection, tx.tenant_id, changed)
         await policy_change.record(app, tx, [changed], "updated", caller.by)
+        # Both roles: the policy may have moved from one to the other.
         await policy_change.publish(tx, {row.agent_role, changed.agent_role})
         return changed
 
@@ -74,12 +75,10 @@ async def replace_policy(app: AppContext, caller: Caller, request: ReplacedPolic
 
 
 def _check_precondition(row: StoredPolicy, if_match: str | None) -> None:
-    """`PreconditionFailed` unless `If-Match` names the current version.
-
-    RFC 9110, section 13.1.1, asks for strong comparison: a weak tag never matches.
-    """
+    """`PreconditionFailed` unless `If-Match` names the current version."""
     if if_match is None or if_match == "*":
         return
+    # RFC 9110, section 13.1.1, asks for strong comparison: a weak tag never matches.
     if f'"{row.version}"' not in re.findall(_TAG, if_match):
         raise PreconditionFailed(
             f"policy `{row.policy_id}` is at version {row.version}: read it again, then retry"

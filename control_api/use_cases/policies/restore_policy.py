@@ -25,6 +25,7 @@ async def restore_policy(app: AppContext, caller: Caller, request: PolicyRequest
         restored = _restored(row, tx.now)
         if restored is None:
             return row
+        # Another policy may have taken the name while this one was deleted or had another.
         if row.deleted_at is not None or restored.name != row.name:
             await policy_change.refuse_taken(tx, restored.name)
         await policies.put(tx.connection, tx.tenant_id, restored)

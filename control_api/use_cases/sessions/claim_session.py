@@ -30,6 +30,7 @@ class NewSession(RequestModel):
 async def claim_session(app: AppContext, caller: Caller, request: NewSession) -> ClaimedSession:
     """Claim a session, or learn who owns it and whether it is active."""
     tenant = caller.tenant
+    # For the session's lifetime, and whether to mask its user.
     await tenant.need((TENANT, role_name(request.agent_role)))
     row = await claim(
         app, tenant, request.session_id, request.agent_role, request.agent_id, request.user_id

@@ -1,9 +1,4 @@
-"""Revokes every session of a role, an agent or a user, as in an incident (contract, section 6).
-
-The sessions are revoked in many small transactions, so evaluations and other writes of the tenant
-are not held up. If we die between two, the sessions of the first are revoked and published, the
-caller gets no response, and the same request sent again revokes the rest.
-"""
+"""Revokes every session of a role, an agent or a user, as in an incident (contract, section 6)."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -56,6 +51,9 @@ async def revoke_sessions(app: AppContext, caller: Caller, request: RevokedSessi
             )
         # Write even if nothing was found: the write yields the revision for the response.
         ids = [session_id for _, session_id in found]
+        # Many small transactions, so evaluations and other writes of the tenant are not held up. If
+        # we die between two, the sessions of the first are revoked and published, the caller gets
+        # no response, and the same request sent again revokes the rest.
         revoked += await _revoke(app, caller, ids, request.reason)
         if len(found) < BATCH:
             return Revoked(revoked)

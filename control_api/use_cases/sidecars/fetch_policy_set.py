@@ -1,9 +1,8 @@
 """Serves the changes of a tenant's policy set to a sidecar, by long poll.
 
-    changed since the sidecar's revision? > respond at once
-    else wait, at most as long as requested, until something is published > read again > respond
+changed since the sidecar's revision? > respond at once
+else wait, at most as long as requested, until something is published > read again > respond
 
-An empty response matters too: it is the heartbeat that tells a sidecar it is not cut off.
 """
 
 from typing import Annotated
@@ -41,7 +40,7 @@ class PolicySetRequest(RequestModel):
 async def fetch_policy_set(
     app: AppContext, caller: Caller, request: PolicySetRequest
 ) -> PolicySetPage:
-    """Fetch what changed in the policy set since a revision; wait for a change if there is none."""
+    """Fetch what changed in the policy set since a revision; if nothing has, wait for a change."""
     # Another store's revisions mean nothing here: the sidecar must drop its copy and start over.
     foreign = request.epoch != app.epoch
     since = 0 if foreign else request.since
@@ -50,8 +49,10 @@ async def fetch_policy_set(
         # The sidecar is ahead of us, or has a revision from before the store was rolled back.
         foreign, page = True, await _read(app, caller, 0)
     elif not (page.documents or foreign) and request.wait and not app.stopping.is_set():
+        # No connection is held meanwhile: thousands of sidecars wait here, and a pool has sixteen.
         await _wait(app, caller, request.wait, page.revision)
         page = await _read(app, caller, since)
+    # Even without documents: a page is the heartbeat that tells a sidecar it is not cut off.
     return policy_set_page(app, caller, page, reset=foreign)
 
 

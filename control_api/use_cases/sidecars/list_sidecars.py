@@ -13,8 +13,9 @@ from control_api.store.queries import fleet
 from control_api.store.queries.fleet import StoredSidecar
 from policies.ground.canonical import rfc3339
 
+# A report to this process wakes the wait at once, one that another process took does not.
 POLL_SECONDS = 0.1
-"""How often a wait reads the store: another process may have taken a sidecar's report."""
+"""How often a wait reads the store."""
 
 
 class SidecarsRequest(ListRequest):

@@ -6,18 +6,13 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Identifier, RequestModel, Text
+from control_api.requests.base import Identifier, RequestModel, Text, json_integer
 from control_api.responses.sidecars import Heard
 from control_api.store.queries.fleet import StoredSidecar
 from policies.ground.canonical import rfc3339
 
-
-def _whole(value: object) -> object:
-    """`1.0` is an integer in JSON (JSON Schema Validation, section 6.1.1)."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-Count = Annotated[int, Field(ge=0, lt=1 << 53), BeforeValidator(_whole)]
+# RFC 7493, section 2.2: beyond 2**53 a reader that takes numbers as doubles would lose precision.
+Count = Annotated[int, Field(ge=0, lt=1 << 53), BeforeValidator(json_integer)]
 
 
 class Report(RequestModel):
@@ -55,7 +50,9 @@ class Report(RequestModel):
 async def report_sidecar(app: AppContext, caller: Caller, request: Report) -> Heard:
     """Report a sidecar's status."""
     now = app.clock.now()
+    # `first_seen` counts only if the sidecar is new; `fleet` keeps that of an earlier report.
     row = StoredSidecar(**request.model_dump(), first_seen=now, last_seen=now)
     await app.fleet.report(caller.tenant_id, row)
+    # Someone may wait for this very sidecar to reach a revision (`list_sidecars`).
     caller.tenant.wake_report_waiters()
     return Heard(now=rfc3339(app.clock.now()), revision=caller.tenant.policy_set.revision)

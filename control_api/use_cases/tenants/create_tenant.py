@@ -49,6 +49,8 @@ async def create_tenant(app: AppContext, caller: Superadmin, request: NewTenant)
         await add_key(tx, admin, caller.by, app.new_id())
 
     await app.store.write(tenant_id, work)
+    # Committed. If we die here, the caller never sees the admin key; the superadmin creates another
+    # with `provision_key`. The files are loaded when they change, or at the next start.
     try:
         await reload_tenant(app, tenant_id, caller.by)
     except LoadError as error:

@@ -1,9 +1,5 @@
 """Freezes a tenant, or lifts the freeze. While it lasts, every evaluation is denied (contract,
-section 6).
-
-The freeze is part of the tenant's document. It reaches replicas and sidecars the way a revocation
-does, and survives restarts of either.
-"""
+section 6)."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -35,6 +31,7 @@ async def freeze_tenant(app: AppContext, caller: Caller, request: NewFreeze) -> 
     """
 
     def frozen(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
+        # The first freeze stays: its time says since when every decision was a denial.
         if tenant.frozen_at is not None:
             return tenant, {}
         now = app.clock.now()
