@@ -128,6 +128,7 @@ def _serve(worker: WorkerArgs | None, settings: Settings, clock: Clock) -> int:
 
 async def _migrate(settings: Settings, clock: Clock) -> None:
     """Connects as the owner of the tables, if the environment names one."""
+    # The owner grants the service's role what it needs, so the migration is given both.
     owner = "SLUICE_MIGRATE_DATABASE_URL"
     given = os.environ.get(owner)
     await open_with_retry(

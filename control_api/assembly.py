@@ -86,6 +86,7 @@ def _publishing(
     if settings.redis_url is None:
         return None
     store = opened.store
+    # A store that was restored from a backup may lack revisions that were already signed.
     recovery = RollbackRecovery(store, settings, lambda: uuid7(clock.now(), entropy(10)))
     signer = SetSigner(opened.ring, opened.installed.epoch)
     return Publishing(settings.redis_url, store, signer, clock, entropy, metrics, recovery.recover)

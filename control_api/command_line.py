@@ -64,6 +64,7 @@ def _parser() -> ArgumentParser:
 class _ArgumentParser(ArgumentParser):
     def format_help(self) -> str:
         """Adds the settings. Built only on demand, since that reads a source file."""
+        # `sluice control` and `sluice` itself show the settings of the service.
         name = self.prog.split()[-1]
         more = [_MIGRATE] if name == "migrate" else []
         lines = [*more, *settings(_SETTINGS.get(name, _SETTINGS[SERVE]))]

@@ -130,7 +130,7 @@ class SettingsReader:
         return int(text)
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Complain of settings that begin with our prefix and are none of these."""
+        """Complain of settings with our prefix that `names` lacks."""
         known = {*names, *(PREFIX + name for name in ELSEWHERE)}
         for name in sorted(self._environ):
             # The environment may be shared with a sidecar and with `sluice up`.

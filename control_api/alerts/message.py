@@ -16,7 +16,8 @@ class DeliveryFailed(OSError):
 
 
 def payload(tenant_id: str, delivery: StoredDelivery) -> dict[str, Any]:
-    """Standard Webhooks' `{type, timestamp, data}`, without user ids, queries or secrets."""
+    """Standard Webhooks' `{type, timestamp, data}`."""
+    # It leaves the installation, so it has no user id, no query and no secret.
     return {
         "type": "alert.fired",
         "timestamp": rfc3339(delivery.fired_at),

@@ -63,6 +63,7 @@ class Route:
     def request_type(self) -> type[RequestModel]:
         """The request model: the type of the use case's third parameter, or the one it is annotated
         with if the request is parsed into something else."""
+        # INVARIANT: `(app, caller, request)`. The signature is the route's only declaration.
         request = list(_signature(self.use_case).parameters.values())[2].annotation
         annotated = get_origin(request) is Annotated
         found: type[RequestModel] = get_args(request)[1] if annotated else request
@@ -135,6 +136,7 @@ class Route:
         return self.method in _WITH_BODY
 
 
+# Evaluating annotations is slow, and almost every property above asks for it.
 @cache
 def _signature(use_case: UseCase) -> inspect.Signature:
     return inspect.signature(use_case, eval_str=True)
@@ -200,6 +202,7 @@ class RequestParser:
         return [f"{name[:64]}: is not a known field" for name in names]
 
     def _object(self, call: ApiCall) -> dict[str, Any]:
+        # A POST that has no fields may come without a body.
         if not self.has_body or not (call.body or self._body):
             return {}
         return parse_object(call.body, call.content_type, unique=self._request_type.unique_keys)

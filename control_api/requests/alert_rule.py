@@ -6,6 +6,7 @@ from pydantic import Field
 
 _WEEK = 7 * 24 * 60  # minutes
 
+# 1 to 65535, digit by digit: the pattern is also the field's description.
 _PORT = r"[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 # A URL that can be called. No user and no fragment: they could hide where it leads.

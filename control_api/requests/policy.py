@@ -45,4 +45,5 @@ class PolicyAsked(RequestModel):
 
     def body(self) -> dict[str, Any]:
         """Every field of 2.1, as it is stored."""
+        # Without what a subclass adds: `policy_id` and `if_match` belong to the request.
         return self.model_dump(include=set(PolicyAsked.model_fields))

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from policies.ground.egress import Address, Network, refusal
 
+# RFC 6409 and RFC 8314: mail submission with STARTTLS, and with TLS from the first byte.
 _PORTS = {"smtp": 587, "smtps": 465}
 STARTTLS = {"always": True, "never": False, "auto": None}
 
@@ -28,6 +29,7 @@ class AllowedHosts:
         """Parses `host, host:port, CIDR, …`. Raises `ValueError`, which names the bad entry."""
         hosts, host_ports, networks = set(), set(), []
         for entry in filter(None, map(str.strip, text.split(","))):
+            # Networks first: the colons of an IPv6 address do not begin a port.
             if (network := _network(entry)) is not None:
                 networks.append(network)
                 continue
@@ -79,6 +81,7 @@ class MailServer:
             raise ValueError("is not a URL") from None
         if parts.scheme not in _PORTS or not host:
             raise ValueError("must begin with smtp:// or smtps:// and name a host")
+        # With blank values, so that a bare `?starttls` is refused instead of ignored.
         options = parse_qs(parts.query, keep_blank_values=True)
         starttls = options.pop("starttls", ["auto"])[-1]
         if options or starttls not in STARTTLS or parts.path not in ("", "/"):

@@ -61,6 +61,7 @@ def kind(document: dict[str, Any], schema: Schema) -> str:
     if "$ref" in schema:
         return kind(document, resolved(document, schema))
     if alternatives := schema.get("anyOf"):
+        # Alternatives that differ only in their limits read the same: name them once.
         return " or ".join(dict.fromkeys(kind(document, each) for each in alternatives))
     if values := schema.get("enum") or ([schema["const"]] if "const" in schema else None):
         return " | ".join(map(str, values))

@@ -136,6 +136,7 @@ def curl(method: str, path: str, operation: dict[str, Any]) -> str:
 def _response(document: dict[str, Any], status: str, response: dict[str, Any]) -> str:
     media = response.get("content", {}).get(JSON, {})
     schema = media.get("schema", {})
+    # Of a list the fields of its items, of a union those of its first type.
     schema = schema.get("items", schema)
     schema = (schema.get("anyOf") or [schema])[0]
     if "$ref" in schema:

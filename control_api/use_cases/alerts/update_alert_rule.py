@@ -75,6 +75,8 @@ def _with_secret(
     app: AppContext, rule: StoredRule, request: ChangedRule
 ) -> tuple[StoredRule, str | None]:
     """The changed rule, and its webhook secret if a new one was made."""
+    # Without a webhook there is nothing to sign. A webhook that is set again gets a new secret, so
+    # the former receiver can't forge alerts for the new one.
     changed = replace(rule, **request.changes())
     if changed.webhook_url is None:
         return replace(changed, webhook_secret=None), None

@@ -40,6 +40,7 @@ async def change_retention_settings(
     app: AppContext, caller: Caller, request: NewRetention
 ) -> RetentionSettings:
     """Change how long audit events and sessions are kept; the next purge applies it."""
+    # Only what was sent: the model's default for the other would replace its value.
     given = request.model_dump(include=request.model_fields_set)
 
     def changed(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:

@@ -62,6 +62,7 @@ async def _wait(
             rows = await fleet.behind(
                 connection, tenant.tenant_id, app.epoch, revision, app.clock.now()
             )
+        # A drain ends the wait as its timeout does, with those that are behind.
         left = until - app.clock.monotonic()
         if not rows or left <= 0 or app.stopping.is_set():
             return rows

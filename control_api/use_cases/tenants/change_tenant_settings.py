@@ -26,6 +26,7 @@ async def change_tenant_settings(
     app: AppContext, caller: Superadmin, request: NewSettings
 ) -> TenantSettingsShown:
     """Change a tenant's settings."""
+    # Only what was sent: the model's default for the other would replace its value.
     given = request.model_dump(include=request.model_fields_set - {"tenant_id"})
 
     def changed(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
