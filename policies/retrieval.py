@@ -4,7 +4,7 @@
 import re
 from typing import Any, NamedTuple
 
-from policies.definitions.model import RANK, SENSITIVITIES
+from policies.definitions.model import RANK, SENSITIVITIES, Sensitivity
 from policies.ground.errors import invalid
 from policies.ground.json_body import identifier_fault
 
@@ -25,7 +25,7 @@ class Retrieval(NamedTuple):
     agent_role: str
     user_id: str
     source_id: str
-    sensitivity_level: str
+    sensitivity_level: Sensitivity
     session_id: str | None = None
     task_type: str | None = None
     agent_id: str | None = None

@@ -16,9 +16,11 @@ SENSITIVITIES: tuple[Sensitivity, ...] = get_args(Sensitivity)
 
 RANK: dict[str, int] = {name: rank for rank, name in enumerate(SENSITIVITIES)}
 
-AGENT_STATUSES = ("draft", "pending_approval", "approved", "suspended", "deprecated")
+AgentStatus = Literal["draft", "pending_approval", "approved", "suspended", "deprecated"]
+AGENT_STATUSES: tuple[AgentStatus, ...] = get_args(AgentStatus)
 
-SCOPES = ("evaluate", "read", "admin", "sidecar")
+Scope = Literal["evaluate", "read", "admin", "sidecar"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 """The scopes of a tenant's key. The superadmin's key belongs to no tenant and is in no list."""
 
 SessionState = Literal["active", "expired", "revoked"]
@@ -40,7 +42,7 @@ class Policy:
     agent_role: str
     allowed_sources: tuple[str, ...]
     denied_sources: tuple[str, ...]
-    max_sensitivity: str
+    max_sensitivity: Sensitivity
     allowed_tasks: tuple[str, ...] = ()
     denied_tasks: tuple[str, ...] = ()
     session_ttl_minutes: int | None = None
@@ -79,7 +81,7 @@ class Agent:
     encoded once because every decision on this agent cites them."""
 
     agent_id: str
-    status: str
+    status: AgentStatus
     permitted_roles: tuple[str, ...]
     bound_key_id: str | None = None
     wire: bytes = field(init=False, repr=False, compare=False)
@@ -103,7 +105,7 @@ class Key:
     microseconds since 1970 UTC, None for never. `wire` as in `Agent`."""
 
     key_id: str
-    scope: str
+    scope: Scope
     bound_agent_id: str | None = None
     permitted_roles: tuple[str, ...] = ()
     expires_at: int | None = None

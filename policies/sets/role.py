@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from policies.definitions.model import RANK, Policy
+from policies.definitions.model import RANK, Policy, Sensitivity
 from policies.definitions.wildcard import Matcher, literal_prefixes, matcher
 from policies.ground.canonical import encode
 
@@ -31,7 +31,7 @@ class Clause:
     denied_prefixes: tuple[str, ...]
     allowed_tasks: Set[str]
     denied_tasks: Set[str]
-    max_sensitivity: str
+    max_sensitivity: Sensitivity
     rank: int
 
 

@@ -9,7 +9,7 @@ Knows settings and policies. Knows no HTTP.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from policies.definitions.model import RANK, Key
+from policies.definitions.model import RANK, Key, Sensitivity
 from policies.definitions.wildcard import matcher, may_begin
 from policies.evaluate import admitted, gather
 from policies.ground.errors import Forbidden, Unavailable, invalid
@@ -94,7 +94,7 @@ class SourceCatalog:
     def _item(self, source: Source, caller: _Caller, clauses: list[Clause]) -> dict[str, Any]:
         concerns = _concerns(source)
         allowed, denied = set[str](), set[str]()
-        max_sensitivity: str | None = None
+        max_sensitivity: Sensitivity | None = None
         for clause in clauses:
             relevant = set(filter(concerns, clause.allowed_sources))
             allowed |= relevant

@@ -8,7 +8,7 @@ raise the source's level.
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from policies.definitions.model import RANK
+from policies.definitions.model import RANK, SENSITIVITIES, Sensitivity
 from policies.ground.errors import Malformed
 from policies.ground.json_body import identifier_fault
 from sidecar.http.headers import BAGGAGE, RequestHead
@@ -17,6 +17,7 @@ from sidecar.settings.model import Defaults
 _FIELDS = ((b"x-sluice-user", "user"), (b"x-sluice-session", "session"), (b"x-sluice-task", "task"))
 _SENSITIVITY = b"x-sluice-sensitivity"
 _STATED = frozenset((*(name for name, _ in _FIELDS), _SENSITIVITY, BAGGAGE))
+_LEVELS: dict[str, Sensitivity] = {level: level for level in SENSITIVITIES}
 
 
 class Attribution(NamedTuple):
@@ -25,9 +26,9 @@ class Attribution(NamedTuple):
     user: str
     session: str | None
     task: str | None
-    sensitivity: str | None
+    sensitivity: Sensitivity | None
 
-    def level(self, configured: str) -> str:
+    def level(self, configured: Sensitivity) -> Sensitivity:
         """The higher of the configured and the stated level."""
         stated = self.sensitivity
         return stated if stated is not None and RANK[stated] > RANK[configured] else configured
@@ -62,12 +63,12 @@ def attribution(head: RequestHead, default: Attribution) -> Attribution:
     )
 
 
-def _level(head: RequestHead) -> str | None:
+def _level(head: RequestHead) -> Sensitivity | None:
     raw = head.one(_SENSITIVITY)
     if raw is None:
         return None
-    level = raw.decode("latin-1")
-    if level not in RANK:
+    level = _LEVELS.get(raw.decode("latin-1"))
+    if level is None:
         raise Malformed("the header `x-sluice-sensitivity` must be low, medium, high or critical")
     return level
 

@@ -7,6 +7,7 @@ Pure, except for `RoutedRequest.fetch`. Knows no routes.
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
+from policies.definitions.model import Sensitivity
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import Target
@@ -20,7 +21,7 @@ class SourceRef(NamedTuple):
     """A source by the id that policies use, and its configured sensitivity."""
 
     source_id: str
-    sensitivity: str
+    sensitivity: Sensitivity
 
 
 class Unresolved(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from policies.definitions.model import Agent, TenantSettings
+from policies.definitions.model import Agent, AgentStatus, TenantSettings
 from policies.sets.policy_set import (
     agent_document,
     agent_name,
@@ -122,11 +122,12 @@ async def test_an_agent_is_suspended_and_comes_back(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
     async with sidecar(tmp_path, control) as stand:
-        for status, decision in (
+        steps: list[tuple[AgentStatus, str]] = [
             ("approved", "ALLOW"),
             ("suspended", "DENY"),
             ("approved", "ALLOW"),
-        ):
+        ]
+        for status, decision in steps:
             agent = agent_document(Agent(AGENT, status, (ROLE,)))
             await followed(stand, control.publish({agent_name(AGENT): agent}))
             answer = await stand.evaluate()

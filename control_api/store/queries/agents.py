@@ -9,7 +9,7 @@ from sqlalchemy import Row, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.tables import agents
-from policies.definitions.model import Agent
+from policies.definitions.model import Agent, AgentStatus
 from policies.ground.canonical import encode
 
 
@@ -26,7 +26,7 @@ class StoredAgent:
     permitted_roles: tuple[str, ...]
     credential_type: str
     bound_key_id: str | None
-    status: str
+    status: AgentStatus
     created_at: int
     updated_at: int
 

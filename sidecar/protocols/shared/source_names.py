@@ -1,6 +1,7 @@
 """The source ids that policies use: plain names from the configuration, or `<kind>://<alias>/…`
 (data-sources.md R1). Pure."""
 
+from policies.definitions.model import Sensitivity
 from sidecar.http.request_target import encode_segment
 from sidecar.protocols.messages import SourceRef
 from sidecar.settings.model import Source
@@ -23,11 +24,11 @@ class SourceNames:
         # Encoded, so that a `/` inside a segment can't be mistaken for a separator.
         return self.named(self._root + "/" + "/".join(map(encode_segment, segments)))
 
-    def of_path(self, path: str, level: str | None = None) -> SourceRef:
+    def of_path(self, path: str, level: Sensitivity | None = None) -> SourceRef:
         """The source of a canonical path."""
         return self.named(self._root + path, level)
 
-    def named(self, source_id: str, level: str | None = None) -> SourceRef:
+    def named(self, source_id: str, level: Sensitivity | None = None) -> SourceRef:
         """The source `source_id`, or the plain name that the configuration gives it."""
         named = self._names.get(source_id)
         if named is not None:

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 from typing import NamedTuple
 
-from policies.definitions.model import RANK
+from policies.definitions.model import RANK, Sensitivity
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.protocols.messages import SourceRef
@@ -161,7 +161,7 @@ class AllowedTunnel(NamedTuple):
         self.passthrough.drop(self)
 
 
-def _highest_level(source: Source) -> str:
+def _highest_level(source: Source) -> Sensitivity:
     if source.sensitivity_field is not None:
         return "critical"
     levels = [source.sensitivity]

@@ -6,6 +6,7 @@ is connected.
 Knows the agent and the enforcer. Knows no source.
 """
 
+from policies.definitions.model import Sensitivity
 from policies.ground.errors import Malformed, SluiceError
 from sidecar.enforce import Enforcer
 from sidecar.http.attribution import Attribution, attribution
@@ -24,7 +25,7 @@ UNKNOWN = "unknown_destination"
 NAME_MISMATCH = "name_mismatch"
 
 _KIND = "web"
-_LEVEL = "critical"
+_LEVEL: Sensitivity = "critical"
 
 
 def requested_source(scheme: str, where: Authority | str) -> SourceRef:

@@ -9,12 +9,12 @@ import pytest
 
 from control_api.caches import tenant_state
 from control_api.caches.tenant_state import TenantState
-from policies.definitions.model import Agent
+from policies.definitions.model import Agent, AgentStatus
 from policies.sets.policy_set import agent_document, agent_name
 from tests.waiting import turns
 
 
-def agent(agent_id: str, status: str) -> bytes:
+def agent(agent_id: str, status: AgentStatus) -> bytes:
     return agent_document(Agent(agent_id, status, ("support",)))
 
 
