@@ -1,1 +1,1 @@
-"""The proof. Mirrors the source; `stack` starts the real services for stories and benchmarks."""
+"""The tests mirror the source. `stack` starts the real services, for stories and benchmarks."""

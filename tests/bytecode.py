@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def keep(folder: Path) -> None:
-    """In this process from now on, and in every process that it starts with its environment."""
+    """Do this in the current process, and in every process that inherits its environment."""
     if not sys.dont_write_bytecode:
         return
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,4 +1,4 @@
-"""What every test may ask for. Real servers are started once a test run, shared by its workers."""
+"""Fixtures for every test. Real servers are started once per test run and shared by its workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ properties.register()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The run's folder for servers: made by the process it belongs to, given to its workers."""
+    """Create the run's folder for servers in the main process, and pass it to the workers."""
     bytecode.keep(config.rootpath / ".pytest_cache" / "bytecode")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's `&` starts what follows so, and every service would inherit it.
@@ -33,13 +33,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Called by xdist for each worker."""
+    """xdist calls this for each worker."""
     folder, owner = node.config.stash[SERVERS]
     node.workerinput["servers"] = (str(folder), owner)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Servers see by themselves that their owner ends, and clean up; without any, that is here."""
+    """A running server notices when its owner ends, and cleans up. Without one, this does."""
     folder, owner = config.stash[SERVERS]
     if owner == os.getpid() and not (folder / "postgres.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -47,8 +47,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Thousands of tests are made and none is dropped: looking for garbage among them, now and in
-    every later collection, would cost more than it finds."""
+    """Don't collect garbage among thousands of tests of which none is dropped: now and in every
+    later collection, that would cost more than it finds."""
     gc.disable()
     try:
         return (yield)
@@ -59,7 +59,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """More than cores: tests wait for processes, and for time to pass, a third of their life."""
+    """More workers than cores: tests spend a third of their time waiting."""
     return len(os.sched_getaffinity(0)) * 3 // 2
 
 
@@ -78,6 +78,6 @@ def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
 
 @pytest.fixture
 def migrated_url(pytestconfig: pytest.Config) -> Iterator[str]:
-    """The same of a database at the newest schema, which the role `service` may use."""
+    """The same for a database at the newest schema, which the role `service` may use."""
     with migrated.database(*pytestconfig.stash[SERVERS]) as url:
         yield url

@@ -1,10 +1,12 @@
-"""`schemathesis` over the description of a running control API, with a key of each scope.
+"""Fuzzes a running control API by its OpenAPI description with `schemathesis`, with a key of each
+scope.
 
     python -m tests.fuzz [REQUESTS] [SEED]
 
-All of its checks, data that fits the schemas and data that does not, and chains of operations that
-use what others made. Rounds with new seeds until so many requests (20,000) were made; exit 1 where
-anything was found. `run` is the same for a test. Knows no operation but by the description.
+Runs all of its checks, with data that fits the schemas and data that doesn't, and with chains of
+operations that use what others created. Repeats with new seeds until it has sent REQUESTS (20,000)
+requests, and exits with 1 on a finding. Tests call `run`. Knows the operations only from the
+description.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ SPARED = {"default"}
 
 @dataclass
 class Found:
-    """What a run came to: answers by status, checks made by name, and what was found."""
+    """The result of a run: responses by status, checks by name, and findings."""
 
     statuses: Counter[int | None] = field(default_factory=Counter)
     checks: Counter[str] = field(default_factory=Counter)
@@ -164,15 +166,14 @@ def _unsayable(failure: Any, response: Any) -> bool:
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """A run must not remove the keys it works with, nor their tenant: without them it
-    would prove nothing."""
+    """Keep the run's own keys and tenant: without them, every later request would be refused."""
     for name, value in (case.path_parameters or {}).items():
         if value in SPARED:
             case.path_parameters[name] = "what the run lives by"
 
 
 def one_round(directory: Path, scope: str, seed: int, **less: Any) -> Found:
-    """On a control API of its own, whose log must hold in the end."""
+    """Run on a new control API, and verify its log at the end."""
     with running(directory) as centre:
         found = run(centre, scope, seed=seed, **less)
         centre.verified()
@@ -180,7 +181,7 @@ def one_round(directory: Path, scope: str, seed: int, **less: Any) -> Found:
 
 
 def rounds(requests: int, seed: int) -> Iterator[tuple[str, Found]]:
-    """Every scope once on a control API of its own, then again, until so many were made."""
+    """Run each scope once on a new control API, and repeat until `requests` have been sent."""
     made = 0
     while made < requests:
         for scope in SCOPES:

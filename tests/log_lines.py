@@ -1,4 +1,4 @@
-"""What every log line of our processes must look like when they are not on a terminal."""
+"""Checks the log lines that our processes write when their output is not a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST_START = re.compile(
 
 
 def entries(log: str) -> list[dict[str, Any]]:
-    """Every line but a first start's, each of which must be an entry."""
+    """Return every line as an entry, except those that a first start prints."""
     found: list[dict[str, Any]] = []
     for line in log.splitlines():
         if FIRST_START.fullmatch(line):

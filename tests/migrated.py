@@ -23,22 +23,22 @@ from tests.postgres import Server, serving
 
 @contextlib.contextmanager
 def database(folder: Path, owner: int) -> Iterator[str]:
-    """The URL of a fresh copy, as its owner; `serving` gives the role that owns nothing in it.
-    `folder` and `owner` are those of the run, as for `postgres.running`."""
+    """The URL of a fresh copy, as its owner; `serving` returns that of the role that owns nothing
+    in it. `folder` and `owner` are the run's, as for `postgres.running`."""
     server = postgres.running(folder, owner)
     with server.database(template=_template(server, folder)) as url:
         yield url
 
 
 def sqlite(path: Path) -> None:
-    """A SQLite file at `path`, with the modes that the store gives one that it makes."""
+    """Write a SQLite file at `path`, with the modes that the store sets when it creates one."""
     sqlite_store.make_file(path)
     path.write_bytes(_sqlite_file())
 
 
 @functools.cache
 def _sqlite_file() -> bytes:
-    """Its bytes, made once in each process that runs tests."""
+    """Its bytes, made once per process."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sluice.db"
         sqlite_store.migrate(parse_url(f"sqlite:///{path}"))
@@ -46,7 +46,7 @@ def _sqlite_file() -> bytes:
 
 
 def _template(server: Server, folder: Path) -> str:
-    """The name of the database to copy; made if this is the first to ask, in whichever worker."""
+    """The name of the database to copy. The first caller, in any worker, creates it."""
     answer = folder / "migrated"
     with (folder / "migrated.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

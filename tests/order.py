@@ -1,8 +1,8 @@
-"""In which order the tests run: the longest first, so that the last minute of a run is not one
-worker's that has just begun a story of a minute.
+"""The order in which the tests run: the slowest files first, so that no worker begins a story of a
+minute when the others are finished.
 
-The table below is of seconds on two quiet cores, and need not be exact; a file that is not in it
-takes its turn behind those that are. `--durations=30` says what belongs here.
+The table holds seconds on two quiet cores, and need not be exact. Files that are not in it come
+last. `--durations=30` shows what belongs in it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ SLOW = {
 
 
 def longest_first(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
-    """The slow files dealt among so many workers, each at the head of the share that xdist's
-    `worksteal` gives that worker: as many tests for each, in the order of the whole list."""
+    """Deal the slow files to the workers. xdist's `worksteal` gives each worker an equal share of
+    the whole list, so each worker's files go to the head of its share."""
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.nodeid.partition("::")[0], []).append(item)

@@ -1,10 +1,10 @@
-"""Real HTTP servers to stand behind a proxy: nginx, haproxy before a Python server, Node, and two
-Python servers whose parsers have nothing in common. Each on a free loopback port, each a process
-that ends with the block, each with an access log.
+"""Real HTTP servers as data sources behind a proxy: nginx, haproxy before a Python server, Node,
+and two Python servers with unrelated parsers. Each is a process on a free loopback port with an
+access log, and ends with its `with` block.
 
-They answer alike, as `origin_apps/answers.py` says: some paths with something worth passing on, all
-others with what they received. `tests/servers.py` says where the programs come from; a test that
-asks for one that is absent is skipped.
+All give the responses of `origin_apps/answers.py`: some paths have content worth passing on, all
+others echo the request. `tests/servers.py` says where the programs come from; a test that needs an
+absent one is skipped.
 """
 
 import importlib.util
@@ -71,7 +71,7 @@ backend source
 
 @dataclass(frozen=True)
 class Origin:
-    """One server. Its log has a line a request: the field `X-Case` or `-`, method and target."""
+    """One server. Its log has a line per request: the header `X-Case` or `-`, method and target."""
 
     name: str
     port: int
@@ -79,17 +79,17 @@ class Origin:
     pid: int
 
     def seen(self) -> list[str]:
-        """The lines of the log so far."""
+        """The log's lines so far."""
         return self.log.read_text(errors="replace").splitlines()
 
     def cases(self) -> set[str]:
-        """Every `X-Case` that arrived."""
+        """Every `X-Case` that has arrived."""
         return {line.split(" ")[0] for line in self.seen()}
 
 
 @contextmanager
 def nginx(directory: Path) -> Iterator[Origin]:
-    """Static files below `/files/`, and njs for the rest."""
+    """nginx: static files below `/files/`, and njs for the rest."""
     program = servers.need("nginx")
     port, log = free_port(), directory / "nginx-access.log"
     config = directory / "nginx.conf"
@@ -104,7 +104,7 @@ def nginx(directory: Path) -> Iterator[Origin]:
 
 @contextmanager
 def haproxy(directory: Path) -> Iterator[Origin]:
-    """haproxy before uvicorn, which reads with another parser than the one of `uvicorn`."""
+    """haproxy before uvicorn: its parser is another than uvicorn's."""
     program = servers.need("haproxy")
     with uvicorn(directory, "httptools") as behind:
         port = free_port()
@@ -126,7 +126,7 @@ def node(directory: Path) -> Iterator[Origin]:
 
 @contextmanager
 def uvicorn(directory: Path, parser: str = "h11") -> Iterator[Origin]:
-    """ASGI, parsed by h11 unless said otherwise."""
+    """An ASGI server, which parses with h11 unless told otherwise."""
     _need_module("uvicorn")
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "tests.origin_apps.asgi:app"]
@@ -139,7 +139,7 @@ def uvicorn(directory: Path, parser: str = "h11") -> Iterator[Origin]:
 
 @contextmanager
 def waitress(directory: Path) -> Iterator[Origin]:
-    """WSGI, with a parser of its own."""
+    """A WSGI server with its own parser."""
     _need_module("waitress")
     port = free_port()
     command = [sys.executable, "-m", "tests.origin_apps.wsgi", str(port)]

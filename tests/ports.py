@@ -1,9 +1,8 @@
-"""Ports for servers that have to be told theirs before they start.
+"""Ports for servers that must know theirs before they start.
 
-A port that the system chose is in the range from which it also takes the near end of outgoing
-connections: by the time the server binds it, a connection of another test may have it. These ports
-are below that range, and so are the ports 10,000 above them, which nodes of a Redis cluster use
-among themselves. Knows nothing of Sluice.
+The system takes the ports of outgoing connections from its ephemeral range, so a port of that range
+may be taken before the server binds it. These ports are below that range, and so are those 10,000
+above them, which Redis Cluster nodes use among themselves. Knows nothing of Sluice.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _turns = itertools.count(random.SystemRandom().randrange(len(PORTS)))
 
 
 def free_port() -> int:
-    """One that is free on loopback, and that this process has not been given lately."""
+    """A port that is free on loopback, and that this process was not given recently."""
     for turn in _turns:
         port = PORTS[turn % len(PORTS)]
         with socket.socket() as probe:

@@ -1,10 +1,10 @@
-"""A real PostgreSQL for the tests, from a wheel: one server a test run, one database a test, with
-an owner and a role that owns nothing.
+"""A real PostgreSQL from a wheel: one server per test run, one database per test, with an owner and
+a role that owns nothing.
 
-The first test that asks starts the server, whichever worker it runs in; a guard process holds it
-and stops it when the test run ends, even if that is killed. PostgreSQL refuses to run as root: then
-it runs as `nobody`, from a copy of the binaries that `nobody` can reach. Nothing outside the run's
-folder is touched: no account is made, no permission widened. Knows nothing of Sluice.
+The first test that needs it starts the server, in any worker. A guard process stops it when the
+test run ends, even if that is killed. PostgreSQL refuses to run as root, so for root it runs as
+`nobody`, from a copy of the binaries that `nobody` can read. Nothing outside the run's folder
+changes: no account, no permission. Knows nothing of Sluice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROOM = {"max_connections": "300", "shared_buffers": "64MB", "unix_socket_directo
 
 
 class Server(NamedTuple):
-    """Where it listens, and who may do everything there."""
+    """A server's address, and the superuser's password."""
 
     port: int
     password: str
@@ -44,8 +44,8 @@ class Server(NamedTuple):
 
     @contextlib.contextmanager
     def database(self, template: str | None = None) -> Iterator[str]:
-        """The URL of a fresh database, as its owner, an ordinary role; dropped at the end even if
-        there are connections to it. Empty, or a copy of `template`."""
+        """The URL of a fresh database for its owner, an ordinary role. Empty, or a copy of
+        `template`. Dropped at the end, even with connections to it."""
         name, url = self.create(template)
         try:
             yield url
@@ -53,14 +53,14 @@ class Server(NamedTuple):
             self._run("dropdb", "--force", name)
 
     def create(self, template: str | None = None) -> tuple[str, str]:
-        """Name and URL of a database that stays as long as the server."""
+        """Create a database that stays as long as the server. Returns its name and URL."""
         name = f"test_{secrets.token_hex(6)}"
         copied = [] if template is None else [f"--template={template}"]
         self._run("createdb", f"--owner={OWNER}", *copied, name)
         return name, f"postgresql+asyncpg://{OWNER}:{self.password}@127.0.0.1:{self.port}/{name}"
 
     def make_roles(self) -> None:
-        """The ordinary ones, with the superuser's password."""
+        """Create the ordinary roles, with the superuser's password."""
         for role in (OWNER, SERVICE):
             made = f"CREATE ROLE {role} LOGIN PASSWORD '{self.password}'"
             self._run("psql", "--no-psqlrc", f"--command={made}", "postgres")
@@ -76,29 +76,29 @@ class Server(NamedTuple):
 
 
 def unbound(url: str) -> str:
-    """The same database for whom nothing binds, the server's superuser."""
+    """The URL of the same database for the superuser, whom no permission binds."""
     return _as(url, SUPERUSER)
 
 
 def owned(url: str) -> str:
-    """The same database for its owner."""
+    """The URL of the same database for its owner."""
     return _as(url, OWNER)
 
 
 def serving(url: str) -> str:
-    """The same database for a role that owns nothing in it."""
+    """The URL of the same database for a role that owns nothing in it."""
     return _as(url, SERVICE)
 
 
 def _as(url: str, role: str) -> str:
-    """A URL of another kind of database stays as it is."""
+    """Replaces the user in the URL; other databases' URLs stay as they are."""
     for other in (SUPERUSER, OWNER, SERVICE):
         url = url.replace(f"postgresql+asyncpg://{other}:", f"postgresql+asyncpg://{role}:")
     return url
 
 
 def running(folder: Path, owner: int, *, durable: bool = False) -> Server:
-    """The test run's server; started if this is the first to ask. `owner` is the run's process."""
+    """The test run's server. The first caller starts it. `owner` is the run's process id."""
     answer, log = folder / "postgres.json", folder / "postgres.log"
     with (folder / "postgres.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -123,7 +123,7 @@ def _wait(until: Callable[[], bool]) -> None:
 
 
 def _guard(folder: Path, owner: int, durable: bool) -> None:
-    """Starts the server, says where it is, and stops it when the owner is gone."""
+    """Start the server, write its address to a file, and stop it when the owner ends."""
     server = _start(folder, DURABLE if durable else FAST)
     try:
         while _alive(owner) and server.poll() is None:
@@ -183,7 +183,7 @@ def installed() -> Path:
 
 
 def within_reach(binaries: Path, folder: Path) -> Path:
-    """A copy that `nobody` can run: the installation, and beside the package its libraries."""
+    """A copy that `nobody` can run: the installation, and the libraries beside the package."""
     folder.chmod(0o711)
     package, copy = binaries.parents[1], folder / "wheel"
     libraries = f"{package.name}.libs"

@@ -1,6 +1,5 @@
-"""A real Redis for a test, from a wheel: on a port of its own, in a folder of its own, gone at the
-end. It can be killed, stopped and started again on what it saved. Knows nothing of Sluice.
-"""
+"""A real Redis from a wheel, with its own port and folder, removed at the end of the test. It can
+be killed, stopped, and started again on what it saved. Knows nothing of Sluice."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ needs_redis = pytest.mark.skipif(
 
 
 class Redis:
-    """One server. `options` are those of its command line, without the dashes."""
+    """One server. `options` are command-line options without the dashes."""
 
     def __init__(self, folder: Path, **options: str) -> None:
         self.port = free_port()
@@ -38,7 +37,7 @@ class Redis:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        """Returns once it answers."""
+        """Return once it responds."""
         told = {"port": str(self.port), "dir": str(self._folder), **self._options}
         arguments = [part for name, value in told.items() for part in (f"--{name}", value)]
         with (self._folder / "redis.log").open("ab") as log:
@@ -50,14 +49,14 @@ class Redis:
             time.sleep(0.01)
 
     def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP, SIGCONT, SIGKILL; after the last, `start` begins anew."""
+        """Send SIGSTOP, SIGCONT or SIGKILL; after SIGKILL, `start` begins anew."""
         assert self._process is not None
         self._process.send_signal(number)
         if number is signal.SIGKILL:
             self._process.wait()
 
     def command(self, *words: str) -> bytes:
-        """One answer as it came, for short ones."""
+        """One raw reply, for short ones."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
             parts = b"".join(b"$%d\r\n%b\r\n" % (len(w.encode()), w.encode()) for w in words)
             connection.sendall(b"*%d\r\n%b" % (len(words), parts))
@@ -89,7 +88,7 @@ def running(folder: Path, **options: str) -> Iterator[Redis]:
 
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[list[Redis]]:
-    """Two nodes, half of the slots each."""
+    """Two nodes with half of the slots each."""
     options = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
     with running(folder / "one", **options) as one, running(folder / "two", **options) as two:
         for node, slots in ((one, range(8192)), (two, range(8192, 16384))):

@@ -1,5 +1,5 @@
-"""The users that `control_api/publishing/README.md` tells operators to make in Redis, made in a
-server of a test's own: what the tests may do is what the README lets them."""
+"""Creates the Redis users that `control_api/publishing/README.md` recommends, so that tests have
+only the permissions that the README grants."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ README = Path(control_api.publishing.__path__[0]) / "README.md"
 SECRET = "secret"  # of a server that lives as long as its test
 CONTROL = "sluice-control"
 SIDECAR = "sluice-sidecar-acme"
-"""Of a sidecar of the tenant `acme`."""
+"""The user for the sidecars of tenant `acme`."""
 
 
 def users() -> dict[str, list[str]]:
-    """Each as the words after ACL SETUSER and the name, without the password."""
+    """Each user's rules: the words after ACL SETUSER and the name, without the password."""
     lines = re.findall(r"^ACL SETUSER (\S+) (.*)$", README.read_text(), re.MULTILINE)
     return {name: [rule for rule in rules.split() if rule != ">…"] for name, rules in lines}
 
 
 def make_user(root: Any, name: str) -> None:
-    """Made by the client `root`, with `SECRET` as its password."""
+    """Create them as the client `root`, with `SECRET` as password."""
     root.execute_command("ACL", "SETUSER", name, f">{SECRET}", *users()[name])
 
 
 def refusals(root: Any, name: str) -> list[Any]:
-    """What the server refused the user."""
+    """The commands that the server refused the user."""
     return [entry for entry in root.acl_log() if entry["username"] == name]

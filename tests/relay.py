@@ -1,4 +1,4 @@
-"""A port in front of a server: it may speak TLS, answer with rubbish instead, or be cut off."""
+"""A port in front of a server that can speak TLS, return rubbish, or be cut off."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 class Relay:
-    """`rubbish` is what every request is answered with while it is set."""
+    """While `rubbish` is set, every request gets it as its response."""
 
     def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
         self.target = target
@@ -34,7 +34,7 @@ class Relay:
         self._listening.close()
 
     def cut(self) -> None:
-        """Break every connection, and each that comes."""
+        """Break every open connection, and each new one."""
         self._cut = True
         for each in list(self._open):
             with contextlib.suppress(OSError):
@@ -88,7 +88,7 @@ def relaying(target: int, tls: ssl.SSLContext | None = None) -> Iterator[Relay]:
 
 
 def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """What a server on 127.0.0.1 shows, and the file by which a client knows it."""
+    """A certificate for a server on 127.0.0.1, and the file by which a client trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "redis")])
     now = dt.datetime.now(dt.UTC)

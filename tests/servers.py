@@ -1,5 +1,5 @@
-"""Where foreign servers are: rivals in the benchmarks, origins and verifiers in the
-tests. A test that needs one asks `need`, which skips where it is absent and says what would bring
+"""Finds the servers of others that tests use: rivals in the benchmarks, data sources and verifiers
+in the tests. A test calls `need`, which skips the test if the server is absent, and says how to get
 it.
 
 | Server | Comes as |
@@ -49,7 +49,7 @@ _FETCHED = {
 
 @functools.cache
 def find(name: str) -> Path | None:
-    """The program `name`, or the folder of `http-cache-tests`; None where it is absent."""
+    """The program `name`, or the folder of `http-cache-tests`; None if it is absent."""
     for path in (_of_wheel(name), FETCHED / _FETCHED.get(name, name)):
         if path is not None and path.exists():
             return path
@@ -57,14 +57,14 @@ def find(name: str) -> Path | None:
 
 
 def of_system(name: str) -> Path | None:
-    """The program as the machine has it installed, or as the virtual environment has."""
+    """The program from the machine's PATH, or from the virtual environment."""
     places = [str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin"]
     found = shutil.which(name, path=os.pathsep.join(places))
     return None if found is None else Path(found)
 
 
 def need(name: str) -> Path:
-    """The program `name`; skips the test that asks where it is absent."""
+    """The program `name`. Skips the calling test if it is absent."""
     found = find(name)
     if found is None:
         pytest.skip(f"no {name} here: {how(name)}")
@@ -72,12 +72,12 @@ def need(name: str) -> Path:
 
 
 def how(name: str) -> str:
-    """What would bring a server that is absent."""
+    """How to get an absent server."""
     return "`python -m tests.servers` fetches it" if name in _FETCHED else "its wheel brings it"
 
 
 def libraries(name: str) -> dict[str, str]:
-    """What the environment of a program must hold, so that it finds its shared libraries."""
+    """The environment that a program needs to find its shared libraries."""
     if name != "varnishtest":
         return {}
     found = {str(path.parent) for path in (FETCHED / "debian").rglob("*.so*")}
@@ -126,7 +126,7 @@ def _fetch_cache_tests() -> None:
 
 
 def main() -> int:
-    """Fetches what is missing and lists all; 1 where something could not be had."""
+    """Fetch what is missing and list all servers. Returns 1 if one could not be fetched."""
     FETCHED.mkdir(exist_ok=True)
     fetch = {
         "mitmdump": _fetch_mitmproxy,

@@ -34,7 +34,7 @@ policies:
 
 
 def listens(port: int) -> bool:
-    """True; `OSError` if no process listens there."""
+    """True if a process listens there; raises `OSError` if none does."""
     socket.create_connection(("127.0.0.1", port)).close()
     return True
 
@@ -49,7 +49,7 @@ def call(
     headers: dict[str, str] | None = None,
     timeout: float = 30,
 ) -> tuple[int, Any]:
-    """Status and decoded body of one request."""
+    """The status and decoded body of one request."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     sent = {"Content-Type": "application/json"} if body is not None else {}
     sent.update({"X-API-Key": key} if key is not None else {})
@@ -64,7 +64,7 @@ def call(
 
 
 def wait_until(what: str, true: Any, seconds: float = waiting.PATIENCE) -> None:
-    """A service that does not answer yet, or no longer, counts as false."""
+    """Wait until `true()` is true. While the service doesn't respond, it counts as false."""
 
     def now() -> object:
         try:
@@ -77,7 +77,7 @@ def wait_until(what: str, true: Any, seconds: float = waiting.PATIENCE) -> None:
 
 @dataclass
 class Service:
-    """One process that can be started again. Its output goes to a file."""
+    """One process that can be restarted. Its output goes to a file."""
 
     name: str
     command: list[str]
@@ -132,7 +132,7 @@ class Service:
         self.process.wait()
 
     def stop(self, seconds: float = 20) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM. Returns the exit code."""
         if self.process is None:
             return 0
         if self.process.poll() is None:
@@ -145,7 +145,7 @@ class Service:
             raise AssertionError(f"{self.name} did not stop:\n{self.tail()}") from None
 
     def resident(self) -> int:
-        """Bytes."""
+        """Resident memory in bytes."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
@@ -154,7 +154,7 @@ class Service:
 
 @dataclass
 class Stack:
-    """A control API, a sidecar beside it, and the keys to both."""
+    """A control API, its sidecar, and the keys to both."""
 
     directory: Path
     policies: str = POLICIES
@@ -197,7 +197,7 @@ class Stack:
         self.admin_key: str = first["admin_key"]
 
     def prepare(self) -> None:
-        """Keys, an approved agent, and the sidecar's configuration."""
+        """Create keys, an approved agent, and the sidecar's configuration."""
         self.sidecar_key = self.new_key("sidecar", "sidecar")
         self.agent_key = self.new_key("agent", "evaluate")
         self.agent_id = "agt_story"
@@ -242,13 +242,13 @@ class Stack:
         return key
 
     def admin(self, method: str, path: str, body: object = None) -> Any:
-        """The answer to a request with the admin key, which must succeed."""
+        """The response to a request with the admin key, which must succeed."""
         status, answer = call(self.control.port, method, path, body, key=self.admin_key)
         assert status < 300, (status, answer)
         return answer
 
     def ask(self, **changed: Any) -> dict[str, Any]:
-        """An evaluation's body, allowed unless changed."""
+        """The body of an evaluation that is allowed, with changes."""
         body = {
             "agent_role": self.role,
             "agent_id": self.agent_id,
@@ -259,7 +259,7 @@ class Stack:
         return {name: value for name, value in {**body, **changed}.items() if value is not None}
 
     def evaluate(self, **changed: Any) -> tuple[int, Any]:
-        """Through the sidecar."""
+        """Evaluate through the sidecar."""
         return call(
             self.sidecar.port,
             "POST",
@@ -298,7 +298,7 @@ class Stack:
 
 @contextmanager
 def running(directory: Path, **settings: Any) -> Iterator[Stack]:
-    """A started stack, stopped at the end whatever happened."""
+    """A started stack, stopped at the end in any case."""
     stack = Stack(directory, **settings)
     try:
         yield stack.start()

@@ -1,4 +1,4 @@
-"""The order of the tests: each of them once, and a table that names files which exist."""
+"""The order of the tests: every test runs once, and the table names only files that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL that tests ask for: a fresh database each, and none left when a run is killed."""
+"""The tests' PostgreSQL: each test gets a fresh database, and a killed run leaves none behind."""
 
 from __future__ import annotations
 

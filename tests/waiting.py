@@ -1,9 +1,8 @@
-"""Waiting for a condition, never for a duration.
+"""Waits for a condition, never for a duration.
 
 A test that sleeps is too slow on a quiet machine and fails on a busy one. So a test names what it
-waits for, and how long is only a matter of when to give up. Where it is a claim that something does
-*not* happen, or that time itself passes, the test says so beside its `sleep`. Knows nothing of
-Sluice.
+waits for; the timeout only says when to give up. If a test claims that something does *not* happen,
+or that time itself passes, it says so beside its `sleep`. Knows nothing of Sluice.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import time
 from collections.abc import Awaitable, Callable
 
 PATIENCE = 60.0
-"""Seconds until a condition counts as one that never comes true. A test that passes waits less."""
+"""Seconds until a condition counts as one that never becomes true. A passing test waits less."""
 POLL = 0.01
 
 
 def until(what: str, true: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """Returns once `true()` is; an `AssertionError` that names `what` after `seconds`, or after
-    PATIENCE if that is longer: a machine may be busy."""
+    """Return once `true()` is true. Raises `AssertionError` with `what` after `seconds`, or after
+    PATIENCE if that is longer, since the machine may be busy."""
     end = time.monotonic() + max(seconds, PATIENCE)
     while not true():
         assert time.monotonic() < end, f"gave up waiting: {what}"
@@ -27,7 +26,7 @@ def until(what: str, true: Callable[[], object], seconds: float = PATIENCE) -> N
 
 
 async def until_async(what: str, true: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """The same for what other tasks of this loop bring about."""
+    """As above, for a condition that other tasks of this loop make true."""
     end = time.monotonic() + max(seconds, PATIENCE)
     while not true():
         assert time.monotonic() < end, f"gave up waiting: {what}"
@@ -35,7 +34,7 @@ async def until_async(what: str, true: Callable[[], object], seconds: float = PA
 
 
 async def until_told(what: str, ask: Callable[[], Awaitable[object]]) -> None:
-    """The same for what has to be asked for: returns once an answer is true."""
+    """As above, for a condition that takes a request: return once a response is true."""
     end = time.monotonic() + PATIENCE
     while not await ask():
         assert time.monotonic() < end, f"gave up waiting: {what}"
@@ -43,15 +42,15 @@ async def until_told(what: str, ask: Callable[[], Awaitable[object]]) -> None:
 
 
 async def turns(count: int = 50) -> None:
-    """Lets every task of this loop go on that can, over and over: what one end of a connection has
-    written arrives at the other, if both are here. Takes turns of the loop and not time, so a busy
-    machine makes no difference. Threads and other processes are not waited for."""
+    """Let all tasks of this loop run on as far as they can, so that what one end of a connection
+    has written arrives at the other, if both are in this process. Takes turns of the loop, not
+    time, so a busy machine makes no difference. Does not wait for threads and other processes."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def still(value: Callable[[], int], seconds: float = 0.3) -> int:
-    """The value once it has not changed for so long: a sender is held back, say."""
+    """Return the value once it has not changed for `seconds`, as when a sender is held back."""
     end = time.monotonic() + PATIENCE
     found, since = value(), time.monotonic()
     while time.monotonic() < since + seconds:
@@ -63,5 +62,5 @@ async def still(value: Callable[[], int], seconds: float = 0.3) -> int:
 
 
 async def never() -> None:
-    """For a peer that never answers; ends when it is cancelled."""
+    """A peer that never responds; ends when it is cancelled."""
     await asyncio.get_running_loop().create_future()

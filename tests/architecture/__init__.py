@@ -1,1 +1,1 @@
-"""What must hold of the whole project: who imports whom, what lies where, what is described."""
+"""What must hold for the whole project: imports, layout, and descriptions."""

@@ -1,8 +1,8 @@
-"""Draws which part of a package imports which, for ARCHITECTURE.md.
+"""Draws the import graphs in ARCHITECTURE.md.
 
-`python -m tests.architecture.import_graph` writes the drawings there. An import that follows from
-others (a > b > c says that c is below a) is left out, so that a drawing shows the order and little
-else. Imports for type checking count.
+`python -m tests.architecture.import_graph` writes them. An import that follows from others is left
+out (a > b > c implies that c is below a), so that a drawing shows little more than the order.
+Imports for type checking count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Edges = dict[str, set[str]]
 
 
 def edges(container: str) -> Edges:
-    """Which child of `container` imports which."""
+    """Which children of `container` each child imports."""
     root = container.partition(".")[0]
     graph = grimp.build_graph(root, cache_dir=None, exclude_type_checking_imports=False)
     depth = container.count(".") + 2
@@ -38,7 +38,8 @@ def edges(container: str) -> Edges:
 
 
 def reduced(found: Edges) -> Edges:
-    """Without what follows from the rest. `RecursionError` where there is a cycle."""
+    """The graph without edges that follow from the rest. Raises `RecursionError` if there is a
+    cycle."""
 
     def below(one: str) -> set[str]:
         return found[one] | {each for other in found[one] for each in below(other)}
@@ -50,7 +51,7 @@ def reduced(found: Edges) -> Edges:
 
 
 def drawing(container: str) -> str:
-    """Mermaid's text of the graph."""
+    """The graph as Mermaid text."""
     lines = [
         f"    {one.strip('_')} --> {other.strip('_')}"
         for one, others in sorted(reduced(edges(container)).items())
@@ -60,8 +61,7 @@ def drawing(container: str) -> str:
 
 
 def drawn(page: str) -> str:
-    """The page with its drawings as the imports are now; each stands below a heading with its
-    container's name."""
+    """The page with current drawings; each is below a heading with its container's name."""
     for container in DRAWN:
         below = re.compile(rf"(### `{re.escape(container)}`\n\n)```mermaid\n.*?\n```", re.DOTALL)
         assert below.search(page), container

@@ -1,9 +1,9 @@
-"""Attacks a regular expression: repeats what each of its repetitions takes, breaks the end off, and
-measures whether matching takes longer than a linear match could.
+"""Attacks a regular expression: repeats what each of its repetitions matches, breaks the end off,
+and measures whether matching takes longer than linear time.
 
-Only processor time of this process counts, and only after a long run is a verdict passed: the
-shorter one before it decides whether that is worth while. A pattern that backtracks would need
-minutes for the long one, and is stopped.
+Measures only this process's CPU time, and judges only by a long run; a shorter run decides whether
+that is worth while. A pattern that backtracks would need minutes for the long run, so it is
+stopped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 def worst(pattern: str | bytes, flags: int, uses: frozenset[str]) -> str | None:
-    """The text, shortened, that takes more than linear time; None where none was found."""
+    """A shortened text that takes more than linear time; None if none was found."""
     compiled = re.compile(pattern, flags)
     text = pattern.decode("latin-1") if isinstance(pattern, bytes) else pattern
     for prefix, pump, end in attacks(text, flags):
@@ -75,7 +75,7 @@ def _run(compiled: re.Pattern[Any], method: str, text: str | bytes) -> None:
 
 
 def _timed(work: Callable[[], None], most: float) -> float:
-    """Processor seconds of `work`, which is stopped at `most`."""
+    """CPU seconds of `work`, which is stopped after `most`."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise Stopped
@@ -94,7 +94,7 @@ def _timed(work: Callable[[], None], most: float) -> float:
 
 
 def attacks(pattern: str, flags: int) -> Iterator[tuple[str, str, str]]:
-    """Prefix, what is repeated, and end: for each repetition, what it takes."""
+    """For each repetition: the prefix, what is repeated, and the end."""
     rng = random.Random(pattern)
     tree = _parser.parse(pattern, flags)
     alphabet = [*_ALPHABET, *{each for each in pattern if each.isprintable()}]
@@ -113,7 +113,7 @@ def attacks(pattern: str, flags: int) -> Iterator[tuple[str, str, str]]:
 
 
 def _repetitions(items: list[Any], before: list[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Each part that can repeat, and what comes before it."""
+    """Each part that can repeat, and what precedes it."""
     for at, (kind, value) in enumerate(items):
         led = [*before, *items[:at]]
         if kind in _REPEATS:
@@ -136,7 +136,7 @@ def _repetitions(items: list[Any], before: list[Any]) -> Iterator[tuple[list[Any
 
 
 class _Sampler:
-    """Texts that a pattern takes, or nearly: what it looks at around them is left out."""
+    """Texts that a pattern matches, or nearly; lookarounds are left out."""
 
     def __init__(self, rng: random.Random, alphabet: list[str], flags: int) -> None:
         self._rng = rng
@@ -165,7 +165,7 @@ class _Sampler:
         return ""
 
     def _character(self, kind: Any, value: Any) -> str:
-        """A character that the class takes, out of those that matter to the pattern."""
+        """A character that the class matches, from those that occur in the pattern."""
         fitting = [each for each in self._alphabet if _takes(kind, value, each)]
         if not fitting and kind is c.IN:
             first, argument = next(each for each in value if each[0] is not c.NEGATE)

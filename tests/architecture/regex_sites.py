@@ -1,5 +1,5 @@
-"""Every regular expression of the source, and how it is used: found by a walk of the source, and
-compiled by importing it. Run as a program it prints what importing compiles, a JSON line each."""
+"""Every regular expression of the source and how it is used: found in the syntax tree, and compiled
+by importing the module. Run as a program, it prints what is compiled, one JSON line each."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ANCHORED = frozenset(("match", "fullmatch"))
 
 
 class Site(NamedTuple):
-    """One call of a function of `re`. `uses` are the methods that its pattern is used by; none
-    where that is not known."""
+    """A call of a function of `re`. `uses` are the methods that are called on its pattern; empty if
+    they are not known."""
 
     path: str
     first: int
     last: int
     pattern: str | None
-    """The name or the text of it, for a call that does not compile."""
+    """The pattern, as a name or text, of a call that does not compile."""
     uses: frozenset[str]
 
 
@@ -80,7 +80,7 @@ def _sites(path: Path, tree: ast.Module, uses: dict[str, set[str]]) -> Iterator[
 
 
 def _used(node: ast.Call, parents: dict[int, ast.AST], uses: dict[str, set[str]]) -> set[str]:
-    """The methods of what a call of `compile` returns, as far as they can be told."""
+    """The methods that are called on what `compile` returns, as far as they are known."""
     parent = parents[id(node)]
     if isinstance(parent, ast.Attribute):
         return {parent.attr}
@@ -90,7 +90,7 @@ def _used(node: ast.Call, parents: dict[int, ast.AST], uses: dict[str, set[str]]
 
 
 def compiled() -> list[Compiled]:
-    """What is compiled as the modules with expressions are imported, in a process of its own."""
+    """What is compiled when the modules with expressions are imported, in another process."""
     asked = [sys.executable, "-m", "tests.architecture.regex_sites"]
     answer = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
     found = []
@@ -103,7 +103,7 @@ def compiled() -> list[Compiled]:
 
 
 def _import_all() -> None:
-    """Imports every module that has an expression, and makes those that functions make."""
+    """Import every module that has an expression, and call the functions that compile others."""
     compile_ = re.compile
 
     def noting(pattern: str | bytes, flags: int = 0) -> re.Pattern[str] | re.Pattern[bytes]:
@@ -127,7 +127,7 @@ def _import_all() -> None:
 
 
 def _make() -> None:
-    """Patterns that a function makes of what the operator wrote: hostile ones."""
+    """Hostile patterns that a function compiles from what an operator wrote."""
     from policies.definitions.wildcard import matcher
     from policies.ground.masking.mask import mask
 

@@ -1,4 +1,4 @@
-"""What a document links to is there, and every package is on the map."""
+"""Every link in a document leads somewhere, and every package is in ARCHITECTURE.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def name(path: Path) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors that a Markdown viewer makes of the headings."""
+    """The anchors that a Markdown viewer gives the headings."""
     headings = re.findall(r"^#+ +(.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
 
@@ -52,7 +52,7 @@ def test_the_drawn_imports_are_the_imports() -> None:
 
 
 def test_every_folder_of_the_services_stands_in_a_layer() -> None:
-    """Import Linter proves the order; this says that no folder is outside of it."""
+    """Import Linter proves the order of the layers; this proves that each folder is in one."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for service in ("sidecar", "control_api", "policies"):
         contract = text.partition(f'containers = ["{service}"]')[2].partition("]\n\n")[0]

@@ -1,4 +1,4 @@
-"""The prose is plain English: forms that make a sentence hard to read stand in no file."""
+"""The prose is plain English: no file contains the forms that make sentences hard to read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ STILTED = {
     "that may be": r"\bthat may be(?=[.,:;)])",
     "no matter of": r"\bno matter of\b",
 }
-"""What it is called, and the expression that finds it, in any case and over line breaks. `is None`
-of Python, and `"nobody"` as a value, are something else."""
+"""Each form, and the expression that finds it, in any case and across line breaks. Python's `is
+None`, and `"nobody"` as a value, are not meant."""
 
 HERE = "tests/architecture/test_language.py"
 WORDS = {".py", ".md", ".yaml", ".yml", ".toml", ".js", ".css", ".txt", ""}

@@ -1,4 +1,4 @@
-"""A setting, a metric, a route or a check that its package's README does not tell of is a fault."""
+"""Each setting, metric, route and check is described in its package's README."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def settings(package: str) -> set[str]:
 
 
 def metrics(package: str) -> set[str]:
-    """Whatever is called first with a name of a metric: an instrument, or what makes one."""
+    """The first argument of every call with a metric's name: an instrument, or a function that
+    makes one."""
     return {
         node.args[0].value
         for _, tree in modules(package)
@@ -40,12 +41,12 @@ def metrics(package: str) -> set[str]:
 
 
 def paths(package: str) -> set[str]:
-    """The paths of its own routes, and of those it calls."""
+    """The paths of a package's own routes, and of those it calls."""
     return {text for _, tree in modules(package) for text in strings(tree) if PATH.match(text)}
 
 
 def checks(package: str) -> set[str]:
-    """The files of `checks/` that hold a check: a function of the file's own name."""
+    """The files of `checks/` that contain a check: a function with the file's name."""
     return {
         path.stem
         for path, tree in modules(package)
@@ -55,7 +56,8 @@ def checks(package: str) -> set[str]:
 
 
 def told(readme: str, name: str) -> bool:
-    """In backticks: as it is, within a longer path of keys, in capitals, or as an option."""
+    """Whether the name is in backticks: by itself, in a longer path of keys, in capitals, or as an
+    option."""
     forms = (
         rf"`[^`\n]*(?<![\w/]){re.escape(name)}(?![\w/{{])[^`\n]*`",
         rf"`[^`\n]*SLUICE_\w*{re.escape(name.upper())}\b[^`\n]*`",

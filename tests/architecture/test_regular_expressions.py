@@ -1,5 +1,5 @@
-"""No regular expression of the source backtracks: what an agent, a data source or a caller of the
-API wrote is matched in time linear in its length."""
+"""No regular expression backtracks: text from agents, data sources and callers of the API is
+matched in time linear in its length."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_every_expression_of_the_source_is_attacked() -> None:
 
 
 def test_expressions_are_made_where_the_walk_sees_them() -> None:
-    """By `re.…`: not by another name of its functions, and not by pydantic with Python's engine
-    (its own is Rust's, which does not backtrack)."""
+    """Only as `re.…`: not under another name, and not by pydantic with Python's engine (its default
+    engine is Rust's, which does not backtrack)."""
     for package in PACKAGES:
         for path, tree in modules(package):
             for node in ast.walk(tree):

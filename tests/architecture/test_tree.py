@@ -1,4 +1,4 @@
-"""What the project consists of, and what no file of it may contain."""
+"""Which files the project consists of, and what no file may contain."""
 
 from __future__ import annotations
 

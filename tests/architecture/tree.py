@@ -14,7 +14,7 @@ GENERATED = {".git", ".venv", ".sluice", "__pycache__", "dist"}
 
 
 def files() -> list[Path]:
-    """What is, or would be, committed; where there is no git, all that nothing generates."""
+    """All files that are committed or would be; without git, all that are not generated."""
     if shutil.which("git") and (ROOT / ".git").exists():
         asked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         answer = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -35,7 +35,7 @@ def modules(package: str) -> Iterator[tuple[Path, ast.Module]]:
 
 
 def strings(tree: ast.Module) -> Iterator[str]:
-    """Whole string literals: no piece of an f-string, and no docstring's words."""
+    """Whole string literals, without f-strings and docstrings."""
     pieces = {
         id(piece)
         for node in ast.walk(tree)
@@ -52,7 +52,7 @@ def strings(tree: ast.Module) -> Iterator[str]:
 
 
 def name_of(node: ast.expr) -> str:
-    """`Counter` of `Counter(…)` and of `prometheus_client.Counter(…)`."""
+    """The called name: `Counter` for `Counter(…)` and for `prometheus_client.Counter(…)`."""
     if isinstance(node, ast.Call):
         return name_of(node.func)
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -1,1 +1,1 @@
-"""Faults, made while the whole system works, and what must hold under each of them."""
+"""Makes faults while the whole system works, and checks what must hold under each of them."""

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos [FAULT…]`: the fault matrix, printed; exit code 1 for a broken promise."""
+"""`python -m tests.chaos [FAULT…]` prints the fault matrix. Exit code 1 if a promise was broken."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The faults, as a table: each begins, lasts, and ends; what it killed is started again, as
-whatever runs the services would. Knows processes and links, and no promise.
-"""
+"""The faults as a table: each begins, lasts and ends. A process that a fault killed is started
+again, as a supervisor would do. Knows processes and links, and no promise."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ Fault = Callable[[System, float], Awaitable[None]]
 
 
 class Target(Protocol):
-    """A process that runs: a service, or a server."""
+    """A running process: a service or a server."""
 
     def signal(self, number: signal.Signals) -> None: ...
 

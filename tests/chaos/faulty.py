@@ -1,9 +1,9 @@
-"""A service's process with a clock that can be set and a disk that can fail: what would take root,
-a mount or another kernel is made at the two adapters that touch them.
+"""Runs a service with a clock that can be set and a disk that can fail. Real faults of both would
+need root, a mount or another kernel, so they are made in the two adapters that use them.
 
     python -m tests.chaos.faulty FILE sidecar|control_api ARGUMENTS…
 
-FILE holds `{"clock": seconds, "disk": "" | "ENOSPC" | "EIO"}` and is looked at ten times a second.
+FILE holds `{"clock": seconds, "disk": "" | "ENOSPC" | "EIO"}` and is read ten times a second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EVERY = 0.1
 
 
 class Ordered:
-    """What is ordered at the moment."""
+    """The faults that FILE orders now."""
 
     def __init__(self, path: Path) -> None:
         self.clock = 0.0
@@ -45,7 +45,7 @@ class Ordered:
 
 
 def set_clock(ordered: Ordered) -> None:
-    """`Clock.now` of either service ends in `time.time_ns`."""
+    """Shift the clock: `Clock.now` of either service calls `time.time_ns`."""
     real = time.time_ns
     time.time_ns = lambda: real() + int(ordered.clock * 1e9)
 

@@ -1,6 +1,5 @@
 """What was asked, answered and acknowledged while faults were made, by one clock that is never set.
-Knows nothing of how it came about.
-"""
+Knows nothing of the faults."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Answered(NamedTuple):
-    """A decision that somebody heard. Times in seconds, monotonic."""
+    """A decision that a client received. Times in seconds, monotonic."""
 
     event_id: str
     sent: float
@@ -24,8 +23,8 @@ class Answered(NamedTuple):
 
 @dataclass
 class Version:
-    """What a version of the moving policy allowed, when it was asked for, and when it was
-    acknowledged that the next one had taken its place."""
+    """What a version of the changing policy allowed, when it was requested, and when its
+    replacement was acknowledged."""
 
     sources: tuple[str, ...]
     asked: float
@@ -34,15 +33,16 @@ class Version:
 
 @dataclass
 class History:
-    """All of it since the system started; `asked` counts every request by the id that is its
-    user, answered or not."""
+    """Everything since the system started. `asked` counts every request, answered or not, by its
+    id, which is its user."""
 
     answered: dict[str, Answered] = field(default_factory=dict)
     unanswered: Counter[str] = field(default_factory=Counter)
     refused: Counter[int] = field(default_factory=Counter)
     longest: float = 0.0
     policies: dict[int, list[Version]] = field(default_factory=lambda: defaultdict(list))
-    """Every acknowledged version of the moving policy; a store that was put back counts again."""
+    """Every acknowledged version of the changing policy; after a restore, versions are numbered
+    again."""
     dead_keys: dict[str, float] = field(default_factory=dict)
-    """Keys whose revocation was acknowledged, and when."""
+    """The keys whose revocation was acknowledged, and when."""
     dead_sessions: dict[str, float] = field(default_factory=dict)

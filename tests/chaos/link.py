@@ -1,6 +1,5 @@
-"""A TCP connection's way between two of the processes, which can be made bad: loopback only, in the
-process that runs the faults. Knows nothing of what is sent over it.
-"""
+"""A TCP link between two processes that can be made bad. Listens on loopback, in the process that
+makes the faults. Knows nothing of what is sent over it."""
 
 from __future__ import annotations
 
@@ -15,11 +14,10 @@ CHUNK = 65536
 
 
 class Link:
-    """Listens on `port`, and passes to one of `targets`, in turn; the next one where that refuses.
+    """Listens on `port`, and forwards to one of `targets` in turn; to the next one if that refuses.
 
-    `latency` seconds are added to everything, either way. `refusing`: connections are refused.
-    `garbage`:
-    a client receives random bytes. `reset` breaks what is open, as a peer does that died.
+    Faults: `latency` seconds are added in both directions. `refusing` refuses connections.
+    `garbage` sends random bytes to clients. `reset` breaks open connections, as a dead peer does.
     """
 
     def __init__(self, targets: Sequence[int]) -> None:
@@ -38,7 +36,7 @@ class Link:
         return self
 
     def reset(self) -> None:
-        """RST, not FIN: nothing was finished."""
+        """Close with RST instead of FIN: nothing was finished."""
         for writer in list(self._open):
             connection = writer.get_extra_info("socket")
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Who works while a fault is made: agents that ask, and operators that change what they may.
+"""The load while faults are made: agents that ask, and operators that change what agents may read.
 
-Every request bears an id of its own as its user, so that it is known again in the log whether or
-not anybody heard the answer.
+Each request has a unique id as its user, so that it can be found in the log even if no client
+received the response.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from tests.chaos.system import LIMIT, ROLES, SIDECARS, SOURCES, System
 
 CLIENTS = 64
 REST = 0.3
-"""Seconds between an answer and the next question."""
+"""Seconds between a response and the next request."""
 PATIENCE = 15.0
 GRACE = 4.0
-"""Seconds beyond the staleness limit that the dead are still tried for."""
+"""How long revoked keys and sessions are still tried, in seconds beyond the staleness limit."""
 DOOMED = 0.1
-"""Of the requests, those with a key that is revoked sooner or later."""
+"""The share of requests with a key that will be revoked."""
 RACE = 6
-"""Requests that share a session's name."""
+"""How many requests share a session."""
 
 _NO_ANSWER = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
 class Load:
-    """Runs until told to stop; `history` is what came of it."""
+    """Runs until `stop`. `history` collects the results."""
 
     def __init__(self, system: System) -> None:
         self.history = History()
@@ -73,7 +73,7 @@ class Load:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     def rate(self, seconds: float) -> float:
-        """Answers a second in the last so many seconds."""
+        """Responses per second in the last `seconds`."""
         since = time.monotonic() - seconds
         newest = reversed(self.history.answered.values())
         return (
@@ -98,7 +98,7 @@ class Load:
             )
 
     def _key(self, sidecar: int) -> str:
-        """A lasting one, or now and then one that is dead, or soon will be."""
+        """A lasting key, or now and then one that is revoked, or soon will be."""
         if self._doomed and random.random() < DOOMED:
             return random.choice(self._doomed)
         return self._system.keys[sidecar]
@@ -131,7 +131,7 @@ class Load:
         )
 
     async def _admin(self, method: str, path: str, body: object = None) -> Any:
-        """The answer, or None without one: whether it was done is unknown then."""
+        """The response, or None without one: then it is unknown whether the request was served."""
         try:
             status, answer = await asyncio.to_thread(self._system.admin, method, path, body, 6)
         except (OSError, ValueError):
@@ -139,7 +139,7 @@ class Load:
         return answer if status < 300 else None
 
     async def _policies(self) -> None:
-        """The moving policy loses a source and gets it back."""
+        """Remove a source from the changing policy and add it again, over and over."""
         policy: dict[str, Any] | None = None
         while policy is None:
             rows = await self._admin("GET", "/v1/policies?agent_role=moving")
@@ -166,7 +166,7 @@ class Load:
         known[version].append(Version(sources, asked))
 
     async def _kill_keys(self) -> None:
-        """A key is made, used, revoked, and tried on."""
+        """Create a key, use it, revoke it, and try it again."""
         while True:
             made = await self._admin("POST", "/v1/keys", {"name": "doomed", "scope": "evaluate"})
             if made is None:
@@ -183,7 +183,7 @@ class Load:
             asyncio.get_running_loop().call_later(LIMIT + GRACE, self._doomed.remove, made["key"])
 
     async def _kill_sessions(self) -> None:
-        """A session is used, revoked, and tried on."""
+        """Use a session, revoke it, and try it again."""
         for turn in itertools.count():
             session, sidecar = f"doomed-{turn}", turn % SIDECARS
             asked = {
@@ -206,7 +206,7 @@ class Load:
         await self._ask(sidecar, self._system.keys[0], **asked, user_id=user)
 
     async def _try_the_dead(self) -> None:
-        """Until they have been dead for longer than the limit."""
+        """Try them until they have been revoked for longer than the limit."""
         while True:
             await asyncio.sleep(0.5)
             now = time.monotonic()

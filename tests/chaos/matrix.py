@@ -1,4 +1,4 @@
-"""One fault after the other, and what came of each: the row of a table."""
+"""Makes one fault after the other, and collects a table row for each."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.chaos.system import System, running
 WARM_SECONDS = 4.0
 RECOVERY_SECONDS = 10.0
 BACK = 0.8
-"""Of the rate before: from there on it is back."""
+"""The system counts as recovered from this share of the earlier rate on."""
 LAG = 200
-"""Records that may wait to be shipped when all is well."""
+"""Records that may wait for shipping in a healthy system."""
 DRAIN_SECONDS = 30.0
 
 HEADINGS = (
@@ -29,7 +29,7 @@ HEADINGS = (
 
 @dataclass(frozen=True)
 class Row:
-    """What a fault came to; counts are of its own time."""
+    """The results of a fault; counts are of its own time."""
 
     fault: str
     answered: int
@@ -49,8 +49,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Matrix:
-    """`seconds` is how long each fault lasts, `patience` how many times longer than promised a
-    recovery may take."""
+    """`seconds` is how long each fault lasts. `patience` multiplies the time that a recovery may
+    take."""
 
     seconds: float
     patience: float
@@ -58,7 +58,7 @@ class Matrix:
     async def run(
         self, folder: Path, names: Iterable[str], tell: Callable[[str], None]
     ) -> list[Row]:
-        """The rows; each is told as it is there."""
+        """The rows, each as soon as it is complete."""
         rows = []
         async with running(folder) as system:
             load = Load(system)
@@ -107,7 +107,7 @@ class Matrix:
         return row, (len(history.answered), found.recorded)
 
     async def _recovered(self, system: System, load: Load, usual: float) -> float | None:
-        """Seconds until rate and lag are what they were, None where they were not in time."""
+        """Seconds until rate and lag are back to normal; None if that took too long."""
         since = time.monotonic()
         while time.monotonic() - since < RECOVERY_SECONDS * self.patience + 1:
             if load.rate(1.0) >= BACK * usual and await _depth(system) <= LAG:
@@ -132,7 +132,7 @@ async def _depth(system: System) -> int:
 
 
 def _longest_silence(load: Load, since: float) -> float:
-    """The longest time without any answer."""
+    """The longest time without any response."""
     times = sorted(each.heard for each in load.history.answered.values())
     recent = [at for at in times if at > since + 1]
     return max((b - a for a, b in pairwise(recent)), default=0.0)

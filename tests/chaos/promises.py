@@ -38,14 +38,14 @@ from tests.chaos.history import Answered, History, Version
 from tests.chaos.system import LIMIT, ROLES, SOURCES, System
 
 SLACK = 2.0
-"""Seconds that a busy machine may add to the limit before a decision is a wrong one."""
+"""Seconds that a busy machine may add to the limit before a decision counts as wrong."""
 OUTSIDE = frozenset({"policy_set_stale", "evaluation_error", "audit_unavailable", "key_not_valid"})
-"""Denials that no policy made."""
+"""Denials that no policy decided."""
 
 
 @dataclass
 class Findings:
-    """What was read, and every promise that did not hold, in words."""
+    """What was read, and a description of each broken promise."""
 
     recorded: int = 0
     duplicates: int = 0
@@ -58,7 +58,7 @@ class Findings:
 
 
 async def read_back(system: System, history: History) -> Findings:
-    """Everything since the system started."""
+    """Read everything since the system started."""
     found = Findings()
     rows = await _rows(system)
     _once(found, history, rows)
@@ -109,7 +109,8 @@ def _once(found: Findings, history: History, rows: Iterable[Any]) -> None:
 
 
 def _sources(found: Findings, rows: Iterable[Any]) -> None:
-    """Each instance counts from 0 without a hole, and each but a source's first begins with why."""
+    """Each instance counts from 0 without a hole, and each but a source's first begins with a gap
+    that gives the reason."""
     seen: dict[tuple[str, str], int] = {}
     for row in rows:
         entry = orjson.loads(row["entry"])
@@ -128,7 +129,7 @@ def _sources(found: Findings, rows: Iterable[Any]) -> None:
 
 
 def _versions(system: System, history: History) -> dict[int, list[Version]]:
-    """Every version that the moving policy ever had, acknowledged or not."""
+    """Every version that the changing policy ever had, acknowledged or not."""
     (policy,) = system.must("GET", "/v1/policies?agent_role=moving")
     rows = system.must("GET", f"/v1/policies/{policy['policy_id']}/history?limit=1000")
     found = {version: list(each) for version, each in history.policies.items()}
@@ -178,7 +179,7 @@ def _in_time(found: Findings, eid: str, answered: Answered, known: list[Version]
 
 
 def _again(entry: dict[str, Any], sources: tuple[str, ...]) -> tuple[str, str]:
-    """What the pure evaluation gives on what is recorded."""
+    """The pure evaluation's decision on the recorded request."""
     pub = entry["pub"]
     request, facts = pub["request"], pub["facts"]
     steady = Policy("pol", 1, "steady", "steady", SOURCES, (), "high")

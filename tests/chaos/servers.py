@@ -1,6 +1,5 @@
-"""A PostgreSQL that a fault may kill, stop, or put back to an older copy of itself; durable, unlike
-that of the other tests. Knows nothing of Sluice.
-"""
+"""A durable PostgreSQL that a fault may kill, stop, or replace by an older copy of itself. Knows
+nothing of Sluice."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ SETTINGS = {**postgres.ROOM, "listen_addresses": "127.0.0.1", "wal_level": "repl
 
 
 class Postgres:
-    """One server with one database, `sluice`, of an ordinary owner."""
+    """One server with one database, `sluice`, whose owner is an ordinary role."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.port = port
@@ -52,7 +51,7 @@ class Postgres:
         self._sql(f"CREATE DATABASE sluice OWNER {postgres.OWNER}")
 
     def start(self) -> None:
-        """Tried again while the processes of the one before are still going."""
+        """Start the server; retried while processes of the previous one are still ending."""
         deadline = time.monotonic() + postgres.PATIENCE
         while time.monotonic() < deadline:
             (self._data / "postmaster.pid").unlink(missing_ok=True)
@@ -73,21 +72,21 @@ class Postgres:
         raise AssertionError("PostgreSQL does not start")
 
     def signal(self, number: signal.Signals) -> None:
-        """To all of its processes."""
+        """Send a signal to all of its processes."""
         assert self._process is not None
         os.killpg(self._process.pid, number)
         if number is signal.SIGKILL:
             self._process.wait()
 
     def copy(self) -> Path:
-        """A copy of what it holds now, made while it works."""
+        """A copy of its data, made while it runs."""
         copy = self._folder / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         self._run("pg_basebackup", f"--pgdata={copy}", "--checkpoint=fast", *self._place())
         return copy
 
     def put_back(self, copy: Path) -> None:
-        """Killed, and started again on the copy."""
+        """Kill it, and start it again on the copy."""
         self.signal(signal.SIGKILL)
         shutil.rmtree(self._data)
         copy.rename(self._data)

@@ -1,7 +1,8 @@
-"""Everything under test: four sidecars, two control replicas, PostgreSQL and Redis, as processes,
-and between them links that can be made bad. Knows how they are started; knows no fault.
+"""The system under test: four sidecars, two control API replicas, PostgreSQL and Redis as
+processes, and the links between them. Knows how they are started; knows no fault.
 
-INVARIANT: whatever waits for one of the processes does so in a thread: the links live in the loop.
+INVARIANT: whatever waits for a process does so in a thread, because the links run in the event
+loop.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from tests.stack import Service, call
 
 SIDECARS, REPLICAS = 4, 2
 LIMIT = 10.0
-"""Seconds: the sidecars' staleness limit."""
+"""The sidecars' staleness limit, in seconds."""
 ROLES = ("moving", "steady")
 SOURCES = ("alpha", "beta")
 
 
 @dataclass
 class Process:
-    """A service, and the file by which its clock and disk are ordered."""
+    """A service, and the file that sets its clock's and disk's faults."""
 
     service: Service
     orders: Path
@@ -49,14 +50,14 @@ class Process:
         part.replace(self.orders)
 
     def signal(self, number: signal.Signals) -> None:
-        """As a server's: after SIGKILL, `start` begins anew."""
+        """Start it again after SIGKILL."""
         if number is signal.SIGKILL:
             self.service.kill()
         else:
             self.service.signal(number)
 
     def start(self) -> None:
-        """Not waited for: it is ready once what it needs is."""
+        """Doesn't wait: it is ready once what it depends on is."""
         self.service.start(ready=False)
 
 
@@ -106,7 +107,7 @@ class System:
         await asyncio.gather(*(asyncio.to_thread(each.service.start) for each in processes))
 
     def admin(self, method: str, path: str, body: object = None, timeout: float = 10) -> Any:
-        """Status and answer of a replica that answers."""
+        """Status and body from a replica that responds."""
         last: Exception | None = None
         for process in self.controls:
             try:

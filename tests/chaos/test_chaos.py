@@ -1,4 +1,4 @@
-"""The most telling of the faults, in every test run; `make chaos` makes all of them."""
+"""The most revealing faults, in every test run; `make chaos` makes all of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests import redis
 SELECTED = ("sidecar killed", "control killed", "PostgreSQL killed", "Redis flushed", "disk fails")
 SECONDS = 3.0
 PATIENCE = 6.0
-"""The other tests run beside it."""
+"""Shorter faults and more patience than in `make chaos`: other tests run at the same time."""
 
 
 @redis.needs_redis
 async def test_the_promises_hold_under_the_most_telling_faults() -> None:
-    """By itself, as `make chaos`: the links live in its loop, and it may not wait for ours."""
+    """As a process of its own, like `make chaos`: the links need an event loop that never waits."""
     with tempfile.TemporaryDirectory(prefix="sluice-chaos-") as made:
         folder = Path(made)
         folder.chmod(0o711)

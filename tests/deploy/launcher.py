@@ -26,13 +26,13 @@ ANYWHERE = [
 
 
 def environ(**more: str) -> dict[str, str]:
-    """The environment without a developer's settings, and with the working tree installed."""
+    """The environment without a developer's own settings, with this working tree importable."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
     return clean | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | more
 
 
 def sluice(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command that ends by itself."""
+    """Run a command that ends by itself."""
     return subprocess.run(
         [*SLUICE, *arguments],
         cwd=ROOT,
@@ -89,7 +89,7 @@ class Launcher:
 def up(
     data_dir: Path, *arguments: str, listen: Sequence[str] = tuple(ANYWHERE), **more: str
 ) -> Iterator[Launcher]:
-    """A started launcher. Whatever is left of it at the end is killed."""
+    """A started launcher. Whatever remains of it at the end is killed."""
     output = data_dir.with_name(f"{data_dir.name}-{time.monotonic_ns()}.out")
     command = [*SLUICE, "up", "--data-dir", str(data_dir), *listen, *arguments]
     with output.open("wb") as file:
@@ -112,7 +112,7 @@ def up(
 
 
 def within(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Waits, but does not fail at the timeout: the test's own assertion does."""
+    """Wait, but don't fail at the timeout: the test's own assertion does."""
     deadline = time.monotonic() + seconds
     while not true() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -124,7 +124,7 @@ def gone(processes: list[psutil.Process], seconds: float) -> bool:
 
 
 def paste(command: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command as in another terminal, in the same folder."""
+    """Run a command as in another terminal, in the same folder."""
     return subprocess.run(
         ["bash", "-c", command],
         cwd=ROOT,

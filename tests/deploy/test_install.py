@@ -1,4 +1,4 @@
-"""What `make run` installs, what `make test` adds, and what is printed without a Python."""
+"""What `make run` installs, what `make test` adds, and the message if there is no Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contract section 3, told a second time, in its words and without a thought for speed."""
+"""A second implementation of contract section 3, word for word and without regard to speed."""
 
 import re
 
@@ -10,7 +10,7 @@ Answer = tuple[str, str, str | None]
 
 
 def matches(pattern: str, name: str) -> bool:
-    """`*` any run, `?` one character, all else itself; by the table of all prefixes."""
+    """Matches `*` to any run and `?` to one character, by dynamic programming over all prefixes."""
     row = [True] + [False] * len(name)
     for p in pattern:
         if p == "*":
@@ -28,7 +28,7 @@ def listed(entries: tuple[str, ...], name: str | None) -> bool:
 
 
 def identity(call: Retrieval, facts: Facts) -> tuple[str, str] | None:
-    """The first of checks 1 to 6 that fails: what it is called, and its name."""
+    """The first of checks 1 to 6 that fails, and the `policy_name` of its denial."""
     agent, key, session = facts.agent, facts.key, facts.session
     if facts.settings.require_agent_id and call.agent_id is None:
         return "agent_id_required", "agent_id_required"
@@ -72,7 +72,7 @@ NUMBERED = {7: "agent_permitted", 8: "task", 9: "source", 10: "sensitivity"}
 
 
 def answer(call: Retrieval, facts: Facts, policies: list[Policy]) -> Answer:
-    """Decision, policy name, check."""
+    """Decision, policy name and check."""
     if facts.settings.frozen_at is not None:
         return "DENY", "tenant_frozen", None
     denied = identity(call, facts)
@@ -90,7 +90,7 @@ def answer(call: Retrieval, facts: Facts, policies: list[Policy]) -> Answer:
 
 
 def denies(call: Retrieval, policy: Policy) -> bool:
-    """Whether it denies in so many words."""
+    """Whether the policy denies explicitly."""
     in_tasks = call.task_type is not None and call.task_type in policy.denied_tasks
     return in_tasks or listed(policy.denied_sources, call.source_id)
 
@@ -103,8 +103,8 @@ def common_beginning(one: str, other: str) -> int:
 
 
 def closest(call: Retrieval, policies: list[Policy]) -> Policy:
-    """The furthest; then the one whose list of sources matches; then the one of whose entries the
-    text before a wildcard has most in common with the source; then the first by name."""
+    """The policy to name: passed the most checks; then its list matches the source; then one of its
+    entries shares the longest literal prefix with the source; then the first by name."""
 
     def place(policy: Policy) -> tuple[int, bool, int]:
         denied = listed(policy.denied_sources, call.source_id)

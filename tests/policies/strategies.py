@@ -1,7 +1,7 @@
-"""What hypothesis draws: identifiers as the contract allows them, calls, policies, facts.
+"""Hypothesis strategies: identifiers that the contract allows, calls, policies and facts.
 
-Names come from a small pool often enough that calls and policies meet, and are anything else often
-enough that no encoding is safe by luck.
+Names often come from a small pool, so that calls and policies match, and are often arbitrary, so
+that no encoding passes by luck.
 """
 
 from hypothesis import strategies as st
@@ -54,7 +54,7 @@ RETRIEVALS = st.builds(
 
 
 def policies(role: str) -> st.SearchStrategy[list[Policy]]:
-    """Of one role, each with a name of its own."""
+    """Policies of one role, each with its own name."""
     policy = st.builds(
         Policy,
         policy_id=st.just("pol_1"),
@@ -84,8 +84,8 @@ KEYS = st.builds(
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Retrieval, Facts, list[Policy]]:
-    """A call, the facts about it, and the policies that its role was compiled of. Three times in
-    four nothing is wrong with who calls, or most draws would end at the first checks."""
+    """A call, its facts, and the policies of its role. In three of four draws the caller is valid;
+    otherwise most would end at the first checks."""
     call = draw(RETRIEVALS)
     found = draw(policies(call.agent_role))
     role = compile_role(call.agent_role, found) if found else None

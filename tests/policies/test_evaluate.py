@@ -1,4 +1,4 @@
-"""Evaluation over what hypothesis thinks of: total, pure, and what the contract says."""
+"""Evaluation on arbitrary calls: total, pure, and as the contract says."""
 
 from hypothesis import given
 from hypothesis import strategies as st

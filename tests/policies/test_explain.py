@@ -1,4 +1,4 @@
-"""An explanation says what was decided, and its nearest miss would really have been allowed."""
+"""An explanation states the decision, and its nearest miss would really have been allowed."""
 
 from hypothesis import given
 

@@ -1,6 +1,5 @@
-"""Reading a sidecar's record was made fast; what it judges was not changed. Everything that may
-come over the wire is read by both, the present reader and the slow one before it (`slow_source`):
-they refuse the same, and of what they take they keep the same."""
+"""The fast reader of a sidecar's records judges as the slow one before it did (`slow_source`): both
+refuse the same payloads, and return the same for the rest."""
 
 import copy
 import math
@@ -28,7 +27,7 @@ PLACES = (("sluice/e/default", 0, ""), ('l"\\é😀\n', 2**53 - 1, PREV))
 
 
 def read(text: object) -> tuple[Any, ...] | str:
-    """What is kept of it, or what is said of it."""
+    """What is stored of a record, or its error."""
     try:
         return kept(read_payload(text))
     except Invalid as error:
@@ -64,7 +63,8 @@ def slowly(text: object) -> tuple[Any, ...] | str:
 
 
 def agree(value: object) -> None:
-    """Both readers of a decoded value; what they say, too, but for the words about base64."""
+    """The results of both readers for a decoded value. Messages are compared too, except about
+    base64."""
     fast, slow = read(value), slowly(value)
     if isinstance(slow, str) and "base64" in slow:
         assert isinstance(fast, str)
@@ -74,7 +74,7 @@ def agree(value: object) -> None:
 
 
 def agree_on_wire(raw: bytes) -> None:
-    """The same as bytes, as far as they are JSON at all."""
+    """The same for bytes, as far as they are JSON."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -160,7 +160,8 @@ def test_mutated_records_are_judged_alike(kind: str, data: st.DataObject) -> Non
 
 @given(st.sampled_from(sorted(RECORDS)), st.data())
 def test_bytes_that_were_tampered_with_are_judged_alike(kind: str, data: st.DataObject) -> None:
-    """White space, keys twice and in another order, escapes: whatever still is JSON."""
+    """White space, duplicate keys, keys in another order, escapes: other spellings that are still
+    JSON."""
     raw = bytearray(orjson.dumps(payload(RECORDS[kind])))
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(raw) - 1))
@@ -186,7 +187,7 @@ def test_openings_are_judged_alike(change: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, "\ud800", (), b"x", 2**70, {1: 2}.keys()])
 def test_what_no_json_decodes_to_is_no_record_either(wrong: object) -> None:
-    """Nothing decodes to it today. A reader that did would have to change here first."""
+    """Nothing decodes to it today. A reader that did would have to change this test first."""
     good = payload(RECORDS["decision"])
     for path in (("core", "pub", "request", "task_type"), ("core", "pub", "facts", "x")):
         bad = copy.deepcopy(good)

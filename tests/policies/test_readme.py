@@ -1,5 +1,4 @@
-"""The package's README says what is there: checks, denials, kinds, fields, files, and its examples
-are real."""
+"""The package's README matches the code: checks, denials, kinds, fields, files and examples."""
 
 import json
 import re

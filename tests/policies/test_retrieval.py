@@ -1,4 +1,4 @@
-"""What may be asked, and every complaint about what may not."""
+"""Which retrievals are valid, and the complaint about every other."""
 
 from contextlib import suppress
 

@@ -45,7 +45,7 @@ def rows() -> list[tuple[str, Row]]:
 
 
 def over(world: Row, overlay: Row) -> Row:
-    """`overlay` laid over `world`: mappings member by member, everything else replaced."""
+    """`overlay` applied to `world`: mappings by member, everything else replaced."""
     merged = dict(world)
     for key, value in overlay.items():
         old = merged.get(key)
@@ -58,7 +58,7 @@ ROWS = rows()
 
 
 def policies_of(world: Row) -> list[Policy]:
-    """`policies` where the row gives them, else the one `policy`."""
+    """The row's `policies`, or its one `policy`."""
     defaults = world["policy_defaults"]
     given = world.get("policies", [world["policy"]])
     return [
@@ -68,7 +68,7 @@ def policies_of(world: Row) -> list[Policy]:
 
 
 def facts_of(world: Row, call: Retrieval) -> Facts:
-    """As both services gather them: documents, then the session if the caller may claim one."""
+    """As both services gather them: from documents, then the session if it may be claimed."""
     documents = {
         "tenant": tenant_document(TenantSettings("t", **world["tenant"])),
     }
@@ -113,7 +113,7 @@ def test_row(world: Row) -> None:
 
 
 def shape(decision: Decision) -> None:
-    """Ten findings, in order: passed or skipped, then one failed at most, then not reached."""
+    """Ten findings in order: passed or skipped, at most one failed, then not reached."""
     outcomes = [finding.outcome.value for finding in decision.findings]
     assert len(outcomes) == 10
     reached = [o for o in outcomes if o != "not_reached"]
@@ -134,7 +134,7 @@ def shape(decision: Decision) -> None:
 
 
 def record(world: Row, call: Retrieval, facts: Facts, decision: Decision) -> None:
-    """The record's bytes are canonical, and say what was asked, answered, and known."""
+    """The record's bytes are canonical, and hold the request, the decision and the facts."""
     made = decision_record(call, decision, facts, event_id="event-1", salt=SALT)
     raw = made.entry("t", 0, "", "2026-01-01T00:00:00.000000Z")
     entry = orjson.loads(raw)
@@ -221,7 +221,7 @@ def test_every_denial_of_the_contract_is_in_the_tables() -> None:
 
 
 def test_every_pair_of_checks_that_can_both_fail_is_in_the_tables() -> None:
-    """By evaluating each row's checks alone: which of them would fail, had the earlier passed?"""
+    """The checks that would fail if the earlier ones had passed."""
     seen = set()
     for _, world in ROWS:
         failing = sorted(alone(world))
@@ -232,7 +232,7 @@ def test_every_pair_of_checks_that_can_both_fail_is_in_the_tables() -> None:
 
 
 def alone(world: Row) -> set[int]:
-    """The numbers of the checks that fail on this world, each asked by itself."""
+    """The numbers of the checks that fail in this row, each evaluated alone."""
     call = parse_retrieval(world["call"])
     facts = facts_of(world, call)
     stored = world["sessions"].get(call.session_id)

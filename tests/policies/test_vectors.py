@@ -1,4 +1,4 @@
-"""The golden bytes of `tests/vectors`, each computed a second time without the code under test."""
+"""The golden bytes of `tests/vectors`, each computed again without the code under test."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""What the tests of the core stand on: one decision, one record, one small log."""
+"""What the tests of the core share: one decision, one record, one small log."""
 
 import hashlib
 from collections.abc import Iterable
@@ -41,8 +41,8 @@ FACTS = Facts(
 
 
 def entry_from_core(core: dict[str, Any], *, log: str, seq: int, prev: str, ts: str) -> bytes:
-    """The entry of a record that came from an enforcement point, as the format says: its core with
-    `log`, `seq`, `prev` and `ts`, encoded anew."""
+    """The entry of a record from an enforcement point, encoded anew: its core with `log`, `seq`,
+    `prev` and `ts`."""
     return encode({**core, "log": log, "seq": seq, "prev": prev, "ts": ts})
 
 
@@ -51,14 +51,14 @@ def salt(seed: int) -> bytes:
 
 
 def decided(retrieval: Retrieval = RETRIEVAL, facts: Facts = FACTS, *, seed: int = 0) -> Record:
-    """The record of a decision that was really made."""
+    """The record of a real decision."""
     return decision_record(
         retrieval, evaluate(retrieval, facts), facts, event_id=f"event-{seed}", salt=salt(seed)
     )
 
 
 def full_facts() -> Facts:
-    """Facts with everything that may be there."""
+    """Facts with every optional part."""
     return FACTS._replace(
         key=Key("key_1", "evaluate", "agt_a", ("analyst",), START),
         agent=Agent("agt_a", "approved", ("analyst", "auditor"), "key_1"),
@@ -70,7 +70,7 @@ FULL = RETRIEVAL._replace(agent_id="agt_a", session_id="s_1", task_type="report"
 
 
 class Log:
-    """A log as the control API writes one: entries, columns, openings, head."""
+    """A log as the control API writes it: entries, columns, openings and head."""
 
     def __init__(self, log: str = LOG) -> None:
         self.log, self.rows, self.tree = log, list[StoredRow](), Frontier()
@@ -108,8 +108,8 @@ class Log:
 
 
 def every_kind() -> Log:
-    """A small log with every kind that is written today, two sidecars' records among the centre's,
-    and one entry of each later kind in the form that `audit-trail.md` gives it."""
+    """A small log with every kind that is written today, records of two sidecars among the control
+    API's, and an entry of each later kind as `audit-trail.md` describes it."""
     log = Log()
     leaf = log.direct(decided(seed=0))
     log.direct(
@@ -143,7 +143,7 @@ def every_kind() -> Log:
 
 
 def masked_log() -> Log:
-    """What masking writes: found and not found, shipped and direct, and a lineage action."""
+    """What masking writes: with and without findings, shipped and direct, and a lineage action."""
     facts = full_facts()._replace(settings=TenantSettings("default", pii_masking=True))
     log = Log()
     leaf = log.direct(decided(FULL._replace(query="card 4111 1111 1111 1111"), facts, seed=0))
@@ -171,7 +171,7 @@ LATER: dict[str, dict[str, Any]] = {
 
 
 def log_core(entry: bytes) -> bytes:
-    """The core of an entry that came from a sidecar, as it lay in the spool."""
+    """The core of an entry that came from a sidecar, as it was in the spool."""
     core = {
         name: value
         for name, value in orjson.loads(entry).items()
@@ -181,7 +181,7 @@ def log_core(entry: bytes) -> bytes:
 
 
 def naive_root(leaves: Iterable[bytes]) -> bytes:
-    """MTH of RFC 9162, 2.1.1, word for word, of leaf hashes."""
+    """MTH of RFC 9162, section 2.1.1, word for word, over leaf hashes."""
     listed = list(leaves)
     if not listed:
         return hashlib.sha256(b"").digest()

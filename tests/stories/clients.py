@@ -1,4 +1,4 @@
-"""Many clients that go on asking whatever happens to who answers, and remember every answer."""
+"""Many clients that keep asking, whatever happens to the services, and remember every response."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ NO_ANSWER = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.
 
 @dataclass
 class Heard:
-    """Every decision that was answered, by event id; and how often there was no answer."""
+    """Every decision that a client received, by event id, and how many requests failed."""
 
     decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
     unanswered: int = 0
@@ -27,7 +27,7 @@ class Heard:
 async def client(
     stack: Stack, number: int, port: int, key: str, heard: Heard, over: asyncio.Event, rest: float
 ) -> None:
-    """One after another, with a rest of so many seconds: an ALLOW or a DENY by turns."""
+    """Ask again and again, `rest` seconds apart: for an ALLOW and a DENY in turn."""
     url = f"http://127.0.0.1:{port}/v1/context/evaluate"
     asked = 0
     timeout = aiohttp.ClientTimeout(total=15)
@@ -59,7 +59,7 @@ async def while_asking(
     control: int = 0,
     rest: float = 0,
 ) -> Heard:
-    """What so many clients of either service heard while `doing` was done."""
+    """The responses that clients of one service received while `doing` ran."""
     heard, over = Heard(), asyncio.Event()
     ports = [stack.sidecar.port] * sidecar + [stack.control.port] * control
     async with asyncio.TaskGroup() as group:
@@ -81,8 +81,8 @@ async def pause(most: float) -> None:
 
 
 def each_exactly_once(stack: Stack, heard: Heard) -> list[dict[str, Any]]:
-    """Read everything back: every answered decision is in the log once, as it was answered, and
-    the chain verifies. The log's events, newest first."""
+    """Read everything back: every decision that a client received is in the log once, unchanged,
+    and the chain verifies. Returns the log's events, newest first."""
     events = list(stack.events())
     counted = Counter(event["event_id"] for event in events)
     twice = [event_id for event_id, count in counted.items() if count > 1]

@@ -1,4 +1,4 @@
-"""A running control API and sidecar for each story; for some on either way of the policy set."""
+"""A running control API and sidecar for each story; some stories run with and without Redis."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 
 @pytest.fixture(params=["http", pytest.param("redis", marks=redis.needs_redis)])
 def either_way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
-    """The policy set comes by long poll, or by way of a real Redis."""
+    """The policy set arrives by long poll, or through a real Redis."""
     if request.param == "http":
         with running(tmp_path) as started:
             yield started

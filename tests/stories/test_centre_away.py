@@ -1,4 +1,4 @@
-"""The control API is gone for a while. The sidecar decides on, for as long as it may."""
+"""The control API is down for a while. The sidecar keeps deciding as long as its limit allows."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An agent's own Chroma client, of which only the port was changed; the whole system behind it."""
+"""An agent's own Chroma client, with only its port changed, and the whole system behind it."""
 
 import http.client
 import json
@@ -38,7 +38,7 @@ def chroma(tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture
 def behind(tmp_path: Path, chroma: Service) -> Iterator[tuple[Stack, int]]:
-    """The stack, and the port that the agent takes for Chroma's."""
+    """The stack, and the port that the agent uses as Chroma's."""
     port = free_port()
     root = "chroma://kb/default_tenant/default_database"
     names = {

@@ -1,6 +1,7 @@
-"""A sidecar's host is cloned, spool and all, and both go on: two processes of one name, one key and
-one instance. It shows; nothing is recorded twice; and nothing that was answered goes unaccounted
-for: what the log can't take of the one that comes second is declared, and kept beside its spool."""
+"""A sidecar's host is cloned with its spool, and both continue: two processes with one name, key
+and instance. This is noticed, nothing is recorded twice, and everything that was answered is
+accounted for: records of the second one that the log can't take are declared, and kept beside its
+spool."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.stack import Service, Stack, wait_until
 from tests.stories.clients import Heard, client, in_thread
 
 SHARED = 30
-"""Records that wait in the spool when it is cloned."""
+"""Records in the spool when it is cloned."""
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 
 
 def cloned(stack: Stack) -> Service:
-    """The sidecar's whole directory on another host: only its port is another."""
+    """The sidecar's whole directory on another host: only its port differs."""
     here = stack.directory / "clone"
     here.mkdir()
     for name in ("spool", "cache"):
@@ -83,8 +84,8 @@ async def test_a_sidecar_cloned_with_its_spool_is_noticed_and_nothing_is_doubled
 
 
 def accounted_for(stack: Stack, heard: Heard, waiting: list[str], lost: int) -> None:
-    """Each decision that was answered is in the log once, or among the `lost` that gaps declare;
-    those that waited in the spool when it was copied are all in the log."""
+    """Every decision that a client received is in the log once, or among the `lost` that gaps
+    declare. Those in the spool when it was copied are all in the log."""
     counted = Counter(event["event_id"] for event in stack.events())
     assert set(counted.values()) == {1}
     assert set(waiting) <= counted.keys()

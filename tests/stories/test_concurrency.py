@@ -1,4 +1,4 @@
-"""Sixty-four clients at once, on either way in."""
+"""Sixty-four clients at once, through the sidecar and the control API."""
 
 import asyncio
 

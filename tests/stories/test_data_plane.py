@@ -1,6 +1,6 @@
-"""Agents' own clients read from a vector store and a file server through one sidecar, on two ways;
-at the end the log holds what was decided and nothing else, and the file server's own log holds
-nothing that was denied."""
+"""Agents' own clients read from a vector store and a file server through one sidecar, in two ways.
+At the end, the log holds exactly what was decided, and the file server's own log holds nothing that
+was denied."""
 
 import hashlib
 from collections import Counter
@@ -64,7 +64,7 @@ def stack(tmp_path: Path, chroma: Service, files: Origin) -> Iterator[Stack]:
 
 
 def found(stack: Stack, event_id: str) -> dict[str, Any]:
-    """What is noted of a retrieval, once it is."""
+    """The lineage of a retrieval, once it is recorded."""
 
     def actions() -> Any:
         return stack.admin("GET", f"/v1/audit/lineage/{event_id}")["actions"]

@@ -1,5 +1,5 @@
 """An incident: an agent is suspended, a user's sessions are revoked, the tenant is frozen. Each
-takes effect in a connected sidecar within a second, and what can be lifted lifts again."""
+measure takes effect in a connected sidecar within a second, and so does lifting it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FREEZE = "/v1/freeze"
 
 
 def both(stack: Stack, name: str, **asked: object) -> None:
-    """The sidecar and the control API answer alike."""
+    """The sidecar and the control API give the same decision."""
     soon(stack, (200, name), **asked)
     status, answer = call(
         stack.control.port,

@@ -1,4 +1,4 @@
-"""Services are killed at random moments under load; nothing answered is lost, nothing doubled."""
+"""Services are killed at random moments under load: no answered decision is lost or doubled."""
 
 from functools import partial
 
@@ -39,7 +39,7 @@ async def test_every_answered_decision_is_recorded_once_through_kills(
 
 
 def shipped(stack: Stack) -> bool:
-    """A last decision through the sidecar is in the log, and so is all that went before it."""
+    """The log holds one last decision through the sidecar, and so everything before it."""
     status, answer = stack.evaluate()
     assert status == 200, answer
     stack.wait_shipped(answer["event_id"], 60)

@@ -1,5 +1,5 @@
-"""Off a terminal every line of every process is JSON with the same members, through starts, faults,
-complaints and kills. On a terminal it is for people."""
+"""Off a terminal, every line of every process is JSON with the same members, through starts,
+faults, complaints and kills. On a terminal it is text for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that can't be served leave nothing behind: not in the log, not in memory."""
+"""Requests that can't be served leave nothing behind, in the log or in memory."""
 
 import gc
 import http.client

@@ -1,4 +1,4 @@
-"""What an operator changes is in force in a connected sidecar within a second."""
+"""An operator's change is in force in a connected sidecar within a second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECOND = 1.0
 
 
 def soon(stack: Stack, expected: tuple[int, str], **asked: Any) -> None:
-    """An evaluation through the sidecar answers so, before a second is over."""
+    """The sidecar gives this decision within a second."""
 
     def answered() -> bool:
         status, answer = stack.evaluate(**asked)

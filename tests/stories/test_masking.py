@@ -1,7 +1,7 @@
-"""What is personal goes in through every door; afterwards every byte that was written is searched.
+"""Personal data is sent in every possible way; afterwards, every byte that was written is searched.
 
-The same requests once with masking and once without: what is nowhere then must be somewhere else
-wise, or the search would prove nothing.
+The same requests run once with masking and once without: what the first search must not find, the
+second must, or the search would prove nothing.
 """
 
 import http.client
@@ -58,7 +58,8 @@ def stack_of(directory: Path, *, masking: bool) -> Iterator[Stack]:
 
 
 class Doors:
-    """Every way in. `answers` is all that came back, but for what the trail itself shows."""
+    """Send it in every way. `answers` holds every response, except what the audit trail itself
+    shows."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
@@ -88,7 +89,7 @@ class Doors:
         self._call(port, "/v1/audit/lineage", action, key, 201)
 
     def alert(self) -> None:
-        """A rule that fires by what is denied here."""
+        """An alert rule that fires on the denials here."""
         rule = {"name": "denials", "rule_type": "denial_spike", "threshold": 1}
         self.stack.admin("POST", "/v1/alerts/rules", rule)
         for user in USERS:
@@ -115,7 +116,7 @@ class Doors:
             connection.close()
 
     def mistakes(self) -> None:
-        """Requests that are refused: what is wrong with them is told without repeating it."""
+        """Requests that are refused: the errors describe the fault without repeating the data."""
         stack = self.stack
         wrong = [
             stack.ask(user_id=[TEXT], query={"q": TEXT}, sensitivity_level=TEXT),
@@ -137,13 +138,13 @@ class Doors:
 
 
 def found(where: bytes) -> set[str]:
-    """The labels of what is personal and stands in `where`."""
+    """The labels of the personal data found in `where`."""
     joined = where.replace(b"4111111111111111", PERSONAL["CARD"].encode())
     return {label for label, value in PERSONAL.items() if value.encode() in joined}
 
 
 def written(directory: Path, part: str = "") -> bytes:
-    """Everything that lies there."""
+    """Everything that was written."""
     paths = [path for path in sorted((directory / part).rglob("*")) if path.is_file()]
     assert paths
     return b"\n".join(path.read_bytes() for path in paths)

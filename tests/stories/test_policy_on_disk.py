@@ -1,4 +1,4 @@
-"""An operator edits a policy file; no call, no restart."""
+"""An operator edits a policy file: it takes effect without a call or a restart."""
 
 import time
 

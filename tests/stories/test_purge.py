@@ -1,5 +1,5 @@
-"""An operator purges half of a log by hand, beside the running service, while agents go on asking
-and an auditor goes on verifying: nothing that is young is lost, and the log holds all the while."""
+"""An operator purges half of a log beside the running service, while agents keep asking and an
+auditor keeps verifying: no recent entry is lost, and the log verifies all the time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Redis fails while both services run: nothing is denied for it, and a revocation is in force
-within a second by the control API's long poll. Then Redis comes back, empty or with an older state.
-"""
+"""Redis fails while both services run: nothing is denied because of it, and a revocation is in
+force within a second by long poll. Then Redis comes back, empty or with an older state."""
 
 from __future__ import annotations
 

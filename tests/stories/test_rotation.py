@@ -1,4 +1,4 @@
-"""A key is rotated while 32 clients call with it: no moment with two live keys, or with none."""
+"""A key is rotated while 32 clients call with it: there are never two valid keys, or none."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tests.stories.clients import in_thread
 CLIENTS = 32
 ROTATIONS = 12
 REACH = 10.0
-"""Seconds. The contract gives a sidecar one; where the whole suite runs beside it, that is ten."""
+"""Seconds. The contract gives a sidecar one; ten while the whole suite runs beside it."""
 
 
 class Shared:
-    """The key that clients are told to use, and when each key before it was answered to be dead."""
+    """The key that clients use, and when each earlier key was confirmed to be revoked."""
 
     def __init__(self, key: str) -> None:
         self.live = key
         self.rotating = False
-        """Whether a rotation is under way: the old key is dead before its answer is here."""
+        """Whether a rotation is under way: the old key is revoked before the response arrives."""
         self.died: dict[str, float] = {}
 
 
 async def client(
     stack: Stack, port: int, reach: float, shared: Shared, over: asyncio.Event
 ) -> list[str]:
-    """What went against the promise."""
+    """What broke the promise."""
     url = f"http://127.0.0.1:{port}/v1/context/evaluate"
     findings: list[str] = []
     async with aiohttp.ClientSession() as session:

@@ -39,7 +39,7 @@ def figure(stack: Stack, name: str) -> float:
 
 
 def all_signed_for(stack: Stack) -> None:
-    """A sidecar forgets what is signed for by a key that it believes, and nothing else."""
+    """A sidecar deletes records only on a receipt that is signed by a key it trusts."""
     wait_until("receipts are believed", lambda: figure(stack, "sluice_spool_records") == 0)
 
 
@@ -83,7 +83,7 @@ def test_a_sidecar_that_was_down_for_two_rotations_follows_both(either_way: Stac
 
 @contextmanager
 def another_replica(stack: Stack) -> Iterator[Service]:
-    """Of the same database, with the same key, in a data directory of its own."""
+    """A replica on the same database with the same key, and its own data directory."""
     data, port = stack.directory / "second", free_port()
     data.mkdir(mode=0o700)
     shutil.copy(stack.directory / "data" / "log.key", data)
@@ -101,7 +101,7 @@ def another_replica(stack: Stack) -> Iterator[Service]:
 
 
 def status_of(stack: Stack, key: str) -> int:
-    """What the sidecar answers to an agent with this key."""
+    """The sidecar's decision for an agent with this key."""
     path = "/v1/context/evaluate"
     return call(stack.sidecar.port, "POST", path, stack.ask(), key=key)[0]
 
@@ -122,7 +122,7 @@ def revoked_by(stack: Stack, port: int, key_id: str) -> None:
 def test_while_replicas_are_started_again_one_after_the_other_both_are_believed(
     tmp_path: Path, migrated_url: str
 ) -> None:
-    """One signs with the new key and one with the old; what either publishes is in force."""
+    """One replica signs with the new key, one with the old; what either publishes is in force."""
     url = serving(migrated_url)
     with (
         redis.running(tmp_path / "redis") as server,

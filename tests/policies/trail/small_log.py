@@ -27,8 +27,7 @@ def walk(rows: list[StoredRow], head: LogHead | None = HEAD, log: str = LOG) -> 
 
 
 def broken(rows: list[StoredRow], at: int | None = None, head: LogHead | None = HEAD) -> str:
-    """The reason, of a log that must be found broken: after `at` good entries, where that is
-    given."""
+    """The reason, for a log that must be found broken: after `at` valid entries, if given."""
     report = walk(rows, head)
     assert not report.valid
     assert report.broken_at is not None
