@@ -24,6 +24,7 @@ class SourceRef(NamedTuple):
     sensitivity: Sensitivity
 
 
+# Not a `Malformed`: the request may be sound, so the status is 403 and not 400.
 class Unresolved(Exception):
     """the request's sources can't be determined, so it is denied (R4). The message is the reason"""
 
@@ -102,6 +103,7 @@ class ForwardPlan(NamedTuple):
     """What happens to an allowed request and its response. Both filters raise `UpstreamFailed` for
     a response they can't judge."""
 
+    # As received, byte for byte, wherever nothing has to be added: what was judged is what arrives.
     body: bytes | None = None
     """Replaces the request body; None forwards the body as received."""
     filter_response: Callable[[FetchedResponse], ForwardedPart] | None = None

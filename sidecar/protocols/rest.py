@@ -30,6 +30,7 @@ class Rest(SourceProtocol):
         self._rules = [_Rule(route, self._naming) for route in source.routes]
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
+        # Without the query: a configured path says nothing about parameters.
         path = target.path
         for rule in self._rules:
             if method in rule.methods or "*" in rule.methods:

@@ -43,6 +43,7 @@ def narrow(body: dict[str, Any], levels: DocumentLevels) -> dict[str, Any]:
     """The body of a `Retrieve` that finds only documents of these levels: both the condition and
     the caller's own filter must hold."""
     if not levels.filterable:
+        # Documents without a level match no condition on it, yet the agent may see them.
         return body
     configuration = body.get("retrievalConfiguration") or {}
     # A knowledge base supports one of the two kinds, and only the caller knows which. A request

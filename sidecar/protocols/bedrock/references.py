@@ -14,6 +14,7 @@ _IDENTIFIER = re.compile(r"[0-9A-Z]{1,10}").fullmatch
 _OWNER = r"arn:aws(?:-[a-z]+)*:bedrock:[a-z0-9-]{1,20}:[0-9]{12}"
 _KNOWLEDGE_BASE = re.compile(rf"{_OWNER}:knowledge-base/([0-9A-Z]{{1,10}})").fullmatch
 _AGENT_ALIAS = re.compile(rf"{_OWNER}:agent-alias/([0-9A-Z]{{1,10}})/([0-9A-Z]{{1,10}})").fullmatch
+# A bucket's own name, and a key. Other schemes (`https:`) would be read from anywhere.
 _S3 = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.+)", re.DOTALL).fullmatch
 
 Parts = tuple[str, ...]
@@ -57,6 +58,7 @@ def check_members(body: dict[str, Any], members: frozenset[str]) -> None:
 
 def _names_in(node: dict[str, Any]) -> Iterator[Parts]:
     # A parser that ignores case would accept these members in any spelling, so match them that way.
+    # Of two spellings in one object it would read one, and another parser the other.
     members = {name.lower(): value for name, value in node.items()}
     if len(members) != len(node):
         raise Malformed("two members of the body differ only in case")
@@ -132,8 +134,9 @@ def execution(values: Values) -> list[str]:
 
 
 def conversation(values: Values, statement: dict[str, Any]) -> list[str]:
-    """An agent's session and memory. The caller chooses their names, and responses may repeat what
-    was said in them."""
+    """An agent's session and memory."""
+    # The caller chooses their names, so another user could choose the same ones, and responses may
+    # repeat what was said in them.
     tokens = [] if len(values) == 2 else ["agent session:" + "/".join(values)]
     memory = statement.get("memoryId")
     return tokens if memory is None else [*tokens, f"memory:{memory}"]

@@ -47,6 +47,7 @@ def _plan(request: RoutedRequest, visibility: Visibility, *, nested: bool) -> Fo
     if levels is None:
         return FORWARD_UNCHANGED
     body = dict(request.body)
+    # Otherwise the agent may see records without a level, which match no condition on it.
     if levels.filterable:
         # Both must hold, so nothing in the agent's own condition can undo this one.
         condition = {visibility.field: {"$in": list(levels.levels)}}

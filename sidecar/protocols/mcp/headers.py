@@ -47,6 +47,7 @@ def fault(fields: FieldIterable, message: dict[str, Any]) -> HeaderFault | None:
     for name in (_VERSION, SESSION):
         if len(headers.get(name, ())) > 1:
             return _mismatch(f"the header `{name}` occurs twice")
+    # Without the header a server assumes an older version, in which the rest is not checked.
     versions = headers.get(_VERSION)
     version = versions[0] if versions else None
     inner = _version_of(message)
@@ -87,6 +88,7 @@ def _fault_without_response(
 
 def _request_fault(headers: dict[str, list[str]], message: dict[str, Any]) -> HeaderFault | None:
     method, params = message["method"], message["params"]
+    # Once, and in the body's own spelling: a gateway may route by the first or the last.
     if headers.get(_METHOD) != [method]:
         return _mismatch(f"the header `{_METHOD}` must state the body's method, once")
     key = _NAMED.get(method)

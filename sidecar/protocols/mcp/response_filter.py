@@ -77,6 +77,7 @@ class ResponseFilter:
 
     def filter_message(self, data: bytes) -> ForwardedPart | None:
         """One message as the agent may see it; None to drop it. Raises `UpstreamFailed`."""
+        # The response to a notification, or an event that only keeps the connection open.
         if not data.strip():
             return ForwardedPart(data)
         try:
@@ -146,6 +147,7 @@ class ResponseFilter:
         self._remember(result, self._tokens.calls.sources_of(token, self._attribution))
         return True
 
+    # Before the agent gets the message: it may use a token at once.
     def _remember(self, result: dict[str, Any], sources: Sources) -> None:
         """Remember the tokens that continue this result: they stand for the same sources."""
         if not sources:
@@ -169,6 +171,7 @@ class ResponseFilter:
         )
 
     def _filter_list(self, elements: Any, may_see: Callable[[dict[str, Any]], bool]) -> list[Any]:
+        # An element of another form can't be judged, so the whole message is withheld.
         if not isinstance(elements, list) or not all(isinstance(each, dict) for each in elements):
             raise UpstreamFailed("the data source's list must hold objects")
         kept = [each for each in elements if may_see(each)]
@@ -178,6 +181,7 @@ class ResponseFilter:
     def _withhold_resources(self, node: Any, depth: int = 0) -> bool:
         """Withhold the resources that the agent may not read from every list in `node`. False if
         one is not in a list, from which it could be left out."""
+        # Python's own stack allows about a thousand calls.
         if depth > _MAX_DEPTH:
             raise UpstreamFailed(f"the data source's response has more than {_MAX_DEPTH} levels")
         if isinstance(node, dict):

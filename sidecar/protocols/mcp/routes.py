@@ -190,13 +190,12 @@ _FindByParams = Callable[[Mcp, dict[str, Any], RoutedRequest], Sources]
 def _row(method: str, class_: RouteClass, find: _FindByParams | None = None) -> ProtocolRoute:
     """A row whose pattern is a JSON-RPC method. Every response is filtered: a server may push a
     message of any kind in any stream."""
-
-    def sources(mcp: Mcp, request: RoutedRequest) -> Sources:
-        assert find is not None
-        return tuple(dict.fromkeys(find(mcp, params_of(request.body), request)))
-
-    find_sources = None if find is None else without_waiting(sources)
+    find_sources = None if find is None else without_waiting(partial(_distinct_sources, find))
     return ProtocolRoute("POST", method, class_, find_sources, plan_forward=Mcp.plan_response)
+
+
+def _distinct_sources(find: _FindByParams, mcp: Mcp, request: RoutedRequest) -> Sources:
+    return tuple(dict.fromkeys(find(mcp, params_of(request.body), request)))
 
 
 # INVARIANT: a method that is not listed is denied as `unclassified_route`, so that a new version or

@@ -27,4 +27,5 @@ class AllowedCall(NamedTuple):
 
 def call_token(session: str, identity: str | int) -> str:
     """A token for a call. Ids are unique within a session, and `1` differs from `"1"`."""
+    # JSON escapes quotes, and a number holds no blank, so the two parts can't run together.
     return f"{session} {orjson.dumps(identity).decode()}"

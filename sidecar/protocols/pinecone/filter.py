@@ -17,6 +17,7 @@ from sidecar.protocols.shared.json_responses import (
 
 Body = dict[str, Any]
 
+# The members of a scoring clause that state what to search for, and point at no stored record.
 _CLAUSE = frozenset(("type", "query", "field", "fields", "values", "sparse_values"))
 
 
@@ -58,6 +59,7 @@ def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) 
     *outer, last = form.records_at
 
     def step(whole: Body) -> tuple[int, bool]:
+        # Before anything is cut: a response of another form may hold records elsewhere.
         _check_form(whole, form)
         holder = whole
         for name in outer:
@@ -84,7 +86,7 @@ def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) 
 
 
 def _check_form(whole: Body, form: QueryForm) -> None:
-    """Refuse a response with an unknown list or object: it might hold records too."""
+    """Refuse a response with an unknown list or object."""
     for name, value in whole.items():
         known = name == form.records_at[0] or name in _OTHER_MEMBERS
         if not known and isinstance(value, (list, dict)) and value:
@@ -133,6 +135,7 @@ def _narrow_document_fetch(body: Body, levels: DocumentLevels) -> FilteredQuery:
     return _requesting_level(narrowed, "include_fields", levels, lambda document: document)
 
 
+# A fetch by ids in the query takes no condition: only the check of its response withholds.
 def _keep_request(_body: Any, _levels: DocumentLevels) -> FilteredQuery:
     return FilteredQuery(None, _strip_nothing)
 
@@ -176,7 +179,6 @@ def _by_value(body: Body) -> bool:
 
 
 def _scored_by_value(body: Body) -> bool:
-    # A member that is not known here may name a stored record.
     clauses = body.get("score_by")
     return isinstance(clauses, list) and all(
         isinstance(each, dict) and not each.keys() - _CLAUSE for each in clauses

@@ -62,11 +62,7 @@ class Pinecone(PineconeSources, SourceProtocol):
         return self._table.match(method, target)
 
     def plan_filtered(
-        self,
-        form: QueryForm,
-        request: RoutedRequest,
-        sources: Sources,
-        visibility: Visibility,
+        self, form: QueryForm, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
         """Filters records by level, and remembers the next page."""
         levels = levels_of(visibility)
@@ -141,6 +137,7 @@ def _name(element: Any) -> str:
 _RETRIEVE, _METADATA = RouteClass.RETRIEVE, RouteClass.METADATA
 _WRITE, _BULK = RouteClass.WRITE, RouteClass.BULK
 _path, _body, _hint = PineconeSources.of_path, PineconeSources.of_body, PineconeSources.hint
+_assistant, _hint_assistant = PineconeSources.of_assistant, PineconeSources.hint_of_assistant
 
 FindSources = Callable[[Any, RoutedRequest], Sources]
 
@@ -166,20 +163,16 @@ def _unfiltered_route(
     return _row(methods, path, _RETRIEVE, find, parse_body=parse_body, plan_forward=plan)
 
 
-def _filtered_route(methods: str, path: str, find: FindSources, form: QueryForm) -> ProtocolRoute:
-    """A retrieval that filters records. A request that can't be narrowed gets an unfiltered
-    row, which is judged at `critical`."""
-    unfiltered = _unfiltered_route(methods, path, find, paged=form.paged)
+def _filtered_route(unfiltered: ProtocolRoute, form: QueryForm) -> ProtocolRoute:
+    """The same retrieval, but filtering records."""
 
     def plan(
-        pinecone: Pinecone,
-        request: RoutedRequest,
-        sources: Sources,
-        visibility: Visibility,
+        pinecone: Pinecone, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
         return pinecone.plan_filtered(form, request, sources, visibility)
 
     def refine(_pinecone: Pinecone, request: RoutedRequest) -> ProtocolRoute:
+        # A request that can't be narrowed gets the unfiltered row, which is judged at `critical`.
         return filtering if form.filterable(request.body) else unfiltered
 
     filtering = replace(unfiltered, plan_forward=plan, filters_documents=True)
@@ -203,11 +196,12 @@ _OTHERS = (
     # Not filtered: ids without metadata don't show which level their records have.
     _unfiltered_route("GET", "/vectors/list", PineconeSources.of_query, paged=True),
     _unfiltered_route("POST", f"{_D}/list", PineconeSources.of_documents, paged=True),
-    _row("POST", _CHAT, _RETRIEVE, PineconeSources.of_assistant),
-    _row("POST", f"{_CHAT}/context", _RETRIEVE, PineconeSources.of_assistant),
-    _row("POST", f"{_CHAT}/chat/completions", _RETRIEVE, PineconeSources.of_assistant),
-    _row("GET", _FILES, _RETRIEVE, PineconeSources.of_assistant),
-    _row("GET", f"{_FILES}/{{file}}", _RETRIEVE, PineconeSources.of_assistant),
+    # An assistant answers from any of its files, so no condition can be added to a level.
+    _row("POST", _CHAT, _RETRIEVE, _assistant),
+    _row("POST", f"{_CHAT}/context", _RETRIEVE, _assistant),
+    _row("POST", f"{_CHAT}/chat/completions", _RETRIEVE, _assistant),
+    _row("GET", _FILES, _RETRIEVE, _assistant),
+    _row("GET", f"{_FILES}/{{file}}", _RETRIEVE, _assistant),
     ProtocolRoute("GET", "/namespaces", _METADATA, plan_forward=Pinecone.plan_namespaces),
     _row("GET", "/namespaces/{namespace}", _METADATA, _path),
     replace(_STATS, parse_body=optional_json_object, refine=Pinecone.refine_stats),
@@ -220,14 +214,8 @@ _OTHERS = (
     _row("POST", f"{_D}/upsert", _WRITE, _path, _hint),
     _row("POST", f"{_D}/update", _WRITE, _path, _hint),
     _row("POST", f"{_D}/delete", _WRITE, _path, _hint),
-    _row("POST", _FILES, _WRITE, PineconeSources.of_assistant, PineconeSources.hint_of_assistant),
-    _row(
-        "DELETE",
-        f"{_FILES}/{{file}}",
-        _WRITE,
-        PineconeSources.of_assistant,
-        PineconeSources.hint_of_assistant,
-    ),
+    _row("POST", _FILES, _WRITE, _assistant, _hint_assistant),
+    _row("DELETE", f"{_FILES}/{{file}}", _WRITE, _assistant, _hint_assistant),
     # Imports copy from external storage, into any namespace.
     ProtocolRoute("GET POST", "/bulk/imports", _BULK),
     ProtocolRoute("GET DELETE", "/bulk/imports/{import}", _BULK),
@@ -236,20 +224,17 @@ _OTHERS = (
     ProtocolRoute("GET PATCH DELETE", "/assistant/assistants/{assistant}", RouteClass.ADMIN),
 )
 
+_UNFILTERED = [
+    (_unfiltered_route(methods, path, find, paged=form.paged), form)
+    for methods, path, find, form in _SEARCHES
+]
+
 # INVARIANT: a literal segment comes before a `{parameter}` in the same position. A route that is
 # not listed is denied as `unclassified_route`, so that an upgrade of Pinecone opens nothing by
 # itself.
-ROUTES = (*(_filtered_route(*each) for each in _SEARCHES), *_OTHERS)
+ROUTES = (*(_filtered_route(row, form) for row, form in _UNFILTERED), *_OTHERS)
 
 _TABLE = RouteTable(ROUTES)
 # Without `sensitivity_field` nothing is filtered, so all requests of a route share one row, without
 # a `refine` that would keep them from the proxy's fast path.
-_TABLE_WITHOUT_LEVELS = RouteTable(
-    (
-        *(
-            _unfiltered_route(methods, path, of, paged=form.paged)
-            for methods, path, of, form in _SEARCHES
-        ),
-        *_OTHERS,
-    )
-)
+_TABLE_WITHOUT_LEVELS = RouteTable((*(row for row, _ in _UNFILTERED), *_OTHERS))

@@ -114,6 +114,7 @@ def keys_to_delete(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
         if child.name == "Quiet":
             continue
         key = child.one("Key")
+        # An unknown member may name another key, and so may a second `Key`.
         others = {each.name for each in child.children} - _OBJECT_MEMBERS
         if child.name != "Object" or key is None or key.children or others:
             raise Malformed("the body describes an object to delete in an unknown form")
@@ -161,6 +162,7 @@ def _next_page_reveals(root: Element, visible: Visible, hidden: set[str], *, url
 def _has_next_page(root: Element) -> bool | None:
     """Whether there is a next page, and the list says where it starts; None if there is one, but
     the client has to continue from the last name that it sees."""
+    # Version 1 of the list states `NextMarker` only with a delimiter.
     more = root.one("IsTruncated")
     if more is None or more.text.strip() != "true":
         return False

@@ -94,8 +94,10 @@ def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
             name.startswith(b"x-amz-") and not (passes(name) or grants_access(name, value))
         ):
             raise Malformed(f"the header `{name.decode()[:64]}` is not allowed here")
+        # S3 may go by either of two.
         if name in seen:
             raise Malformed(f"the header `{name.decode()[:64]}` occurs twice")
+        # Readers differ in how they decode it, and so would the string that is signed.
         if not value.isascii():
             raise Malformed(f"the header `{name.decode()[:64]}` is not ASCII")
         seen.add(name)

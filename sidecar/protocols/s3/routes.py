@@ -70,6 +70,7 @@ class S3(S3Sources, SourceProtocol):
         found = self.match(request.method, request.target)
         return None if found is None else found.route
 
+    # S3's clients show only errors in its own form.
     def render_denial(
         self, _request: RoutedRequest | None, denial: DenialResponse
     ) -> FetchedResponse:
@@ -121,6 +122,7 @@ OPERATIONS = (
     operation("PUT", "object", "partNumber uploadId", "", _WRITE, **_write),
     operation("POST", "object", "uploads", "", _WRITE, **_write),
     operation("POST", "object", "uploadId", "", _WRITE, **_write),
+    # Without a body or headers that grant anything, so there is no `refine`.
     operation("DELETE", "object", "", "versionId", _WRITE, **_remove),
     operation("DELETE", "object", "uploadId", "", _WRITE, **_remove),
     # These change who may read an object, how long it is kept, its name, or where a copy goes.
@@ -149,6 +151,7 @@ OPERATIONS = (
     operation("GET", "bucket", "location", "", _METADATA, **_bucket),
     operation("GET", "bucket", "versioning", "", _METADATA, **_bucket),
     operation("GET", "bucket", "object-lock", "", _METADATA, **_bucket),
+    # Its body names the keys, so it is read before it is judged.
     operation(
         "POST", "bucket", "delete", "", _WRITE,
         parse_body=keys_to_delete, find_sources=S3.of_deleted, hint_source=S3.hint,

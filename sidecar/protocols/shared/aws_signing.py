@@ -73,7 +73,8 @@ class AwsSigner:
         path, _, query = outgoing.target.partition("?")
         simple = self._service == "s3"
         if simple:
-            # S3 decodes the path and encodes it in its own way; other services sign it as sent.
+            # S3 decodes the path and encodes it in its own way; other services sign it as sent
+            # (Signature Version 4, "canonical URI").
             path = quote(unquote_to_bytes(path), safe="/-._~")
         request = request_of.AWSRequest(
             method=outgoing.method,

@@ -20,6 +20,7 @@ MAX_SOURCES = 64
 """A token with more sources is forgotten: a request couldn't name that many either."""
 
 
+# The token itself is not kept: its digest is the key.
 class _Issued(NamedTuple):
     sources: tuple[SourceRef, ...]
     user: str

@@ -30,6 +30,7 @@ def read_parameters(query: str | None, *names: str) -> list[str | None]:
     # To some readers a `;` ends a parameter as `&` does.
     if ";" in (query or ""):
         raise Malformed("the query has a bare `;`, which some readers take for `&`: escape it")
+    # The first `=` ends the name; a value may hold more of them.
     for pair in (query or "").split("&"):
         name, _, text = pair.partition("=")
         name = decode_escapes(name.replace("+", " "))
