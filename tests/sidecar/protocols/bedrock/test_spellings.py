@@ -5,9 +5,8 @@ not."""
 import asyncio
 import json
 import re
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,9 +19,11 @@ from sidecar.settings.model import Aws
 from tests.properties import examples
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, credentials_file, fault
 from tests.sidecar.protocols.bedrock.server import OPEN, SHUT
-from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source
+from tests.sidecar.protocols.module_setup import kept_open
+from tests.sidecar.protocols.shared.signing_front import SigningFront, signing_front
+from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import ask
-from tests.sidecar.proxy.scripted_source import DataSource, Seen, answer, data_source
+from tests.sidecar.proxy.scripted_source import Seen, answer
 
 ARN = "arn:aws:bedrock:eu-west-1:123456789012"
 # A member and its possible values, valid or not.
@@ -103,31 +104,19 @@ def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return target, draw(st.dictionaries(st.sampled_from(members), DEEP, max_size=2))
 
 
-class Running:
-    def __init__(self, runner: asyncio.Runner, port: int, upstream: DataSource) -> None:
-        self.runner = runner
-        self.port = port
-        self.upstream = upstream
-
-
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
+def running() -> Iterator[tuple[asyncio.Runner, SigningFront]]:
     may = policy(
         allowed_sources=("bedrock://kb/*",), denied_sources=(f"*{SHUT}*", f"*{SHUT.lower()}*")
     )
-    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
-        stack = AsyncExitStack()
 
-        async def enter() -> Running:
-            upstream = await stack.enter_async_context(data_source(answer(body=b"{}")))
-            made = await stack.enter_async_context(sidecar(Path(folder), may))
-            aws = Aws(region=REGION, credentials_file=credentials_file(Path(folder)))
-            configured = source(upstream.port, "bedrock", writes="allow", aws=aws)
-            port = await stack.enter_async_context(listening(made, configured))
-            return Running(runner, port, upstream)
+    def set_up(folder: Path) -> AbstractAsyncContextManager[SigningFront]:
+        aws = Aws(region=REGION, credentials_file=credentials_file(folder))
+        return signing_front(folder, aws, may, kind="bedrock")
 
-        yield runner.run(enter())
-        runner.run(stack.aclose())
+    with kept_open(set_up) as (runner, front):
+        front.upstream.script = answer(body=b"{}")
+        yield runner, front
 
 
 def names(seen: Seen) -> list[str]:
@@ -151,10 +140,13 @@ def names(seen: Seen) -> list[str]:
 @given(requests(), st.booleans())
 @examples(400)
 def test_what_arrives_names_nothing_that_may_not_be_read(
-    running: Running, request_of: tuple[str, dict[str, Any]], escaped: bool
+    running: tuple[asyncio.Runner, SigningFront],
+    request_of: tuple[str, dict[str, Any]],
+    escaped: bool,
 ) -> None:
     target, body = request_of
-    running.upstream.begun.clear()
+    runner, front = running
+    front.upstream.begun.clear()
     text = json.dumps(body)
     if escaped:
         text = re.sub("KBSH", r"\\u004bBS\\u0048", text)
@@ -163,12 +155,12 @@ def test_what_arrives_names_nothing_that_may_not_be_read(
         "Content-Type: application/json", f"Content-Length: {len(text)}",
     ]  # fmt: skip
     head = "\r\n".join(lines).encode() + b"\r\n\r\n"
-    answered = running.runner.run(ask(running.port, head + text.encode()))
+    answered = runner.run(ask(front.port, head + text.encode()))
     event(str(answered.status))
     assert answered.status in (200, 400, 403)
     if answered.status != 200:
-        assert running.upstream.begun == []
+        assert front.upstream.begun == []
         return
-    [seen] = running.upstream.begun
+    [seen] = front.upstream.begun
     assert fault(seen, "bedrock", {ACCESS: SECRET}) is None
     assert not [name for name in names(seen) if SHUT.lower() in name.lower()]

@@ -4,11 +4,9 @@ never received what was denied (proxy.md, section B)."""
 import asyncio
 import json
 import posixpath
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -27,6 +25,7 @@ from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from tests.properties import examples
 from tests.sidecar.protocols.mcp.wire import Wire, wired
+from tests.sidecar.protocols.module_setup import kept_open
 from tests.sidecar.proxy.proxy_setup import source
 
 
@@ -80,14 +79,8 @@ def test_an_ambiguous_uri_has_no_form(written: object) -> None:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[tuple[asyncio.Runner, Wire]]:
-    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-
-        async def enter() -> Wire:
-            return await stack.enter_async_context(wired(Path(folder)))
-
-        yield runner, runner.run(enter())
-        runner.run(stack.aclose())
+    with kept_open(wired) as made:
+        yield made
 
 
 SCHEMES = ["file:///open/", "file:///open/", "FILE:///open/", "file://localhost/open/", "file:///"]

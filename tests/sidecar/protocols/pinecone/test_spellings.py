@@ -3,10 +3,7 @@ parser that ignores case and takes the last of two names finds no namespace that
 
 import asyncio
 import json
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, unquote_plus
 
@@ -16,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
+from tests.sidecar.protocols.module_setup import kept_open
 from tests.sidecar.proxy.proxy_setup import policy
 
 NAMES = st.sampled_from(["open", "open", "shut", "", None, "__default__", "sh\u017ft", "Open"])
@@ -65,17 +63,11 @@ def read_by_pinecone(target: str, raw: bytes) -> set[str]:
 @pytest.fixture(scope="module")
 def running() -> Iterator[tuple[asyncio.Runner, Minimal]]:
     readers = policy(allowed_sources=("pinecone://kb/open", "pinecone://kb/__default__"))
-    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-
-        async def enter() -> Minimal:
-            server = scripted(lambda *_: (200, {}))
-            return await stack.enter_async_context(
-                minimal(Path(folder), "pinecone", server, readers, writes="allow")
-            )
-
-        yield runner, runner.run(enter())
-        runner.run(stack.aclose())
+    server = scripted(lambda *_: (200, {}))
+    with kept_open(
+        lambda folder: minimal(folder, "pinecone", server, readers, writes="allow")
+    ) as made:
+        yield made
 
 
 @given(PATHS, SEGMENTS, BODIES, QUERIES, st.sampled_from([False, False, True]))

@@ -3,9 +3,8 @@ every spelling. The test reads what arrived with its own parser."""
 
 import asyncio
 import re
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -16,9 +15,11 @@ from hypothesis import strategies as st
 from sidecar.settings.model import Aws
 from tests.properties import examples
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, credentials_file, fault
-from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source
+from tests.sidecar.protocols.module_setup import kept_open
+from tests.sidecar.protocols.shared.signing_front import SigningFront, signing_front
+from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import ask
-from tests.sidecar.proxy.scripted_source import DataSource, Seen, answer, data_source
+from tests.sidecar.proxy.scripted_source import Seen, answer
 
 PIECES = [
     "/", "//", "shut", "open", "%73hut", "sh%75t", "lake", "l%61ke", "vault", "..", ".", "%2e%2e",
@@ -77,32 +78,20 @@ def requests(draw: st.DrawFn) -> tuple[str, str, str, bytes]:
 LIST = b"<ListBucketResult></ListBucketResult>"
 
 
-class Running:
-    def __init__(self, runner: asyncio.Runner, port: int, upstream: DataSource) -> None:
-        self.runner = runner
-        self.port = port
-        self.upstream = upstream
-
-
 @pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
+def running() -> Iterator[tuple[asyncio.Runner, SigningFront]]:
     may = policy(
         allowed_sources=("s3://kb/lake/open*", "s3://kb/lake/"),
         denied_sources=("s3://kb/lake/shut*",),
     )
-    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
-        stack = AsyncExitStack()
 
-        async def enter() -> Running:
-            upstream = await stack.enter_async_context(data_source(answer(body=LIST)))
-            made = await stack.enter_async_context(sidecar(Path(folder), may))
-            aws = Aws(region=REGION, credentials_file=credentials_file(Path(folder)))
-            configured = source(upstream.port, "s3", writes="allow", aws=aws)
-            port = await stack.enter_async_context(listening(made, configured))
-            return Running(runner, port, upstream)
+    def set_up(folder: Path) -> AbstractAsyncContextManager[SigningFront]:
+        aws = Aws(region=REGION, credentials_file=credentials_file(folder))
+        return signing_front(folder, aws, may, kind="s3")
 
-        yield runner.run(enter())
-        runner.run(stack.aclose())
+    with kept_open(set_up) as (runner, front):
+        front.upstream.script = answer(body=LIST)
+        yield runner, front
 
 
 def names(seen: Seen) -> set[str]:
@@ -125,22 +114,23 @@ def names(seen: Seen) -> set[str]:
 @given(requests())
 @examples(400)
 def test_what_arrives_is_what_was_judged(
-    running: Running, request_of: tuple[str, str, str, bytes]
+    running: tuple[asyncio.Runner, SigningFront], request_of: tuple[str, str, str, bytes]
 ) -> None:
     method, target, copied, body = request_of
-    running.upstream.begun.clear()
-    running.upstream.seen.clear()
+    runner, front = running
+    front.upstream.begun.clear()
+    front.upstream.seen.clear()
     lines = [f"{method} {target} HTTP/1.1", "Host: kb", "Connection: close"]
     lines += [f"x-amz-copy-source: {copied}"] if copied else []
     lines += [f"Content-Length: {len(body)}"] if body else []
     head = "\r\n".join(lines).encode() + b"\r\n\r\n"
-    answered = running.runner.run(ask(running.port, head + body))
+    answered = runner.run(ask(front.port, head + body))
     event(str(answered.status))
     if answered.status not in (200, 502):
-        assert running.upstream.begun == []
+        assert front.upstream.begun == []
         assert answered.status in (400, 403)
         return
-    for seen in running.upstream.seen:
+    for seen in front.upstream.seen:
         assert fault(seen, "s3", {ACCESS: SECRET}) is None
         for name in names(seen):
             assert name == "/" or re.match(r"lake/(?:open|\Z)", name), seen.line

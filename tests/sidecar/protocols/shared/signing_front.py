@@ -1,10 +1,11 @@
-"""What the tests of AWS signatures share: a listener of the kind `s3` in front of a scripted data
+"""What the tests of AWS signatures share: a listener that signs, in front of a scripted data
 source."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from policies.definitions.model import Policy
 from sidecar.settings.model import Aws, Source
 from tests.sidecar.protocols.aws import (
     ACCESS,
@@ -19,7 +20,7 @@ SECRETS = {ACCESS: SECRET}
 
 
 class SigningFront:
-    """A listener of the kind `s3` in front of a scripted data source."""
+    """A listener in front of a scripted data source."""
 
     def __init__(self, port: int, upstream: DataSource, made: Sidecar, ticking: Ticking) -> None:
         self.port = port
@@ -35,9 +36,11 @@ class SigningFront:
 
 
 @asynccontextmanager
-async def signing_front(tmp_path: Path, aws: Aws) -> AsyncIterator[SigningFront]:
+async def signing_front(
+    tmp_path: Path, aws: Aws, *policies: Policy, kind: str = "s3"
+) -> AsyncIterator[SigningFront]:
     ticking = Ticking()
-    async with data_source() as upstream, sidecar(tmp_path) as made:
-        configured: Source = source(upstream.port, "s3", writes="allow", aws=aws)
+    async with data_source() as upstream, sidecar(tmp_path, *policies) as made:
+        configured: Source = source(upstream.port, kind, writes="allow", aws=aws)
         async with listening(made, configured, clock=ticking.clock) as port:
             yield SigningFront(port, upstream, made, ticking)
