@@ -47,9 +47,11 @@ def attribution(head: RequestHead, default: Attribution) -> Attribution:
     request must not see two users.
     """
     read = head.read
+    # Most requests state nothing, and share one object.
     if _STATED.isdisjoint(read):
         return default
     stated = [_identifier(head.one(name), name) for name, _ in _FIELDS]
+    # Baggage is read only for what the headers leave open: they come first.
     baggage = read.get(BAGGAGE)
     if baggage is not None and None in stated:
         found = _own_members(baggage)

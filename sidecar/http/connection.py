@@ -141,8 +141,9 @@ class HttpConnection(RequestHandler):
 
     async def _drain_body(self, body: StreamReader, seconds: float = LINGERING_SECONDS) -> bool:
         """Discard what a refused request still sends, for at most `seconds`. Returns whether the
-        body ended. Closing a socket with unread bytes resets the connection, and the client could
-        lose the refusal."""
+        body ended."""
+        # Closing a socket with unread bytes resets the connection, and the client could lose the
+        # refusal.
         if body.is_eof():
             return True
         try:

@@ -114,6 +114,8 @@ def sort_request_fields(fields: Fields) -> RequestHead:
         forward = _without_named(forward, connection)
     baggage = read.get(BAGGAGE)
     if baggage is not None:
+        # At the end, so a request with baggage is no longer in the order it was sent:
+        # `simple_request` notices and takes the fields from here.
         forward += [(BAGGAGE, line) for line in without_own_baggage(baggage)]
     # The parser refuses a second `Content-Length`, so the first value is the only one.
     lengths = read.get(b"content-length")
@@ -126,6 +128,7 @@ def encode_fields(fields: list[tuple[bytes, bytes]]) -> bytes:
     """Header fields as the bytes of a head. Raises `Malformed` if one contains a line break, which
     would smuggle in another field."""
     lines = b"".join([b"%b: %b\r\n" % field for field in fields])
+    # One count over the block costs less than a check of each field.
     if lines.count(b"\n") != len(fields) or lines.count(b"\r") != len(fields):
         raise Malformed("a header field contains a line break")
     return lines
@@ -143,6 +146,8 @@ def sort_response_fields(fields: Fields) -> ResponseHead:
     forward, read = _sort(fields, _response_rules, _response_rule)
     connection = read.get(b"connection")
     if connection is not None:
+        # A response that names an end-to-end field keeps it. A request is refused for that: here,
+        # nothing is decided by the field.
         dropped = _tokens(connection) - _END_TO_END
         forward = [field for field in forward if field[0].lower() not in dropped]
     return ResponseHead(

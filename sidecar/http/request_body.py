@@ -35,6 +35,7 @@ async def read_arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
     Raises `TooLarge`, `Malformed` where the framing breaks, `BodyTooSlow`, `BodyBudgetExceeded`
     where `lease` can't grow that far, and `ConnectionError` where the client hangs up.
     """
+    # Refused by what it states, before a byte of it is read.
     if length > MAX_BODY:
         raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
     read = bytearray()

@@ -60,6 +60,7 @@ class ResponseRenderer:
     ) -> RenderedResponse:
         """`request_id` is printable ASCII; each of `extra_lines` has its line end."""
         second = self._now() // 1_000_000
+        # `Date` changes once a second, and everything else in these lines never does.
         if second != self._second:
             self._second = second
             self._openings.clear()

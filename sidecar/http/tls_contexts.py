@@ -42,6 +42,7 @@ class ReloadingContext(ssl.SSLContext):
     def _reload_if_changed(self, pair: Pair) -> None:
         try:
             stamp = _stamp(pair)
+            # The time alone isn't enough: a file may be replaced by an older one.
             if stamp != self.stamp:
                 self.use(pair)
                 log.info("reloaded the certificate `%s`", pair.certificate)

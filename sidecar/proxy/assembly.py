@@ -106,6 +106,8 @@ class Proxy:
         try:
             await asyncio.gather(*(each.close(seconds) for each in set(self.listeners.values())))
         finally:
+            # After the listeners: requests under way still use these connections, and add to the
+            # lineage that is handed over here.
             for endpoint in self.endpoints:
                 await endpoint.close()
             self._shared.worker.close()

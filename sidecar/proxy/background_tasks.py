@@ -27,6 +27,7 @@ class BackgroundTasks:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         left = set(self._tasks)
+        # A cancelled task still runs to its end: a tunnel notes its lineage there.
         for task in left:
             task.cancel()
         if left:

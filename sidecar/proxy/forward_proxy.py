@@ -45,6 +45,7 @@ def parse_absolute(target: str) -> AbsoluteForm:
         # Clients disagree on where userinfo ends, and so on which host the target names.
         raise Malformed("the target contains a user name")
     scheme = scheme.lower()
+    # An empty path means `/` (RFC 9110 section 4.2.3).
     rest = rest if rest.startswith("/") else f"/{rest}"
     return AbsoluteForm(scheme, authority(where, DEFAULT_PORTS[scheme]), rest)
 
@@ -85,6 +86,7 @@ class ForwardProxy(SourceRouter):
 
 def _at_least_as_safe(group: SourceGroup, scheme: str) -> SourceGroup:
     """The sources that speak HTTP, with TLS if the agent asked for TLS."""
+    # Never the other way: an agent that asked for TLS must not be served over plain HTTP.
     return SourceGroup(
         tuple(
             row

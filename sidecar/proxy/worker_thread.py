@@ -61,6 +61,7 @@ class WorkerThread:
     bounded by the bodies that the sidecar holds."""
 
     def __init__(self) -> None:
+        # A second thread would only compete for the interpreter's lock.
         self._executor = ThreadPoolExecutor(1, "proxy-worker")
 
     def close(self) -> None:

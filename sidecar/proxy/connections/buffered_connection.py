@@ -57,6 +57,7 @@ class BufferedConnection(asyncio.Protocol):
     async def wait_for_more(self) -> bool:
         """Waits until more is buffered; False if nothing more will arrive."""
         size = len(self._buffer)
+        # The buffer was full, and its reader has seen all of it.
         if self._paused:
             self._paused = False
             self.transport.resume_reading()
@@ -69,6 +70,8 @@ class BufferedConnection(asyncio.Protocol):
         """From now on `inner` runs the connection, starting with what is buffered."""
         if self.closed.done():
             return
+        # This object stays the transport's protocol and passes every callback on, so `closed` and
+        # `on_lost` work for whatever runs the connection.
         self._inner = inner
         inner.connection_made(self.transport)
         data, self._buffer = bytes(self._buffer), bytearray()
@@ -83,6 +86,7 @@ class BufferedConnection(asyncio.Protocol):
         """From now on what arrives goes `out`, starting with what is buffered, and `into` is what
         is written here; see `Splice`."""
         if self.closed.done():
+            # Lost while the other side was being connected.
             splice.abort()
             return
         self._splice, self._out, self._into = splice, out, into
@@ -118,6 +122,7 @@ class BufferedConnection(asyncio.Protocol):
         if self._out is not None:
             self._out.forward_end()
         self._wake()
+        # Keeps the connection open for writing: a side that half-closed may wait for a response.
         return True
 
     def pause_writing(self) -> None:

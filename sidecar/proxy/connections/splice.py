@@ -50,6 +50,7 @@ class SpliceDirection:
 
     def forward(self, data: bytes) -> None:
         """The source sent `data`."""
+        # Transports may deliver what they had read before they were broken.
         if self.ended or self._splice.over:
             return
         self.count += len(data)
@@ -142,6 +143,7 @@ class Splice:
                 reset(transport)
 
     def _check_idle(self) -> None:
+        # The timer isn't moved for every byte. When it fires, it looks at when the last one passed.
         left = self._last + self._idle_seconds - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._check_idle)
@@ -150,6 +152,7 @@ class Splice:
                 reset(transport)
 
     def _finish(self, how: Ended) -> bool:
+        # Every way to end comes through here, and only the first one counts.
         self._timer.cancel()
         if self._finished.done():
             return False

@@ -45,6 +45,7 @@ class TlsLayer(asyncio.Protocol):
         # uvloop's transports don't inherit from asyncio's.
         self.raw = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
+        # A client that never finishes its handshake would hold the connection for good.
         self._deadline = self._loop.call_later(self._handshake_seconds, self.raw.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -108,8 +109,11 @@ class TlsLayer(asyncio.Protocol):
                 data = self.tls.read(_READ)
             except ssl.SSLWantReadError:
                 break
+            # close_notify: an orderly end.
             except ssl.SSLZeroReturnError:
                 data = b""
+            # A record that fails its check was changed on the way. What was read so far must not
+            # look complete.
             except ssl.SSLError as error:
                 log.debug("TLS: %s", error)
                 self._flush()
@@ -135,6 +139,7 @@ class TlsLayer(asyncio.Protocol):
         if self.closing:
             return
         view = memoryview(data)
+        # OpenSSL writes at most one record of 16 KiB per call.
         while view:
             view = view[self.tls.write(view) :]
         self._flush()
@@ -156,6 +161,7 @@ class TlsLayer(asyncio.Protocol):
 
     def _flush(self) -> None:
         data = self._outgoing.read()
+        # OpenSSL may still have an alert to send when the connection is gone.
         if data and not self._lost:
             self.raw.write(data)
 

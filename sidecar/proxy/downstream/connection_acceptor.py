@@ -52,6 +52,8 @@ class ConnectionAcceptor:
     async def _handle(self, agent: BufferedConnection, server: DownstreamServer) -> None:
         try:
             await self.handle(agent, server)
+            # HTTP was handed to a protocol that runs by itself. The task lasts as long as the
+            # connection, so that closing the port waits for it.
             await agent.closed
         finally:
             self._open.discard(agent)
@@ -64,6 +66,7 @@ async def pass_through(agent: BufferedConnection, endpoint: SourceEndpoint) -> N
     try:
         tunnel = await endpoint.passthrough.open(endpoint.who)
     except (Denied, Refused, SluiceError):
+        # No answer: in a protocol that isn't HTTP, it would be taken for the data source's.
         reset(agent.transport)
         return
     await tunnel.run(agent)

@@ -55,6 +55,7 @@ class DownstreamConnection(HttpConnection):
             manager,
             loop=asyncio.get_running_loop(),
             access_log=None,
+            # Bodies arrive as sent: what was decided must be what the data source gets.
             auto_decompress=False,
             keepalive_timeout=limits.idle_seconds,
             max_line_size=limits.line_bytes,
@@ -135,12 +136,15 @@ class DownstreamConnection(HttpConnection):
         if len(self._messages) != 1 or end < 4:
             return None
         message = self._messages[0][0]
+        # The chunks of a body, or another protocol, end where only a parser can tell.
         if not isinstance(message, RawRequestMessage) or message.chunked or self._upgraded:
             return None
         return end + int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
 
     def stop_reading(self) -> None:
         self._reading_stopped = True
+        # aiohttp keeps what followed the head of an upgrade for the next protocol. Nothing may read
+        # it.
         self._upgraded = False
         self._message_tail = b""
         self.close()
@@ -219,6 +223,7 @@ class DownstreamConnection(HttpConnection):
         agent = BufferedConnection(buffer_bytes, self.connection_lost).adopt(
             transport, tail, ended=self._half_closed
         )
+        # Reading was paused for the queue of requests, which there won't be any more.
         if self._buffer_paused:
             self._buffer_paused = False
             transport.resume_reading()
@@ -249,6 +254,7 @@ class DownstreamConnection(HttpConnection):
                 )
             else:
                 keep = response.keep_alive
+            # A refused request may still be sending. Its agent couldn't read the refusal otherwise.
             drained = await self._drain_body(body, self._limits.lingering_seconds)
             return drained and keep and not self.ending
         except ConnectionError:
@@ -278,6 +284,7 @@ class DownstreamConnection(HttpConnection):
         self._half_close_allowed = True
         self._current_request = None
         self._request_in_progress = False
+        # aiohttp's shutdown waits for the request under way by this.
         if self._handler_waiter is not None and not self._handler_waiter.done():
             self._handler_waiter.set_result(None)
 

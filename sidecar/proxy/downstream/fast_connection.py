@@ -82,6 +82,7 @@ class FastDownstreamConnection(DownstreamConnection):
         try:
             return self._fast_path.begin(self, data)
         except Exception:
+            # It is decided already. On the slow path it would be decided and recorded again.
             if self._exchange is not None:
                 raise
             log.exception("the fast path failed; the request takes the slow path")
@@ -116,6 +117,7 @@ class FastDownstreamConnection(DownstreamConnection):
             return False
         keep = not (self.ending or self._force_close)
         ending = b"\r\n" if keep else b"Connection: close\r\n\r\n"
+        # One write, so that a small response leaves in one segment.
         response = b"%b%b%b" % (head, ending, body)
         self._flow.sent += len(response)
         transport.write(response)
@@ -141,6 +143,7 @@ class FastDownstreamConnection(DownstreamConnection):
         exchange = self._exchange
         if exchange is None:
             return await super()._serve_next()
+        # From here on the request is the slow path's. A lost connection cancels its task.
         self._exchange, self._resume_on_slow_path = None, False
         sent = exchange.request.simple.upstream_request
         request = AgentRequest.without_parser(sent.method, sent.target, self)
@@ -161,6 +164,7 @@ class FastDownstreamConnection(DownstreamConnection):
             self._close = True
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio accepts a bool
+        # The rest will never come. The parser finds out what the beginning was.
         if self._partial:
             self._use_slow_path()
         return super().eof_received()

@@ -45,6 +45,7 @@ class DownstreamServer(Server):
         arrive as sent, the limits hold, and the parser is the strict one in C."""
         connection = self()
         parser = connection.parser
+        # The parser in Python is lenient about what the one in C refuses.
         if HttpRequestParser is HttpRequestParserPy or not isinstance(parser, HttpRequestParser):
             raise RuntimeError("aiohttp runs without its C parser")
         limits = self._limits

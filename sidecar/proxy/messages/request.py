@@ -134,6 +134,7 @@ class AgentRequest:
 
     def send_continue(self) -> None:
         """Tells an agent that sent `Expect: 100-continue` to send its body."""
+        # An agent that is sending already didn't wait for it (RFC 9110 section 10.1.1).
         if not self.body.is_eof() and not self.body.total_bytes:
             self._connection.write(_CONTINUE)
 

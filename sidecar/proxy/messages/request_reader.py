@@ -61,6 +61,8 @@ async def read_body(
     media = head.one(b"content-type")
     length = head.length
     limit = limits.inspected_bytes
+    # Refused by what it states, before a byte of it is read. Without a length, `_read_whole`
+    # counts.
     if length is not None and int(length) > limit:
         raise Malformed(f"the body is larger than {limit} bytes, so it can't be inspected")
     raw = await _read_whole(request, head, limits, lease)
@@ -78,6 +80,7 @@ async def _read_whole(
             raise Malformed(too_large)
         lease.grow(len(raw))
         return raw
+    # The decision needs the body, so the agent has to send it now.
     if b"expect" in head.read:
         request.send_continue()
     request.body_partly_read = True
@@ -87,6 +90,7 @@ async def _read_whole(
             while part := await body.readany():
                 if len(whole) + len(part) > limits.inspected_bytes:
                     raise Malformed(too_large)
+                # Counted before it is kept: the budget must hold at every moment.
                 lease.grow(len(part))
                 whole += part
     except TimeoutError:

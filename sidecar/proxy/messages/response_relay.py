@@ -63,6 +63,7 @@ async def relay(
     """Writes `response` to the agent; if it is a stream of `events`, what the filter lets through.
     Raises `UpstreamFailed` if the data source breaks off, `ConnectionError` if the agent does."""
     if events is not None:
+        # The filter leaves bytes out, so the length that the data source stated is wrong.
         response.length = None
     empty = response.empty or request.method == "HEAD"
     http10 = request.http10
@@ -105,6 +106,7 @@ async def _stream(
     chunked: bool,
 ) -> None:
     if is_event_stream(response.fields):
+        # An event stream has no end of its own, so an agent that half-closes isn't waiting for one.
         request.end_on_agent_close()
     # The body may take long: the agent gets the head at once.
     request.start_response(head)
@@ -169,6 +171,7 @@ def _encode_head(lines: list[bytes], event: Fields, *, keep_alive: bool, http10:
 
 def _chunk(data: bytes, *, last: bool = False) -> bytes:
     end = b"\r\n0\r\n\r\n" if last else b"\r\n"
+    # A chunk of no bytes would end the body.
     if not data:
         return b"0\r\n\r\n" if last else b""
     return b"%x\r\n%b%b" % (len(data), data, end)

@@ -83,6 +83,7 @@ def parse_request_fields(
         return None
     if head.length is not None and not _LENGTH(head.length):
         return None
+    # What is encoded can't be inspected. The slow path knows whether the route needs to.
     if b"content-encoding" in head.read:
         return None
     length = 0 if head.length is None else int(head.length)
@@ -111,6 +112,7 @@ def _runs(
 
 
 def _split(block: bytes) -> list[tuple[bytes, bytes]] | None:
+    # The length first: the expression walks the whole block.
     if len(block) > LONGEST or not _FIELDS(block):
         return None
     fields = []
@@ -119,6 +121,7 @@ def _split(block: bytes) -> list[tuple[bytes, bytes]] | None:
         name, _, value = line.partition(b": ")
         lower = name.lower()
         if lower == b"connection":
+            # `close` ends the connection, and any other option names a field to drop.
             if value.lower() != b"keep-alive":
                 return None
         elif lower in SPECIAL_FIELDS:

@@ -87,8 +87,11 @@ def parse_simple_response(data: bytes) -> SimpleResponse | None:
             forwarded.append(line)
         elif kind is _LineKind.LENGTH and length < 0:
             length = number
+        # A second length ends up here, too: the parser refuses it.
         elif kind is not _LineKind.DROPPED:
             return None
+    # A byte too many belongs to no request. The parser's connection sees that and is not used
+    # again.
     if len(data) != end + 4 + length or length < 0:
         return None
     forwarded.append(b"")

@@ -32,8 +32,8 @@ _LONGEST_REASON = 512
 
 class Refused(Exception):
     """A request that is refused for a reason other than the ten checks. It isn't recorded yet:
-    `Authorizer.refuse` does that. `source` is what it asks for, as far as that is known; `close`
-    ends the connection."""
+    `Authorizer.refuse` does that. `source` is what it asks for, None if it wasn't read that far;
+    `close` ends the connection."""
 
     def __init__(
         self,
@@ -92,6 +92,8 @@ class Authorizer:
         key = self._agent.key()
         retrievals = []
         for source in sources:
+            # Before anything is decided: a record with a name that the log can't hold would block
+            # all records after it.
             fault = identifier_fault(source.source_id)
             if fault is not None:
                 raise Refused(400, UNREADABLE, f"the source's name {fault}", who)
@@ -101,6 +103,7 @@ class Authorizer:
         decisions = await self._enforcer.submit_together(retrievals, key, report_mode=self.reports)
         for recorded in decisions:
             if not recorded.passes:
+                # No agent sees a denial that the log may not have.
                 await recorded.durable
                 raise Denied(403, recorded)
         return decisions
@@ -119,6 +122,7 @@ class Authorizer:
             return None
         retrieval, key = self._retrieval(source, who), self._agent.key()
         try:
+            # A new session has to be claimed at the control API first, which takes a request.
             if self._enforcer.must_claim(retrieval, key):
                 return None
             return self._enforcer.decide(retrieval, key, report_mode=self.reports)
@@ -152,6 +156,8 @@ class Authorizer:
         retrieval = self._retrieval(source, refused.who)
         # INVARIANT: a request that could be read in two ways is never forwarded, in any mode.
         reports = self.reports and refused.policy_name != UNREADABLE
+        # Cut, because it may quote the request. Bytes that are no text become `?`: JSON can't hold
+        # them.
         reason = refused.reason[:_LONGEST_REASON].encode(errors="replace").decode()
         recorded = await self._enforcer.refuse(
             retrieval, refused.policy_name, reason, report_mode=reports

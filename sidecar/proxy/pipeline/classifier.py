@@ -80,6 +80,8 @@ class RequestClassifier:
             target, match = self.match(request.method, request.target, host)
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
+        # Built even without a row: in mode `report`, a request that no row covers is still
+        # forwarded.
         values = () if match is None else match.path_params
         budget = Budget()
         fetch = Lookups(partial(self._fetch, head), budget, self._limits.lookup_seconds)
@@ -99,7 +101,7 @@ class RequestClassifier:
         return route, routed, head
 
     def check_refined(self, route: ProtocolRoute | None, routed: RoutedRequest) -> ProtocolRoute:
-        """The row that the body led to. Raises `Refused` if there is none or it is closed."""
+        """The row that the body led to. Raises `Refused` without a row, or if it is closed."""
         if route is None:
             reason = "no known route of the data source covers the method in this body"
             raise Refused(403, UNCLASSIFIED, reason, routed.attribution)

@@ -88,6 +88,8 @@ class FastPath:
         resolved = self._resolve(request, data[head_end:])
         if resolved is None:
             return FastPathResult.SLOW_PATH
+        # Before the decision: without a connection, the slow path would decide again what was
+        # recorded here.
         upstream_connection = pipeline.upstream.take_idle()
         if upstream_connection is None:
             return FastPathResult.SLOW_PATH
@@ -128,8 +130,10 @@ class FastPath:
         except (Malformed, Unresolved):
             # The slow path comes to the same refusal, and records it.
             return None
+        # Several records have to be stored together, which is the slow path's work.
         if sources is None or len(sources) > 1:
             return None
+        # A retrieval without a source is a refusal, which the slow path records.
         if not sources and route.route_class is RouteClass.RETRIEVE:
             return None
         if route.plan_forward is not None and not self._unfiltered(route, routed, sources):
@@ -144,6 +148,7 @@ class FastPath:
             recorded = self._pipeline.authorizer.decide_now(source, who)
             return recorded
         finally:
+            # Also after an exception: a bug in a check must not leak the connection.
             if recorded is None:
                 self._pipeline.upstream.release(upstream_connection)
 

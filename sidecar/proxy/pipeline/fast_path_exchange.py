@@ -120,6 +120,8 @@ class FastPathExchange:
             self._pipeline.upstream.release(connection)
             self._upstream_connection = None
         if recorded is not None:
+            # Never called at once, even if the record is on disk already: by then, the exchange has
+            # begun.
             recorded.durable.add_done_callback(self._on_durable)
 
     # ------------------------------------------------------ what happens on the upstream connection
@@ -134,6 +136,7 @@ class FastPathExchange:
             self.fall_back()
             return False
         assert self._upstream_connection is not None
+        # Free for the next request at once, although the record may still be on its way.
         self._pipeline.upstream.release(self._upstream_connection)
         self._upstream_connection = None
         self._response = response

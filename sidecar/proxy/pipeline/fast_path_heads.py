@@ -55,6 +55,8 @@ class HeadReader:
         """The request whose head is the first `head_end` bytes of `data`."""
         if head_end < 4 or head_end > simple_request.LONGEST:
             return None
+        # First the whole head, then its line and its fields apart: a client that repeats itself
+        # costs one digest, and one that changes its path still has its fields cached.
         digest = self._digest(data[:head_end])
         cached = self._heads.get(digest)
         if cached is None:
@@ -108,6 +110,7 @@ class HeadReader:
         except Malformed:
             return None
         protocol = self._pipeline.protocol
+        # What depends on `Host`, or has to be signed, isn't determined by its request line.
         if match is None or protocol.uses_host or protocol.signs_requests or not _qualifies(match):
             return None
         line = _RequestLine(read[0], target, *match)

@@ -84,12 +84,14 @@ class Forwarder:
             outcome = relayed.outcome or COMPLETED
             return sent
         except UpstreamFailed as error:
+            # A body that the agent broke off is no failure of the data source.
             if request.body.exception() is None:
                 self.metrics.count_failure(error)
             if relayed.started:
                 # The agent has part of the response. The connection ends short, so it can tell.
                 outcome = TRUNCATED
                 return ResponseSent(keep_alive=False, status=relayed.status)
+            # Not even a 502 leaves before the record is on disk.
             for recorded in allowed.decisions:
                 await recorded.durable
             relayed.status = error.status
@@ -102,6 +104,7 @@ class Forwarder:
             outcome = relayed.outcome or TRUNCATED
             raise
         finally:
+            # Whatever became of the request, it may have changed what names mean.
             if route.after_forward is not None:
                 route.after_forward(self._protocol)
             if route.route_class is RouteClass.RETRIEVE and outcome is not None:

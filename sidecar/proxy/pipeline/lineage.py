@@ -52,6 +52,7 @@ class LineageRecorder:
     ) -> None:
         """What an allowed retrieval returned, for each of its decisions."""
         duration_ms = int((self.now() - started) * 1000)
+        # Once for all decisions: a request about several sources has one response.
         size, digest = relayed.size, relayed.sha256
         for recorded in decisions:
             self.add(

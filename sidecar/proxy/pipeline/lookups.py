@@ -35,6 +35,8 @@ class Lookups:
         known = self._responses.get(target)
         if known is not None:
             return known
+        # A target that was fetched already costs nothing: what counts is the load on the data
+        # source.
         self._budget.charge_lookup()
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._seconds

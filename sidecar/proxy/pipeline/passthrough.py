@@ -45,7 +45,7 @@ class Passthrough:
         limits: ProxyLimits,
     ) -> None:
         self._whole_source = SourceRef(f"{source.kind}://{source.alias}", _highest_level(source))
-        # Without HTTP, writes can't be told from reads, so `writes` doesn't apply to `tcp`.
+        # Without HTTP, writes look like reads, so `writes` doesn't apply to `tcp`.
         self._writes = source.writes == "allow" or source.kind == "tcp"
         self._authorizer = authorizer
         self._dialler = dialler
@@ -65,6 +65,7 @@ class Passthrough:
             self._metrics.count_request("DENY", denied.status)
             raise
         try:
+            # The record is on disk before the data source hears of the agent.
             for recorded in decisions:
                 await recorded.durable
             connection = await self._dialler.connect()
@@ -87,6 +88,7 @@ class Passthrough:
         upstream = BufferedConnection(self._limits.buffer_bytes, on_lost).adopt(
             transport, early.held
         )
+        # A server may have spoken and left before the two were joined.
         if early.ended:
             upstream.eof_received()
         return AllowedTunnel(self, who, decisions, upstream, started)

@@ -204,6 +204,7 @@ class ProxyPipeline:
             return request_reader.lookup_request(
                 head, route.replacement_target(self.protocol, routed)
             )
+        # The decision didn't need the body, so a denied one is never asked for.
         if context.body is None and b"expect" in head.read:
             request.send_continue()
         readable = route.response_source is not None or prepared.filter_response is not None

@@ -95,6 +95,7 @@ class ProtocolCalls:
         reads the response."""
         if route.plan_forward is None:
             return FORWARD_UNCHANGED, no_refresh
+        # May fetch policy documents. The worker thread, which the filter may run in, can't.
         permits = await self._authorizer.permission(routed.attribution)
         visibility = self._visibility(sources, permits)
         if size > LONGEST_INLINE:

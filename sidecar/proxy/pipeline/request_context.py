@@ -54,7 +54,7 @@ class RequestContext:
 
     @property
     def size(self) -> int:
-        """Bytes of the body that were read; 0 if there are none."""
+        """Bytes of the body that were read; 0 without a body."""
         return 0 if self.body is None else len(self.body)
 
     def forward_unchanged(
@@ -66,6 +66,8 @@ class RequestContext:
         head, routed = self.head, self.from_head
         if head is None or routed is None:
             raise Malformed("the request can't be read")
+        # What was read of a body that broke a limit is gone. The rest alone would be another
+        # request.
         if self.body is None and request.body_partly_read:
             raise Malformed("the beginning of the body was read, and is not kept")
         if self.body is None and b"expect" in head.read:

@@ -46,6 +46,7 @@ class ResponseInspector:
             body = await read_response(response, self._limits)
         finally:
             await response.finish()
+        # Only a success describes a source.
         if 200 <= response.status < 300:
             source = await self._worker.call(len(body), identify, body)
             if source is None:
@@ -73,6 +74,7 @@ class ResponseInspector:
         try:
             if prepared.on_head is not None:
                 prepared.on_head(response.status, response.fields)
+            # An error holds no documents to filter.
             if not 200 <= response.status < 300 or response.empty:
                 return await relay(request, response, event, relayed)
             if prepared.filter_event is not None and is_event_stream(response.fields):

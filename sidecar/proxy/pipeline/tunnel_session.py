@@ -59,6 +59,7 @@ async def run_tunnel(
         # The task that runs this may be cancelled by the very end of the connection, so the result
         # is reported here.
         outcome = COMPLETED if splice.how is Ended.BOTH else TRUNCATED
+        # After the outcome is read: this would make it LOST.
         splice.abort()
         finished.cancel()
         open_splices.remove(splice)

@@ -58,6 +58,8 @@ class WebSocket:
             connection.expect(body=True)
             lines = upstream_request.lines + UPGRADE_LINES
             connection.write(self._upstream.head(upstream_request._replace(lines=lines)))
+            # The data source may be answering by now. The agent gets nothing before the record is
+            # on disk.
             for each in first:
                 await each
             head = await handshake.head()
@@ -106,11 +108,13 @@ class Handshake:
                 self._connection.interceptor = self
                 return True
             if start == _SWITCHING:
+                # What follows waits in the system's buffer until the two connections are joined.
                 if self._connection.transport is not None:
                     self._connection.transport.pause_reading()
                 self.tail = self._read[end:]
                 self._finish(self._read[:end])
                 return True
+        # Not a 101: the parser gets every byte from the first one on.
         whole, self._read = self._read, b""
         self._finish(None)
         self._connection.data_received(whole)

@@ -73,6 +73,7 @@ class SourceEndpoint:
         )
         rules = SourceRules(self.who, source.writes == "allow", source.sensitivity_field)
         self.pipeline = ProxyPipeline(protocol, authorizer, forwarder, rules, limits, shared.bodies)
+        # A key of its own for each source: equal heads to two sources have no digest in common.
         self.fast_path = FastPath(self.pipeline, HeadDigest(enforcer.random_bytes(KEY_BYTES)))
         self.passthrough = Passthrough(
             source, authorizer, self._raw_dialler, self._lineage, metrics, limits

@@ -128,9 +128,10 @@ class SourceTable:
         self._wild = {name: _group(rows) for name, rows in wild.items()}
 
     def at(self, requested: Authority) -> SourceGroup | None:
-        """The sources at `requested`; None if there are none."""
+        """The sources at `requested`; None without any."""
         found = self._exact.get(requested)
         name = requested.host
+        # The nearest wildcard wins: `*.a.test` before `*.test`.
         while found is None and "." in name:
             name = name.partition(".")[2]
             found = self._wild.get(Authority(name, requested.port))

@@ -48,10 +48,11 @@ class UnknownDestination:
 
     def read(self, request: AgentRequest, source: SourceRef | None = None) -> RequestHead:
         """The request's head. Raises `Refused` unless its framing can be trusted. `source` is where
-        it leads, as far as that is known."""
+        it leads; None while that is open."""
         try:
             return read_head(request)
         except Malformed as error:
+            # Also where no source is found: what follows may not be HTTP (RFC 9931).
             if isinstance(error, Tunnelling):
                 request.stop_reading()
             raise self.unreadable(error.message, source) from error

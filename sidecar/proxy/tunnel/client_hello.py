@@ -87,6 +87,7 @@ class HelloReader:
             raise Malformed(f"the TLS record length {size} is not 1 to {_MAX_RECORD}")
         if self._records >= MOST_RECORDS:
             raise Malformed(f"the TLS hello is split into more than {MOST_RECORDS} records")
+        # Refused by its first byte, before the rest of the record is awaited.
         first = (self._message or self._unread[at + _RECORD_HEADER : at + _RECORD_HEADER + 1])[:1]
         if first and first[0] != _CLIENT_HELLO:
             raise Malformed("the connection does not begin with a TLS hello")
@@ -119,6 +120,7 @@ def _hello(message: bytes) -> Hello:
     methods = reader.take(reader.number(1))
     if not suites or len(suites) % 2 or not methods:
         raise Malformed("the TLS hello can't be read")
+    # A hello of TLS 1.2 may end before the extensions (RFC 5246 section 7.4.1.2).
     extensions = _ByteReader(reader.take(reader.number(2))) if reader.left else _ByteReader(b"")
     reader.finish()
     found: dict[int, bytes] = {}

@@ -63,6 +63,7 @@ class Connect:
         try:
             agent, within = request.tunnel(self._limits.buffer_bytes)
         except ConnectionError:
+            # It was decided and connected. Dropping it records that nothing passed.
             if tunnel is not None:
                 tunnel.drop()
             raise
@@ -80,6 +81,7 @@ class Connect:
     def _find(self, request: AgentRequest) -> Destination:
         unknown, destinations = self._unknown, self._dispatch.destinations
         try:
+            # Not `read_head`, which refuses every CONNECT.
             head = sort_request_fields(request.fields)
             where = _requested_authority(request, head)
         except Malformed as error:

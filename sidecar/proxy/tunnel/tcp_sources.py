@@ -39,7 +39,7 @@ class TcpSources:
         return SourceTable(sources).at(upstream_parts(sources[0].upstream).authority)
 
     def clashes(self) -> Iterator[tuple[Source, Source, int]]:
-        """A source of the kind, another that can't be told from it, and the port they share."""
+        """Pairs of sources that nothing tells apart, one or both of them `tcp`, and their port."""
         for port, sources in self._by_port.items():
             if port in self._others:
                 yield sources[0], self._others[port], port

@@ -7,8 +7,7 @@ port, and the first bytes, decide what becomes of each:
 
 The original address is never connected to: it comes from the agent, or from a resolver that the
 agent asked, and need not belong to the name. The connection to the data source leads where the
-configuration says. For the same reason the name isn't checked against the address: resolvers answer
-differently, so a check would deny honest agents, and an attacker would gain nothing without it.
+configuration says.
 
 A connection that wasn't redirected, or was going to one of the sidecar's own ports, is denied.
 Knows how a destination is found. Knows nothing of what a request asks for.
@@ -56,16 +55,17 @@ def socket_destination(transport: asyncio.Transport) -> Authority | None:
 
 
 def ipv6_twin(listen: ListenAddress) -> str | None:
-    """The IPv6 counterpart of a host, to which the packet filter redirects IPv6 connections. None
-    if there is none, this machine lacks the address, or the port is 0, which would give each its
-    own."""
+    """The IPv6 counterpart of a host, to which the packet filter redirects IPv6 connections; None
+    without one."""
     twin = _IPV6_TWINS.get(listen.host)
+    # With port 0, the system would choose a different port for each of the two.
     if twin is None or not listen.port:
         return None
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind((twin, 0))
     except OSError:
+        # This machine has no IPv6, or not this address: no IPv6 connection can be redirected here.
         return None
     return twin
 
@@ -96,6 +96,7 @@ class Transparent(ConnectionAcceptor):
             reason = "the connection was not redirected, or was going to a port of this sidecar"
             await self._deny(agent, UNKNOWN, reason, original)
             return
+        # Before any byte is awaited: such a server may speak first.
         tcp_group = self._tcp_sources.at(original)
         if tcp_group is not None:
             await self._pass_through(agent, original, tcp_group)
@@ -130,6 +131,9 @@ class Transparent(ConnectionAcceptor):
             assert problem is not None
             await self._dispatch.refuse(agent, *problem, requested_source("https", original))
             return
+        # The name isn't checked against the original address: resolvers answer differently, so a
+        # check would deny honest agents, and the connection leads where the configuration says
+        # anyway.
         where = Authority(name, original.port)
         group = self._destinations.table.at(where)
         if group is None:

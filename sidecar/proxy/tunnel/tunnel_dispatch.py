@@ -70,6 +70,7 @@ class TunnelDispatch:
 
     def termination(self, group: SourceGroup) -> ssl.SSLContext | None:
         """The context with which TLS to these sources ends here; None if it doesn't."""
+        # Sources at one name share one handshake, so all of them have to terminate TLS.
         found = [self._contexts.get(alias) for alias in group.aliases]
         return found[0] if all(found) else None
 
@@ -96,6 +97,7 @@ class TunnelDispatch:
                 tunnel, decided = None, tunnel
                 await self._pass_through(agent, destination, decided)
             elif tunnel is not None:
+                # Decided for TLS that would pass unread, but each request will be decided instead.
                 tunnel.drop()
                 tunnel = None
             await agent.closed
@@ -113,6 +115,7 @@ class TunnelDispatch:
         try:
             hello = await read_hello(agent, self._limits.opening_seconds)
         except Malformed as error:
+            # An agent that sent nothing asked for nothing.
             if agent.buffered:
                 source = requested_source("tcp", where)
                 await self._unknown.record(UNREADABLE, error.message, source)
@@ -157,6 +160,7 @@ class TunnelDispatch:
 
     def name_problem(self, hello: Hello) -> tuple[str, str] | None:
         """Why the hello's name can't be used: a policy name and a reason."""
+        # First of all: with a hidden name, the one that shows means nothing.
         if hello.encrypted and not self._allow_encrypted_hello:
             return ENCRYPTED_HELLO, "the name in the TLS hello is encrypted"
         if hello.server_name is None:
@@ -170,6 +174,7 @@ class TunnelDispatch:
             return problem
         named = Authority(hello.server_name, destination.where.port)
         group = self.destinations.table.at(named)
+        # By the sources, not the spelling: one source may have several names.
         if group is None or group.aliases != destination.group.aliases:
             return NAME_MISMATCH, "the TLS hello names another server than the connection leads to"
         return None

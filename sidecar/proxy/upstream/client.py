@@ -58,7 +58,7 @@ class UpstreamRequest(NamedTuple):
 
 
 def framing(length: bytes | None, *, chunked: bool) -> bytes:
-    """The header line that frames a body; empty if there is none."""
+    """The header line that frames a body; empty without a body."""
     if length is not None:
         return b"Content-Length: %b\r\n" % length
     return b"Transfer-Encoding: chunked\r\n" if chunked else b""
@@ -120,6 +120,7 @@ class UpstreamClient:
             for each in first:
                 await each
             return await self._read_head(connection, request, body_sender)
+        # Cancellation included: a connection with a response under way can't carry another request.
         except BaseException as error:
             self.pool.discard(connection)
             if body_sender is not None:

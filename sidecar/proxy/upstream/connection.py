@@ -92,6 +92,7 @@ class UpstreamConnection(ResponseHandler):
             self.force_close()
             return
         interceptor = self.interceptor
+        # Forgotten first: it sees the first bytes only, and sets itself again if it needs more.
         if interceptor is not None:
             self.interceptor = None
             if interceptor.intercept(data):
@@ -120,6 +121,8 @@ class UpstreamConnection(ResponseHandler):
             if at >= 0:
                 self._head_size = self._fed - len(self._last_bytes) + at + len(_HEAD_END)
         self._fed += len(data)
+        # Enough of the end to recognise a last chunk or the end of the head that is split between
+        # reads.
         recent = data if len(data) > 4 else self._last_bytes + data
         self._last_bytes = recent[-len(_LAST_CHUNK) :]
 

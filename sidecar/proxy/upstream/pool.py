@@ -52,6 +52,7 @@ class Pool:
         """An open connection, if there is one. The caller owns it, and must release or discard
         it."""
         while self._idle:
+            # The one used last: the data source is the least likely to have closed it.
             connection = self._idle.pop()
             # A connection on which unrequested data arrived is closing: its next user would take
             # that data for the response.

@@ -100,6 +100,7 @@ class UpstreamResponse:
         """Returns the connection to the pool if both bodies were carried to their end. Otherwise
         breaks it, which tells the data source that the response is no longer wanted."""
         sender = self._body_sender
+        # Both bodies: a data source may answer before it has read all of the request.
         if self.stream.at_eof() and (sender is None or sender.done):
             self._pool.release(self._connection)
             return
