@@ -7,7 +7,8 @@ from typing import Any
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.strict_body import json_lines, optional_json_object
 
-# `application/vnd.elasticsearch+json; compatible-with=9`, which clients send since 8.0.
+# `application/vnd.elasticsearch+json; compatible-with=9`, which clients send since 8.0. CBOR and
+# SMILE, which the servers read too, are not matched, so they are refused like any other type.
 _VENDOR = re.compile(
     r"application/vnd\.(?:elasticsearch|opensearch)\+(json|x-ndjson)"
     r"(?:\s*;\s*(?:compatible-with=[0-9]{1,2}|charset=\"?utf-8\"?))*",

@@ -33,6 +33,7 @@ def parse_names(value: object) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for part in parts:
         found[parse_name(part)] = None
+        # Each name may cost a look-up, so the count is checked before any of them.
         if len(found) > MAX_NAMES:
             raise OverBudget(f"an index expression has more than {MAX_NAMES} names")
     return tuple(found)
@@ -48,6 +49,7 @@ def parse_name(value: object) -> str:
     if value in ("_all", ALL_INDICES):
         return ALL_INDICES
     shown = f"index name `{value[:64]}`"
+    # From here on, names that two parsers may read differently.
     if value.startswith("-"):
         raise Unresolved(f"{shown} excludes indices: name the indices to read instead")
     if ":" in value:

@@ -6,14 +6,13 @@ so a parameter that is not listed here is refused. Pure.
 """
 
 import re
-from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.shared.escapes import decode_escapes
 
 # The servers (RestUtils) also end a parameter at `;`, and skip a `=` before its name: neither is
 # accepted here, nor an escape in a name, which could hide one that is refused.
 _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)(?:=([^;]*))?").fullmatch
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})").search
 
 
 def parse_query(query: str | None) -> dict[str, str]:
@@ -23,16 +22,13 @@ def parse_query(query: str | None) -> dict[str, str]:
         if not part:
             continue
         pair = _PAIR(part)
-        if pair is None or _BAD_ESCAPE(part):
+        if pair is None:
             raise Malformed(f"the query has an invalid parameter: `{part[:64]}`")
         name, value = pair[1], pair[2] or ""
         if name in found:
             raise Malformed(f"the query has `{name[:64]}` twice")
-        try:
-            # The servers read `+` as a space.
-            found[name] = unquote_to_bytes(value.replace("+", " ")).decode()
-        except UnicodeDecodeError:
-            raise Malformed(f"the query's `{name[:64]}` is not UTF-8") from None
+        # The servers read `+` as a space.
+        found[name] = decode_escapes(value.replace("+", " "))
     return found
 
 

@@ -76,6 +76,7 @@ _READ_DOCUMENT = ProtocolRoute("GET", f"{_I}/_doc/{{id}}", _RETRIEVE, reads.sour
 # INVARIANT: a literal segment comes before a `{parameter}` in its position, as in the servers' own
 # router. No index begins with `_`: `protocol.py` checks that.
 ROUTES = (
+    # The server's name and version.
     ProtocolRoute("GET HEAD", "/", _OPEN),
     ProtocolRoute("GET", "/_cluster/health", _OPEN, _health),
     # Continuations come before searches: `scroll` is where a name could be.
@@ -133,6 +134,7 @@ ROUTES = (
     # The following are not filtered: their responses don't show which documents were used.
     replace(_READ_DOCUMENT, methods="HEAD"),
     replace(_READ_DOCUMENT, methods="GET HEAD", pattern=f"{_I}/_source/{{id}}"),
+    # A template is found by its own row, so that the denial says why.
     *(
         read_route(_GP, f"{start}/{what}", find_sources)
         for what, find_sources in (
@@ -195,6 +197,7 @@ ROUTES = (
     ),
     composed_route("GET", "/_data_stream", lists.list_data_streams),
     composed_route("GET", "/_data_stream/{name}", lists.list_data_streams),
+    # A name here may be an alias or a pattern, so these are filtered, and not judged by their path.
     *(
         composed_route("GET", f"/_cat/{what}", lists.list_cat_table)
         for what in ("indices", "indices/{index}", "aliases", "aliases/{name}")

@@ -81,6 +81,7 @@ class OpenSearchServer(SourceProtocol):
 def _tokens(response: Any) -> list[str]:
     if not isinstance(response, dict):
         return []
+    # An answer without any of them ends its continuation, or never had one.
     found = (response.get(member) for member in _TOKEN_MEMBERS)
     return [token for token in found if isinstance(token, str) and token]
 
@@ -103,6 +104,7 @@ def hint_source(server: OpenSearchServer, request: RoutedRequest) -> SourceRef |
     names = request.path_params[0].split(",")
     if len(names) == 1 and not is_pattern(names[0]):
         return server.source_names.of(names[0])
+    # Several indices, or a pattern: no single one of them is what the write is about.
     return None
 
 
@@ -111,6 +113,7 @@ def parse_json(response: FetchedResponse) -> Any:
     try:
         return orjson.loads(response.body)
     except orjson.JSONDecodeError:
+        # Cat tables and query languages have formats of their own.
         return None
 
 

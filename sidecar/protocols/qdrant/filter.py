@@ -112,6 +112,8 @@ RECORDS = RequestForm(PayloadFilter.points, payload_by_default=True, has_filter=
 def narrow(request: Request, levels: DocumentLevels, form: RequestForm) -> FilteredRequest:
     """`request` with the condition on levels, and with the level's field in its payload."""
     payload = _payload(request.get("with_payload"), levels.path, default=form.payload_by_default)
+    # Where documents without a level may be seen, no condition matches exactly the visible ones:
+    # only the response is filtered.
     body = _filtered(request, levels) if form.has_filter and levels.filterable else dict(request)
     body["with_payload"] = payload.requested
     lookup = request.get("with_lookup")
@@ -119,6 +121,7 @@ def narrow(request: Request, levels: DocumentLevels, form: RequestForm) -> Filte
         return FilteredRequest(body, payload, payload)
     if isinstance(lookup, str):
         lookup = {"collection": lookup}
+    # Qdrant returns the payload of a looked-up record unless the request says otherwise.
     lookup_payload = _payload(lookup.get("with_payload"), levels.path, default=True)
     body["with_lookup"] = {**lookup, "with_payload": lookup_payload.requested}
     return FilteredRequest(body, payload, lookup_payload)

@@ -150,6 +150,7 @@ ROUTES = (
     _retrieval(f"{_P}/query", PAGE, queries_by_point),
     _retrieval(f"{_P}/query/batch", PAGE, queries_by_point),
     _retrieval(f"{_P}/query/groups", GROUPS, queries_by_point),
+    # The next eight are older and no longer described, but Qdrant still serves them.
     _retrieval(f"{_P}/search", LIST),
     _retrieval(f"{_P}/search/batch", LIST),
     _retrieval(f"{_P}/search/groups", GROUPS),
@@ -160,6 +161,7 @@ ROUTES = (
     _retrieval(f"{_P}/discover/batch", LIST, discovers_by_point),
     _retrieval(f"{_P}/scroll", SCROLL),
     _retrieval(_P, RECORDS),
+    # Qdrant's own, between the nodes of a cluster; agents can send them too.
     _retrieval(f"{_S}/points", RECORDS),
     _retrieval(f"{_S}/points/scroll", SCROLL),
     # Not filtered: withholding a point would have to imitate Qdrant's 404 for one that doesn't
@@ -182,6 +184,7 @@ ROUTES = (
     replace(_CREATE, refine=Qdrant.refine_creation),
     _write("PATCH", _C),
     _DELETE,
+    # Writes of points change no name, so cached names stay.
     _write("PUT", _P),
     *(
         _write("POST", f"{_P}/{what}")
@@ -225,6 +228,7 @@ ROUTES = (
     ProtocolRoute("GET PUT", "/quotas", _ADMIN),
     ProtocolRoute("POST", "/cluster/recover", _ADMIN),
     ProtocolRoute("DELETE", "/cluster/peer/{peer}", _ADMIN),
+    # The version, and whether the server is up.
     ProtocolRoute("GET", "/", _OPEN),
     *(ProtocolRoute("GET", f"/{what}", _OPEN) for what in ("healthz", "livez", "readyz")),
 )

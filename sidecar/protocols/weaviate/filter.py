@@ -6,9 +6,10 @@ another object combine objects in ways that the response doesn't show. Knows no 
 """
 
 import re
-from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+from graphql import parse_value
 from graphql.language import ast
 
 from policies.ground.errors import UpstreamFailed
@@ -188,20 +189,28 @@ def _filter_search(field: ast.FieldNode, levels: DocumentLevels) -> tuple[ast.Fi
 def _with_condition(
     arguments: tuple[ast.ArgumentNode, ...], levels: DocumentLevels
 ) -> tuple[ast.ArgumentNode, ...]:
-    condition: ast.ValueNode = _object(
-        operator=_enum("Or"),
-        operands=_list(
-            _object(
-                path=_list([_text(levels.path[0])]), operator=_enum("Equal"), valueText=_text(level)
-            )
-            for level in levels.levels
-        ),
-    )
+    condition: ast.ValueNode = _level_condition(levels)
     own = [each.value for each in arguments if each.name.value == "where"]
     if own:
-        condition = _object(operator=_enum("And"), operands=_list((condition, *own)))
+        both = parse_value("{operator: And, operands: []}", no_location=True)
+        assert isinstance(both, ast.ObjectValueNode)
+        operator, operands = both.fields
+        operands = _replace(operands, value=ast.ListValueNode(values=(condition, *own)))
+        condition = _replace(both, fields=(operator, operands))
     where = ast.ArgumentNode(name=ast.NameNode(value="where"), value=condition)
     return (*(each for each in arguments if each.name.value != "where"), where)
+
+
+@lru_cache(maxsize=64)
+def _level_condition(levels: DocumentLevels) -> ast.ValueNode:
+    """Matches objects with one of the levels."""
+    # Safe as text: the field is configured, and a plain name (`can_filter`); the levels are words
+    # of our own. Nothing of the request is in it.
+    operands = ", ".join(
+        f'{{path: ["{levels.path[0]}"], operator: Equal, valueText: "{level}"}}'
+        for level in levels.levels
+    )
+    return parse_value(f"{{operator: Or, operands: [{operands}]}}", no_location=True)
 
 
 def _key(field: ast.FieldNode) -> str:
@@ -213,24 +222,3 @@ def _replace(node: Any, **changes: Any) -> Any:
     # graphql-core's nodes have no `replace` of their own.
     members = {key: getattr(node, key) for key in node.keys if key != "loc"}
     return type(node)(**{**members, **changes})
-
-
-def _object(**members: ast.ValueNode) -> ast.ObjectValueNode:
-    return ast.ObjectValueNode(
-        fields=tuple(
-            ast.ObjectFieldNode(name=ast.NameNode(value=name), value=value)
-            for name, value in members.items()
-        )
-    )
-
-
-def _list(values: Iterable[ast.ValueNode]) -> ast.ListValueNode:
-    return ast.ListValueNode(values=tuple(values))
-
-
-def _enum(name: str) -> ast.EnumValueNode:
-    return ast.EnumValueNode(value=name)
-
-
-def _text(text: str) -> ast.StringValueNode:
-    return ast.StringValueNode(value=text, block=False)

@@ -53,6 +53,7 @@ class WeaviateForwarding(WeaviateSources):
         levels = levels_of(visibility)
         if levels is None:
             return FORWARD_UNCHANGED
+        # A REST list takes no condition, so its objects are only checked: a page may be shorter.
         return ForwardPlan(filter_response=object_filter(levels))
 
     def filter_tenants(

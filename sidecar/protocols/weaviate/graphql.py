@@ -59,8 +59,6 @@ def parse_query(body: Any, budget: Budget) -> GraphqlQuery:
 class GraphqlSearch(NamedTuple):
     """One collection that is read: by which field, with which arguments."""
 
-    kind: str
-    """`Get` or `Aggregate`."""
     field: ast.FieldNode
     collection: CollectionName
     arguments: dict[str, Any]
@@ -86,7 +84,7 @@ def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
                 # The field's name, not its alias: `x: Secret { … }` reads `Secret`.
                 name = parse_collection(field.name.value)
                 collection = CollectionName(name, parse_tenant(arguments.get("tenant")))
-                yield GraphqlSearch(kind, field, collection, arguments)
+                yield GraphqlSearch(field, collection, arguments)
 
 
 def collections(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]:

@@ -37,6 +37,7 @@ def classify(message: Any) -> RouteClass | None:
     read_members(message, "id", "jsonrpc")
     if method in _OPEN:
         return RouteClass.OPEN
+    # Any other method, and any other tool, has no row and is denied.
     if method != "tools/call" or not isinstance(params, dict):
         return None
     name, _ = read_members(params, "name", "arguments")

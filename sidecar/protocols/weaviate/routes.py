@@ -140,7 +140,9 @@ ROUTES = (
         plan_forward=Weaviate.filter_objects,
         filters_documents=True,
     ),
+    # Checks an object against its collection's definition, and stores nothing.
     ProtocolRoute("POST", f"{_O}/validate", _METADATA, Weaviate.of_object, parse_body=json_object),
+    # Deprecated in Weaviate; the row is here for the reason of its denial.
     ProtocolRoute("GET HEAD", f"{_O}/{{id}}", _RETRIEVE, Weaviate.of_id),
     # Not filtered: a hidden object would have to look like a missing one, which has its own status.
     ProtocolRoute("GET HEAD", _ONE, _RETRIEVE, _path),
@@ -183,11 +185,13 @@ ROUTES = (
     ProtocolRoute("POST", f"{_V1}/replication/replicate", _ADMIN),
     ProtocolRoute("GET POST", f"{_V1}/authz/roles", _ADMIN),
     ProtocolRoute("GET", f"{_V1}/users/db", _ADMIN),
+    # Copies of whole collections.
     ProtocolRoute("GET POST", f"{_V1}/backups/{{backend}}", _BULK),
     ProtocolRoute("GET DELETE", f"{_V1}/backups/{{backend}}/{{id}}", _BULK),
     ProtocolRoute("GET POST DELETE", f"{_V1}/backups/{{backend}}/{{id}}/restore", _BULK),
     ProtocolRoute("POST", f"{_V1}/export/{{backend}}", _BULK),
     ProtocolRoute("GET DELETE", f"{_V1}/export/{{backend}}/{{id}}", _BULK),
+    # Nothing of any collection.
     ProtocolRoute("GET", _V1, _OPEN),
     ProtocolRoute("GET", f"{_V1}/meta", _OPEN),
     ProtocolRoute("POST", f"{_V1}/tokenize", _OPEN),

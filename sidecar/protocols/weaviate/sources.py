@@ -54,6 +54,7 @@ class WeaviateSources:
 
     async def of_search(self, request: RoutedRequest) -> Sources:
         """Of a REST search: its collection, and those that its filter crosses."""
+        # Spellings that Weaviate would accept too, such as `Tenant`, are unknown as well.
         unknown = request.body.keys() - _SEARCH_MEMBERS
         if unknown:
             raise Unresolved(f"`{min(unknown)[:64]}` is not supported in a search")
@@ -98,6 +99,7 @@ class WeaviateSources:
 
     async def of_objects(self, request: RoutedRequest) -> Sources:
         """The collection of each object of a batch."""
+        # Each names its own: one batch may write to many.
         [objects] = read_members(request.body, "objects")
         if not isinstance(objects, list):
             raise Malformed("`objects` must be a list")

@@ -21,16 +21,17 @@ async def list_by_index(
 ) -> FetchedResponse:
     """An object with a member per index: mappings, settings, aliases."""
     parameters.parse_known(request.target.query, parameters.METADATA)
+    # Only for its checks: the list is filtered by index, whatever the names stand for.
     if request.path_params:
         parse_names(request.path_params[0])
     response, body = await _fetch(request)
     found = expect_object(body, "list")
     # If some of the names don't exist, the error is a member beside the indices that do.
-    beside = {"error", "status"} if response.status != 200 else set()
+    of_error = {"error", "status"} if response.status != 200 else set()
     visible = {
         name: value
         for name, value in found.items()
-        if name in beside or permits(server.source_names.of(name))
+        if name in of_error or permits(server.source_names.of(name))
     }
     if not visible and request.path_params and request.target.segments[0] == "_alias":
         # The same response as for an alias that doesn't exist, down to the status.
@@ -56,8 +57,10 @@ async def list_resolution(
         each["name"] for each in found["indices"] if permits(source_names.of(source_name(each)))
     }
     streams = [each for each in found["data_streams"] if permits(source_names.of(each["name"]))]
+    # A backing index is seen with its stream.
     for stream in streams:
         visible.update(stream.get("backing_indices", ()))
+    # An alias shows those of its indices that may be seen, and none of the others.
     aliases = []
     for alias in found["aliases"]:
         targets = [

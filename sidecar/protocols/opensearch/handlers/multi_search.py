@@ -105,6 +105,7 @@ def can_filter_searches(server: OpenSearchServer, request: RoutedRequest) -> boo
 def filter_searches(
     _server: OpenSearchServer, request: RoutedRequest, _sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
+    # The body is written again from what was judged; the heads are the caller's.
     filtered = [
         (line.head, *query_filter.add_filter(line.body, visibility))
         for line in parse_searches(request, read_parameters(request))
@@ -127,6 +128,7 @@ def filter_searches(
 
 async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """Of several documents by id."""
+    # An unknown member could name an index.
     query, body = read_parameters(request), request.body or {}
     if not body.keys() <= {"docs", "ids", "parameters"}:
         raise Malformed("the body has members other than `docs`, `ids` and `parameters`")
@@ -146,6 +148,7 @@ async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest)
         # A document sent along in the request is data, not a query.
         rest = {key: document[key] for key in document if key not in ("_index", "doc")}
         names += names_in_query(rest)
+    # `ids` are of the path's index, beside documents that name their own.
     if "ids" in body or "ids" in query or not names:
         names += default()
     return await server.sources(names, request, query)

@@ -73,6 +73,7 @@ async def sources_of_esql(server: OpenSearchServer, request: RoutedRequest) -> S
     if any(map(is_pattern, names)):
         raise Unresolved("a pattern may match a view, whose indices are unknown: use index names")
     found = await _sources(server, request, expressions)
+    # An enrich policy reads a copy of these indices.
     for policy in policies:
         indices = await _policy_indices(parse_names(policy)[0], request)
         found = union(found, await server.indices.sources(indices, request, strict=True))
@@ -95,8 +96,9 @@ async def _sources(
     find = server.indices.sources
     # Strict: to the language, a name that isn't an index may be a view or another data source.
     found = await find(names, request, expand_wildcards=_EXPAND, strict=True)
-    beside = names_in_query([request.body.get("filter"), request.body.get("runtime_mappings")])
-    return union(found, await find(sorted(beside), request, expand_wildcards=_EXPAND))
+    # Both are written as in a search, and may look something up in any index.
+    looked_up = names_in_query([request.body.get("filter"), request.body.get("runtime_mappings")])
+    return union(found, await find(sorted(looked_up), request, expand_wildcards=_EXPAND))
 
 
 async def _policy_indices(policy: str, request: RoutedRequest) -> tuple[str, ...]:

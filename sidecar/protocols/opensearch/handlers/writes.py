@@ -61,6 +61,7 @@ async def sources_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> S
         document = {} if action == "delete" else next(lines, None)
         if document is None:
             raise Malformed("the last write of the body has no document")
+        # The parameter applies to every update of the body.
         updates = action == "update" and server.level_field is not None
         if updates and _returns_document(query, document):
             raise Unresolved(_UPDATE_RETURNS)

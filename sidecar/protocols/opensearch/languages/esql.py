@@ -5,7 +5,7 @@ it is `Unresolved`, and so is the name of a reading command where none is expect
 """
 
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.languages.lexer import QUOTED, WORD, TokenCursor
+from sidecar.protocols.opensearch.languages.lexer import Kind, TokenCursor
 
 # Commands that work on the piped documents, and read nothing else.
 _COMMANDS = frozenset((
@@ -23,13 +23,14 @@ def indices_of_esql(query: str) -> tuple[list[str], list[str]]:
     cursor = TokenCursor(query)
     # ES|QL has no single quotes, but a name may contain them; three double quotes begin another
     # kind of string.
-    single = any(token.kind == QUOTED and query[token.start] == "'" for token in cursor.tokens)
+    single = any(token.kind is Kind.QUOTED and query[token.start] == "'" for token in cursor.tokens)
     if single or '"""' in query:
         raise Unresolved("the query has single or triple quotes: use double quotes")
     found, policies = _read_sources(cursor), list[str]()
+    # Commands can't be nested: where one can hold another, `_read_rest` refuses it.
     while cursor.accept("|"):
         token = cursor.advance()
-        if token is None or token.kind != WORD:
+        if token is None or not token.is_word():
             raise Unresolved("the query has no command after `|`")
         if token.text == "lookup" and cursor.accept("join"):
             found.append(_read_name(cursor))
@@ -67,7 +68,7 @@ def _read_sources(cursor: TokenCursor) -> list[str]:
 
 def _read_name(cursor: TokenCursor) -> str:
     token = cursor.current
-    if token is not None and token.kind == QUOTED and cursor.text[token.start] != '"':
+    if token is not None and token.kind is Kind.QUOTED and cursor.text[token.start] != '"':
         raise Unresolved("the query has a name in quotes other than double quotes")
     return cursor.expect_name()
 
@@ -75,6 +76,6 @@ def _read_name(cursor: TokenCursor) -> str:
 def _read_rest(cursor: TokenCursor) -> None:
     while (token := cursor.current) is not None and not cursor.is_mark("|"):
         # A source in a subquery or a branch, which this reader doesn't look for.
-        if (token.kind == WORD and token.text in _READING_WORDS) or token.text == ";":
+        if (token.kind is Kind.WORD and token.text in _READING_WORDS) or token.text == ";":
             raise Unresolved(f"`{token.text}` is not supported within a command")
         cursor.advance()

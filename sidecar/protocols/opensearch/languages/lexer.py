@@ -5,12 +5,11 @@ two of them could split differently is `Unresolved`. Pure. Knows no grammar.
 """
 
 import re
+from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
 
 from sidecar.protocols.messages import Unresolved
-
-WORD, QUOTED, NUMBER, MARK = "word", "quoted", "number", "mark"
 
 _MAX_CHARACTERS = 16_384
 
@@ -43,14 +42,31 @@ _COMMENTS = frozenset((("/", "*"), ("*", "/"), ("/", "/"), ("-", "-")))
 _NAME_EXPECTED = "the query has no index name where one is expected"
 
 
+class Kind(Enum):
+    """What a token is."""
+
+    WORD = "word"
+    QUOTED = "quoted"
+    NUMBER = "number"
+    MARK = "mark"
+
+
 class Token(NamedTuple):
     """One token, from `start` to `end`."""
 
-    kind: str
+    kind: Kind
     text: str
     """In lower case, except for the contents of quotes."""
     start: int
     end: int
+
+    def is_word(self, *texts: str) -> bool:
+        """Whether this is one of these words; any word without `texts`."""
+        return self.kind is Kind.WORD and (not texts or self.text in texts)
+
+    def is_mark(self, *texts: str) -> bool:
+        """Whether this is one of these marks."""
+        return self.kind is Kind.MARK and self.text in texts
 
 
 def tokenize(text: str) -> list[Token]:
@@ -66,9 +82,9 @@ def tokenize(text: str) -> list[Token]:
             raise Unresolved(f"the query can't be read reliably at `{text[at : at + 16]}`")
         kind = match.lastgroup or ""
         if kind in ("single", "double", "back"):
-            found.append(Token(QUOTED, match[kind], at, match.end()))
+            found.append(Token(Kind.QUOTED, match[kind], at, match.end()))
         elif kind != "white":
-            found.append(Token(kind, match[kind].lower(), at, match.end()))
+            found.append(Token(Kind(kind), match[kind].lower(), at, match.end()))
         at = match.end()
     # A `-` and another apart from it are no comment.
     for one, other in pairwise(found):
@@ -98,23 +114,23 @@ class TokenCursor:
     def accept(self, *texts: str) -> bool:
         """Moves past the words or marks `texts`, if they come next."""
         here = self.tokens[self._at : self._at + len(texts)]
-        if [token.text for token in here if token.kind in (WORD, MARK)] != list(texts):
+        if [token.text for token in here if token.kind in (Kind.WORD, Kind.MARK)] != list(texts):
             return False
         self._at += len(texts)
         return True
 
     def is_word(self, *texts: str) -> bool:
         token = self.current
-        return token is not None and token.kind == WORD and token.text in texts
+        return token is not None and token.is_word(*texts)
 
-    def is_mark(self, text: str) -> bool:
+    def is_mark(self, *texts: str) -> bool:
         token = self.current
-        return token is not None and token.kind == MARK and token.text == text
+        return token is not None and token.is_mark(*texts)
 
     def expect_word(self) -> None:
         """Moves past a word. Raises `Unresolved` if there is none."""
         token = self.advance()
-        if token is None or token.kind != WORD:
+        if token is None or not token.is_word():
             raise Unresolved("the query has no word where one is expected")
 
     def expect_name(self) -> str:
@@ -123,7 +139,7 @@ class TokenCursor:
         token = self.advance()
         if token is None:
             raise Unresolved("the query ends where an index name is expected")
-        if token.kind == QUOTED:
+        if token.kind is Kind.QUOTED:
             return token.text
         # From the text, since a name may consist of several tokens: `logs-2024.01`.
         found = _NAME.match(self.text, token.start)
@@ -131,7 +147,7 @@ class TokenCursor:
             raise Unresolved(_NAME_EXPECTED)
         # Moves past the other tokens of the name.
         while self.current is not None and self.current.start < found.end():
-            if self.current.kind == QUOTED:
+            if self.current.kind is Kind.QUOTED:
                 raise Unresolved(_NAME_EXPECTED)
             self._at += 1
         return found.group()

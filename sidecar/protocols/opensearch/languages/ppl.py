@@ -5,14 +5,7 @@ it is `Unresolved`, and so is a source where none is expected. Pure.
 """
 
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.languages.lexer import (
-    MARK,
-    NUMBER,
-    QUOTED,
-    WORD,
-    Token,
-    TokenCursor,
-)
+from sidecar.protocols.opensearch.languages.lexer import Kind, Token, TokenCursor
 from sidecar.protocols.opensearch.languages.ppl_joins import last_tables
 
 # Commands that work on the piped documents, and read nothing else.
@@ -22,6 +15,9 @@ _COMMANDS = frozenset((
     "table", "timechart", "top", "trendline", "where",
 ))  # fmt: skip
 _JOINS = frozenset(("join", "inner", "cross", "left", "right", "full", "semi", "anti", "outer"))
+
+# In a list of fields.
+_FIELD_MARKS = frozenset(",^.*-")
 
 # Each subquery takes a few nested calls: this bounds the recursion.
 _MAX_DEPTH = 16
@@ -43,7 +39,7 @@ def indices_of_ppl(query: str) -> list[str]:
 def _check_depth(tokens: list[Token]) -> None:
     depth = 0
     for token in tokens:
-        if token.kind == MARK and token.text in ("[", "]"):
+        if token.is_mark("[", "]"):
             depth += 1 if token.text == "[" else -1
             if depth > _MAX_DEPTH:
                 raise Unresolved(f"the query's subqueries are nested deeper than {_MAX_DEPTH}")
@@ -54,12 +50,12 @@ def _read_pipeline(cursor: TokenCursor, found: list[str]) -> None:
     _read_search(cursor, found)
     while cursor.accept("|"):
         token = cursor.advance()
-        if token is None or token.kind != WORD:
+        if token is None or not token.is_word():
             raise Unresolved("the query has no command after `|`")
         if token.text == "lookup":
             found.append(cursor.expect_name())
             # A mark could continue the name, or begin a list of several.
-            if cursor.current is None or cursor.current.kind == MARK:
+            if cursor.current is None or cursor.current.kind is Kind.MARK:
                 raise Unresolved(_AFTER_INDEX)
             _read_rest(cursor, found)
         elif token.text in _JOINS:
@@ -83,7 +79,8 @@ def _read_search(cursor: TokenCursor, found: list[str]) -> None:
     if cursor.accept("as"):
         cursor.expect_word()
     token = cursor.current
-    if token is not None and token.kind == MARK and token.text not in ("|", "(", "]"):
+    # An alias or a condition may follow; another mark could continue the name.
+    if token is not None and token.kind is Kind.MARK and not token.is_mark("|", "(", "]"):
         raise Unresolved(_AFTER_INDEX)
     _read_rest(cursor, found, in_search=True)
 
@@ -91,15 +88,15 @@ def _read_search(cursor: TokenCursor, found: list[str]) -> None:
 def _read_rest(cursor: TokenCursor, found: list[str], *, in_search: bool = False) -> None:
     """Reads the rest of a command, including subqueries."""
     while (token := cursor.current) is not None:
-        if token.kind == MARK and token.text in ("|", "]"):
+        if token.is_mark("|", "]"):
             return
         # The source of a search may be anywhere in it.
         if in_search and (cursor.accept("source", "=") or cursor.accept("index", "=")):
             raise Unresolved("the query names its source twice")
         cursor.advance()
-        if token.kind == MARK and token.text == ";":
+        if token.is_mark(";"):
             raise Unresolved("the query has more than one statement")
-        if token.kind == MARK and token.text == "[":
+        if token.is_mark("["):
             _read_bracket(cursor, found)
 
 
@@ -115,7 +112,7 @@ def _read_bracket(cursor: TokenCursor, found: list[str]) -> None:
 
 
 def _part_of_fields(token: Token) -> bool:
-    return token.kind in (WORD, QUOTED, NUMBER) or token.text in (",", "^", ".", "*", "-")
+    return token.kind is not Kind.MARK or token.text in _FIELD_MARKS
 
 
 def _read_join(cursor: TokenCursor, found: list[str]) -> None:
@@ -125,10 +122,10 @@ def _read_join(cursor: TokenCursor, found: list[str]) -> None:
         before = len(found)
         cursor.advance()
         tokens.append(token)
-        if token.kind == MARK and token.text == "[":
+        if token.is_mark("["):
             _read_bracket(cursor, found)
             if len(found) > before:
-                # The subquery itself is joined, so no list of tables follows.
+                # The subquery itself is joined, so no list of tables follows it.
                 tokens = []
                 if cursor.accept("as"):
                     cursor.expect_word()
@@ -140,4 +137,4 @@ def _read_join(cursor: TokenCursor, found: list[str]) -> None:
 
 
 def _at_command_end(cursor: TokenCursor) -> bool:
-    return cursor.is_mark("|") or cursor.is_mark("]")
+    return cursor.is_mark("|", "]")

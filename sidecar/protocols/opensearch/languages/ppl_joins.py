@@ -6,20 +6,9 @@ import re
 from collections.abc import Sequence
 
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.languages.lexer import (
-    MARK,
-    NUMBER,
-    QUOTED,
-    UNQUOTED_NAME,
-    WORD,
-    Token,
-)
+from sidecar.protocols.opensearch.languages.lexer import UNQUOTED_NAME, Kind, Token
 
 _UNQUOTED = re.compile(UNQUOTED_NAME).fullmatch
-
-_NAME_MARKS = frozenset(".@*-")
-# A list can't begin after one of these: it would be part of a larger expression.
-_CONTINUES = frozenset(".,:=-")
 
 
 def last_tables(text: str, tokens: Sequence[Token]) -> list[str]:
@@ -33,7 +22,7 @@ def last_tables(text: str, tokens: Sequence[Token]) -> list[str]:
     while True:
         begin = _name_begin(tokens, end)
         names.append(_name(text, tokens[begin:end]))
-        if begin == 0 or tokens[begin - 1].text != "," or tokens[begin - 1].kind != MARK:
+        if begin == 0 or not tokens[begin - 1].is_mark(","):
             break
         end = begin - 1
     # What is before the list is the condition, and must not be able to be one more part of a name.
@@ -47,13 +36,10 @@ def last_tables(text: str, tokens: Sequence[Token]) -> list[str]:
 
 def _is_alias(last: Sequence[Token]) -> bool:
     table, word, alias = last
-    if (
-        word.kind != WORD
-        or word.text != "as"
-        or not table.end < word.start < word.end < alias.start
-    ):
+    # White space on both sides: without it, `as` could be the end of a name such as `a-as`.
+    if not word.is_word("as") or not table.end < word.start < word.end < alias.start:
         return False
-    return alias.kind == WORD or (alias.kind == NUMBER and "." not in alias.text)
+    return alias.is_word() or (alias.kind is Kind.NUMBER and "." not in alias.text)
 
 
 def _name_begin(tokens: Sequence[Token], end: int) -> int:
@@ -62,7 +48,7 @@ def _name_begin(tokens: Sequence[Token], end: int) -> int:
     if end == 0:
         raise _unreadable()
     begin = end - 1
-    if tokens[begin].kind == QUOTED:
+    if tokens[begin].kind is Kind.QUOTED:
         return begin
     while begin > 0:
         before = tokens[begin - 1]
@@ -74,7 +60,7 @@ def _name_begin(tokens: Sequence[Token], end: int) -> int:
 
 def _name(text: str, tokens: Sequence[Token]) -> str:
     name = text[tokens[0].start : tokens[-1].end]
-    if tokens[0].kind == QUOTED:
+    if tokens[0].kind is Kind.QUOTED:
         # Other quotes make a string, which belongs to the condition.
         if not name.startswith("`") or not tokens[0].text:
             raise _unreadable()
@@ -85,13 +71,12 @@ def _name(text: str, tokens: Sequence[Token]) -> str:
 
 
 def _part_of_name(token: Token) -> bool:
-    return token.kind in (WORD, NUMBER) or (token.kind == MARK and token.text in _NAME_MARKS)
+    return token.kind is not Kind.QUOTED and (token.kind is not Kind.MARK or token.text in ".@*-")
 
 
 def _continues(token: Token) -> bool:
-    return (token.kind == MARK and token.text in _CONTINUES) or (
-        token.kind == WORD and token.text == "as"
-    )
+    """Whether a list can't begin after this token: it would be part of a larger expression."""
+    return token.is_mark(".", ",", ":", "=", "-") or token.is_word("as")
 
 
 def _unreadable() -> Unresolved:

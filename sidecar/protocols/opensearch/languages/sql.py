@@ -6,7 +6,7 @@ allows there. Anything else is `Unresolved`. Pure.
 """
 
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.languages.lexer import MARK, WORD, TokenCursor
+from sidecar.protocols.opensearch.languages.lexer import Kind, TokenCursor
 
 _ENDS_TABLES = frozenset(
     ("where", "group", "having", "order", "limit", "union", "minus", "except", "intersect")
@@ -36,7 +36,7 @@ def indices_of_sql(query: str) -> list[str]:
         raise Unresolved("the query is not a SELECT")
     # Anywhere, even where it could be a column: that depends on a grammar that is not read here.
     for token in cursor.tokens:
-        if token.kind == WORD and token.text in _REFUSED:
+        if token.kind is Kind.WORD and token.text in _REFUSED:
             raise Unresolved(f"`{token.text}` is not supported in a query")
     found = _find_tables(cursor)
     if not found:
@@ -50,12 +50,12 @@ def _find_tables(cursor: TokenCursor) -> list[str]:
     # `ORDER BY a, b` none. The first is for what is outside of all of them.
     among_tables = [False]
     while (token := cursor.advance()) is not None:
-        if token.kind == WORD and token.text in ("from", "join"):
+        if token.is_word("from", "join"):
             among_tables[-1] = True
             _read_tables(cursor, found, among_tables)
-        elif token.kind == WORD and token.text in _ENDS_TABLES:
+        elif token.kind is Kind.WORD and token.text in _ENDS_TABLES:
             among_tables[-1] = False
-        elif token.kind == MARK:
+        elif token.kind is Kind.MARK:
             if token.text == "(":
                 among_tables.append(False)
             elif token.text == ")":
@@ -87,14 +87,14 @@ def _read_tables(cursor: TokenCursor, found: list[str], among_tables: list[bool]
             break
     if cursor.current is None or cursor.is_word(*_ENDS_TABLES, *_JOINS):
         return
-    if not cursor.is_mark(")") and not cursor.is_mark(";"):
+    if not cursor.is_mark(")", ";"):
         raise Unresolved(_AFTER_TABLE)
 
 
 def _read_alias(cursor: TokenCursor) -> None:
     required = cursor.accept("as")
     token = cursor.current
-    word = token is not None and token.kind == WORD
+    word = token is not None and token.is_word()
     if word and not cursor.is_word(*_ENDS_TABLES, *_JOINS, *_NO_ALIAS):
         cursor.advance()
     elif required or cursor.is_word(*_NO_ALIAS):

@@ -19,19 +19,19 @@ READERS = policy(allowed_sources=("opensearch://kb/open*",))
 def named_server() -> Server:
     """Two open indices, a shut one, a data stream of each kind, and aliases whose names suggest
     the opposite of what they point to."""
-    made = Server()
+    server = Server()
     for name in ("open_docs", "open_more", "shut_docs", ".ds-open_logs-000001", ".ds-shut-000001"):
-        made.create(name)
-    made.aliases = {
+        server.create(name)
+    server.aliases = {
         "docs": ["open_docs"],
         "open_alias": ["shut_docs"],
         "both": ["open_docs", "shut_docs"],
         "shut_alias": ["open_docs"],
         "logs": [".ds-open_logs-000001"],
     }
-    made.streams = {"open_logs": [".ds-open_logs-000001"], "shut": [".ds-shut-000001"]}
-    made.hidden = {".ds-open_logs-000001", ".ds-shut-000001"}
-    return made
+    server.streams = {"open_logs": [".ds-open_logs-000001"], "shut": [".ds-shut-000001"]}
+    server.hidden = {".ds-open_logs-000001", ".ds-shut-000001"}
+    return server
 
 
 @asynccontextmanager
@@ -40,8 +40,8 @@ async def fronting(
 ) -> AsyncIterator[Minimal]:
     script = scripted(server.answer)
     readers = policies or (READERS,)
-    async with minimal(tmp_path, "opensearch", script, *readers, **changes) as made:
-        yield made
+    async with minimal(tmp_path, "opensearch", script, *readers, **changes) as front:
+        yield front
 
 
 def forwarded(front: Minimal) -> list[str]:

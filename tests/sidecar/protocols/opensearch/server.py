@@ -154,12 +154,12 @@ class Server:
     def _search(self, expression: str, body: Any, given: dict[str, str]) -> Any:
         pit = body.get("pit")
         names = self.pages[pit["id"]][1] if pit else self.concrete(expression)
-        asked = {"query_string": given["q"]} if "q" in given else body.get("query")
+        query = {"query_string": given["q"]} if "q" in given else body.get("query")
         found = [
             (name, identity, document)
             for name in names
             for identity, document in self.indices[name].items()
-            if self._matches(document, asked or {"match_all": {}})
+            if self._matches(document, query or {"match_all": {}})
             and all(self._matches(document, each) for each in _filters(body.get("knn")))
         ]
         hits = [
@@ -247,14 +247,14 @@ class Server:
         return {"took": 1, "errors": False, "items": items}
 
     def _aliased(self, index: str, name: list[str]) -> Answer:
-        made: dict[str, Any] = {each: {"aliases": {}} for each in self.concrete(index)}
+        indices: dict[str, Any] = {each: {"aliases": {}} for each in self.concrete(index)}
         for alias, targets in self.aliases.items():
             for each in targets:
-                if each in made and (not name or fnmatchcase(alias, name[0])):
-                    made[each]["aliases"][alias] = {}
+                if each in indices and (not name or fnmatchcase(alias, name[0])):
+                    indices[each]["aliases"][alias] = {}
         if name:
-            made = {each: value for each, value in made.items() if value["aliases"]}
-        return (200, made) if made or not name else (404, {"error": "missing", "status": 404})
+            indices = {each: value for each, value in indices.items() if value["aliases"]}
+        return (200, indices) if indices or not name else (404, {"error": "missing", "status": 404})
 
     def _page(self, hits: list[Any], rest: Any) -> str:
         token = f"token-{len(self.pages)}"
@@ -296,14 +296,14 @@ def _source(document: Any, body: Any, given: dict[str, str]) -> dict[str, Any]:
         if _named(path, [stated] if isinstance(stated, str) else stated)
         and not _named(path, excludes)
     ]
-    made: dict[str, Any] = {}
+    source: dict[str, Any] = {}
     for path in kept:
         *parents, last = path.split(".")
-        node = made
+        node = source
         for parent in parents:
             node = node.setdefault(parent, {})
         node[last] = _value(document, path)
-    return {"_source": made}
+    return {"_source": source}
 
 
 def _paths(document: dict[str, Any], before: str = "") -> Iterator[str]:

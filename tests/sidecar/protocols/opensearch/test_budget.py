@@ -30,8 +30,8 @@ async def front(tmp_path: Path) -> AsyncIterator[Minimal]:
     server = Server()
     for name in NAMES:
         server.create(name)
-    async with fronting(tmp_path, server, policy(), writes="allow") as made:
-        yield made
+    async with fronting(tmp_path, server, policy(), writes="allow") as front:
+        yield front
 
 
 def looked_up(front: Minimal) -> list[str]:
@@ -115,18 +115,18 @@ async def test_look_ups_end_when_the_agent_leaves(tmp_path: Path) -> None:
         leave(writer)
         # The look-up under way is cancelled, and no other begins.
         await until(lambda: front.upstream.lost == 1)
-        asked = len(front.upstream.begun)
-        assert asked < 32
+        lookups = len(front.upstream.begun)
+        assert lookups < 32
         assert (await front.ask("GET", "/x/_search")).status == 200
-        assert len(front.upstream.begun) == asked + 2
+        assert len(front.upstream.begun) == lookups + 2
         assert await front.sources() == [("ALLOW", "opensearch://kb/x")]
 
 
 async def test_look_ups_have_a_deadline_together(tmp_path: Path) -> None:
     limits = replace(LIMITS, lookup_seconds=0.2)
-    async with data_source(slowly(Server())) as upstream, sidecar(tmp_path, policy()) as made:
+    async with data_source(slowly(Server())) as upstream, sidecar(tmp_path, policy()) as running:
         configured = source(upstream.port, "opensearch")
-        async with listening(made, configured, limits) as port:
+        async with listening(running, configured, limits) as port:
             answered = await one(port, SEARCH_64)
         denied(answered, "unresolved_source")
         assert "longer than 0.2 s" in answered.json["message"]

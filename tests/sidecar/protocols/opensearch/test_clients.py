@@ -22,15 +22,15 @@ from tests.sidecar.proxy.scripted_source import Seen
 
 @pytest.fixture
 def server() -> Server:
-    made = named_server()
-    made.create("open_docs", "low", "high", "medium")
-    return made
+    server = named_server()
+    server.create("open_docs", "low", "high", "medium")
+    return server
 
 
 @pytest.fixture
 async def front(tmp_path: Path, server: Server) -> AsyncIterator[Minimal]:
-    async with fronting(tmp_path, server) as made:
-        yield made
+    async with fronting(tmp_path, server) as front:
+        yield front
 
 
 def opensearch(port: int) -> opensearchpy.OpenSearch:
@@ -153,8 +153,8 @@ async def elastic(tmp_path: Path, server: Server) -> AsyncIterator[Minimal]:
         )
         writer.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(raw) + raw)
 
-    async with minimal(tmp_path, "opensearch", script, READERS) as made:
-        yield made
+    async with minimal(tmp_path, "opensearch", script, READERS) as front:
+        yield front
 
 
 async def test_the_elasticsearch_client_reads_through_the_listener(elastic: Minimal) -> None:

@@ -23,15 +23,15 @@ ADA, EVE = "X-Sluice-User: ada", "X-Sluice-User: eve"
 
 @pytest.fixture
 def server() -> Server:
-    made = named_server()
-    made.create("open_docs", "low", "low", "low")
-    return made
+    server = named_server()
+    server.create("open_docs", "low", "low", "low")
+    return server
 
 
 @pytest.fixture
 async def front(tmp_path: Path, server: Server) -> AsyncIterator[Minimal]:
-    async with fronting(tmp_path, server) as made:
-        yield made
+    async with fronting(tmp_path, server) as front:
+        yield front
 
 
 async def begun(front: Minimal, target: str, member: str, body: Any = None) -> str:

@@ -18,15 +18,9 @@ from tests.sidecar.protocols.opensearch.front import (
 
 
 @pytest.fixture
-async def front(tmp_path: Path) -> AsyncIterator[Minimal]:
-    async with fronting(tmp_path, named_server()) as made:
-        yield made
-
-
-@pytest.fixture
 async def writing(tmp_path: Path) -> AsyncIterator[Minimal]:
-    async with fronting(tmp_path, named_server(), writes="allow") as made:
-        yield made
+    async with fronting(tmp_path, named_server(), writes="allow") as front:
+        yield front
 
 
 OPEN = {"open_docs", "open_more"}

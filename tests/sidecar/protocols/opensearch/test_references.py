@@ -2,28 +2,15 @@
 requests. In front of a minimal server, since no wheel has the real one."""
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.sidecar.protocols.minimal import Minimal
 from tests.sidecar.protocols.opensearch.front import (
     forwarded,
-    fronting,
     indices,
     lines,
-    named_server,
     refused,
 )
-
-
-@pytest.fixture
-async def front(tmp_path: Path) -> AsyncIterator[Minimal]:
-    async with fronting(tmp_path, named_server()) as made:
-        yield made
-
 
 LOOKED_UP = [
     {"query": {"terms": {"page": {"index": "shut_docs", "id": "1", "path": "page"}}}},
@@ -190,6 +177,6 @@ async def test_each_document_of_several_names_its_own(front: Minimal) -> None:
     ]  # fmt: skip
     for target, body in others:
         await refused(front, ("POST", target, body), source="shut_docs")
-    made = {"docs": [{"_index": "open_docs", "_id": "1", "doc": {"index": "a b", "x": 1}}]}
-    assert (await front.ask("POST", "/_mtermvectors", made)).status == 200
+    documents = {"docs": [{"_index": "open_docs", "_id": "1", "doc": {"index": "a b", "x": 1}}]}
+    assert (await front.ask("POST", "/_mtermvectors", documents)).status == 200
     assert forwarded(front) == ["POST /_mtermvectors"]

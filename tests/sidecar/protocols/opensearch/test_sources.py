@@ -1,11 +1,8 @@
 """OpenSearch's requests are judged by the indices in their paths, and by what each name stands for.
 In front of a minimal server (`server.py`), since no wheel has the real one."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
@@ -19,12 +16,6 @@ from tests.sidecar.protocols.opensearch.front import (
 )
 from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import one
-
-
-@pytest.fixture
-async def front(tmp_path: Path) -> AsyncIterator[Minimal]:
-    async with fronting(tmp_path, named_server()) as made:
-        yield made
 
 
 async def test_a_name_is_judged_by_what_it_stands_for(front: Minimal) -> None:

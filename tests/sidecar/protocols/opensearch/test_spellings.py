@@ -222,9 +222,9 @@ _TEXTS = st.one_of(
     st.tuples(
         st.sampled_from(["SELECT x FROM a ", "source=a ", "FROM a ", "SELECT x FROM a, b "]),
         st.lists(st.tuples(_WORDS, st.sampled_from([" ", " ", ""])), max_size=12),
-    ).map(lambda made: made[0] + "".join(word + white for word, white in made[1])),
+    ).map(lambda parts: parts[0] + "".join(word + white for word, white in parts[1])),
     st.lists(st.tuples(_WORDS, st.sampled_from([" ", ""])), max_size=14).map(
-        lambda made: "".join(word + white for word, white in made)
+        lambda parts: "".join(word + white for word, white in parts)
     ),
 )
 
@@ -233,13 +233,13 @@ _TEXTS = st.one_of(
 @examples(600)
 def test_the_sources_of_a_query_include_all_it_reads(text: str) -> None:
     """Every name that the most lenient of readers takes for a table is among the sources."""
-    for reader, told in (
+    for reader, indices in (
         (loosely_in_sql, indices_of_sql),
         (loosely_in_ppl, indices_of_ppl),
         (loosely_in_esql, lambda query: indices_of_esql(query)[0] + indices_of_esql(query)[1]),
     ):
         try:
-            names = {part for name in told(text) for part in name.split(",")}
+            names = {part for name in indices(text) for part in name.split(",")}
         except Unresolved:
             continue
         assert reader(text) <= names, text

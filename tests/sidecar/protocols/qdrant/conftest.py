@@ -13,15 +13,15 @@ from tests.sidecar.protocols.qdrant.server import Server
 
 @pytest.fixture
 def server() -> Server:
-    made = Server()
+    server = Server()
     for name in ("open_docs", "open_more", "shut_docs"):
-        made.create(name, "low", "high")
-    made.alias("open_alias", "shut_docs")
-    made.alias("docs", "open_docs")
-    return made
+        server.create(name, "low", "high")
+    server.alias("open_alias", "shut_docs")
+    server.alias("docs", "open_docs")
+    return server
 
 
 @pytest.fixture
 async def front(tmp_path: Path, server: Server) -> AsyncIterator[Minimal]:
-    async with minimal(tmp_path, "qdrant", scripted(server.answer), OPEN) as made:
-        yield made
+    async with minimal(tmp_path, "qdrant", scripted(server.answer), OPEN) as front:
+        yield front

@@ -98,29 +98,29 @@ def _plain(result: Any) -> Any:
 
 
 def _query(local: QdrantClient, name: str, body: Any) -> Any:
-    asked = m.QueryRequest.model_validate(body)
+    request = m.QueryRequest.model_validate(body)
     return local.query_points(
         name,
-        query=asked.query,
-        prefetch=asked.prefetch,
-        query_filter=asked.filter,
-        limit=asked.limit or 10,
-        with_payload=asked.with_payload or False,
-        lookup_from=asked.lookup_from,
+        query=request.query,
+        prefetch=request.prefetch,
+        query_filter=request.filter,
+        limit=request.limit or 10,
+        with_payload=request.with_payload or False,
+        lookup_from=request.lookup_from,
     )
 
 
 def _groups(local: QdrantClient, name: str, body: Any) -> Any:
-    asked = m.QueryGroupsRequest.model_validate(body)
+    request = m.QueryGroupsRequest.model_validate(body)
     return local.query_points_groups(
         name,
-        group_by=asked.group_by,
-        query=asked.query,
-        query_filter=asked.filter,
-        prefetch=asked.prefetch,
-        with_payload=asked.with_payload or False,
-        with_lookup=asked.with_lookup,
-        lookup_from=asked.lookup_from,
+        group_by=request.group_by,
+        query=request.query,
+        query_filter=request.filter,
+        prefetch=request.prefetch,
+        with_payload=request.with_payload or False,
+        with_lookup=request.with_lookup,
+        lookup_from=request.lookup_from,
     )
 
 
@@ -137,19 +137,19 @@ def _legacy(*members: str) -> Callable[[QdrantClient, str, Any], Any]:
 
 
 def _scroll(local: QdrantClient, name: str, body: Any) -> Any:
-    asked = m.ScrollRequest.model_validate(body)
+    request = m.ScrollRequest.model_validate(body)
     points, following = local.scroll(
         name,
-        scroll_filter=asked.filter,
-        limit=asked.limit or 10,
-        with_payload=asked.with_payload or False,
+        scroll_filter=request.filter,
+        limit=request.limit or 10,
+        with_payload=request.with_payload or False,
     )
     return {"points": _plain(points), "next_page_offset": following}
 
 
 def _retrieve(local: QdrantClient, name: str, body: Any) -> Any:
-    asked = m.PointRequest.model_validate(body)
-    return local.retrieve(name, asked.ids, asked.with_payload or False)
+    request = m.PointRequest.model_validate(body)
+    return local.retrieve(name, request.ids, request.with_payload or False)
 
 
 _VERBS: dict[str, Callable[[QdrantClient, str, Any], Any]] = {

@@ -23,17 +23,17 @@ V = [1.0, 0.1]
 
 @pytest.fixture
 def server() -> Server:
-    made = Server()
-    made.create("docs", *LEVELS)
-    made.create("authors", "low", "critical")
-    return made
+    server = Server()
+    server.create("docs", *LEVELS)
+    server.create("authors", "low", "critical")
+    return server
 
 
 @pytest.fixture
 async def front(tmp_path: Path, server: Server) -> AsyncIterator[Minimal]:
     marked = {"sensitivity_field": "acl.level", "sensitivity": "low"}
-    async with minimal(tmp_path, "qdrant", scripted(server.answer), READERS, **marked) as made:
-        yield made
+    async with minimal(tmp_path, "qdrant", scripted(server.answer), READERS, **marked) as front:
+        yield front
 
 
 def identities(points: list[Any]) -> list[int]:

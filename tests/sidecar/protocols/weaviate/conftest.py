@@ -12,5 +12,5 @@ from tests.sidecar.protocols.weaviate.server import Server
 
 @pytest.fixture
 async def front(tmp_path: Path) -> AsyncIterator[Minimal]:
-    async with minimal(tmp_path, "weaviate", scripted(Server("low").answer), OPEN) as made:
-        yield made
+    async with minimal(tmp_path, "weaviate", scripted(Server("low").answer), OPEN) as front:
+        yield front

@@ -24,11 +24,11 @@ def arrived(front: Minimal) -> list[str]:
 
 def client(port: int) -> weaviate.WeaviateClient:
     # The client searches by gRPC, which the sidecar does not carry: GraphQL and REST remain.
-    made = weaviate.WeaviateClient(
+    connected = weaviate.WeaviateClient(
         weaviate.connect.ConnectionParams.from_params(
             "127.0.0.1", port, False, "127.0.0.1", 9, False
         ),
         skip_init_checks=True,
     )
-    made.connect()
-    return made
+    connected.connect()
+    return connected

@@ -24,8 +24,8 @@ SEEN = ["text of Open 1", "text of Open 3"]
 @pytest.fixture
 async def front(tmp_path: Path) -> AsyncIterator[Minimal]:
     server = scripted(Server(*LEVELS).answer)
-    async with minimal(tmp_path, "weaviate", server, READERS, **MARKED) as made:
-        yield made
+    async with minimal(tmp_path, "weaviate", server, READERS, **MARKED) as front:
+        yield front
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ async def test_a_response_without_objects_passes(tmp_path: Path, answer: Any) ->
 
 async def test_the_client_sees_only_visible_objects(front: Minimal) -> None:
     def read() -> Any:
-        with client(front.port) as made:
-            return made.graphql_raw_query("{ Get { Open { title } } }").get["Open"]
+        with client(front.port) as connected:
+            return connected.graphql_raw_query("{ Get { Open { title } } }").get["Open"]
 
     assert [each["title"] for each in await asyncio.to_thread(read)] == SEEN
     assert weaviate.__version__

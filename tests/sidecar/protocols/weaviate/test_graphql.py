@@ -18,12 +18,12 @@ from tests.sidecar.proxy.proxy_setup import policy
 
 async def test_the_client_reads_through_the_listener_as_from_weaviate(front: Minimal) -> None:
     def read(port: int) -> list[Any]:
-        with client(port) as made:
+        with client(port) as connected:
             return [
-                made.graphql_raw_query("{ Get { Open { title _additional { id } } } }").get,
-                made.graphql_raw_query("{ Aggregate { Open { meta { count } } } }").aggregate,
-                made.collections.exists("Open"),
-                made.collections.use("Open").data.exists(ID),
+                connected.graphql_raw_query("{ Get { Open { title _additional { id } } } }").get,
+                connected.graphql_raw_query("{ Aggregate { Open { meta { count } } } }").aggregate,
+                connected.collections.exists("Open"),
+                connected.collections.use("Open").data.exists(ID),
             ]
 
     through = await asyncio.to_thread(read, front.port)
@@ -33,8 +33,8 @@ async def test_the_client_reads_through_the_listener_as_from_weaviate(front: Min
 
 async def test_a_denied_collection_raises_with_the_reason(front: Minimal) -> None:
     def read() -> None:
-        with client(front.port) as made:
-            made.graphql_raw_query("{ Get { Shut { title } } }")
+        with client(front.port) as connected:
+            connected.graphql_raw_query("{ Get { Shut { title } } }")
 
     with pytest.raises(weaviate.exceptions.UnexpectedStatusCodeError, match="allowed_sources"):
         await asyncio.to_thread(read)

@@ -13,10 +13,10 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def test_a_tool_of_its_mcp_server_is_judged_by_its_collection(front: Minimal) -> None:
-    asked = call("weaviate-query-hybrid", query="x", collection_name="open", tenant_name="ours")
-    assert (await front.ask("POST", "/v1/mcp", asked)).json == {"done": True}
-    asked = call("weaviate-query-hybrid", query="x", collection_name="Shut")
-    answered = await front.ask("POST", "/v1/mcp", asked)
+    message = call("weaviate-query-hybrid", query="x", collection_name="open", tenant_name="ours")
+    assert (await front.ask("POST", "/v1/mcp", message)).json == {"done": True}
+    message = call("weaviate-query-hybrid", query="x", collection_name="Shut")
+    answered = await front.ask("POST", "/v1/mcp", message)
     assert answered.status == 200
     assert answered.json["id"] == 7
     assert answered.json["error"]["code"] == -32001

@@ -28,15 +28,15 @@ SEARCH = "/docs/_search"
 
 @pytest.fixture
 def server() -> Server:
-    made = Server()
-    made.create("docs", *LEVELS)
-    return made
+    server = Server()
+    server.create("docs", *LEVELS)
+    return server
 
 
 @pytest.fixture
 async def front(tmp_path: Path, server: Server) -> AsyncIterator[Minimal]:
-    async with fronting(tmp_path, server, READERS, **MARKED) as made:
-        yield made
+    async with fronting(tmp_path, server, READERS, **MARKED) as front:
+        yield front
 
 
 def identities(answer: Any) -> list[str]:
@@ -58,11 +58,11 @@ async def test_only_visible_documents_come_back(front: Minimal) -> None:
         {"retriever": {"standard": {"query": ALL}}},
     ):
         for source in (None, True, False, ["text"], "text", {"excludes": ["vector"]}, ["meta"]):
-            asked = body if source is None else {**body, "_source": source}
-            answered = await front.ask("POST", SEARCH, asked)
+            search = body if source is None else {**body, "_source": source}
+            answered = await front.ask("POST", SEARCH, search)
             assert answered.status == 200, answered.raw
             hits = answered.json["hits"]["hits"]
-            assert identities(answered.json) == ["1", "3"], asked
+            assert identities(answered.json) == ["1", "3"], search
             for hit in hits:
                 got = hit.get("_source")
                 if source in (None, True):

@@ -10,7 +10,7 @@ from sidecar.protocols.opensearch.documents.result_filter import ResultFilter
 from sidecar.protocols.opensearch.documents.source_filtering import ShownFields, shown_fields
 
 
-def proof(*levels: str) -> ResultFilter:
+def result_filter(*levels: str) -> ResultFilter:
     return ResultFilter(Visibility(lambda _: True, "meta.level", levels or ("low", "medium")))
 
 
@@ -44,65 +44,71 @@ def answer(*hits: Any, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_document_is_visible_by_its_own_level(source: Any, seen: bool) -> None:
-    made, checked = answer({"_id": "1", "_source": source}), proof()
-    checked.filter_search(made, ShownFields())
-    assert bool(made["hits"]["hits"]) is seen
-    assert checked.withheld == (not seen)
-    assert made["hits"]["total"]["value"] == seen
+    response, results = answer({"_id": "1", "_source": source}), result_filter()
+    results.filter_search(response, ShownFields())
+    assert bool(response["hits"]["hits"]) is seen
+    assert results.withheld == (not seen)
+    assert response["hits"]["total"]["value"] == seen
 
 
 def test_a_document_without_a_level_counts_as_critical() -> None:
-    made = answer(hit("critical"), hit(None), hit("high"))
-    proof("low", "medium", "critical").filter_search(made, ShownFields())
-    assert made["hits"]["hits"] == [hit("critical"), hit(None)]
+    response = answer(hit("critical"), hit(None), hit("high"))
+    result_filter("low", "medium", "critical").filter_search(response, ShownFields())
+    assert response["hits"]["hits"] == [hit("critical"), hit(None)]
 
 
 def test_other_fields_do_not_decide_the_level() -> None:
-    made = answer(hit("high", fields={"meta.level": ["low"]}), {"fields": {"meta.level": ["low"]}})
-    proof().filter_search(made, ShownFields())
-    assert made["hits"]["hits"] == []
+    response = answer(
+        hit("high", fields={"meta.level": ["low"]}), {"fields": {"meta.level": ["low"]}}
+    )
+    result_filter().filter_search(response, ShownFields())
+    assert response["hits"]["hits"] == []
 
 
 def test_inner_documents_show_their_own_level() -> None:
     inner = answer(hit("low"), hit("critical"), hit(None))
-    made, checked = answer(hit("low", inner_hits={"more": inner})), proof()
-    checked.filter_search(made, ShownFields())
-    assert made["hits"]["hits"][0]["inner_hits"]["more"]["hits"]["hits"] == [hit("low")]
-    assert checked.withheld == 2
+    response, results = answer(hit("low", inner_hits={"more": inner})), result_filter()
+    results.filter_search(response, ShownFields())
+    assert response["hits"]["hits"][0]["inner_hits"]["more"]["hits"]["hits"] == [hit("low")]
+    assert results.withheld == 2
 
 
 def test_nested_parts_are_visible_with_their_document() -> None:
     parts = answer({"_nested": {"field": "parts"}, "_source": {"x": 1}})
-    made = answer(hit("low", inner_hits={"parts": parts}), hit("high", inner_hits={"parts": parts}))
-    proof().filter_search(made, ShownFields())
-    assert made["hits"]["hits"] == [hit("low", inner_hits={"parts": parts})]
+    response = answer(
+        hit("low", inner_hits={"parts": parts}), hit("high", inner_hits={"parts": parts})
+    )
+    result_filter().filter_search(response, ShownFields())
+    assert response["hits"]["hits"] == [hit("low", inner_hits={"parts": parts})]
     mixed = answer({"_nested": {"field": "parts"}, "_source": {}}, hit("high"))
-    made = answer(hit("low", inner_hits={"parts": mixed}))
-    proof().filter_search(made, ShownFields())
+    response = answer(hit("low", inner_hits={"parts": mixed}))
+    result_filter().filter_search(response, ShownFields())
     assert mixed["hits"]["hits"] == []
 
 
 def test_aggregations_over_withheld_documents_are_not_passed_on() -> None:
     buckets = {"a": {"buckets": [{"key": "x", "doc_count": 2}]}}
     with pytest.raises(UpstreamFailed):
-        proof().filter_search(answer(hit("low"), hit("high"), aggregations=buckets), ShownFields())
-    made = answer(hit("low"), aggregations=buckets)
-    proof().filter_search(made, ShownFields())
-    assert made["aggregations"] == buckets
+        result_filter().filter_search(
+            answer(hit("low"), hit("high"), aggregations=buckets), ShownFields()
+        )
+    response = answer(hit("low"), aggregations=buckets)
+    result_filter().filter_search(response, ShownFields())
+    assert response["aggregations"] == buckets
     for top in (answer(hit("high")), {"buckets": [{"top": answer(hit(None))}]}):
         with pytest.raises(UpstreamFailed):
-            proof().filter_search(answer(aggregations={"top": top}), ShownFields())
+            result_filter().filter_search(answer(aggregations={"top": top}), ShownFields())
 
 
 @pytest.mark.parametrize(
-    "made",
+    "response",
     [None, [], "x", {"hits": None}, {"hits": {}}, {"hits": {"hits": {}}}, answer(suggest={}),
      answer(hit("low", inner_hits=[])), answer(hit("low", inner_hits={"a": {}})),
      answer(hit("low", inner_hits={"a": {"hits": {"hits": None}}}))],
 )  # fmt: skip
-def test_an_unknown_response_is_not_passed_on(made: Any) -> None:
+def test_an_unknown_response_is_not_passed_on(response: Any) -> None:
     with pytest.raises(UpstreamFailed):
-        proof().filter_search(made, ShownFields())
+        result_filter().filter_search(response, ShownFields())
 
 
 def test_an_added_level_is_removed_again() -> None:
@@ -111,12 +117,12 @@ def test_an_added_level_is_removed_again() -> None:
         ({"x": 1, "meta.level": "low"}, {"x": 1}),
         ({"meta": {"level": "low", "page": 1}}, {"meta": {"page": 1}}),
     ):
-        made = answer({"_source": source})
-        proof().filter_search(made, ShownFields(level=False))
-        assert made["hits"]["hits"] == [{"_source": left}]
-    made = answer({"_id": "1", "_source": {"meta": {"level": "low"}}})
-    proof().filter_search(made, ShownFields(source=False, level=False))
-    assert made["hits"]["hits"] == [{"_id": "1"}]
+        response = answer({"_source": source})
+        result_filter().filter_search(response, ShownFields(level=False))
+        assert response["hits"]["hits"] == [{"_source": left}]
+    response = answer({"_id": "1", "_source": {"meta": {"level": "low"}}})
+    result_filter().filter_search(response, ShownFields(source=False, level=False))
+    assert response["hits"]["hits"] == [{"_id": "1"}]
 
 
 @pytest.mark.parametrize(
@@ -138,13 +144,13 @@ def test_what_the_caller_asked_to_see(stated: Any, shown: ShownFields | None) ->
 
 
 def test_a_document_by_its_id() -> None:
-    checked = proof()
+    results = result_filter()
     seen = {"_index": "a", "_id": "1", "found": True, "_source": {"meta": {"level": "low"}}}
-    assert checked.filter_document(seen) is seen
+    assert results.filter_document(seen) is seen
     for other in ({"found": False, "_id": "1"}, {"error": {}, "_id": "1"}):
-        assert checked.filter_document(other) is other
+        assert results.filter_document(other) is other
     hidden = {**seen, "_source": {"text": "x"}, "_seq_no": 7, "fields": {"text": ["x"]}}
-    assert checked.filter_document(hidden) == {"_index": "a", "_id": "1", "found": False}
-    assert checked.withheld == 1
+    assert results.filter_document(hidden) == {"_index": "a", "_id": "1", "found": False}
+    assert results.withheld == 1
     with pytest.raises(UpstreamFailed):
-        checked.filter_document(None)
+        results.filter_document(None)

@@ -171,8 +171,8 @@ def test_a_query_is_of_limited_length() -> None:
 async def front(tmp_path: Path) -> AsyncIterator[Minimal]:
     server = named_server()
     server.policies = {"mine": ["open_more"], "theirs": ["shut_docs"]}
-    async with fronting(tmp_path, server) as made:
-        yield made
+    async with fronting(tmp_path, server) as front:
+        yield front
 
 
 async def test_a_query_is_judged_by_what_it_reads(front: Minimal) -> None:

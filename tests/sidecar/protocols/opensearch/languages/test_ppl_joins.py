@@ -45,18 +45,18 @@ def _meaning(text: str) -> list[str] | None:
 @given(_QUERIES)
 def test_the_tables_are_those_of_the_grammar(text: str) -> None:
     try:
-        said = tokenize(text)
+        tokens = tokenize(text)
     except Unresolved:
         return
-    if not said:
+    if not tokens:
         return
-    text = text[: said[-1].end]
+    text = text[: tokens[-1].end]
     try:
-        found = [name for each in last_tables(text, said) for name in each.split(",")]
+        found = [name for each in last_tables(text, tokens) for name in each.split(",")]
     except Unresolved:
-        assert _meaning(text[said[0].start :]) is None
+        assert _meaning(text[tokens[0].start :]) is None
     else:
-        assert found == _meaning(text[said[0].start :])
+        assert found == _meaning(text[tokens[0].start :])
 
 
 def _steps(query: str) -> int:
