@@ -87,7 +87,7 @@ class Visibility(NamedTuple):
     field: str
     """Where a document's own level is in its metadata, as a path with dots. Empty unless the
     source labels its documents."""
-    levels: tuple[str, ...] | None
+    levels: tuple[Sensitivity, ...] | None
     """The levels that the agent may see; None for all of them. A document without a level, or
     with an unknown one, counts as `critical`."""
 

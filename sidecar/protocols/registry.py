@@ -5,9 +5,9 @@ from collections.abc import Callable
 from importlib import import_module
 
 from sidecar.protocols.protocol import SourceProtocol
-from sidecar.settings.model import Source
+from sidecar.settings.model import Kind, Source
 
-MODULES = {
+MODULES: dict[Kind, str] = {
     "bedrock": "sidecar.protocols.bedrock.routes:Bedrock",
     "chroma": "sidecar.protocols.chroma.routes:Chroma",
     "mcp": "sidecar.protocols.mcp.routes:Mcp",

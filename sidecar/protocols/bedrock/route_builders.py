@@ -6,7 +6,7 @@ from typing import Any
 
 from sidecar.protocols.bedrock.filter import single_field, text_member
 from sidecar.protocols.bedrock.references import OperationNames, no_source
-from sidecar.protocols.bedrock.sources import BedrockSources
+from sidecar.protocols.bedrock.sources import BedrockSources, TokenKind
 from sidecar.protocols.messages import (
     FORWARD_UNCHANGED,
     FetchedResponse,
@@ -26,7 +26,7 @@ from sidecar.protocols.route_table import (
 from sidecar.protocols.strict_body import optional_json_object
 
 
-def body_token(kind: str, member: str) -> PlanForward:
+def body_token(kind: TokenKind, member: str) -> PlanForward:
     """Remembers a token from a member of the response's body."""
 
     def plan(
@@ -44,7 +44,7 @@ def body_token(kind: str, member: str) -> PlanForward:
     return plan
 
 
-def header_token(kind: str, name: bytes) -> PlanForward:
+def header_token(kind: TokenKind, name: bytes) -> PlanForward:
     """Remembers a token from a header field of a response that is streamed."""
 
     def plan(

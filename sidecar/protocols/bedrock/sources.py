@@ -4,7 +4,7 @@ session or memory whose name the caller chooses belongs to the first user who st
 routes."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.bedrock.filter import check_search
@@ -16,8 +16,15 @@ from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
 
-# The members and parameters that hold a token of an earlier response, and the token's kind.
-_TOKENS = {"nextToken": "page", "sessionId": "session", "executionId": "execution"}
+TokenKind = Literal["page", "session", "execution"]
+
+# The members and parameters that hold a token of an earlier response. The kind is part of what is
+# remembered, so a page's token can't be presented as a session's.
+_TOKENS: dict[str, TokenKind] = {
+    "nextToken": "page",
+    "sessionId": "session",
+    "executionId": "execution",
+}
 
 
 class BedrockSources:
@@ -56,7 +63,9 @@ class BedrockSources:
         for token in names.claims(request.path_params, statement):
             self._issued.remember(token, request.attribution, sources)
 
-    def issue(self, kind: str, token: str | None, request: RoutedRequest, sources: Sources) -> None:
+    def issue(
+        self, kind: TokenKind, token: str | None, request: RoutedRequest, sources: Sources
+    ) -> None:
         """Remember a token from a response, if there is one."""
         if token:
             self._issued.remember(f"{kind}:{token}", request.attribution, sources)

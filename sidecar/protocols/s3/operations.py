@@ -2,48 +2,56 @@
 of all its query parameters. Knows no particular operation."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sidecar.http.request_target import Target
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.protocols.shared.aws_query import parse_query
 
-_PATTERNS = {"service": "/", "bucket": "/{bucket}", "object": "/{bucket}/{key}"}
+S3Resource = Literal["service", "bucket", "object"]
+"""What the path of a request names."""
+
+_PATTERNS: dict[S3Resource, str] = {
+    "service": "/",
+    "bucket": "/{bucket}",
+    "object": "/{bucket}/{key}",
+}
 
 
 class S3Operation(NamedTuple):
-    """A route, and which requests it matches: what their path names (`service`, `bucket` or
-    `object`), and which parameters their query holds."""
+    """A route, and which requests it matches: what their path names, and which parameters their
+    query holds."""
 
     route: ProtocolRoute
-    resource: str
+    resource: S3Resource
     required: frozenset[str]
     allowed: frozenset[str]
     """Includes `required`."""
 
 
 def operation(
-    methods: str, resource: str, required: str, optional: str, route_class: RouteClass, **more: Any
+    methods: str,
+    resource: S3Resource,
+    required: str,
+    optional: str,
+    route_class: RouteClass,
+    **more: Any,
 ) -> S3Operation:
     """`required` and `optional` are parameters separated by spaces; `more` is passed to
     `ProtocolRoute`."""
-    query = "&".join(required.split())
-    pattern = _PATTERNS[resource] + (f"?{query}" if query else "")
+    needed = required.split()
+    pattern = _PATTERNS[resource] + ("?" + "&".join(needed) if needed else "")
+    route = ProtocolRoute(methods, pattern, route_class, **more)
     # Clients name the operation in `x-id`, which S3 ignores.
-    allowed = frozenset((*required.split(), *optional.split(), "x-id"))
-    return S3Operation(
-        ProtocolRoute(methods, pattern, route_class, **more),
-        resource,
-        frozenset(required.split()),
-        allowed,
-    )
+    allowed = frozenset((*needed, *optional.split(), "x-id"))
+    return S3Operation(route, resource, frozenset(needed), allowed)
 
 
 class S3Operations:
     """A table of operations. The first match wins."""
 
     def __init__(self, rows: Iterable[S3Operation]) -> None:
-        self._rows: dict[tuple[str, str], list[S3Operation]] = {}
+        self._rows: dict[tuple[str, S3Resource], list[S3Operation]] = {}
         for each in rows:
             for method in each.route.methods.split():
                 self._rows.setdefault((method, each.resource), []).append(each)
@@ -54,7 +62,7 @@ class S3Operations:
         bucket, *rest = target.segments
         # A trailing slash is part of a key (`reports/`), but `/lake/` is the bucket.
         key = "/".join(rest)
-        resource = "object" if key else "bucket" if bucket else "service"
+        resource: S3Resource = "object" if key else "bucket" if bucket else "service"
         parameters = frozenset(parse_query(target.query))
         for each in self._rows.get((method, resource), ()):
             # INVARIANT: the row knows every parameter: S3 may go by one that it does not, and then

@@ -122,7 +122,6 @@ OPERATIONS = (
     operation("PUT", "object", "partNumber uploadId", "", _WRITE, **_write),
     operation("POST", "object", "uploads", "", _WRITE, **_write),
     operation("POST", "object", "uploadId", "", _WRITE, **_write),
-    # Without a body or headers that grant anything, so there is no `refine`.
     operation("DELETE", "object", "", "versionId", _WRITE, **_remove),
     operation("DELETE", "object", "uploadId", "", _WRITE, **_remove),
     # These change who may read an object, how long it is kept, its name, or where a copy goes.

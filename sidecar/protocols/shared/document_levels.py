@@ -3,10 +3,10 @@ Knows no protocol."""
 
 from typing import Any, NamedTuple
 
-from policies.definitions.model import SENSITIVITIES
+from policies.definitions.model import SENSITIVITIES, Sensitivity
 from sidecar.protocols.messages import Visibility
 
-DEFAULT_LEVEL = "critical"
+DEFAULT_LEVEL: Sensitivity = "critical"
 """The level of a document that has none, or an unknown one."""
 
 
@@ -14,7 +14,7 @@ class DocumentLevels(NamedTuple):
     """Where a document's level is in its metadata, and the levels that the agent may see."""
 
     path: tuple[str, ...]
-    levels: tuple[str, ...]
+    levels: tuple[Sensitivity, ...]
 
     @property
     def filterable(self) -> bool:

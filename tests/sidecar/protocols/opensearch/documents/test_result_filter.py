@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from policies.definitions.model import Sensitivity
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import Visibility
 from sidecar.protocols.opensearch.documents.result_filter import ResultFilter
 from sidecar.protocols.opensearch.documents.source_filtering import ShownFields, shown_fields
 
 
-def result_filter(*levels: str) -> ResultFilter:
+def result_filter(*levels: Sensitivity) -> ResultFilter:
     return ResultFilter(Visibility(lambda _: True, "meta.level", levels or ("low", "medium")))
 
 
