@@ -15,6 +15,7 @@ from sidecar.api.route import ApiRoute
 from sidecar.api.source_catalog import SourceCatalog
 from sidecar.control.client import ControlClient
 from sidecar.control.clock import ControlClock
+from sidecar.control.log_client import LogClient
 from sidecar.control.shipper import Shipper
 from sidecar.enforce import Enforcer
 from sidecar.http.body_budget import BodyBudget
@@ -95,14 +96,13 @@ class Components:
         self.policies = PolicyView(
             self.replica.policy_set, freshness, self.replica.document_fetcher(), clock.monotonic
         )
-        self.shipper = Shipper(
-            spool,
+        log_client = LogClient(
             self.control,
-            clock,
-            tenant_id=self.replica.tenant_id,
-            log_keys=self.replica.log_keys,
+            self.replica.tenant_id,
+            self.replica.log_keys,
             compress=settings.compresses,
         )
+        self.shipper = Shipper(spool, log_client, clock)
         # Neither probe asks whether the control API answers: a sidecar that has a fresh policy set
         # and room for records decides without it.
         self.readiness = Readiness(

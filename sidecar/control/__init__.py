@@ -4,5 +4,5 @@ records.
     client      HTTP requests with the sidecar's key
     clock       the control API's time, measured from its answers
     shipper     sends records from the spool until they are in the log
-    receipts    verifies the signed receipt for each batch
+    log_client  appends records to the log, and verifies the signed receipt for each batch
 """

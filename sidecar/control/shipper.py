@@ -11,70 +11,49 @@ for an instance in the transaction that appends, and skips what it has. So whate
 lost answer, a restart) is sent again. So are records that the control API has lost: a database
 restored to an older copy holds less than was signed for, and shipping rewinds to that.
 
-Knows what each failure means for the records. Knows no files, and no tenant but its own. Over
-250 lines, because every failure of the one loop is handled where it is met.
+Knows what each failure means for the records. Knows no files and no keys.
 """
 
 import asyncio
 import logging
 import random
-import zlib
-from collections.abc import Callable
-from typing import Any
-
-import orjson
 
 from policies.ground.clock import Clock
-from sidecar.control.client import ControlClient, ControlUnavailable
-from sidecar.control.receipts import ReceiptRejected, SpoolReceipt, read_receipt
+from sidecar.control.client import ControlUnavailable
+from sidecar.control.log_client import LogClient, ReceiptRejected, SpoolReceipt, refuses_records
+from sidecar.platform.backoff import Backoff, jittered
 from sidecar.platform.state_logger import StateLogger
 from sidecar.spool import RecordBatch, Spool
 
 log = logging.getLogger(__name__)
 
-PATH = "/v1/sidecars/events"
 BATCH_BYTES = 1024 * 1024 - 4096
 """Bytes of records, in a body of at most 1 MiB."""
 BATCH_RECORDS = 512
 LINGER_SECONDS = 0.05
-ANSWER_SECONDS = 30.0
 FIRST_PAUSE = 0.1
 MAX_PAUSE = 5.0
 CHECK_SECONDS = 30.0
 """How often to ask the control API what it holds while there is nothing to ship."""
-_GZIP = 31
-"""zlib's `wbits` for the gzip format."""
 REFUSED_PAUSE = 5.0
 """For when the control API refuses the sidecar, not the records: an operator has to change a key or
 an address."""
 
 
 class Shipper:
-    """The loop. `tenant_id` and `log_keys` come from the policy set; None and empty until it has
-    arrived. `shipped` counts records, `failures` attempts, `conflicts` instances set aside,
+    """The loop. `shipped` counts records, `failures` attempts, `conflicts` instances set aside,
     `rewinds` how often the control API had lost records."""
 
-    def __init__(
-        self,
-        spool: Spool,
-        control: ControlClient,
-        clock: Clock,
-        *,
-        tenant_id: Callable[[], str | None],
-        log_keys: Callable[[], tuple[bytes, ...]],
-        compress: bool = False,
-    ) -> None:
+    def __init__(self, spool: Spool, log_client: LogClient, clock: Clock) -> None:
         self.shipped = 0
         self.failures = 0
         self.conflicts = 0
         self.rewinds = 0
         self._spool = spool
-        self._control = control
+        self._log = log_client
         self._monotonic = clock.monotonic
-        self._tenant_id = tenant_id
-        self._log_keys = log_keys
-        self._compress = compress
-        self._failed_in_row = 0
+        self._backoff = Backoff(FIRST_PAUSE, MAX_PAUSE)
+        # An instance was set aside, and nothing has shipped since.
         self._unresolved = False
         self._outage = StateLogger(log, "shipping")
 
@@ -91,6 +70,7 @@ class Shipper:
                     await self._spool.wait_unshipped()
             except TimeoutError:
                 await self._spool.trim()
+                # Without records to ship, a restored control API would never refuse one.
                 if not await self._try_rewind():
                     continue
             # Not a full batch yet: let one form.
@@ -107,6 +87,7 @@ class Shipper:
             async with asyncio.timeout(max(0.0, deadline - self._monotonic())):
                 while self._has_more():
                     pause = await self.step()
+                    # Records may still be on their way to the disk: do not spin meanwhile.
                     await asyncio.sleep(pause or (0 if self._spool.depth else LINGER_SECONDS))
         except TimeoutError:
             log.warning("%d records are left in the spool", self._spool.depth)
@@ -117,8 +98,7 @@ class Shipper:
 
     async def step(self) -> float:
         """Ship one batch. Returns the seconds to wait before the next."""
-        tenant_id, log_keys = self._tenant_id(), self._log_keys()
-        if tenant_id is None or not log_keys:
+        if not self._log.can_verify():
             # Without the key no receipt can be verified, so no record could be forgotten.
             return self._failed("the log's key is not known yet: no policy set was fetched")
         try:
@@ -128,22 +108,13 @@ class Shipper:
         if batch is None:
             return 0.0
         try:
-            answer = await self._send(_body(batch))
+            receipt = await self._log.append(batch)
         except ControlUnavailable as error:
             return await self._on_refusal(batch, error)
-        # The records are in the log. If we die here they are sent again, and skipped there.
-        try:
-            receipt = read_receipt(answer, batch, tenant_id, log_keys)
         except ReceiptRejected as error:
             return self._failed(f"the receipt is not valid: {error}")
+        # The records are in the log. If we die here they are sent again, and skipped there.
         return await self._on_receipt(batch, receipt)
-
-    async def _send(self, body: bytes) -> dict[str, Any]:
-        if not self._compress:
-            return await self._control.post(PATH, body, seconds=ANSWER_SECONDS)
-        # In a thread, so that the loop runs on: a full batch takes ten milliseconds.
-        packed = await asyncio.to_thread(zlib.compress, body, 1, _GZIP)
-        return await self._control.post(PATH, packed, seconds=ANSWER_SECONDS, encoding="gzip")
 
     async def _on_receipt(self, batch: RecordBatch, receipt: SpoolReceipt) -> float:
         n, ours = receipt.n, batch.hash
@@ -155,18 +126,19 @@ class Shipper:
                 ours = await self._spool.hash_of(batch.instance, n) or b""
             except OSError as error:
                 return self._failed(f"the spool can't be read: {error}")
+        # One hash stands for all records up to `n`: each holds the hash of the one before.
         if ours != receipt.hash:
             # A copied or restored directory: two spools continued the same instance.
             return await self._conflict(batch, f"the control API has another record {n}")
         self.shipped += n + 1 - batch.first_n
-        self._failed_in_row = 0
+        self._backoff.reset()
         self._unresolved = False
         self._outage.recovered()
         await self._spool.acknowledge(batch.instance, n)
         return 0.0
 
     async def _on_refusal(self, batch: RecordBatch, error: ControlUnavailable) -> float:
-        if not _refuses_records(error):
+        if not refuses_records(error):
             return self._later(error)
         # It may have lost records: ask what it holds before giving up the instance.
         if error.status == 409:
@@ -180,7 +152,7 @@ class Shipper:
         return await self._conflict(batch, str(error))
 
     async def _try_rewind(self) -> bool:
-        """As `_rewound`, but a failure is not fatal: it asks again later."""
+        """As `_rewound`, but False on a failure too: nothing waits, so the next check will do."""
         try:
             return await self._rewound(self._spool.source, self._spool.instance)
         except (ControlUnavailable, ReceiptRejected, OSError):
@@ -193,17 +165,10 @@ class Shipper:
         Raises `ControlUnavailable`, `ReceiptRejected` or `OSError` if that is unknown: the caller
         sets the instance aside on False, so False must be certain.
         """
-        tenant_id, log_keys = self._tenant_id(), self._log_keys()
-        if tenant_id is None or not log_keys:
-            raise ReceiptRejected("the log's key is not known")
-        nothing = RecordBatch(source, instance, [], 0, -1, b"")
-        try:
-            answer = await self._control.post(PATH, _body(nothing), seconds=ANSWER_SECONDS)
-        except ControlUnavailable as error:
-            if _refuses_records(error):
-                return False
-            raise
-        held = read_receipt(answer, nothing, tenant_id, log_keys)
+        held = await self._log.held(source, instance)
+        if held is None:
+            return False
+        # A log that holds nothing of the instance is behind every chain.
         ours = b"" if held.n < 0 else await self._spool.hash_of(instance, held.n)
         if ours != held.hash or not await self._spool.rewind(instance, held.n + 1):
             return False
@@ -213,14 +178,12 @@ class Shipper:
 
     async def _conflict(self, batch: RecordBatch, reason: str) -> float:
         """Set the instance aside: records that the control API will never take must not hold up
-        others.
-
-        If it takes nothing of the next instance either, the fault is not in the records. Setting
-        aside one instance after the other would fill the disk and lose them all.
-        """
+        others."""
+        # If it takes nothing of the next instance either, the fault is not in the records. Setting
+        # aside one instance after the other would fill the disk and lose them all.
         if self._unresolved and batch.first_n == 0:
             self._failed(f"the instance after a refused one is refused too: {reason}")
-            return REFUSED_PAUSE * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
+            return jittered(REFUSED_PAUSE)
         self._unresolved = True
         self.conflicts += 1
         self.failures += 1
@@ -239,26 +202,12 @@ class Shipper:
         if status is None or status < 400 or status >= 500 or status in (408, 429):
             # Honour `Retry-After`, up to the longest wait of our own.
             after = min(error.after or 0.0, MAX_PAUSE)
-            return max(pause, after * random.uniform(1.0, 1.5))  # noqa: S311
-        return REFUSED_PAUSE * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
+            return max(pause, after * random.uniform(1.0, 1.5))  # noqa: S311  # spreads load
+        # 401, 403 and the like: nothing changes until an operator acts.
+        return jittered(REFUSED_PAUSE)
 
     def _failed(self, reason: str) -> float:
-        """Note a failed attempt. Returns the seconds to wait, with jitter: a fleet that lost its
-        control API must not come back in step."""
+        """Note a failed attempt. Returns the seconds to wait."""
         self.failures += 1
         self._outage.failing(reason)
-        ceiling = min(MAX_PAUSE, FIRST_PAUSE * (1 << min(self._failed_in_row, 10)))
-        self._failed_in_row += 1
-        return ceiling * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
-
-
-def _body(batch: RecordBatch) -> bytes:
-    envelope = orjson.dumps({"instance": batch.instance, "source": batch.source})
-    return b'%b,"records":[%b]}' % (envelope[:-1], b",".join(batch.payloads))
-
-
-def _refuses_records(error: ControlUnavailable) -> bool:
-    """Whether the control API itself refuses the records, rather than a proxy on the way or the
-    sidecar's key: only then may an instance be set aside for good."""
-    said = isinstance(error.answer, dict) and error.answer.get("code") == error.status
-    return said and error.status in (409, 422)
+        return self._backoff.next_pause()

@@ -3,10 +3,10 @@ per outage. Knows nothing of what an answer says."""
 
 import asyncio
 import logging
-import random
 import sqlite3
 from collections.abc import Awaitable
 
+from sidecar.platform.backoff import Backoff
 from sidecar.platform.state_logger import StateLogger
 from sidecar.policy_cache.feed import FeedFailed, FeedForbidden, FeedPage, FeedRejected
 from sidecar.policy_cache.replica_state import ReplicaState
@@ -27,7 +27,7 @@ class FeedLoop:
         self.failures = 0
         self._outage = StateLogger(log, what)
         self._max_pause = min(MAX_PAUSE, max_pause)
-        self._failed_in_a_row = 0
+        self._backoff = Backoff(FIRST_PAUSE, self._max_pause)
 
     @property
     def problem(self) -> str | None:
@@ -43,11 +43,7 @@ class FeedLoop:
         if isinstance(error, FeedRejected):
             self.refused = str(error)
         self.failures += 1
-        # The exponent is bounded: an outage of days must not compute a huge power.
-        ceiling = min(self._max_pause, FIRST_PAUSE * (1 << min(self._failed_in_a_row, 10)))
-        self._failed_in_a_row += 1
-        # Jitter: a fleet that lost its control API or its Redis must not come back in step.
-        return ceiling * random.uniform(0.5, 1.0)  # noqa: S311  # guards nothing
+        return self._backoff.next_pause()
 
 
 class LongPollLoop(FeedLoop):
@@ -71,7 +67,8 @@ class LongPollLoop(FeedLoop):
                 self._state.freshness.expire(str(error))
             await asyncio.sleep(self._pause_after(error))
             return False
-        self._failed_in_a_row, self.refused = 0, None
+        self.refused = None
+        self._backoff.reset()
         self._outage.recovered()
         return True
 

@@ -55,7 +55,8 @@ class ControlLoop(LongPollLoop):
 
     async def run(self) -> None:
         """Never returns. May be cancelled at any time: nothing is ever half in force."""
-        self._failed_in_a_row, settled = 0, False
+        self._backoff.reset()
+        settled = False
         while True:
             # The first poll asks for what is already there instead of waiting for news.
             settled = await self._attempt(self.step(self._wait if settled else 0.0))

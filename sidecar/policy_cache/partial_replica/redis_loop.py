@@ -87,7 +87,7 @@ class RedisLoop(FeedLoop):
                         self._reader.reset_streams()
                 await asyncio.sleep(self._pause_after(error))
             else:
-                self._failed_in_a_row = 0
+                self._backoff.reset()
         raise asyncio.CancelledError
 
     def stop(self) -> None:

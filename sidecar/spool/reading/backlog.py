@@ -13,7 +13,7 @@ from typing import TypeVar
 from sidecar.platform.state_logger import StateLogger
 from sidecar.spool.instance import Instance, RecordPosition, Segment
 from sidecar.spool.reading.oldest_age import OldestAge
-from sidecar.spool.reading.reader import RecordBatch, read_batch, read_hash
+from sidecar.spool.reading.reader import InstanceReader, RecordBatch
 from sidecar.spool.reading.retention import RetainedInstances
 from sidecar.spool.resources import SpoolResources
 from sidecar.spool.storage.layout import Ending, aside_directory, write_acked
@@ -85,14 +85,14 @@ class Backlog:
             await self._new_records.wait()
 
     async def read(self, max_bytes: int, max_records: int) -> RecordBatch | None:
-        """The oldest unacknowledged records, None if there are none. Raises `UnreadableRecord`, or
+        """The oldest unacknowledged records, None without any. Raises `UnreadableRecord`, or
         `OSError` if the disk fails to read."""
         for instance in self.instances:
             if instance.unshipped:
+                reader = InstanceReader.of(self._disk, instance, instance.start())
                 batch, self._after = await self._in_thread(
-                    read_batch, self._disk, instance, list(instance.segments), instance.start(),
-                    instance.acked, instance.end, max_bytes, max_records,
-                )  # fmt: skip
+                    reader.read_batch, instance.acked, instance.end, max_bytes, max_records
+                )
                 return batch
         return None
 
@@ -103,8 +103,8 @@ class Backlog:
         cursor = None if instance is None or n >= instance.end else instance.before(n)
         if instance is None or cursor is None:
             return None
-        segments = list(instance.segments)
-        return await self._in_thread(read_hash, self._disk, instance, segments, cursor, n)
+        reader = InstanceReader.of(self._disk, instance, cursor)
+        return await self._in_thread(reader.read_hash, n)
 
     def rewind(self, instance_id: str, n: int) -> bool:
         """Ship again from record `n` on. Returns False if these records are no longer on disk."""

@@ -3,6 +3,7 @@ a record that is not on disk must not get into the log. Blocks. Knows nothing of
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import orjson
@@ -41,65 +42,123 @@ class UnreadableRecord(Exception):
         self.instance = instance
         self.n = n
 
-
-class _Damaged(Exception):
-    """record `n` can't be read back, though it was durable"""
-
-    def __init__(self, n: int, why: str) -> None:
-        super().__init__(why)
-        self.n = n
+    def not_before(self, n: int) -> "UnreadableRecord":
+        """The same damage, as it is seen from record `n` on."""
+        return UnreadableRecord(self.instance, max(self.n, n), str(self))
 
 
-def read_batch(
-    disk: Disk,
-    instance: Instance,
-    segments: list[Segment],
-    cursor: RecordPosition,
-    acked: int,
-    end: int,
-    max_bytes: int,
-    max_records: int,
-) -> tuple[RecordBatch, RecordPosition]:
-    """Read records from `acked` on, at least one; also return the position after them.
+@dataclass(frozen=True, slots=True)
+class InstanceReader:
+    """Reads one instance from `start` on, a position at or before the first record asked for.
 
-    `cursor` is a position at or before the first. Raises `UnreadableRecord` if the first record
-    can't be read back, and `OSError` if the disk fails to read.
+    A record that can't be read back raises `UnreadableRecord`, and a disk that fails to read
+    `OSError`: damage is final, a bad disk may recover.
     """
-    found: list[bytes] = []
-    size, after = 0, cursor
-    try:
-        for at, run in _runs(disk, instance, segments, cursor, end, max_records):
-            # A run may begin before `acked`: the cursor points at or before it.
-            skipped = max(0, acked - at.n)
-            for payload in run[skipped:]:
-                size += len(payload) + 1
-                if found and (size > max_bytes or len(found) == max_records):
+
+    disk: Disk
+    instance: Instance
+    start: RecordPosition
+    # A copy: the instance's own list changes on the event loop while this runs in a thread.
+    segments: tuple[Segment, ...]
+
+    @classmethod
+    def of(cls, disk: Disk, instance: Instance, start: RecordPosition) -> "InstanceReader":
+        return cls(disk, instance, start, tuple(instance.segments))
+
+    def read_batch(
+        self, first: int, end: int, max_bytes: int, max_records: int
+    ) -> tuple[RecordBatch, RecordPosition]:
+        """Read records from `first` on, at least one; also return the position after them."""
+        found: list[bytes] = []
+        size, after = 0, self.start
+        try:
+            for at, run in self._runs(end, max_records):
+                # A run may begin before `first`: the position is at or before it.
+                skipped = max(0, first - at.n)
+                for payload in run[skipped:]:
+                    size += len(payload) + 1
+                    # The first record is taken whatever its size: it would block all others.
+                    if found and (size > max_bytes or len(found) == max_records):
+                        break
+                    found.append(payload)
+                taken = run[: first + len(found) - at.n]
+                after = RecordPosition(at.first, at.offset + _span(taken), at.n + len(taken))
+                if len(taken) < len(run) or len(found) == max_records:
                     break
-                found.append(payload)
-            taken = run[: acked + len(found) - at.n]
-            after = RecordPosition(at.first, at.offset + _span(taken), at.n + len(taken))
-            if len(taken) < len(run) or len(found) == max_records:
-                break
-    except _Damaged as damaged:
-        # Ship what lies before the bad frame first. The next read finds nothing else, and raises.
-        if not found:
-            raise UnreadableRecord(instance, max(damaged.n, acked), str(damaged)) from damaged
-    last = acked + len(found) - 1
-    digest = payload_hash(found[-1])
-    return RecordBatch(instance.source, instance.id, found, acked, last, digest), after
+        except UnreadableRecord as damage:
+            # Ship what lies before the bad frame first. The next read finds nothing else, and
+            # raises.
+            if not found:
+                raise damage.not_before(first) from damage
+        last = first + len(found) - 1
+        digest = payload_hash(found[-1])
+        source, instance = self.instance.source, self.instance.id
+        return RecordBatch(source, instance, found, first, last, digest), after
 
+    def read_hash(self, n: int) -> bytes | None:
+        """The core hash of record `n`."""
+        try:
+            for at, run in self._runs(n + 1, RUN):
+                if at.n <= n < at.n + len(run):
+                    return payload_hash(run[n - at.n])
+        except UnreadableRecord as damage:
+            # What is acknowledged is not lost, even if it can't be read here any more.
+            raise damage.not_before(self.instance.acked) from damage
+        return None
 
-def read_hash(
-    disk: Disk, instance: Instance, segments: list[Segment], cursor: RecordPosition, n: int
-) -> bytes | None:
-    """The core hash of record `n`, which lies at `cursor` or after it. Raises as `read_batch`."""
-    try:
-        for at, run in _runs(disk, instance, segments, cursor, n + 1):
-            if at.n <= n < at.n + len(run):
-                return payload_hash(run[n - at.n])
-    except _Damaged as damaged:
-        raise UnreadableRecord(instance, max(damaged.n, instance.acked), str(damaged)) from damaged
-    return None
+    def _runs(self, end: int, limit: int) -> Iterator[tuple[RecordPosition, list[bytes]]]:
+        """The payloads up to record `end`, in runs of at most `limit`, each with the position of
+        its first."""
+        by_first = {segment.first: segment for segment in self.segments}
+        first, offset, n = self.start
+        while n < end:
+            # The position may be at the end of a segment, which is the start of the next.
+            if n in by_first and n != first:
+                first, offset = n, 0
+            segment = by_first.get(first)
+            if segment is None:
+                raise UnreadableRecord(self.instance, n, f"no segment begins at record {first}")
+            if offset == 0:
+                offset = self._after_header(segment)
+            stop = min(end, min((other for other in by_first if other > first), default=end))
+            for run in self._in_segment(segment, offset, n, stop, limit):
+                yield RecordPosition(first, offset, n), run
+                offset, n = offset + _span(run), n + len(run)
+
+    def _in_segment(
+        self, segment: Segment, offset: int, n: int, stop: int, limit: int
+    ) -> Iterator[list[bytes]]:
+        base, data = offset, b""
+        while n < stop:
+            run = payloads(data, offset - base, n, min(limit, stop - n))
+            if not run:
+                # The window's end or a bad frame? Only a window that begins here tells.
+                base, data = offset, self._read(segment, offset, WINDOW, n)
+                run = payloads(data, 0, n, min(limit, stop - n))
+            if not run:
+                why = f"bad frame at offset {offset} of {segment.path.name}"
+                raise UnreadableRecord(self.instance, n, why)
+            yield run
+            offset, n = offset + _span(run), n + len(run)
+
+    def _after_header(self, segment: Segment) -> int:
+        name = segment.path.name
+        found = read_header(self._read(segment, 0, _MAX_HEADER, segment.first))
+        if found is None:
+            raise UnreadableRecord(self.instance, segment.first, f"bad header in {name}")
+        header, after = found
+        # A file that was copied or renamed: its frames may be good, but are not ours.
+        if header.instance != self.instance.id or header.first != segment.first:
+            why = f"{name} belongs to another instance or number"
+            raise UnreadableRecord(self.instance, segment.first, why)
+        return after
+
+    def _read(self, segment: Segment, offset: int, length: int, n: int) -> bytes:
+        try:
+            return self.disk.read(segment.path, offset, length)
+        except FileNotFoundError as error:
+            # Unlike other errors of the disk this one is final: trying again finds no file either.
+            raise UnreadableRecord(self.instance, n, f"{segment.path.name} is missing") from error
 
 
 def payload_hash(payload: bytes) -> bytes:
@@ -108,66 +167,6 @@ def payload_hash(payload: bytes) -> bytes:
     return core_hash(encode(orjson.loads(payload)["core"]))
 
 
-def _runs(
-    disk: Disk,
-    instance: Instance,
-    segments: list[Segment],
-    cursor: RecordPosition,
-    end: int,
-    limit: int = RUN,
-) -> Iterator[tuple[RecordPosition, list[bytes]]]:
-    """The payloads from `cursor` up to record `end`, in runs of at most `limit`, each with the
-    position of its first. Raises `_Damaged` at a record that is not there. `segments` is a copy:
-    the instance's own list changes in another thread."""
-    by_first = {segment.first: segment for segment in segments}
-    first, offset, n = cursor
-    while n < end:
-        if n in by_first and n != first:
-            first, offset = n, 0
-        segment = by_first.get(first)
-        if segment is None:
-            raise _Damaged(n, f"no segment begins at record {first}")
-        if offset == 0:
-            offset = _after_header(disk, instance, segment)
-        stop = min(end, min((other for other in by_first if other > first), default=end))
-        for run in _in_segment(disk, segment, offset, n, stop, limit):
-            yield RecordPosition(first, offset, n), run
-            offset, n = offset + _span(run), n + len(run)
-
-
 def _span(run: list[bytes]) -> int:
     """The bytes that these payloads take in their segment."""
     return FRAME * len(run) + sum(map(len, run))
-
-
-def _in_segment(
-    disk: Disk, segment: Segment, offset: int, n: int, stop: int, limit: int
-) -> Iterator[list[bytes]]:
-    base, data = offset, b""
-    while n < stop:
-        run = payloads(data, offset - base, n, min(limit, stop - n))
-        if not run:
-            # The window's end or a bad frame? Only a window that begins here tells.
-            base, data = offset, _read(disk, segment, offset, WINDOW, n)
-            run = payloads(data, 0, n, min(limit, stop - n))
-        if not run:
-            raise _Damaged(n, f"bad frame at offset {offset} of {segment.path.name}")
-        yield run
-        offset, n = offset + _span(run), n + len(run)
-
-
-def _after_header(disk: Disk, instance: Instance, segment: Segment) -> int:
-    found = read_header(_read(disk, segment, 0, _MAX_HEADER, segment.first))
-    if found is None:
-        raise _Damaged(segment.first, f"bad header in {segment.path.name}")
-    header, after = found
-    if header.instance != instance.id or header.first != segment.first:
-        raise _Damaged(segment.first, f"{segment.path.name} belongs to another instance or number")
-    return after
-
-
-def _read(disk: Disk, segment: Segment, offset: int, length: int, n: int) -> bytes:
-    try:
-        return disk.read(segment.path, offset, length)
-    except FileNotFoundError as error:
-        raise _Damaged(n, f"{segment.path.name} is missing") from error

@@ -1,8 +1,7 @@
-"""Numbers, chains and frames records for the current instance, and gathers them into batches.
+"""Numbers, chains and frames records for the current instance, and reports what becomes of them.
 
-Records gather while the writer syncs the previous batch: under load one sync serves many records,
-otherwise one. The memory of a record is freed when its sync ends. Knows how much room is left and
-how much of it is reserved. Knows no modes, and nothing of shipping.
+Knows how much room is left and how much of it is reserved. `group_commit` decides when records go
+to disk. Knows no modes, and nothing of shipping.
 """
 
 import asyncio
@@ -18,28 +17,19 @@ from sidecar.spool.errors import RecordTooLarge, SpoolFull, SpoolUnwritable
 from sidecar.spool.instance import Instance, Segment
 from sidecar.spool.storage.frames import FRAME, MAX_PAYLOAD, Header, frame_bytes, header_bytes
 from sidecar.spool.storage.layout import segment_file
+from sidecar.spool.writing.group_commit import GroupCommit
 from sidecar.spool.writing.writer import Start, WriteJob
 
 RESERVE_FRACTION = 8
 """One part in this many of a segment is kept for denials."""
-
-MAX_TURNS = 64
-"""Turns of the event loop for which a batch may keep growing, as long as each turn adds records. A
-sync costs more than a record: under load one sync serves many; a lone record waits one turn."""
-
-LAZY_SECONDS = 0.02
-"""How long a record that is not urgent may wait for one that is."""
 
 _HEADER_BYTES = 4096
 """A segment header is smaller than this."""
 
 
 class Appender:
-    """Set `submit` before use: it hands a job to the writer, which calls `on_written`. The
-    callbacks report that records became durable, that a write failed, and that a spare segment was
-    taken."""
-
-    submit: Callable[[WriteJob], None]
+    """`batches` hands jobs to the writer, which calls `on_written`. The callbacks report that
+    records became durable, that a write failed, and that a spare segment was taken."""
 
     def __init__(
         self,
@@ -60,30 +50,26 @@ class Appender:
         """Bytes left in the current segment."""
         self.waiting = 0
         """Bytes gathered or being synced."""
+        self.batches = GroupCommit()
         self._loop = asyncio.get_running_loop()
         self._now = clock.now
         self._segment_bytes = segment_bytes
         self._on_durable = on_durable
         self._on_failed = on_failed
         self._on_roll = on_roll
-        self._batch: list[WriteJob] = []
-        self._in_flight = 0
-        self._scheduled = False
-        self._urgent = False
-        self._lazy_timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
 
     def resume(self, instance: Instance, n: int, prev: str, room: int) -> None:
         """Continue after record `n` - 1, whose base64 hash is `prev`."""
         self.instance, self.n, self._prev, self.room = instance, n, prev, room
-        self._job = WriteJob(instance, None, n)
-        self._batch = [self._job]
+        self.batches.open(WriteJob(instance, None, n))
 
     def begin(self, instance: Instance, gaps: Sequence[Record]) -> asyncio.Future[None]:
         """Begin a new instance, whose first records are `gaps`. What was gathered for the previous
         one goes to disk before it. The future is done once the header and the gaps are on disk."""
         self.instance, self.n, self._prev = instance, 0, ""
-        self._urgent = True
+        # At once, even without a gap: nothing is taken until the header is on disk.
+        self.batches.grow(urgent=True)
         self._open_segment()
         for gap in gaps:
             self.add((gap,), denial=True)
@@ -93,16 +79,12 @@ class Appender:
         """A future that is done once everything added so far is on disk. It fails with
         `SpoolUnwritable` if that won't happen."""
         future: asyncio.Future[None] = self._loop.create_future()
-        self._job.waiters.append(future)
+        self.batches.current.waiters.append(future)
         return future
 
     def add(self, records: Sequence[Record], *, denial: bool, urgent: bool = True) -> list[bytes]:
         """Number, chain and gather records that are stored together or not at all. Returns their
-        core hashes. Unless `urgent`, they may wait for the next ones.
-
-        All records of a group are frames of one job in one segment: a single write and sync stores
-        them or fails for all. If a crash tears that write, recovery cuts off the whole group.
-        """
+        core hashes. Unless `urgent`, they may wait for the next ones."""
         n, prev, size = self.n, self._prev, 0
         source, instance = self.instance.source, self.instance.id
         t = rfc3339(self._now())
@@ -125,33 +107,32 @@ class Appender:
         # that is not stored would be a hole.
         if size > self.room - (0 if denial or self.spares else self.reserve):
             self._make_room(size, denial=denial)
-        job = self._job
+        # All of them are frames of one job in one segment: a single write and sync stores them or
+        # fails for all. If a crash tears that write, recovery cuts off the whole group.
+        job = self.batches.current
         job.frames += frames
         job.size += size
         job.end = self.n = n
         self._prev = prev
         self.room -= size
         self.waiting += size
-        self._urgent = self._urgent or urgent
-        if not self._scheduled and not self._in_flight:
-            self._schedule()
+        self.batches.grow(urgent=urgent)
         return digests
 
     def discard(self) -> None:
         """Fail all waiters for what was gathered: its instance takes no more records."""
-        for job in self._batch:
+        for job in self.batches.discard():
             self.waiting -= job.size
             _fail(job)
-        self._batch = []
 
     def on_written(self, job: WriteJob, error: OSError | None) -> None:
-        """The writer has finished a job. Skips cancelled waiters: their clients hung up, but their
-        records stay."""
-        self._in_flight -= 1
+        """The writer has finished a job."""
         self.waiting -= job.size
         if error is None:
+            # An instance that ended meanwhile ships nothing beyond its ending.
             if job.instance.ending is None:
                 job.instance.end = job.end
+            # A cancelled waiter's client hung up. Its record stays.
             for waiter in job.waiters:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -159,9 +140,7 @@ class Appender:
         else:
             _fail(job)
             self._on_failed(job.instance, error)
-        if not self._in_flight:
-            self._schedule()
-        # Not in `_submit_batch`: after the last job there is nothing left to submit.
+        self.batches.written()
         if not self.waiting and self._idle is not None:
             self._idle.set_result(None)
             self._idle = None
@@ -174,12 +153,10 @@ class Appender:
 
     @property
     def reserve(self) -> int:
-        """The bytes of `room` kept for denials while there is no spare.
-
-        Usually a fraction of a segment: a disk that is only slow to make a spare must not deny
-        requests, but allowed requests must not take the last room before a new segment is certain.
-        All of it once the pool is `starved`.
-        """
+        """The bytes of `room` kept for denials while there is no spare."""
+        # Usually a fraction of a segment: a disk that is only slow to make a spare must not deny
+        # requests, but allowed requests must not take the last room before a new segment is
+        # certain. Once it is certain that there is none, all that is left is for denials.
         return self._segment_bytes if self.starved else self._segment_bytes // RESERVE_FRACTION
 
     def _make_room(self, size: int, *, denial: bool) -> None:
@@ -197,50 +174,13 @@ class Appender:
         segment = Segment(segment_file(instance.path, self.n), self.n, self._segment_bytes)
         header = header_bytes(Header(instance.source, instance.id, self.n, self._prev))
         start = Start(segment, self.spares.popleft())
-        self._job = WriteJob(instance, start, self.n, [header], size=len(header))
-        self._batch.append(self._job)
+        self.batches.open(WriteJob(instance, start, self.n, [header], size=len(header)))
         instance.segments.append(segment)
         self.room = segment.size - len(header)
         self.waiting += len(header)
         self._on_roll()
         # The header goes to disk even if the record that needed the room is then refused.
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if self._urgent:
-            # Not at once: other work that is ready on the loop may join this batch.
-            if not self._scheduled:
-                self._scheduled = True
-                self._loop.call_soon(self._coalesce, self.n, MAX_TURNS)
-        elif self.waiting and self._lazy_timer is None:
-            # A sync costs more than a record: a record that is not urgent is no reason for one.
-            self._lazy_timer = self._loop.call_later(LAZY_SECONDS, self._on_lazy_timer)
-
-    def _on_lazy_timer(self) -> None:
-        self._lazy_timer = None
-        self._urgent = True
-        if not self._in_flight:
-            self._schedule()
-
-    def _coalesce(self, before: int, turns: int) -> None:
-        """Submit the batch once a turn of the loop adds no further record."""
-        if turns and self.n > before:
-            self._loop.call_soon(self._coalesce, self.n, turns - 1)
-        else:
-            self._submit_batch()
-
-    def _submit_batch(self) -> None:
-        self._scheduled = False
-        if self._in_flight:
-            return
-        jobs, self._batch, self._urgent = self._batch, [], False
-        for job in jobs:
-            if job.frames:
-                self._in_flight += 1
-                self.submit(job)
-        if jobs:
-            self._job = WriteJob(self.instance, None, self.n)
-            self._batch.append(self._job)
+        self.batches.schedule()
 
 
 def _fail(job: WriteJob) -> None:

@@ -66,7 +66,7 @@ class InstanceRotation:
         self.writer = Writer(
             resources.disk, self._loop, self.appender.on_written, self._on_writer_crashed
         )
-        self.appender.submit = self.writer.submit
+        self.appender.batches.submit = self.writer.submit
         self._resources = resources
         self._backlog = backlog
         self._wake = wake

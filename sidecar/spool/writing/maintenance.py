@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from sidecar.platform.backoff import Backoff
 from sidecar.spool.errors import SpoolError
 from sidecar.spool.reading.backlog import Backlog
 from sidecar.spool.recovery import Recovered
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-FIRST_PAUSE = 0.1
+FIRST_PAUSE = 0.2
 MAX_PAUSE = 5.0
 SPARE_SEGMENTS = 2
 """How many spares to hold. With one, a disk slow to make the next would deny requests under
@@ -39,7 +40,6 @@ class Maintenance:
         self._spares = spares
         self._backlog = backlog
         self._executor = resources.executor
-        self._random_bytes = resources.random_bytes
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
 
@@ -58,18 +58,19 @@ class Maintenance:
 
     async def run(self) -> None:
         """Never returns. Raises if the writer died of anything but the disk."""
-        pause = FIRST_PAUSE
+        backoff = Backoff(FIRST_PAUSE, MAX_PAUSE)
         while True:
             self._woken.clear()
             if self._rotation.fault is not None:
                 raise self._rotation.fault
             well = await self._do_pending_work()
-            if not well:
+            if well:
+                backoff.reset()
+            else:
                 # The failure itself has woken us: do not retry without a pause.
                 self._woken.clear()
-            pause = FIRST_PAUSE if well else min(pause * 2, MAX_PAUSE)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if well else self._jittered(pause)):
+                async with asyncio.timeout(None if well else backoff.next_pause()):
                     await self._woken.wait()
 
     def wake(self) -> None:
@@ -79,6 +80,7 @@ class Maintenance:
     def dropped(self, reason: str) -> None:
         """Count a record that was answered but did not fit."""
         losses = self._rotation.losses
+        # The first one sets the timer for all that follow.
         if not losses:
             self._loop.call_later(DECLARE_AFTER_SECONDS, self.wake)
         losses.dropped(reason)
@@ -87,6 +89,7 @@ class Maintenance:
         """Refuse records from now on, and wait up to `seconds` for those already taken. Returns
         whether the writer has stopped: on a disk that hangs it has not."""
         rotation = self._rotation
+        # The counts of mode `best_effort` are only in memory: this is their last chance.
         if rotation.refusal is None and rotation.losses:
             rotation.declare()
         rotation.closed, rotation.refusal = True, "the sidecar is stopping"
@@ -104,6 +107,7 @@ class Maintenance:
     async def _do_pending_work(self) -> bool:
         """Do all pending work. Returns whether none is left."""
         rotation = self._rotation
+        # First the spares: a new instance needs one, and takes it.
         await self._refill_pool()
         if rotation.refusal is not None and self._appender.spares:
             await self._begin_instance()
@@ -118,8 +122,9 @@ class Maintenance:
         appender = self._appender
         while len(appender.spares) < SPARE_SEGMENTS and not self._rotation.closed:
             spare = await self._spares.make()
+            # Retained segments are only a precaution: they make room for new ones.
             if spare is None and await self._backlog.trim(everything=True):
-                continue  # retained segments make room for new ones
+                continue
             appender.starved = spare is None
             if spare is None:
                 break
@@ -130,9 +135,6 @@ class Maintenance:
             # InstanceRotation reports a failure itself; the next round retries.
             with contextlib.suppress(SpoolError):
                 await asyncio.shield(self._rotation.begin())
-
-    def _jittered(self, pause: float) -> float:
-        return pause * (0.5 + self._random_bytes(1)[0] / 512)
 
     def _in_thread(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return self._loop.run_in_executor(self._executor, work, *arguments)

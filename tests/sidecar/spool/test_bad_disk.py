@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.spool import Spool, SpoolUnwritable, State
-from tests.sidecar.spool.parts import (
+from tests.sidecar.spool.running_spool import (
     CLOCK,
     MIB,
     SEGMENT,

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from tests.properties import few
-from tests.sidecar.spool.parts import check_chain, gaps, read_hash, running, shipped
+from tests.sidecar.spool.running_spool import check_chain, gaps, read_hash, running, shipped
 from tests.stack import ROOT
 
 SAID = 10_000, 80_000
@@ -28,7 +28,7 @@ def live(root: Path, life: int, log: Path) -> dict[str, str]:
     """Run the child, kill it, and return what it reported as durable. `log` gets what it
     shipped."""
     with log.open("ab") as shipping, tempfile.TemporaryFile() as said:
-        command = [sys.executable, "-m", "tests.sidecar.spool.child", str(root), str(life)]
+        command = [sys.executable, "-m", "tests.sidecar.spool.writer_process", str(root), str(life)]
         child = subprocess.Popen(
             [*command, str(shipping.fileno())],
             stdout=said,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sidecar.spool import SpoolSettings, SpoolSlow, SpoolUnwritable
-from tests.sidecar.spool.parts import (
+from sidecar.spool import Spool, SpoolSettings, SpoolSlow, SpoolUnwritable
+from tests.sidecar.spool.running_spool import (
     MIB,
     FaultyDisk,
     eids,
@@ -19,6 +20,7 @@ from tests.sidecar.spool.parts import (
     shipped,
     until,
 )
+from tests.waiting import until_told
 
 
 async def test_strict_gives_up_waiting_in_time_and_the_record_is_kept(tmp_path: Path) -> None:
@@ -89,6 +91,18 @@ async def test_best_effort_counts_what_overflows_and_declares_it(tmp_path: Path)
     assert "memory" in gap["reason"]
 
 
+async def shipped_until_declared(spool: Spool, lost: int) -> list[dict[str, Any]]:
+    """Ships until so many records are declared lost."""
+    cores: list[dict[str, Any]] = []
+
+    async def declared() -> bool:
+        cores.extend(await shipped(spool))
+        return sum(gap["lost"] for gap in gaps(cores)) >= lost
+
+    await until_told(f"{lost} are declared", declared)
+    return cores
+
+
 async def test_best_effort_answers_while_the_disk_is_bad_and_declares_all(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running(tmp_path, disk, mode="best_effort") as spool:
@@ -104,9 +118,7 @@ async def test_best_effort_answers_while_the_disk_is_bad_and_declares_all(tmp_pa
             await asyncio.sleep(0.002)
         disk.heals()
         await until(lambda: spool.refusal is None)
-        await until(lambda: not spool._rotation.losses)
-        await until(lambda: not spool.bytes_waiting)
-        cores = await shipped(spool)
+        cores = await shipped_until_declared(spool, answered)
     assert eids(cores) == ["kept"]
     assert sum(gap["lost"] for gap in gaps(cores)) == answered
 
@@ -120,9 +132,7 @@ async def test_best_effort_answers_when_full_and_declares_when_there_is_room(
             lost += not spool.put(record(n, query="q" * 50_000), denial=False).stored
             await until(lambda: not spool.bytes_waiting)
         assert lost > 20
-        cores = await shipped(spool)
-        await until(lambda: not spool._rotation.losses and not spool.bytes_waiting)
-        cores += await shipped(spool)
+        cores = await shipped_until_declared(spool, lost)
     assert len(eids(cores)) == 100 - lost
     assert sum(gap["lost"] for gap in gaps(cores)) == lost
 

@@ -14,7 +14,7 @@ import pytest
 
 from sidecar.spool import RecordTooLarge, Spool, SpoolLocked, SpoolUnwritable
 from tests import waiting
-from tests.sidecar.spool.parts import (
+from tests.sidecar.spool.running_spool import (
     CLOCK,
     MIB,
     SOURCE,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.spool import Spool, SpoolFull, State
-from tests.sidecar.spool.parts import (
+from tests.sidecar.spool.running_spool import (
     MIB,
     SEGMENT,
     FaultyDisk,
@@ -24,6 +24,7 @@ from tests.sidecar.spool.parts import (
     running,
     segments,
     shipped,
+    spares,
     until,
 )
 
@@ -36,7 +37,7 @@ def state(spool: Spool) -> str:
     return spool.state.value
 
 
-async def fill(spool: Spool, denial: bool, prefix: str) -> int:
+async def fill(spool: Spool, root: Path, *, denial: bool, prefix: str) -> int:
     """Put large records until one is refused; how many were taken."""
     taken = 0
     while True:
@@ -47,14 +48,14 @@ async def fill(spool: Spool, denial: bool, prefix: str) -> int:
         await placed.durable
         taken += 1
         # A spare is made beside: it is not the speed that is tested.
-        await until(lambda: spool.state is not State.OPEN or spool._appender.spares)
+        await until(lambda: spool.state is not State.OPEN or spares(root))
 
 
 async def test_allows_leave_room_for_denials_and_then_nothing_is_taken(tmp_path: Path) -> None:
     async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
-        allows = await fill(spool, False, "allow-")
+        allows = await fill(spool, tmp_path, denial=False, prefix="allow-")
         assert state(spool) == "denials_only"
-        denials = await fill(spool, True, "deny-")
+        denials = await fill(spool, tmp_path, denial=True, prefix="deny-")
         assert state(spool) == "full"
         # All of the last segment but what one ALLOW may have begun.
         assert denials * 50_000 > SEGMENT * 0.8
@@ -69,16 +70,16 @@ async def test_allows_leave_room_for_denials_and_then_nothing_is_taken(tmp_path:
 
 async def test_the_directory_never_grows_past_its_limit(tmp_path: Path) -> None:
     async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
-        await fill(spool, False, "allow-")
-        await fill(spool, True, "deny-")
+        await fill(spool, tmp_path, denial=False, prefix="allow-")
+        await fill(spool, tmp_path, denial=True, prefix="deny-")
         files = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
         assert sum(files) <= SEGMENTS * MIB + 1000
 
 
 async def test_room_comes_back_when_segments_are_acknowledged(tmp_path: Path) -> None:
     async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
-        await fill(spool, False, "allow-")
-        await fill(spool, True, "deny-")
+        await fill(spool, tmp_path, denial=False, prefix="allow-")
+        await fill(spool, tmp_path, denial=True, prefix="deny-")
         await shipped(spool)
         await until(lambda: spool.state is State.OPEN)
         await keep(spool, "later")
@@ -90,9 +91,9 @@ async def test_a_full_disk_is_known_before_the_last_room_is_taken(tmp_path: Path
     async with running(tmp_path, disk) as spool:
         await keep(spool, "first")
         disk.breaks("create_zeroed", code=errno.ENOSPC)
-        allows = await fill(spool, False, "allow-")
+        allows = await fill(spool, tmp_path, denial=False, prefix="allow-")
         assert state(spool) == "denials_only"
-        denials = await fill(spool, True, "deny-")
+        denials = await fill(spool, tmp_path, denial=True, prefix="deny-")
         assert denials * 50_000 > SEGMENT * 0.8
         disk.heals()
         await until(lambda: spool.state is State.OPEN)
@@ -115,7 +116,7 @@ async def test_allows_are_taken_while_a_spare_is_slow_to_come_but_not_the_last_e
 
     disk = Slow()
     async with running(tmp_path, disk) as spool:
-        await until(lambda: len(spool._appender.spares) == 2)
+        await until(lambda: len(spares(tmp_path)) == 2)
         disk.breaks("slow")
         taken = 0
         with contextlib.suppress(SpoolFull):
@@ -134,12 +135,12 @@ async def test_allows_are_taken_while_a_spare_is_slow_to_come_but_not_the_last_e
 
 async def test_the_reserve_survives_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
-        allows = await fill(spool, False, "allow-")
+        allows = await fill(spool, tmp_path, denial=False, prefix="allow-")
     async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
         await until(lambda: spool.state is State.DENIALS_ONLY)
         with pytest.raises(SpoolFull):
             spool.put(record("allow"), denial=False)
-        denials = await fill(spool, True, "deny-")
+        denials = await fill(spool, tmp_path, denial=True, prefix="deny-")
         assert denials * 50_000 > SEGMENT * 0.8
         cores = await shipped(spool)
     assert len(eids(cores)) == allows + denials
@@ -147,8 +148,8 @@ async def test_the_reserve_survives_a_restart(tmp_path: Path) -> None:
 
 async def test_a_full_spool_still_ends_an_instance_that_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
-        await fill(spool, False, "allow-")
-        await fill(spool, True, "deny-")
+        await fill(spool, tmp_path, denial=False, prefix="allow-")
+        await fill(spool, tmp_path, denial=True, prefix="deny-")
         held = spool.depth
         await spool.set_aside(spool.instance, "it conflicts")
         # There is no room for another instance: nothing is taken, which is told as such.

@@ -6,9 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from policies.sets.policy_set import (
-    PolicySet,
-)
+from policies.sets.policy_set import PolicySet
 from sidecar.control.client import ControlClient
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
@@ -16,10 +14,7 @@ from sidecar.policy_cache.full_replica.poll_loop import PollLoop
 from sidecar.policy_cache.full_replica.store import FullStore
 from sidecar.policy_cache.long_poll import LongPoll
 from sidecar.policy_cache.replica_state import ReplicaState
-from tests.sidecar.fake_control_api import (
-    SIDECAR_KEY,
-    FakeControlApi,
-)
+from tests.sidecar.fake_control_api import SIDECAR_KEY, FakeControlApi
 from tests.sidecar.stand import FakeClock, until
 
 

@@ -5,12 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sidecar.fake_control_api import (
-    fake_control_api,
-)
-from tests.sidecar.policy_cache.full_replica.polling_replica import (
-    polling_replica,
-)
+from tests.sidecar.fake_control_api import fake_control_api
+from tests.sidecar.policy_cache.full_replica.polling_replica import polling_replica
 from tests.sidecar.stand import FakeClock
 
 

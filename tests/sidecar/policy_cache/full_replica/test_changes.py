@@ -16,13 +16,7 @@ from policies.sets.policy_set import (
 )
 from sidecar.policy_cache.policy_store import NoPolicySet
 from tests import waiting
-from tests.sidecar.fake_control_api import (
-    EVALUATE_KEY,
-    ROLE,
-    fake_control_api,
-    many_roles,
-    policy,
-)
+from tests.sidecar.fake_control_api import EVALUATE_KEY, ROLE, fake_control_api, many_roles, policy
 from tests.sidecar.policy_cache.full_replica.polling_replica import polling_replica
 from tests.sidecar.stand import EVALUATE, sidecar
 

@@ -7,17 +7,9 @@ from typing import Any
 import pytest
 
 from policies.ground.signing import Signer
-from policies.sets.policy_set import (
-    role_document,
-    role_name,
-)
+from policies.sets.policy_set import role_document, role_name
 from sidecar.control.client import ControlClient
-from tests.sidecar.fake_control_api import (
-    ROLE,
-    SIDECAR_KEY,
-    fake_control_api,
-    policy,
-)
+from tests.sidecar.fake_control_api import ROLE, SIDECAR_KEY, fake_control_api, policy
 from tests.sidecar.policy_cache.full_replica.polling_replica import (
     PollingReplica,
     polling_replica,

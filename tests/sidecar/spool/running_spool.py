@@ -208,6 +208,16 @@ def segments(root: Path) -> list[Path]:
     return sorted(instances(root)[-1].glob("*.seg"))
 
 
+def spares(root: Path) -> list[Path]:
+    """The segments made ahead of need."""
+    return list(root.glob("spare-*.seg"))
+
+
+def written(path: Path) -> int:
+    """The bytes of a segment that hold its header and records."""
+    return max((end for _, end in frames(path.read_bytes())), default=0)
+
+
 def frames(data: bytes) -> Iterator[tuple[int, int]]:
     """Offset and end of each frame of a segment that is whole."""
     header = read_header(data)

@@ -1,6 +1,6 @@
 """Puts records as fast as it can, and reports which are durable, until it is killed.
 
-    python -m tests.sidecar.spool.child DIRECTORY LIFE DESCRIPTOR
+    python -m tests.sidecar.spool.writer_process DIRECTORY LIFE DESCRIPTOR
 
 Prints a line for each durable record: its id and the hash of its core. Every second life also
 ships, to the descriptor.
@@ -15,7 +15,7 @@ import uvloop
 
 from sidecar.spool import Spool
 from sidecar.spool.errors import SpoolFull
-from tests.sidecar.spool.parts import CLOCK, SOURCE, record, settings
+from tests.sidecar.spool.running_spool import CLOCK, SOURCE, record, settings
 
 WRITERS = 32
 

@@ -10,7 +10,7 @@ from policies.trail.record import Record
 from sidecar.spool import Spool, SpoolError, SpoolFull, SpoolSlow
 from sidecar.spool.recovery import recover
 from sidecar.spool.storage.disk import Disk
-from tests.sidecar.spool.parts import (
+from tests.sidecar.spool.running_spool import (
     MIB,
     SEGMENT,
     SOURCE,
@@ -23,6 +23,7 @@ from tests.sidecar.spool.parts import (
     running,
     segments,
     shipped,
+    spares,
     until,
 )
 
@@ -58,7 +59,7 @@ async def test_memory_that_is_nearly_full_takes_all_of_a_group_or_none(tmp_path:
         assert len(eids(await shipped(spool))) == 1 + 30 * taken
 
 
-async def fill(spool: Spool, count: int) -> int:
+async def fill(spool: Spool, root: Path, count: int) -> int:
     """Groups of `count` large records until one is refused; how many were taken."""
     taken = 0
     while True:
@@ -69,12 +70,12 @@ async def fill(spool: Spool, count: int) -> int:
         await placed[0].durable
         taken += 1
         # A spare is made beside: it is not the speed that is tested.
-        await until(lambda: str(spool.state.value) != "open" or spool._appender.spares)
+        await until(lambda: str(spool.state.value) != "open" or spares(root))
 
 
 async def test_a_spool_that_is_full_holds_whole_groups(tmp_path: Path) -> None:
     async with running(tmp_path, max_bytes=3 * MIB) as spool:
-        taken = await fill(spool, 20)
+        taken = await fill(spool, tmp_path, 20)
         assert taken
         assert len(eids(await shipped(spool))) == 20 * taken
 

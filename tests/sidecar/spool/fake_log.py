@@ -19,7 +19,7 @@ TENANT = "acme"
 MAX_BODY = 1024 * 1024
 
 
-class Ledger:
+class FakeLog:
     """`held` advances with the append: exactly once. `orders` are faults, one per request, called
     before anything else; None means no answer at all. `lost` counts answers to drop after the
     append."""
@@ -108,15 +108,15 @@ def refusal(status: int) -> Callable[[], web.Response]:
 
 
 @asynccontextmanager
-async def serving(ledger: Ledger, port: int = 0) -> AsyncIterator[Ledger]:
+async def serving(log: FakeLog, port: int = 0) -> AsyncIterator[FakeLog]:
     app = web.Application(client_max_size=MAX_BODY)
-    app.router.add_post("/v1/sidecars/events", ledger.take)
+    app.router.add_post("/v1/sidecars/events", log.take)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
-    ledger.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    log.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        yield ledger
+        yield log
     finally:
         await runner.cleanup()

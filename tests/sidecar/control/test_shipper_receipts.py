@@ -1,0 +1,80 @@
+"""Which receipts let the spool forget a record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from policies.ground.signing import Signer
+from tests.sidecar.control.running_shipper import check_log, shipping
+from tests.sidecar.spool.fake_log import FakeLog, serving
+from tests.sidecar.spool.running_spool import keep, running, until
+
+
+async def test_a_receipt_by_another_key_forgets_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+        log.sign_with = Signer.generate()
+        async with shipping(spool, log) as shipper:
+            await keep(spool, *range(5))
+            await until(lambda: shipper.failures >= 2)
+            assert "signature" in (shipper.problem or "")
+            assert spool.depth == 5
+            assert shipper.shipped == 0
+            log.sign_with = None
+            await until(lambda: spool.depth == 0)
+        check_log(log, *range(5))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n": 3},
+        {"n": 5},
+        {"n": True},
+        {"n": "4"},
+        {"hash": "AAAA"},
+        {"hash": 7},
+        {"signature": ""},
+        {"signature": "*"},
+        {"source": "sidecar-2"},
+        {"instance": "f" * 32},
+    ],
+)
+async def test_a_receipt_about_anything_else_forgets_nothing(
+    tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+        log.spoil = lambda receipt: {**receipt, **wrong}
+        async with shipping(spool, log) as shipper:
+            await keep(spool, *range(5))
+            await until(lambda: shipper.failures >= 1)
+            assert spool.depth == 5
+            assert shipper.conflicts == 0
+
+
+async def test_a_signed_receipt_for_less_than_was_sent_forgets_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+        async with shipping(spool, log) as shipper:
+            await keep(spool, 0)
+            await until(lambda: spool.depth == 0)
+            old = log.receipt("sidecar-1", spool.instance)
+            log.spoil = lambda _: old
+            await keep(spool, 1)
+            await until(lambda: shipper.failures >= 1)
+            assert spool.depth == 1
+            log.spoil = dict
+            await until(lambda: spool.depth == 0)
+        check_log(log, 0, 1)
+
+
+async def test_nothing_is_sent_before_the_logs_key_is_known(tmp_path: Path) -> None:
+    known: list[bytes] = []
+    async with running(tmp_path) as spool, serving(FakeLog()) as log:
+        async with shipping(spool, log, log_keys=lambda: tuple(known)) as shipper:
+            await keep(spool, 0)
+            await until(lambda: shipper.problem is not None)
+            assert not log.bodies
+            known.append(log.signer.public)
+            await until(lambda: spool.depth == 0)
+        check_log(log, 0)

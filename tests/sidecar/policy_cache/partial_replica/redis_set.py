@@ -1,0 +1,45 @@
+"""A policy set in a real Redis, and what a sidecar makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests import redis
+from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
+from tests.sidecar.stand import Stand, until
+
+LIMIT = 4.0
+
+
+@asynccontextmanager
+async def running_control_api(
+    tmp_path: Path, **options: str
+) -> AsyncIterator[FakeControlApiWithRedis]:
+    with redis.running(tmp_path / "redis", **options) as server:
+        control = FakeControlApiWithRedis(server)
+        await control.start()
+        try:
+            yield control
+        finally:
+            await control.stop()
+
+
+def held_documents(stand: Stand) -> dict[str, str]:
+    """The digest of each document that the sidecar holds."""
+    rows = stand.parts.cache_file.connection.execute("SELECT name, digest FROM held")
+    return dict(rows.fetchall())
+
+
+def revision(stand: Stand) -> int:
+    return stand.parts.replica.policy_set.revision
+
+
+async def caught_up(stand: Stand, control: FakeControlApiWithRedis) -> None:
+    await until("the change is in force", lambda: revision(stand) == control.revision)
+
+
+async def allowed(stand: Stand, **changed: Any) -> bool:
+    return bool((await stand.evaluate(**changed))["decision"] == "ALLOW")
