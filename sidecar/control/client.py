@@ -64,6 +64,7 @@ class ControlClient:
         return f"ControlClient({self._address!r})"
 
     async def __aenter__(self) -> "ControlClient":
+        # No cookies and no proxy from the environment: nothing but our address gets the key.
         self._session = ClientSession(
             # Polls, claims and deliveries are few, but a claim must not queue behind a long poll.
             connector=TCPConnector(limit=32, keepalive_timeout=30, ssl=self._ssl_context()),
@@ -116,14 +117,16 @@ class ControlClient:
                 params=query,
                 data=body,
                 headers=headers,
-                allow_redirects=False,
+                allow_redirects=False,  # the key would go along
                 server_hostname=self._tls.server_name,
                 timeout=ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
             ) as answer:
                 status, after = answer.status, _seconds(answer.headers.get("Retry-After"))
+                # Read up to the limit and no further, whatever `Content-Length` says.
                 raw = await answer.content.read(MAX_ANSWER_BYTES + 1)
                 while len(raw) <= MAX_ANSWER_BYTES and (chunk := await answer.content.readany()):
                     raw += chunk
+        # Before `OSError`, of which it is a subclass.
         except TimeoutError:
             raise ControlUnavailable(
                 f"the control API did not answer within {seconds:g} s"
@@ -136,7 +139,7 @@ class ControlClient:
 
 
 def _describe(error: Exception) -> str:
-    """aiohttp's own text repeats the address, and mentions TLS even if there is none."""
+    """aiohttp's own text repeats the address, and mentions TLS even over plain HTTP."""
     if isinstance(error, ClientConnectorCertificateError):
         found = error.certificate_error
         shown = found.verify_message if isinstance(found, ssl.SSLCertVerificationError) else found
@@ -162,7 +165,7 @@ def _parse(status: int, raw: bytes, after: float | None) -> dict[str, Any]:
     try:
         answer = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        answer = None
+        answer = None  # a gateway's error page, say: its status tells more than its text
     if status != 200:
         said = answer.get("message") if isinstance(answer, dict) else None
         why = f"the control API answered {status}: {said or 'no reason'}"

@@ -38,6 +38,7 @@ class ControlClock:
 
     def now(self) -> int:
         """Microseconds since 1970 UTC. Never goes back, unless a clock was set."""
+        # A small correction backwards makes time stand still for a moment: records stay in order.
         now = int(self._monotonic() * 1e6) + self._offset
         if now < self._latest:
             return self._latest

@@ -2,8 +2,7 @@
 
 It is never the only copy. A file that is damaged, or has another schema version, is set aside and
 replaced by an empty one. Everything runs on the event loop's thread: a read takes a few
-microseconds, and a write does not wait for the disk (`synchronous=NORMAL`: what a power cut loses
-is fetched again).
+microseconds, and a write does not wait for the disk.
 """
 
 import logging
@@ -59,6 +58,7 @@ class CacheFile:
         """Commit all of the block's writes, or none and raise `sqlite3.Error`."""
         try:
             with self.connection as connection:
+                # The write lock at once: a later upgrade from a read lock could fail halfway.
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
         except sqlite3.OperationalError:
@@ -93,6 +93,7 @@ class CacheFile:
                 raise sqlite3.DatabaseError(
                     f"its schema version is {version}, not {_SCHEMA_VERSION}"
                 )
+            # Once, at the start. Later damage shows in the digest of each document that is read.
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
@@ -103,6 +104,7 @@ class CacheFile:
 
     def _create(self) -> sqlite3.Connection:
         # It holds key digests and every policy: readable by this user only.
+        # Made before SQLite opens it, which would use the process's umask.
         self._path.touch(mode=0o600)
         connection = self._connect()
         connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={_SCHEMA_VERSION};COMMIT;")
@@ -112,6 +114,7 @@ class CacheFile:
         # No implicit transactions: `transaction` begins and ends its own.
         connection = sqlite3.connect(self._path, isolation_level=None, cached_statements=32)
         connection.execute("PRAGMA journal_mode=WAL")
+        # A commit does not wait for the disk: what a power cut loses is fetched again.
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.execute("PRAGMA cache_size=-1024")
         return connection
@@ -119,5 +122,6 @@ class CacheFile:
     def _set_aside(self) -> None:
         # Only the last damaged file is kept: a failing disk must not fill itself with them.
         self._path.replace(self._path.with_suffix(".damaged"))
+        # They belong to the old file.
         for journal in ("-wal", "-shm"):
             self._path.with_name(_FILE_NAME + journal).unlink(missing_ok=True)

@@ -32,4 +32,5 @@ class AllDocuments:
     """The fetcher of a full replica, which is never missing a document."""
 
     async def fetch(self, names: Iterable[str]) -> None:
+        # Only a bug gets here: a full replica never raises `MissingDocument`.
         raise FetchFailed(f"a full replica fetches nothing: {', '.join(names)}")

@@ -36,6 +36,8 @@ class FeedDocument(NamedTuple):
 
 def verify_digest(document: FeedDocument) -> FeedDocument:
     """Return the document; raises `FeedFailed` if its body does not have its digest."""
+    # Over HTTP this catches a bug or a broken proxy. It proves nothing about the sender: both come
+    # from the same answer.
     name, _, digest, body = document
     if body is not None and hashlib.sha256(body).hexdigest() != digest:
         raise FeedFailed(f"document `{name}` does not match the digest sent with it")
@@ -52,6 +54,8 @@ class Position(NamedTuple):
 
 def reject_older(epoch: str, revision: int, held: Position) -> None:
     """Raise `FeedRejected` if this revision is older than the one held of the same store."""
+    # A replayed or restored older set could make a revoked key valid again. Another epoch is
+    # another store, whose revisions can't be compared with ours.
     if epoch == held.epoch and revision < held.revision:
         raise FeedRejected(
             f"policy set `{revision}` is older than `{held.revision}`, which was already seen of "

@@ -10,11 +10,8 @@ unknown."""
 
 
 class Freshness:
-    """The age of a policy set against a limit in seconds.
-
-    Age counts from when a poll was sent, not from its answer: what the control API said was true at
-    some moment after it was asked. A set that was never confirmed is infinitely old.
-    """
+    """The age of a policy set against a limit in seconds. A set that was never confirmed is
+    infinitely old."""
 
     def __init__(self, limit: float, clock: Clock) -> None:
         self.limit = limit
@@ -43,6 +40,8 @@ class Freshness:
     def confirm(self, sent: float) -> None:
         """Note that a poll sent at `sent` (monotonic) found the set current, or brought it up to
         date."""
+        # The age counts from the question, not from its answer: what the control API said was true
+        # at some moment in between. Two sources may confirm out of order, hence the maximum.
         self._confirmed, self._expired = max(self._confirmed, sent), ""
 
     def expire(self, why: str) -> None:
@@ -51,7 +50,9 @@ class Freshness:
 
     def restore(self, as_of: int) -> None:
         """Restore the age of the set on disk: a previous process confirmed it at `as_of` (wall
-        clock, microseconds). Its monotonic clock means nothing in this process."""
+        clock, microseconds)."""
+        # The monotonic clock of that process means nothing in this one. A time in the future means
+        # that the wall clock was set back: then the set counts as stale until it is confirmed.
         age = (self._now() - as_of) / 1e6
         if age >= -SKEW_SECONDS:
             self._confirmed = self._monotonic() - max(age, 0.0)

@@ -39,6 +39,8 @@ class KeyPin:
     def advanced(self, shown: bytes, history: Sequence[Endorsement], now: int) -> "KeyPin":
         """The pin after the control API showed the key `shown` and the endorsements that lead to
         it. Raises `NotEndorsed` if they do not."""
+        # A replica of the control API may still show a former key: during the overlap that is fine,
+        # and the pin stays.
         if shown in self.accepted(now):
             return self
         if not history or endorsed(self.key, history) != shown:
@@ -65,6 +67,7 @@ def advance_pin(
     pin: KeyPin | None, shown: bytes, history: Sequence[Endorsement], now: int
 ) -> KeyPin:
     """Advance the pin, or make the first one."""
+    # Only the very first key is trusted without proof (trust on first use).
     if pin is not None:
         return pin.advanced(shown, history, now)
     # A control API replica that has not restarted since the rotation still shows the former key.
@@ -77,6 +80,7 @@ def advance_pin(
 def verify_origin(page: FeedPage, tenant_id: str | None, pin: KeyPin | None, now: int) -> KeyPin:
     """The pin after this answer. Raises `FeedRejected` if the answer is about another tenant, or if
     the log's key in it is not endorsed."""
+    # A mistyped `key_file`: another tenant's policies must never decide by this cache.
     if tenant_id is not None and page.tenant_id != tenant_id:
         raise FeedRejected("the key in `key_file` belongs to another tenant than this policy cache")
     try:

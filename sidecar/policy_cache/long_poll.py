@@ -35,6 +35,7 @@ class LongPoll:
             "epoch": position.epoch,
             "wait": f"{wait:g}",
         }
+        # `wait` is the control API's to use up; only what goes beyond it is a fault.
         page = await _page_of(self._control.get(PATH, query, seconds=wait + self._max_delay))
         _check_order(page, position)
         return page
@@ -73,8 +74,10 @@ def _parse_page(answer: dict[str, Any]) -> FeedPage:
         # A control API older than this sidecar does not send it.
         log_key_history=tuple(map(Endorsement.from_wire, answer.get("log_key_history", ()))),
     )
+    # An empty epoch stands for an empty replica.
     if not page.epoch:
         raise ValueError("`epoch` is empty")
+    # The next question would be the same as this one, without end.
     if page.more and not page.documents:
         raise ValueError("`more` is true but there are no documents")
     return page
@@ -98,7 +101,9 @@ def _typed(value: object, kind: type[T]) -> T:
 
 
 def _check_order(page: FeedPage, asked: Position) -> None:
-    """A replica that follows revisions depends on their growing."""
+    """Raise `FeedFailed` if the revisions do not grow."""
+    # The next page is asked for from the last document's revision on: if that were not the highest,
+    # documents would be left out for good.
     last = 0 if page.reset else asked.revision
     for document in page.documents:
         if document.revision < last:

@@ -69,6 +69,7 @@ class Instance:
     def start(self) -> RecordPosition:
         """A position at or before the first unacknowledged record."""
         first = self.segments[self.retained].first
+        # The cursor may lie in a segment that is deleted or retained by now.
         return self.cursor if self.cursor.first >= first else RecordPosition(first, 0, first)
 
     def before(self, n: int) -> RecordPosition | None:

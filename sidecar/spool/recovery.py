@@ -81,7 +81,7 @@ def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovere
     last: _LastSegment | None = None
     for path in disk.list(root):
         if path.suffix == ".tmp":
-            # Left by a step that a crash interrupted.
+            # A spare in the making, or an instance half removed: neither has anything to ship.
             disk.remove_directory(path) if path.is_dir() else disk.remove(path)
         elif spare_ordinal(path) is not None:
             _keep_or_remove(disk, path, segment_bytes, found)
@@ -94,6 +94,7 @@ def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovere
             found.ordinal = max(found.ordinal, parsed[0])
             instance = Instance(*parsed, source, path)
             loaded = _load(disk, instance)
+            # The process may have died between making the directory and its first segment.
             if instance.segments or instance.ending is not None:
                 found.instances.append(instance)
                 last = loaded
@@ -117,7 +118,7 @@ def _keep_or_remove(disk: Disk, path: Path, segment_bytes: int, found: Recovered
 
 
 def _load(disk: Disk, instance: Instance) -> _LastSegment | None:
-    """Fill in what the directory says. Returns its last segment, None if none is usable."""
+    """Fill in what the directory says. Returns its last usable segment."""
     acked = read_acked(disk, instance.path)
     for path in disk.list(instance.path):
         first = segment_first(path)
@@ -131,6 +132,7 @@ def _load(disk: Disk, instance: Instance) -> _LastSegment | None:
         instance.source, instance.end = last.header.source, last.scan.next
         _check_chain(instance, last.scan)
     elif instance.acked > 0 and instance.ending is None:
+        # Its numbers were used up to here, and nothing says how far beyond.
         _set_ending(instance, "the segments of the spool are missing", instance.acked, None)
     _merge_saved_ending(disk, instance)
     return last
@@ -144,6 +146,7 @@ def _last_segment(disk: Disk, instance: Instance) -> _LastSegment | None:
         found = read_header(data)
         if found is not None and found[0].first == first and found[0].instance == instance.id:
             return _LastSegment(segments[-1], found[0], data, scan(data, found[1], first))
+        # Good frames behind a bad header were acknowledged: that is damage, not a torn write.
         beyond = scan(data, 0, first).beyond
         if beyond is not None:
             _set_ending(instance, "a bad segment header", first, beyond, DAMAGED)
@@ -171,13 +174,14 @@ def _set_ending(
 
 
 def _merge_saved_ending(disk: Disk, instance: Instance) -> None:
-    """Merge in the ending that a previous process saved. It takes precedence: what lies beyond it
-    was declared lost, even if it turns out to be readable."""
+    """Merge in the ending that a previous process saved."""
     try:
         noted = read_ending(disk, instance.path)
     except (ValueError, TypeError) as error:
         noted = Ending(f"the file `ended` can't be read: {error}", instance.end, None)
     if noted is not None:
+        # The saved one takes precedence: what lies beyond it was declared lost, even if it turns
+        # out to be readable. But damage before it means that more is lost.
         found = instance.ending
         if found is not None and found.first < noted.first:
             lost = None if noted.lost is None else noted.lost + noted.first - found.first
@@ -191,6 +195,7 @@ def _merge_saved_ending(disk: Disk, instance: Instance) -> None:
 
 def _resume_last(disk: Disk, found: Recovered, last: _LastSegment | None, source: str) -> None:
     instance = found.instances[-1]
+    # An instance belongs to one sidecar id: under another one a new instance begins.
     if instance.ending is not None or last is None or instance.source != source:
         return
     try:
@@ -204,12 +209,10 @@ def _resume_last(disk: Disk, found: Recovered, last: _LastSegment | None, source
 
 
 def _write_back(disk: Disk, last: _LastSegment) -> None:
-    """Rewrite what was read, with zeros after it, and sync.
-
-    After a failed sync in the previous process, the kernel may show data that the disk does not
-    hold. A record appended to it would chain to one that the next power cut takes away. Writing the
-    same bytes over themselves is harmless.
-    """
+    """Rewrite what was read, with zeros after it, and sync."""
+    # After a failed sync in the previous process, the kernel may show data that the disk does not
+    # hold. A record appended to it would chain to one that the next power cut takes away. Writing
+    # the same bytes over themselves is harmless.
     end = last.scan.end
     if not last.scan.clean:
         log.warning(

@@ -110,9 +110,11 @@ class Spool:
         except SpoolError as error:
             if not self._best_effort:
                 raise
+            # This mode answers without a record. The loss is at least in the log.
             for _ in records:
                 self._maintenance.dropped(error.message)
             return [PlacedRecord(_NOT_STORED, self._done, stored=False)] * len(records)
+        # The same future for all of a group: one write decides about all of them.
         durable = self._done
         if urgent and not self._best_effort:
             durable = appender.durable()
@@ -130,9 +132,10 @@ class Spool:
         What has not shipped ships after the next start."""
         stopped = await self._maintenance.close(seconds)
         self._executor.shutdown(wait=False)
+        # On a disk that hangs a write may still happen: keep the lock until the process ends, or
+        # two processes would write to one instance.
         if stopped:
             os.close(self._lock)
-        # Otherwise a write may still happen: keep the lock until the process ends.
 
     async def wait_unshipped(self) -> None:
         """Return once there is something to ship."""
@@ -140,15 +143,12 @@ class Spool:
 
     async def batch(self, max_bytes: int, max_records: int = 512) -> RecordBatch | None:
         """The oldest unacknowledged records of one instance: at least one, otherwise at most
-        `max_bytes`; None if there are none.
-
-        Records that can't be read back end their instance and are declared lost. Raises `OSError`
-        if the disk fails to read.
-        """
+        `max_bytes`; None without any. Raises `OSError` if the disk fails to read."""
         while True:
             try:
                 return await self._backlog.read(max_bytes, max_records)
             except UnreadableRecord as damage:
+                # Nothing after a missing record can ever ship: declare it, and ship what is next.
                 self._rotation.end(damage.instance, str(damage), damage.n, DAMAGED)
                 await self._backlog.retire()
 
@@ -163,6 +163,7 @@ class Spool:
 
     async def acknowledge(self, instance: str, n: int) -> None:
         """Note that everything up to record `n` of the instance is in the control API's log."""
+        # Room was freed: a spare can be made, and a full spool takes ALLOWs again.
         if await self._backlog.acknowledge(instance, n):
             self._maintenance.wake()
 
@@ -203,6 +204,7 @@ class Spool:
         appender = self._appender
         if self._rotation.refusal is not None:
             return State.UNWRITABLE
+        # The same conditions under which `Appender.add` refuses a record.
         if appender.spares or appender.room > appender.reserve:
             return State.OPEN
         return State.DENIALS_ONLY if appender.room > FRAME + MAX_PAYLOAD else State.FULL
@@ -228,7 +230,7 @@ class Spool:
         return self._appender.waiting
 
     def oldest_age(self) -> float:
-        """Seconds that the oldest unshipped record has been on disk; 0 if there is none."""
+        """Seconds that the oldest unshipped record has been on disk; 0 without one."""
         return self._backlog.oldest_age()
 
     @property

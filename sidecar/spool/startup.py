@@ -45,11 +45,13 @@ async def open_components(
 ) -> SpoolComponents:
     """Build the parts. Raises `SpoolLocked` if another process holds the directory,
     `SpoolUnwritable` if it can't be made or read."""
+    # One thread, so that file operations on the backlog never overtake each other.
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-executor")
     in_thread = asyncio.get_running_loop().run_in_executor
     root, size = settings.dir, settings.segment_bytes
     lock: int | None = None
     try:
+        # Locked before anything is read: recovery removes files that another process may be using.
         lock = await in_thread(executor, _lock_directory, disk, root)
         found: Recovered = await in_thread(executor, recover, disk, root, source_id, size)
         quota = Quota(settings.max_bytes, found.held)
@@ -59,6 +61,7 @@ async def open_components(
         maintenance = Maintenance(
             SegmentPool(root, disk, quota, size, found.spares), backlog, resources
         )
+        # Each needs the other: `start` hands the rotation over.
         rotation = InstanceRotation(resources, backlog, maintenance.wake)
         await maintenance.start(rotation, found)
     except BaseException as error:

@@ -95,6 +95,7 @@ class Failover:
 
     async def run(self) -> None:
         """Never returns."""
+        # The start counts as a confirmation: give Redis its time before asking the control API.
         self._redis.confirmed_at = self._monotonic()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._redis.run())
@@ -119,6 +120,7 @@ class Failover:
 
     async def claim(self, session_id: str) -> Claim | None:
         """Who owns the session according to Redis; None if it does not say, for any reason."""
+        # The control API is asked then, so a failure costs time and never a wrong owner.
         if not self._redis.healthy:
             return None
         try:
@@ -141,6 +143,7 @@ class Failover:
     def _switch_to(self, feed: FeedName, why: str) -> None:
         problem = self.problem
         self.feed = feed
+        # The problem as it was before the switch: that is its cause.
         if feed == "control":
             self._redis.healthy = False
             cause = f" ({problem})" if problem else ""
@@ -152,6 +155,8 @@ class Failover:
         """Read from Redis while it is healthy, otherwise from the control API. If one fails, try
         the other: a Redis that lacks a document may have lost it."""
         first, second = self._from_redis, self._control.fetch
+        # Not after `AWAY_SECONDS` but from the first failure on, so that no decision waits for a
+        # Redis that hangs.
         if not self._redis.healthy:
             first, second = second, first
         try:

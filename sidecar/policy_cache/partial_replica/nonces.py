@@ -51,6 +51,8 @@ class Nonces:
         interval = self._interval if self._answered else min(FIRST_INTERVAL, self._interval)
         self.due = now + interval * random.uniform(0.75, 1.0)  # noqa: S311  # spreads load
         self._answered = False
+        # Unguessable: an attacker could otherwise have a heartbeat signed now and show it later, as
+        # proof that an old set is current.
         nonce = b64(self._random_bytes(_NONCE_BYTES))
         self._open[nonce] = DrawnNonce(now, self._clock.now(), held)
         # Bounded: unanswered challenges must not pile up while Redis is away.

@@ -72,6 +72,7 @@ class RedisReader:
         self, client: Any, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]
     ) -> None:
         self._log_keys = log_keys
+        # Counted, because each one means an attacker, or a rotated key that we do not know yet.
         self.forged = 0
         self._client = client
         self._tenant = tenant_id
@@ -122,6 +123,7 @@ class RedisReader:
         streams = {self._beats: self._beat_id}
         if self._change_id is not None:
             streams[self._changes] = self._change_id
+        # Redis blocks for ever at 0.
         block = max(1, int(seconds * 1000))
         read = self._client.xread(streams, count=MAX_ENTRIES, block=block)
         found = await self._call(read, seconds + SECONDS)
@@ -165,6 +167,8 @@ class RedisReader:
         documents = dict(zip(names, values[len(nodes) :], strict=False))
         found: dict[str, HeldDocument | None] = {}
         for name in names:
+            # Also for a document that is not there: leaving one out must be as detectable as
+            # changing one.
             digest = self._digest(opened, held, name)
             if digest is None:
                 found[name] = None if known.get(name) == ABSENT.digest else ABSENT
@@ -219,6 +223,7 @@ class RedisReader:
 
     def _verified(self, kind: type[_Signed], signed: bytes) -> _Signed:
         """Raises `SignatureRejected` if none of the log's keys signed it."""
+        # Several during a key rotation.
         for public in self._log_keys():
             with suppress(SignatureRejected):
                 return kind.opened(signed, public, self._tenant)

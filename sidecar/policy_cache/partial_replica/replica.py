@@ -81,12 +81,14 @@ class PartialReplica(Replica):
         once; then the answer is on disk."""
         if self._working_set.tenant_id is None or self._working_set.pin is None:
             await self._refresh_key()
+        # Whose set to read must not come from Redis itself: it is not trusted.
         tenant_id = self.tenant_id()
         assert tenant_id is not None
         return RedisReader(self._client, tenant_id, self.log_keys)
 
     async def _refresh_key(self) -> None:
         """Ask the control API who signs now. Another key than before must be endorsed."""
+        # Any page names the key; a wait of 0 has it answered at once.
         self._verify_origin(await self._feed.next(self._working_set.position, 0.0))
 
     def _verify_origin(self, page: FeedPage) -> None:
@@ -100,6 +102,7 @@ class PartialReplica(Replica):
         try:
             key = self.policy_set.key(self._own_key)
         except MissingDocument:
+            # In doubt the sidecar does not decide: the document is fetched with the required ones.
             return "it is not known yet whether the key in `key_file` is valid"
         if key is None or not key.live(self._clock.now()):
             return "the key in `key_file` is no longer valid"

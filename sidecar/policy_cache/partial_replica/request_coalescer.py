@@ -1,8 +1,5 @@
 """Coalesces the lookups of several callers: one of them reads for all. Knows neither the names nor
 how they are read.
-
-An attacker who tries API keys causes a lookup with each. Read one after the other, they would delay
-the loop that shares the lock with them, the one that brings revocations.
 """
 
 import asyncio
@@ -39,16 +36,19 @@ class RequestCoalescer:
 
     async def fetch(self, names: Iterable[str]) -> None:
         """Return once the names were read, by us or by another caller."""
+        # An attacker who tries API keys causes a lookup with each: they must not fill the memory.
         if len(self._waiting) >= MAX_WAITING:
             raise FeedFailed("too many lookups of policy documents are waiting")
         lookup = _Lookup(frozenset(names))
         self._waiting[lookup] = None
         try:
             async with self._lock:
+                # The caller that had the lock before us may have read for us too.
                 if not lookup.done and lookup.failure is None:
                     await self._read_for_all(lookup)
         finally:
             del self._waiting[lookup]
+        # A new exception each: raising one instance in several tasks would mix up their tracebacks.
         if lookup.failure is not None:
             raise FeedFailed(str(lookup.failure)) from lookup.failure
 

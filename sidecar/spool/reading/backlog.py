@@ -58,7 +58,7 @@ class Backlog:
 
     def oldest_age(self) -> float:
         """Seconds since the oldest of them reached the disk, or since the start if it was there
-        before; 0 if there are none."""
+        before; 0 without any."""
         return self._oldest.seconds()
 
     def notify(self) -> None:
@@ -73,6 +73,7 @@ class Backlog:
 
     def end(self, instance: Instance, ending: Ending) -> None:
         """Stop shipping the instance at `ending.first`."""
+        # What can't ship any more has no age either.
         depth = self.depth
         instance.ending = ending
         instance.end = min(instance.end, ending.first)
@@ -137,6 +138,7 @@ class Backlog:
         if instance is None:
             return 0
         depth = self.depth
+        # A receipt may cover records beyond those just read: a previous process sent them.
         instance.acked = max(instance.acked, min(n + 1, instance.end))
         self._oldest.shrink_by(depth - self.depth)
         # The next read continues here, without scanning from the segment's start.
@@ -150,6 +152,7 @@ class Backlog:
         """Remove instances that have nothing left to ship or to declare. What can't be moved or
         removed is tried again next time. Returns the bytes freed."""
         total = 0
+        # One at a time: `_remove_instance` must not run twice for one directory.
         async with self._retiring:
             for instance in [each for each in self.instances if self._is_finished(each)]:
                 freed = await self._in_thread(self._remove_instance, instance)
@@ -162,6 +165,7 @@ class Backlog:
 
     def _is_finished(self, instance: Instance) -> bool:
         ending = instance.ending
+        # An ending without its gap record on disk must survive a restart: it stays to be declared.
         over = instance is not self.current if ending is None else ending.declared
         return over and not instance.unshipped
 
@@ -193,6 +197,7 @@ class Backlog:
                 aside = aside_directory(instance.path, instance.ending.aside)
                 self._disk.rename(instance.path, aside)
                 self._disk.sync_directory(aside.parent)
+                # It still takes its room: nothing is freed until an operator removes it.
                 return 0
             self._disk.remove_directory(instance.path)
         except OSError as error:

@@ -13,11 +13,8 @@ MARKS = 512
 
 
 class OldestAge:
-    """Call `grow_to` when items arrive and `shrink_by` when the oldest leave.
-
-    Keeps at most `MARKS` marks. Past that it drops every other one and doubles their spacing. The
-    age errs upward, by at most the spacing of the marks.
-    """
+    """Call `grow_to` when items arrive and `shrink_by` when the oldest leave. The age errs upward,
+    by at most the spacing of the marks."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -33,6 +30,7 @@ class OldestAge:
         now = self._monotonic()
         if not self._marks or now - self._marks[-1][1] >= self._spacing:
             self._marks.append((self._reached, now))
+            # A control API that is away for days must not fill the memory: keep every other mark.
             if len(self._marks) > MARKS:
                 self._marks = deque(islice(self._marks, 0, None, 2))
                 self._spacing *= 2
@@ -40,14 +38,16 @@ class OldestAge:
 
     def shrink_by(self, count: int) -> None:
         self._left += count
+        # Empty: the next outage is measured finely again.
         if self._left == self._reached:
             self._marks.clear()
             self._spacing = MARK_SECONDS
 
     def seconds(self) -> float:
-        """Age of the oldest item; 0 if there is none."""
+        """Age of the oldest item; 0 without one."""
         if not self._marks:
             return 0.0
+        # The second mark is at or before the oldest item left: the first describes none of them.
         while len(self._marks) > 1 and self._marks[1][0] <= self._left:
             self._marks.popleft()
         return self._monotonic() - self._marks[0][1]

@@ -43,6 +43,7 @@ class RetainedInstances:
 
     def retain_again(self, instance: Instance) -> None:
         """Start over with an instance of which less is acknowledged than before."""
+        # Its segments are due later than they were: the control API is about to take them again.
         self.drop(instance)
         instance.retained = 0
         self.retain(instance)
@@ -54,9 +55,10 @@ class RetainedInstances:
 
     def pop_expired(self, *, everything: bool) -> Instance | None:
         """Stop retaining the oldest segment, if it is due, and return its instance, whose first
-        segment it is; None if none is due."""
+        segment it is; None before then."""
         if not self._retained:
             return None
+        # In order of acknowledgement, so the first is the oldest of all instances.
         expired = self._monotonic() - self._retained[0].since > RETAIN_SECONDS
         if not (everything or expired or self._bytes > self._limit):
             return None

@@ -24,7 +24,8 @@ class Disk:
         self.sync_directory(path.parent)
 
     def sync_directory(self, path: Path) -> None:
-        """Sync the directory: a file's name is on disk only once its directory is."""
+        """Sync the names of the files in the directory."""
+        # fsync(2): syncing a file does not sync the directory entry that names it.
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(directory)
@@ -36,6 +37,7 @@ class Disk:
         process holds it."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         try:
+            # The kernel releases it however the process ends: no stale lock to clean up.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
@@ -85,6 +87,7 @@ class Disk:
             written += step
 
     def sync(self, descriptor: int) -> None:
+        # The file has its length and its blocks since `create_zeroed`: no metadata to sync.
         os.fdatasync(descriptor)
 
     def close(self, descriptor: int) -> None:
@@ -107,8 +110,8 @@ class Disk:
             return os.pread(file.fileno(), wanted, offset)
 
     def put(self, path: Path, data: bytes) -> None:
-        """Replace a small file and sync it: a crash leaves the old content or the new, never a
-        mixture."""
+        """Replace a small file and sync it."""
+        # A rename is atomic: a crash leaves the old content or the new, never a mixture.
         beside = path.with_name(path.name + ".tmp")
         self.note(beside, data, sync=True)
         self.rename(beside, path)
@@ -133,8 +136,9 @@ class Disk:
         path.unlink(missing_ok=True)
 
     def remove_directory(self, path: Path) -> None:
-        """Remove the directory, if it exists, and the files in it. It is renamed first: half an
-        instance would look like one whose records are missing."""
+        """Remove the directory, if it exists, and the files in it."""
+        # Renamed first: if we die halfway, half an instance would look like one whose records are
+        # missing. The next start removes what ends in `.tmp`.
         doomed = path if path.suffix == ".tmp" else path.with_name(path.name + ".tmp")
         if path.exists():
             path.rename(doomed)

@@ -25,6 +25,7 @@ _MAGIC = b"sluice\0\1"
 _HEADER = Struct(">8sII")
 _FRAME = Struct(">IIQ")
 _FRAME_HEAD = Struct(">II").pack
+# Numbers start at 0 and never get near the highest bit, so it is free for a flag.
 _MORE = 1 << 63
 _NUMBER = _MORE - 1
 _OPENS = b'{"'  # every payload is a JSON object with members
@@ -59,7 +60,7 @@ class Scan(NamedTuple):
 
     `end` is the offset after the last good frame, `next` the number that follows it, `last` its
     payload; a torn group does not count. `beyond` is the highest number plus one of the good frames
-    after a bad one, None if there are none. `clean`: everything after `end` is zeros.
+    after a bad one, None without any. `clean`: everything after `end` is zeros.
     """
 
     end: int
@@ -101,6 +102,7 @@ def frame_at(data: bytes, offset: int) -> Frame | None:
         return None
     length, checksum, n = _FRAME.unpack_from(data, offset)
     end = start + length
+    # A length that no frame has needs no checksum.
     if not 0 < length <= MAX_PAYLOAD or end > len(data):
         return None
     if crc32c(data[offset + 8 : end]) != checksum:
@@ -110,8 +112,8 @@ def frame_at(data: bytes, offset: int) -> Frame | None:
 
 def payloads(data: bytes, offset: int, n: int, limit: int) -> list[bytes]:
     """The payloads of the frames from `offset` on, the first of which must be number `n`: at most
-    `limit`, and only good, complete frames. Duplicates `frame_at` for speed: it runs for every
-    record that ships."""
+    `limit`, and only good, complete frames."""
+    # Duplicates `frame_at` for speed: this runs for every record that ships.
     found: list[bytes] = []
     size = len(data)
     while len(found) < limit and offset + FRAME <= size:
@@ -127,24 +129,21 @@ def payloads(data: bytes, offset: int, n: int, limit: int) -> list[bytes]:
 
 
 def scan(data: bytes, offset: int, n: int) -> Scan:
-    """Scan the frames from `offset` on, the first of which must be number `n`.
-
-    A group whose last frame is missing at the end was torn by a crash. Its request was never
-    answered, so the whole group is cut off like any torn write. Good frames after a bad one mean
-    damage, not a torn write: the group was once whole and may have been answered. So every good
-    frame before the bad one is kept, and what follows it is declared lost.
-    """
+    """Scan the frames from `offset` on, the first of which must be number `n`."""
     first = n
     whole, last = offset, None
     group: list[Frame] = []
     while (frame := frame_at(data, offset)) is not None and frame.n == n:
         group.append(frame)
         offset, n = frame.end, n + 1
+        # A group without its last frame was torn by a crash. Its request was never answered, so
+        # the whole group is cut off like any torn write.
         if not frame.more:
             whole, last, group = offset, frame, []
     clean = data[whole:] == bytes(len(data) - whole)
     beyond = None if clean else _highest_beyond(data, offset, n)
-    # Damage, not a torn write: keep the good frames of an unfinished group.
+    # Good frames after a bad one: damage, not a torn write. The group was once whole and may have
+    # been answered, so its good frames are kept, and what follows is declared lost.
     if beyond is not None and group:
         whole, last = offset, group[-1]
     payload = None if last is None else data[last.start : last.end]
@@ -152,7 +151,9 @@ def scan(data: bytes, offset: int, n: int) -> Scan:
 
 
 def _highest_beyond(data: bytes, offset: int, n: int) -> int | None:
-    """Look for frames wherever a payload may begin: the length of a bad frame can't be trusted."""
+    """One more than the highest number of a good frame, None without one."""
+    # Search wherever a payload may begin: the length in a bad frame can't be trusted, so it does
+    # not lead to the next one.
     beyond: int | None = None
     at = data.find(_OPENS, offset)
     while at != -1:

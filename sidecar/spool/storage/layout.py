@@ -91,11 +91,9 @@ def spare_ordinal(path: Path) -> int | None:
 
 
 def write_acked(disk: Disk, directory: Path, acked: int) -> None:
-    """Note how far the instance is acknowledged.
-
-    Only a hint that saves resending: the control API skips what it already has. So it costs no
-    sync. If it is missing or half written, the first record of the oldest segment counts instead.
-    """
+    """Note how far the instance is acknowledged."""
+    # Only a hint that saves resending: the control API skips what it already has. So it costs no
+    # sync. If it is missing or half written, the first record of the oldest segment counts.
     number = acked.to_bytes(8, "big")
     disk.note(directory / "acked", number + crc32c(number).to_bytes(4, "big"))
 
@@ -113,6 +111,7 @@ def read_acked(disk: Disk, directory: Path) -> int:
 
 
 def write_ending(disk: Disk, directory: Path, ending: Ending) -> None:
+    # Replaced as a whole: half an ending could not say what is lost.
     disk.put(directory / "ended", encode(asdict(ending)))
 
 

@@ -59,10 +59,12 @@ class SegmentPool:
             return None
         self._last_ordinal += 1
         path = spare_file(self._root, self._last_ordinal)
+        # Before it exists: the limit holds even while it is being written.
         self._quota.reserve(self.size)
         loop = asyncio.get_running_loop()
         self._pending = loop.run_in_executor(self._thread, self._make, path)
         try:
+            # Shielded: a thread can't be cancelled, and the file would be made all the same.
             await asyncio.shield(self._pending)
         except OSError as error:
             self._quota.release(self.size)

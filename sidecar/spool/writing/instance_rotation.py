@@ -89,10 +89,12 @@ class InstanceRotation:
     def begin(self) -> asyncio.Future[None]:
         """Begin a new instance in a spare segment; its first records declare the losses. Records
         are taken once it is on disk, when the future is done."""
+        # Never reused, not even after a failure: the directory may be half made.
         self._ordinal += 1
         name = self._resources.random_bytes(16).hex()
         path = instance_directory(self._resources.root, self._ordinal, name)
         instance = Instance(self._ordinal, name, self._resources.source, path)
+        # The gaps come first, so the log explains the break before anything that follows it.
         declaration = self.losses.take()
         instance.gaps = len(declaration.records)
         self._backlog.add(instance)
@@ -102,6 +104,7 @@ class InstanceRotation:
 
     def declare(self) -> None:
         """Declare losses in the current instance, whose own chain is whole."""
+        # All of them or none: `take` hands them over together. A later round tries again.
         if not self.appender.spares and self.appender.room < _GAP_BYTES * len(self.losses):
             return
         declaration = self.losses.take()
@@ -124,6 +127,7 @@ class InstanceRotation:
         else:
             # It never reached the disk, and nothing in it was acknowledged.
             self._backlog.end(instance, Ending(reason, first, 0, declared=True))
+        # Not after a failed write: on a bad disk, `maintenance` begins the next with pauses.
         if current and self.refusal is None:
             if not self.appender.spares:
                 self.refusal = _NO_ROOM
@@ -169,11 +173,13 @@ class InstanceRotation:
             return
         self._outage.failing(f"a write failed: {error}")
         if instance is self._backlog.current:
+            # In the same step in which the waiters fail: a retry must find the spool closed.
             self.refusal = self.refusal or _BAD_DISK
             self.appender.discard()
         self.end(instance, "a write to the disk failed", instance.end)
 
     def _on_writer_crashed(self, error: BaseException) -> None:
+        # A bug, not a bad disk: `maintenance` raises it, which ends the process.
         self.fault = error
         self.closed, self.refusal = True, "the spool's writer died"
         self.appender.discard()

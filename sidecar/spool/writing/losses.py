@@ -44,6 +44,7 @@ class Losses:
 
     def ended(self, instance: Instance, ending: Ending) -> None:
         """Note that the instance ended, or that it ended earlier than was known."""
+        # An ending that recovery found is new to us, and all of its loss counts.
         former = None if instance.ending is ending else instance.ending
         self.records += (ending.lost or 0) - (0 if former is None else former.lost or 0)
         instance.ending = ending
@@ -58,6 +59,7 @@ class Losses:
     def take(self) -> Declaration:
         """Take everything that is to be declared. Follow with `confirmed` or `failed`."""
         endings = [(each, each.ending) for each in self._instances if each.ending is not None]
+        # Taken, not copied: what is lost from now on goes into the next declaration.
         dropped = self._dropped
         self._instances, self._dropped = [], {}
         records = [self._ending_gap(instance, ending) for instance, ending in endings]

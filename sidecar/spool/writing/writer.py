@@ -3,10 +3,6 @@
 Jobs come in order from the event loop and are answered in order. Between two jobs the thread works
 for a few microseconds only, so it rarely waits for the interpreter's lock.
 
-A failed write or sync abandons the file. After a failed sync the kernel may drop the dirty pages
-and report success for the next one although nothing was written, so it is never retried. Every
-later job of the same instance fails at once.
-
 Knows nothing of records or modes.
 """
 
@@ -97,6 +93,7 @@ class Writer:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _commit(self, job: WriteJob) -> OSError | None:
+        # Its records chain to some that are not on disk: an instance has no holes.
         if self._abandoned is not None and self._abandoned[0] is job.instance:
             return self._abandoned[1]
         try:
@@ -104,6 +101,8 @@ class Writer:
                 self._begin(job.instance, job.start)
             self._append(job.frames)
         except OSError as error:
+            # Never retried. After a failed sync the kernel may drop the dirty pages, and report
+            # success for the next sync although nothing was written.
             self._abandoned = (job.instance, error)
             if job.start is not None:
                 with contextlib.suppress(OSError):  # a spare from a bad disk is not reused
@@ -128,6 +127,8 @@ class Writer:
         if segment.first == 0:
             self._disk.make_directory(instance.path)
         self._disk.rename(start.spare, segment.path)
+        # Both directories: a rename between two is on disk only once each of them is. If we die
+        # between the syncs, the segment may show up in both or in neither; it holds nothing yet.
         self._disk.sync_directory(instance.path)
         self._disk.sync_directory(start.spare.parent)
         self._close()

@@ -97,7 +97,7 @@ async def shipped_until_declared(spool: Spool, lost: int) -> list[dict[str, Any]
 
     async def declared() -> bool:
         cores.extend(await shipped(spool))
-        return sum(gap["lost"] for gap in gaps(cores)) >= lost
+        return bool(sum(gap["lost"] for gap in gaps(cores)) >= lost)
 
     await until_told(f"{lost} are declared", declared)
     return cores
