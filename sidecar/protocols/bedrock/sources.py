@@ -37,6 +37,7 @@ class BedrockSources:
     def find(self, request: RoutedRequest, names: OperationNames) -> Sources:
         """The sources of a request. Raises `Malformed` and `Unresolved`."""
         query, body = parse_query(request.target.query), request.body or {}
+        # An unknown parameter may name a source, as an unknown member may.
         if not names.parameters.issuperset(query):
             raise Malformed("the query holds an unknown parameter")
         check_members(body, names.members)

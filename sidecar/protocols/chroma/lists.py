@@ -98,6 +98,7 @@ async def collect(pages: Pages, start: int, stop: int | None) -> FetchedResponse
                 kept.append(text)
                 size += len(text)
             seen += 1
+        # Checked per page, so at most one page more than that is ever held.
         if size > MAX_BYTES:
             raise UpstreamFailed(
                 f"the list is longer than {MAX_BYTES} bytes: request it with a `limit`"
@@ -111,6 +112,7 @@ async def collect(pages: Pages, start: int, stop: int | None) -> FetchedResponse
 
 async def count(pages: Pages) -> FetchedResponse:
     """The number of visible elements."""
+    # Chroma's own count would include the hidden ones.
     seen = 0
     first: FetchedResponse | None = None
     async for response, texts in pages:

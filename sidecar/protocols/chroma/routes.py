@@ -41,6 +41,7 @@ class Chroma(ChromaSources, SourceProtocol):
     def refine_creation(self, request: RoutedRequest) -> ProtocolRoute:
         """The row of a creation. If writes are denied, get-or-create (which LangChain sends for
         every collection that it opens) becomes a look-up of an existing collection."""
+        # Only where writes are denied: otherwise it may create, so it is judged as a write.
         lookup = not self._writes and request.body.get("get_or_create") is True
         return _GET_OR_CREATE if lookup else _CREATE
 
@@ -151,6 +152,7 @@ _CREATE = ProtocolRoute(
     response_source=_shown,
     before_forward=_change,
 )
+# Forwarded as a GET: it changes no name, so nothing is forgotten.
 _GET_OR_CREATE = ProtocolRoute(
     "POST",
     _NAMES,

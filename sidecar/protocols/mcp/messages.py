@@ -88,10 +88,12 @@ class McpObjects:
 
     def resource(self, uri: object) -> SourceRef:
         """A resource, or a resource template."""
+        # As a path: its slashes divide the source id, so that policies can allow a folder.
         return self._naming.of_path("/resource/" + canonical_uri(uri))
 
     def tool_sources(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
         """The tool of a call, and the data sources that its arguments name."""
+        # The tool is judged too: a policy may allow the data and not this way to it.
         tool = self.tool(params.get("name"))
         path = self._arguments.get(params["name"])
         if path is None:

@@ -210,6 +210,7 @@ REQUESTS = {
         _row("completion/complete", _RETRIEVE, Mcp.of_completion),
         _row("tasks/get", _RETRIEVE, Mcp.of_task),
         _row("tasks/result", _RETRIEVE, Mcp.of_task),
+        # These return no result of the task, but name it.
         _row("tasks/update", _METADATA, Mcp.of_task),
         _row("tasks/cancel", _METADATA, Mcp.of_task),
         # Lists have no source of their own: the elements of the response are judged one by one.

@@ -119,8 +119,8 @@ def _distinct(*sources: SourceRef) -> Sources:
 
 
 def _check_filter(body: Body, *names: str) -> None:
-    """Check the members that filtering depends on. Raises `Malformed` for a name that a more
-    lenient parser would take for one of them."""
+    """Check the members that filtering depends on. Raises `Malformed`."""
+    # `read_members` refuses a name that a more lenient parser would take for one of them.
     [given, *_] = read_members(body, "filter", *names)
     if given is not None and not isinstance(given, dict):
         raise Malformed("`filter` must be an object")

@@ -39,10 +39,12 @@ class S3Sources:
     async def of_bucket(self, request: RoutedRequest) -> Sources:
         """The bucket that the path names."""
         check_fields(request.fields)
+        # The bucket itself is the source with an empty key: `s3://<alias>/<bucket>/`.
         return (self._source_of(request.path_params[0], ""),)
 
     async def of_prefix(self, request: RoutedRequest) -> Sources:
         """The prefix whose keys are listed."""
+        # Only the prefix: the keys below it are judged one by one in the response.
         check_fields(request.fields)
         prefix = parse_query(request.target.query).get("prefix", "")
         return (self._source_of(request.path_params[0], expect_key(prefix)),)

@@ -98,6 +98,7 @@ class AwsSigner:
         keys = self._keys
         if keys is not None and self._monotonic() < keys.until:
             return keys
+        # One look-up for all the requests that need credentials now.
         async with self._lookup:
             # Another request may have renewed them while this one waited for the lock.
             if self._keys is None or self._monotonic() >= self._keys.until:
