@@ -17,7 +17,7 @@ _VENDOR = re.compile(
 
 
 def optional_json(raw: bytes, media_type: str | None, _budget: Budget) -> dict[str, Any] | None:
-    """One JSON object, or None if there is no body."""
+    """One JSON object; None without a body."""
     return optional_json_object(raw, _standard(media_type))
 
 

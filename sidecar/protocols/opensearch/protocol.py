@@ -14,6 +14,7 @@ class OpenSearch(OpenSearchServer):
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         found = _TABLE.match(method, target)
+        # The table comes first: some APIs are denied as a whole except for a few of its rows.
         if found is None or not _has_index(found):
             return blocked(method, target)
         return found

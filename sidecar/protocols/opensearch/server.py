@@ -92,7 +92,7 @@ def path_names(request: RoutedRequest) -> tuple[str, ...]:
 
 
 def requested_names(request: RoutedRequest) -> tuple[str, ...]:
-    """The index names of a path that may do without them, and then means all indices."""
+    """The index names of a path; all indices if it names none."""
     if request.path_params:
         return path_names(request)
     given = parameters.parse_query(request.target.query).get("index")

@@ -48,7 +48,7 @@ class PayloadFilter:
         self.changed = False
 
     def points(self, value: Any, request: FilteredRequest) -> list[Any]:
-        """The points or records of a list that may be seen."""
+        """The visible points or records of a list."""
         return [
             point
             for point in expect_list(value, "list of points")
@@ -112,7 +112,7 @@ RECORDS = RequestForm(PayloadFilter.points, payload_by_default=True, has_filter=
 def narrow(request: Request, levels: DocumentLevels, form: RequestForm) -> FilteredRequest:
     """`request` with the condition on levels, and with the level's field in its payload."""
     payload = _payload(request.get("with_payload"), levels.path, default=form.payload_by_default)
-    # Where documents without a level may be seen, no condition matches exactly the visible ones:
+    # Where documents without a level are visible, no condition matches exactly the visible ones:
     # only the response is filtered.
     body = _filtered(request, levels) if form.has_filter and levels.filterable else dict(request)
     body["with_payload"] = payload.requested
@@ -205,8 +205,8 @@ def _covers(name: str, path: tuple[str, ...]) -> bool:
 
 
 def _remove(payload: Any, path: tuple[str, ...], *, prune: bool) -> bool:
-    """Removes the value at `path`. Returns whether it existed; it may not, if documents without a
-    level may be seen."""
+    """Removes the value at `path`. Returns whether it existed: it is absent from a document without
+    a level."""
     parents = []
     for name in path[:-1]:
         if not isinstance(payload, dict) or name not in payload:

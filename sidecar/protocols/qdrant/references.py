@@ -29,6 +29,7 @@ _WITHOUT_POINTS = frozenset((
 
 def is_batch(request: RoutedRequest) -> bool:
     """Whether the body is a list of requests."""
+    # By the path alone: each route takes one form only.
     return request.target.segments[-1] == "batch"
 
 

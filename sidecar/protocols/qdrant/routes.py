@@ -174,7 +174,7 @@ ROUTES = (
     _unfiltered(f"{_P}/search/matrix/offsets"),
     _unfiltered(f"{_C}/facet"),
     _list("/collections", "collections", "name"),
-    # An alias may be seen if its collection may.
+    # An alias is visible if its collection is.
     _list("/aliases", "aliases", "collection_name"),
     ProtocolRoute("GET", _C, _METADATA, _path),
     *(

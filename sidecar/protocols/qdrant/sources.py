@@ -22,6 +22,7 @@ class QdrantSources:
 
     async def of_path(self, request: RoutedRequest) -> Sources:
         """The collection that the path names."""
+        # Its other parameters are a point, a shard or a field.
         return self._sources(request.path_params[:1], await self._aliases.fetch(request))
 
     async def of_body(self, request: RoutedRequest) -> Sources:

@@ -23,7 +23,7 @@ class CollectionDefinitions:
         self.clear = self._known.clear
 
     async def own_name(self, name: str, request: RoutedRequest) -> str:
-        """The name in the definition of the collection `name`; `name` itself if there is none.
+        """The name in the definition of the collection `name`; `name` itself without one.
         Raises `Unresolved`."""
         key = credential_key(request, name)
         known = self._known.get(key)

@@ -80,6 +80,7 @@ def parse_graphql_batch(raw: bytes, media_type: str | None, budget: Budget) -> l
 
 
 def _is_batch(request: RoutedRequest) -> bool:
+    # A batch of one is answered with a list of one, so only the path shows which it is.
     return request.target.segments[-1] == "batch"
 
 

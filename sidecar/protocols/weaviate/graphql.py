@@ -90,6 +90,7 @@ def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
 def collections(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]:
     """Every collection of a request: those searched, those that filters cross, and those that
     references in the response lead to."""
+    # One for all searches, so that a variable used by many of them is walked once.
     references = References(budget, query.variables.values())
     for search in searches(query):
         yield search.collection

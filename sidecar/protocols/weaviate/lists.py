@@ -40,7 +40,7 @@ def collection_filter(
             for each in found
             if visibility.permits(source_names.of(expect_text(each, "class")))
         ]
-        # A list that may be seen whole is Weaviate's own, byte for byte.
+        # A list without a hidden element is Weaviate's own, byte for byte.
         if len(visible) == len(found):
             return ForwardedPart(response.body)
         return ForwardedPart(to_json({**whole, member: visible}))

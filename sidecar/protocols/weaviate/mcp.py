@@ -63,6 +63,7 @@ def collections(message: Any, budget: Budget) -> Iterator[CollectionName]:
 def render_denial(message: Any, denial: DenialResponse) -> FetchedResponse | None:
     """A denial as a JSON-RPC error, which an agent's framework can show to its model; None for a
     notification, which has no response."""
+    # The message is None if the request could not be read that far.
     if not isinstance(message, dict) or not isinstance(message.get("id"), (str, int)):
         return None
     error = {"code": _DENIED, "message": denial.message, "data": denial.decision}

@@ -46,7 +46,7 @@ class _Node(NamedTuple):
 
 class References:
     """Finds what the arguments of searches refer to, and charges `budget` for it. `shared` are
-    values that may occur in any number of places, as variables do."""
+    values that can occur in any number of places, as variables do."""
 
     def __init__(self, budget: Budget, shared: Iterable[Any] = ()) -> None:
         self._budget = budget

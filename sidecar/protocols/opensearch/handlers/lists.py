@@ -60,7 +60,7 @@ async def list_resolution(
     # A backing index is seen with its stream.
     for stream in streams:
         visible.update(stream.get("backing_indices", ()))
-    # An alias shows those of its indices that may be seen, and none of the others.
+    # An alias shows only its visible indices, and is hidden without one.
     aliases = []
     for alias in found["aliases"]:
         targets = [

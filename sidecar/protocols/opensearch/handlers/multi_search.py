@@ -159,6 +159,7 @@ def can_filter_documents(_server: OpenSearchServer, request: RoutedRequest) -> b
     if not parameters.PREVENTS_FILTERING.isdisjoint(read_parameters(request)):
         return False
     documents = object_list(request.body or {}, "docs")
+    # Only the whole `_source` shows the level, so no document may select its fields.
     return all({"_source", "stored_fields"}.isdisjoint(each) for each in documents)
 
 

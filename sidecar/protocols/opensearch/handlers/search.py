@@ -93,6 +93,7 @@ async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) ->
 
 async def sources_of_id(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """Of the search whose id is in the path."""
+    # Only for its checks: an unknown parameter could name another one.
     read_parameters(request)
     return server.continuations.sources_of(request.path_params[0], request.attribution)
 
@@ -114,6 +115,7 @@ async def release(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """None: giving continuations back reads nothing. They must be the caller's own."""
     # Otherwise one agent could end the searches of another.
     read_parameters(request)
+    # The servers take several, in each of these places.
     tokens: list[Any] = request.path_params[0].split(",") if request.path_params else []
     body = request.body or {}
     if not body.keys() <= {"scroll_id", "pit_id", "id"} or len(body) + bool(tokens) != 1:

@@ -52,6 +52,7 @@ def _read_pipeline(cursor: TokenCursor, found: list[str]) -> None:
         token = cursor.advance()
         if token is None or not token.is_word():
             raise Unresolved("the query has no command after `|`")
+        # `lookup <index> <fields>`: the index comes first.
         if token.text == "lookup":
             found.append(cursor.expect_name())
             # A mark could continue the name, or begin a list of several.

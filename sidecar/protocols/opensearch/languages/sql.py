@@ -92,6 +92,7 @@ def _read_tables(cursor: TokenCursor, found: list[str], among_tables: list[bool]
 
 
 def _read_alias(cursor: TokenCursor) -> None:
+    # `FROM a b` and `FROM a AS b`. A keyword is no alias: without AS it ends the table.
     required = cursor.accept("as")
     token = cursor.current
     word = token is not None and token.is_word()

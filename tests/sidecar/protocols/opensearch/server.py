@@ -4,10 +4,16 @@ queries that the tests need. Like the real one it accepts aliases and patterns i
 `index` parameter instead of a missing segment of the path."""
 
 import json
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import parse_qsl, unquote
+
+from tests.sidecar.protocols.opensearch.server_documents import (
+    clauses,
+    filters,
+    shown_source,
+    value_at,
+)
 
 Answer = tuple[int, Any]
 
@@ -160,10 +166,10 @@ class Server:
             for name in names
             for identity, document in self.indices[name].items()
             if self._matches(document, query or {"match_all": {}})
-            and all(self._matches(document, each) for each in _filters(body.get("knn")))
+            and all(self._matches(document, each) for each in filters(body.get("knn")))
         ]
         hits = [
-            {"_index": name, "_id": identity, "_score": 1.0, **_source(document, body, given)}
+            {"_index": name, "_id": identity, "_score": 1.0, **shown_source(document, body, given)}
             for name, identity, document in found
         ]
         answer: dict[str, Any] = {
@@ -171,7 +177,7 @@ class Server:
             "hits": {"total": {"value": len(hits), "relation": "eq"}, "hits": hits},
         }  # fmt: skip
         for name, agg in (body.get("aggs") or {}).items():
-            keys = [str(_value(document, agg["terms"]["field"])) for _, _, document in found]
+            keys = [str(value_at(document, agg["terms"]["field"])) for _, _, document in found]
             buckets = [{"key": key, "doc_count": keys.count(key)} for key in sorted(set(keys))]
             answer.setdefault("aggregations", {})[name] = {"buckets": buckets}
         if "scroll" in given:
@@ -186,8 +192,8 @@ class Server:
         if kind == "bool":
             return (
                 all(self._matches(document, each)
-                    for each in (*_several(inner, "must"), *_several(inner, "filter")))
-                and not any(self._matches(document, each) for each in _several(inner, "must_not"))
+                    for each in (*clauses(inner, "must"), *clauses(inner, "filter")))
+                and not any(self._matches(document, each) for each in clauses(inner, "must_not"))
             )  # fmt: skip
         if kind == "hybrid":
             return any(self._matches(document, each) for each in inner["queries"])
@@ -195,17 +201,17 @@ class Server:
             [(field, values)] = inner.items()
             if isinstance(values, dict):
                 looked = self._doc(values["index"], values["id"])["_source"]
-                values = [_value(looked, values["path"])]
-            stated = _value(document, field)
+                values = [value_at(looked, values["path"])]
+            stated = value_at(document, field)
             return any(
                 each in values for each in (stated if isinstance(stated, list) else [stated])
             )
         if kind in ("term", "match"):
             [(field, value)] = inner.items()
-            return bool(_value(document, field) == value)
+            return bool(value_at(document, field) == value)
         if kind == "knn":
             return all(self._matches(document, each) for clause in inner.values()
-                       for each in _filters(clause))  # fmt: skip
+                       for each in filters(clause))  # fmt: skip
         return True
 
     def _doc(self, index: str, identity: str) -> Any:
@@ -260,61 +266,3 @@ class Server:
         token = f"token-{len(self.pages)}"
         self.pages[token] = (hits, rest)
         return token
-
-
-def _filters(clause: Any) -> list[Any]:
-    found = clause.get("filter") if isinstance(clause, dict) else None
-    return [] if found is None else found if isinstance(found, list) else [found]
-
-
-def _several(inner: Any, key: str) -> list[Any]:
-    found = inner.get(key, [])
-    return found if isinstance(found, list) else [found]
-
-
-def _value(document: Any, field: str) -> Any:
-    for part in field.split("."):
-        document = document.get(part) if isinstance(document, dict) else None
-    return document
-
-
-def _source(document: Any, body: Any, given: dict[str, str]) -> dict[str, Any]:
-    stated = body.get("_source", True)
-    if "_source" in given:
-        stated = False if given["_source"] == "false" else given["_source"].split(",")
-    if stated is False:
-        return {}
-    if stated is True:
-        return {"_source": document}
-    excludes: list[str] = []
-    if isinstance(stated, dict):
-        excludes = stated.get("excludes", [])
-        stated = stated.get("includes", ["*"])
-    kept = [
-        path
-        for path in _paths(document)
-        if _named(path, [stated] if isinstance(stated, str) else stated)
-        and not _named(path, excludes)
-    ]
-    source: dict[str, Any] = {}
-    for path in kept:
-        *parents, last = path.split(".")
-        node = source
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[last] = _value(document, path)
-    return {"_source": source}
-
-
-def _paths(document: dict[str, Any], before: str = "") -> Iterator[str]:
-    for key, value in document.items():
-        if isinstance(value, dict):
-            yield from _paths(value, f"{before}{key}.")
-        else:
-            yield before + key
-
-
-def _named(path: str, names: list[str]) -> bool:
-    parts = path.split(".")
-    starts = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
-    return any(fnmatchcase(start, name) for start in starts for name in names)
