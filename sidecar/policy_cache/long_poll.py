@@ -25,16 +25,12 @@ T = TypeVar("T")
 class LongPoll:
     """A `LookupFeed`. An answer may take `max_delay` seconds longer than `wait`."""
 
-    def __init__(self, control: ControlClient, max_delay: float = _MAX_DELAY) -> None:
+    def __init__(self, control: ControlClient, max_delay: float) -> None:
         self._control = control
         self._max_delay = min(max_delay, _MAX_DELAY)
 
     async def next(self, position: Position, wait: float) -> FeedPage:
-        query = {
-            "since": str(position.revision),
-            "epoch": position.epoch,
-            "wait": f"{wait:g}",
-        }
+        query = {"since": str(position.revision), "epoch": position.epoch, "wait": f"{wait:g}"}
         # `wait` is the control API's to use up; only what goes beyond it is a fault.
         page = await _page_of(self._control.get(PATH, query, seconds=wait + self._max_delay))
         _check_order(page, position)
@@ -50,16 +46,13 @@ async def _page_of(answer: Awaitable[dict[str, Any]]) -> FeedPage:
     try:
         return _parse_page(await answer)
     except ControlUnavailable as error:
-        refused = error.status in (401, 403)
-        raise (FeedForbidden if refused else FeedFailed)(_describe(error)) from error
+        if error.status in (401, 403):
+            raise FeedForbidden(
+                f"{error}: is the key in `key_file` live, and of scope `sidecar`?"
+            ) from error
+        raise FeedFailed(str(error)) from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FeedFailed(f"the answer is not a page of a policy set: {error!r}") from error
-
-
-def _describe(error: ControlUnavailable) -> str:
-    if error.status in (401, 403):
-        return f"{error}: is the key in `key_file` live, and of scope `sidecar`?"
-    return str(error)
 
 
 def _parse_page(answer: dict[str, Any]) -> FeedPage:

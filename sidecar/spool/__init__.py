@@ -8,9 +8,10 @@ Enforcement points). `README.md` in this folder follows one record through it.
     resources.py  what the parts share
     errors.py     why a record was not kept
 
-    writing/      records to disk: appender (number, chain, batch), writer (the thread that writes
-                  and syncs), instance_rotation (end one instance, begin the next), losses (what a
-                  gap record must declare), maintenance (retry after a bad disk), deadlines
+    writing/      records to disk: appender (number and chain), group_commit (when a batch goes to
+                  disk), writer (the thread that writes and syncs), instance_rotation (end one
+                  instance, begin the next), losses (what a gap record must declare), maintenance
+                  (retry after a bad disk), deadlines
     reading/      records from disk to the shipper: backlog, reader, retention, oldest_age
     storage/      files: disk (every file operation), frames (the bytes of a segment), layout (the
                   names in the directory), segment_pool (segments made ahead of need)

@@ -30,6 +30,7 @@ from sidecar.spool.storage.frames import Header, Scan, read_header, scan
 from sidecar.spool.storage.layout import (
     CONFLICT,
     DAMAGED,
+    Aside,
     Ending,
     aside_ordinal,
     parse_instance,
@@ -166,7 +167,7 @@ def _check_chain(instance: Instance, found: Scan) -> None:
 
 
 def _set_ending(
-    instance: Instance, reason: str, first: int, beyond: int | None, aside: str = ""
+    instance: Instance, reason: str, first: int, beyond: int | None, aside: Aside = ""
 ) -> None:
     lost = None if beyond is None else beyond - first
     log.error("spool instance `%s` ends at record %d: %s", instance.path.name, first, reason)

@@ -40,7 +40,7 @@ FAR = 4_102_444_800_000_000
 
 def policy(**changes: Any) -> Policy:
     """Allows the role up to `high` on `contracts` and `rates`, but for `changes`."""
-    whole: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "policy_id": "pol_1",
         "version": 1,
         "name": "underwriting",
@@ -49,7 +49,7 @@ def policy(**changes: Any) -> Policy:
         "denied_sources": ("payroll",),
         "max_sensitivity": "high",
     }
-    return Policy(**{**whole, **changes})
+    return Policy(**{**fields, **changes})
 
 
 class FakeControlApi:

@@ -89,7 +89,7 @@ class FakeControlApiWithRedis(FakeControlApi):
         return SetHead(self.tenant_id, self.epoch, since, self.revision, root, names)
 
     def push(self, since: int, changes: dict[str, bytes | None]) -> None:
-        """A change, and nothing of what is not told about it."""
+        """A change, and nothing else."""
         sealed = self.head(since, tuple(changes)).sealed(self.signer)
         with self.redis.pipeline(transaction=True) as pipe:
             self._write(pipe, changes, sealed)
@@ -97,7 +97,7 @@ class FakeControlApiWithRedis(FakeControlApi):
             pipe.execute()
 
     def rebuild(self) -> None:
-        """All of it, as after a loss."""
+        """Write the whole set again, as after a loss."""
         everything = {name: body for name, (_, body) in self.documents.items()}
         sealed = self.head(0, None).sealed(self.signer)
         with self.redis.pipeline(transaction=True) as pipe:
@@ -136,10 +136,10 @@ class FakeControlApiWithRedis(FakeControlApi):
             self.redis.xadd(beats_key(self.tenant_id), {"b": beat.sealed(self.signer)}, maxlen=64)
 
     def missing(self) -> list[str]:
-        """Fields that sidecars told were missing."""
+        """Fields that sidecars reported as missing."""
         entries = self.redis.xrange(doubts_key(self.tenant_id))
-        told = [orjson.loads(entry[b"f"]) for _, entry in entries]
-        return [field for fields in told for field in fields]
+        reports = [orjson.loads(entry[b"f"]) for _, entry in entries]
+        return [field for fields in reports for field in fields]
 
 
 def _single(server: Redis) -> Any:

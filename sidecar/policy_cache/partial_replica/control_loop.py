@@ -116,7 +116,7 @@ class ControlLoop(LongPollLoop):
 
     def _apply(self, page: FeedPage) -> None:
         changed = {document.name: document for document in page.documents}
-        # A document that is not held stays unknown, so memory grows with what is used.
+        # A document that is not held stays unknown, so the set grows only with what is used.
         held = self._working_set.digests(sorted(changed))
         found = {name: _verified(changed[name]) for name in held}
         self._put_in_force(Position(page.epoch, page.revision), found, set(changed))

@@ -58,7 +58,6 @@ class RedisLoop(FeedLoop):
         self._forged_seen, self._key_due = 0, 0.0
         self._state = state
         self._working_set = state.working_set
-        self._freshness = freshness
         self._clock = state.clock
         self._reader: RedisReader | None = None
         self._stopped = False
@@ -171,7 +170,7 @@ class RedisLoop(FeedLoop):
         if beat.epoch == position.epoch and beat.revision <= position.revision:
             self._state.require_unblocked()
             # The nonce was drawn before the heartbeat was signed: age counts from the draw.
-            self._freshness.confirm(drawn.at)
+            self._state.freshness.confirm(drawn.at)
             self._working_set.confirm(drawn.as_of)
             self.refused, self.healthy = None, True
             self._outage.recovered()
@@ -180,8 +179,8 @@ class RedisLoop(FeedLoop):
 
     def _on_put_in_force(self, former: Position, changed: set[str] | None) -> None:
         if (why := self._state.blocked()) is not None:
-            self._freshness.expire(why)
-        elif self._freshness.age() == inf:
+            self._state.freshness.expire(why)
+        elif self._state.freshness.age() == inf:
             self._nonces.due = 0.0  # what blocked us may be gone: ask at once
         position = self._working_set.position
         if position == former:

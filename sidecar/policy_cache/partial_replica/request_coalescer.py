@@ -4,6 +4,7 @@ how they are read.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
 from sidecar.policy_cache.feed import FeedFailed
 from sidecar.policy_cache.partial_replica.redis_reader import TornRead
@@ -14,16 +15,14 @@ MAX_NAMES = 400
 """The most names in one combined read."""
 
 
+@dataclass(slots=True, eq=False)
 class _Lookup:
     """One caller's names, and the outcome."""
 
-    __slots__ = ("alone", "done", "failure", "names")
-
-    def __init__(self, names: frozenset[str]) -> None:
-        self.names = names
-        self.done = False
-        self.alone = False
-        self.failure: FeedFailed | None = None
+    names: frozenset[str]
+    done: bool = False
+    alone: bool = False
+    failure: FeedFailed | None = None
 
 
 class RequestCoalescer:

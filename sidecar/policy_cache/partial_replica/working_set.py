@@ -38,7 +38,7 @@ class WorkingSet(PolicyStore):
 
     _PREFIX = "held_"
 
-    def __init__(self, file: CacheFile, required: Iterable[str] = ()) -> None:
+    def __init__(self, file: CacheFile, required: Iterable[str]) -> None:
         self._required = tuple(required)
         super().__init__(file)
 

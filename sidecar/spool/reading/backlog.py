@@ -33,7 +33,7 @@ class Backlog:
         resources: SpoolResources,
         quota: Quota,
         instances: Iterable[Instance],
-        retain_bytes: int = 0,
+        retain_bytes: int,
     ) -> None:
         self.instances: deque[Instance] = deque(instances)
         self.current: Instance | None = None

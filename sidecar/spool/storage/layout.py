@@ -16,6 +16,7 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from struct import Struct
+from typing import Final, Literal, TypeAlias
 
 import orjson
 
@@ -23,8 +24,11 @@ from policies.ground.canonical import encode
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import crc32c
 
-CONFLICT = "conflict"
-DAMAGED = "damaged"
+Aside: TypeAlias = Literal["", "conflict", "damaged"]
+"""How a directory is named whose files are kept for an operator; empty if none is kept."""
+
+CONFLICT: Final = "conflict"
+DAMAGED: Final = "damaged"
 
 _INSTANCE = re.compile(r"(\d{8})-([0-9a-f]{32})\Z")
 _ASIDE = re.compile(rf"(?:{CONFLICT}|{DAMAGED})-(\d{{8}})-[0-9a-f]{{32}}\Z")
@@ -45,7 +49,7 @@ class Ending:
     reason: str
     first: int
     lost: int | None
-    aside: str = ""
+    aside: Aside = ""
     declared: bool = False
 
 
@@ -63,13 +67,12 @@ def parse_instance(path: Path) -> tuple[int, str] | None:
     return (int(found[1]), found[2]) if found else None
 
 
-def aside_directory(path: Path, why: str) -> Path:
+def aside_directory(path: Path, why: Aside) -> Path:
     return path.with_name(f"{why}-{path.name}")
 
 
 def aside_ordinal(path: Path) -> int | None:
-    found = _ASIDE.match(path.name)
-    return int(found[1]) if found else None
+    return _number(_ASIDE, path)
 
 
 def segment_file(directory: Path, first: int) -> Path:
@@ -77,8 +80,7 @@ def segment_file(directory: Path, first: int) -> Path:
 
 
 def segment_first(path: Path) -> int | None:
-    found = _SEGMENT.match(path.name)
-    return int(found[1]) if found else None
+    return _number(_SEGMENT, path)
 
 
 def spare_file(root: Path, ordinal: int) -> Path:
@@ -86,7 +88,11 @@ def spare_file(root: Path, ordinal: int) -> Path:
 
 
 def spare_ordinal(path: Path) -> int | None:
-    found = _SPARE.match(path.name)
+    return _number(_SPARE, path)
+
+
+def _number(pattern: re.Pattern[str], path: Path) -> int | None:
+    found = pattern.match(path.name)
     return int(found[1]) if found else None
 
 

@@ -28,7 +28,7 @@ from sidecar.spool.instance import Instance
 from sidecar.spool.reading.backlog import Backlog
 from sidecar.spool.recovery import Recovered
 from sidecar.spool.resources import SpoolResources
-from sidecar.spool.storage.layout import Ending, instance_directory, write_ending
+from sidecar.spool.storage.layout import Aside, Ending, instance_directory, write_ending
 from sidecar.spool.writing.appender import Appender
 from sidecar.spool.writing.losses import Declaration, Losses
 from sidecar.spool.writing.writer import Writer
@@ -113,7 +113,7 @@ class InstanceRotation:
         future = self.appender.durable()
         future.add_done_callback(partial(self._on_declared, self.appender.instance, declaration))
 
-    def end(self, instance: Instance, reason: str, first: int, aside: str = "") -> None:
+    def end(self, instance: Instance, reason: str, first: int, aside: Aside = "") -> None:
         """End the instance: it takes no more records, and ships none from number `first` on."""
         current = instance is self._backlog.current
         if instance.ending is not None:
@@ -136,7 +136,7 @@ class InstanceRotation:
         self._wake()
 
     def _end_earlier(
-        self, instance: Instance, former: Ending, reason: str, first: int, aside: str
+        self, instance: Instance, former: Ending, reason: str, first: int, aside: Aside
     ) -> None:
         """It had ended before, and less of it can be shipped than was known then."""
         if first < former.first:

@@ -62,8 +62,12 @@ class Losses:
         # Taken, not copied: what is lost from now on goes into the next declaration.
         dropped = self._dropped
         self._instances, self._dropped = [], {}
-        records = [self._ending_gap(instance, ending) for instance, ending in endings]
-        records += [self._dropped_gap(reason, count) for reason, count in dropped.items()]
+        records = [
+            self._gap(ending.reason, instance.id, ending.first, ending.lost)
+            for instance, ending in endings
+        ]
+        # A dropped record never had an instance or a number.
+        records += [self._gap(reason, None, None, count) for reason, count in dropped.items()]
         return Declaration(endings, dropped, records)
 
     def confirmed(self, declaration: Declaration) -> None:
@@ -81,17 +85,8 @@ class Losses:
         for reason, count in declaration.dropped.items():
             self._dropped[reason] = self._dropped.get(reason, 0) + count
 
-    def _ending_gap(self, instance: Instance, ending: Ending) -> Record:
-        return gap_record(
-            ending.reason,
-            instance=instance.id,
-            first=ending.first,
-            lost=ending.lost,
-            record_id=self._id(),
-        )
-
-    def _dropped_gap(self, reason: str, count: int) -> Record:
-        return gap_record(reason, instance=None, first=None, lost=count, record_id=self._id())
-
-    def _id(self) -> str:
-        return uuid7(self._now(), self._random_bytes(10))
+    def _gap(
+        self, reason: str, instance: str | None, first: int | None, lost: int | None
+    ) -> Record:
+        record_id = uuid7(self._now(), self._random_bytes(10))
+        return gap_record(reason, instance=instance, first=first, lost=lost, record_id=record_id)

@@ -145,11 +145,11 @@ async def test_records_bear_the_control_api_s_time(tmp_path: Path) -> None:
             control.furnish()
             control.publish({"role/another": b"[]"})
             await until(
-                "the new revision is told",
+                "the new revision is reported",
                 lambda: control.reports[-1]["revision"] == control.revision,
             )
-            told = control.reports[-1]
-            assert (told["sidecar_id"], told["epoch"]) == ("sidecar-1", control.epoch)
-            assert told["refusing"] is None
-            assert told["spool_depth"] == 1
+            report = control.reports[-1]
+            assert (report["sidecar_id"], report["epoch"]) == ("sidecar-1", control.epoch)
+            assert report["refusing"] is None
+            assert report["spool_depth"] == 1
             running.cancel()

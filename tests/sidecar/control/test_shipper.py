@@ -82,7 +82,7 @@ async def test_after_a_restart_without_its_note_resent_records_are_skipped(tmp_p
                 await until(lambda: spool.depth == 0)
                 assert shipper.conflicts == 0
         check_log(log, *range(900), "later")
-        # The first receipt already told how far the log is: not everything was sent again.
+        # The first receipt already said how far the log is: not everything was sent again.
         assert len(log.bodies) - sent == 2
 
 
@@ -105,7 +105,7 @@ async def test_a_failed_instance_ships_before_the_next(tmp_path: Path) -> None:
 async def test_draining_ships_all_there_is(tmp_path: Path) -> None:
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
         await keep(spool, *range(2000))
-        log.orders = [refusal(503)]
+        log.faults = [refusal(503)]
         async with ControlClient(log.address, KEY) as control:
             shipper = make_shipper(spool, control, log)
             assert await shipper.drain(CLOCK.monotonic() + 10)

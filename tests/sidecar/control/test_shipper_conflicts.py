@@ -26,7 +26,7 @@ async def test_an_instance_that_is_refused_is_set_aside_and_another_goes_on(
             await keep(spool, *range(5))
             await until(lambda: spool.depth == 0)
             former = spool.instance
-            log.orders = [refusal(status)]
+            log.faults = [refusal(status)]
             await keep(spool, "refused")
             await until(lambda: shipper.conflicts == 1)
             await keep(spool, "later")
@@ -122,7 +122,7 @@ async def test_what_the_control_api_holds_is_asked_until_it_is_known(
             await keep(spool, *range(5, 9))
             await until(lambda: spool.depth == 0)
             log.held, log.entries = older
-            log.orders = [refusal(409), lambda: answer(log)] * 2
+            log.faults = [refusal(409), lambda: answer(log)] * 2
             await keep(spool, 9)
             await until(lambda: spool.depth == 0)
             assert (shipper.failures, shipper.conflicts, shipper.rewinds) == (2, 0, 1)
@@ -140,7 +140,7 @@ async def test_a_disk_that_can_not_say_what_we_had_sets_nothing_aside(tmp_path: 
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
             await until(lambda: spool.depth == 0)
-            log.orders = [refused]
+            log.faults = [refused]
             await keep(spool, 5)
             await until(lambda: shipper.failures >= 1)
             disk.heals()

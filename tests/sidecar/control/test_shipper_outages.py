@@ -40,7 +40,7 @@ async def test_more_records_join_while_an_answer_is_lost(tmp_path: Path) -> None
 @pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
 async def test_a_passing_failure_is_retried(tmp_path: Path, status: int) -> None:
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
-        log.orders = [refusal(status)] * 3
+        log.faults = [refusal(status)] * 3
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
             await until(lambda: spool.depth == 0)
@@ -116,7 +116,7 @@ async def test_retry_after_is_honoured(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
-        log.orders = [lambda: web.json_response({}, status=503, headers={"Retry-After": "1"})]
+        log.faults = [lambda: web.json_response({}, status=503, headers={"Retry-After": "1"})]
         await keep(spool, 0)
         started = asyncio.get_running_loop().time()
         async with shipping(spool, log) as shipper:

@@ -20,7 +20,7 @@ MAX_BODY = 1024 * 1024
 
 
 class FakeLog:
-    """`held` advances with the append: exactly once. `orders` are faults, one per request, called
+    """`held` advances with the append: exactly once. `faults` come, one per request, called
     before anything else; None means no answer at all. `lost` counts answers to drop after the
     append."""
 
@@ -31,7 +31,7 @@ class FakeLog:
         self.bodies: list[int] = []
         self.lengths: list[int] = []
         self.encodings: list[str | None] = []
-        self.orders: list[Callable[[], web.Response | None]] = []
+        self.faults: list[Callable[[], web.Response | None]] = []
         self.always: Callable[[], web.Response] | None = None
         self.lost = 0
         self.sign_with: Signer | None = None
@@ -53,8 +53,8 @@ class FakeLog:
         self.keys.append(request.headers.get("X-API-Key"))
         if self.always is not None:
             return self.always()
-        if self.orders:
-            ordered = self.orders.pop(0)()
+        if self.faults:
+            ordered = self.faults.pop(0)()
             if ordered is None:
                 await asyncio.Event().wait()
             assert ordered is not None
@@ -99,7 +99,7 @@ class FakeLog:
 
 
 def refusal(status: int) -> Callable[[], web.Response]:
-    """An order: the error body of the contract."""
+    """A fault: the error body of the contract."""
 
     def answer() -> web.Response:
         return web.json_response({"error": "", "message": "no", "code": status}, status=status)

@@ -10,9 +10,9 @@ from tests.sidecar.spool.running_spool import frames, segments
 def overwrite(root: Path, at: int, data: bytes) -> None:
     """Overwrite bytes of the newest segment."""
     path = segments(root)[-1]
-    whole = bytearray(path.read_bytes())
-    whole[at : at + len(data)] = data
-    path.write_bytes(whole)
+    content = bytearray(path.read_bytes())
+    content[at : at + len(data)] = data
+    path.write_bytes(content)
 
 
 def frames_of(root: Path) -> list[tuple[int, int]]:

@@ -34,24 +34,24 @@ from tests.sidecar.spool.stopped_segment import frames_of, overwrite
 
 def test_a_tail_torn_at_any_byte_is_cut_and_the_rest_kept(stopped_spool: Path) -> None:
     path = segments(stopped_spool)[-1]
-    whole = path.read_bytes()
+    content = path.read_bytes()
     start, end = frames_of(stopped_spool)[-1]
     for torn in range(start, end):
-        path.write_bytes(whole[:torn].ljust(SEGMENT, b"\0"))
+        path.write_bytes(content[:torn].ljust(SEGMENT, b"\0"))
         found = recover(Disk(), stopped_spool, SOURCE, SEGMENT)
         assert found.resumed is not None
         assert (found.resumed.n, found.resumed.offset) == (4, start)
         assert not found.undeclared
         # Cut for good: nothing of the torn frame may look like a later one.
-        assert path.read_bytes() == whole[:start].ljust(SEGMENT, b"\0")
+        assert path.read_bytes() == content[:start].ljust(SEGMENT, b"\0")
 
 
 def test_a_file_cut_short_at_any_byte_is_understood_too(stopped_spool: Path) -> None:
     path = segments(stopped_spool)[-1]
-    whole = path.read_bytes()
+    content = path.read_bytes()
     start, end = frames_of(stopped_spool)[-1]
     for torn in range(start, end, 7):
-        path.write_bytes(whole[:torn])
+        path.write_bytes(content[:torn])
         found = recover(Disk(), stopped_spool, SOURCE, SEGMENT)
         assert found.resumed is not None
         assert found.resumed.n == 4
@@ -73,10 +73,10 @@ def test_a_bit_flipped_anywhere_in_the_middle_ends_the_instance_before_it(
     stopped_spool: Path,
 ) -> None:
     path = segments(stopped_spool)[-1]
-    whole = path.read_bytes()
+    content = path.read_bytes()
     start, end = frames_of(stopped_spool)[1]
     for at in range(start, end):
-        flipped = bytearray(whole)
+        flipped = bytearray(content)
         flipped[at] ^= 1 << (at % 8)
         path.write_bytes(flipped)
         found = recover(Disk(), stopped_spool, SOURCE, SEGMENT)
@@ -242,8 +242,8 @@ def test_whatever_the_tail_holds_what_stands_before_it_is_kept(
     spoiled += data[len(spoiled) :] if rest else b""
     path.write_bytes(spoiled.ljust(SEGMENT, b"\0")[:SEGMENT])
     found = recover(Disk(), root, SOURCE, SEGMENT)
-    whole = sum(1 for _, end in placed if end <= cut)
-    assert sum(instance.end for instance in found.instances) >= whole
+    complete = sum(1 for _, end in placed if end <= cut)
+    assert sum(instance.end for instance in found.instances) >= complete
     if found.instances:
         # Either it goes on right behind what is good, or a loss is to be declared.
         assert (found.resumed is not None) == (not found.undeclared)

@@ -140,9 +140,9 @@ async def test_records_run_over_many_segments_without_a_hole(tmp_path: Path) -> 
 async def test_a_write_that_the_kernel_takes_in_pieces_is_written_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = os.pwrite
+    pwrite = os.pwrite
     async with running(tmp_path) as spool:
-        monkeypatch.setattr(os, "pwrite", lambda fd, data, at: whole(fd, bytes(data)[:100], at))
+        monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:100], at))
         await keep(spool, *range(10))
         monkeypatch.undo()
         assert eids(await shipped(spool)) == [str(n) for n in range(10)]

@@ -129,11 +129,11 @@ async def test_a_crash_between_the_frames_of_a_group_leaves_none_of_it(tmp_path:
         await keep(spool, "before")
         await spool.put_together(group("torn", 4, None), denial=False)[0].durable
     path = segments(root)[-1]
-    whole = path.read_bytes()
-    places = list(frames(whole))
+    content = path.read_bytes()
+    places = list(frames(content))
     begin, end = places[1][0], places[-1][1]
     for torn in range(begin, end, 11):
-        path.write_bytes(whole[:torn].ljust(SEGMENT, b"\0"))
+        path.write_bytes(content[:torn].ljust(SEGMENT, b"\0"))
         found = recover(Disk(), root, SOURCE, SEGMENT)
         assert found.resumed is not None
         assert (found.resumed.n, found.resumed.offset) == (1, begin)

@@ -152,7 +152,7 @@ async def test_a_full_spool_still_ends_an_instance_that_is_refused(tmp_path: Pat
         await fill(spool, tmp_path, denial=True, prefix="deny-")
         held = spool.depth
         await spool.set_aside(spool.instance, "it conflicts")
-        # There is no room for another instance: nothing is taken, which is told as such.
+        # There is no room for another instance: nothing is taken, and the spool says so.
         assert state(spool) == "unwritable"
         assert spool.depth == 0
         assert spool.lost == held

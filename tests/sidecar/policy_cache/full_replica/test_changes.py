@@ -62,10 +62,10 @@ async def test_a_change_that_was_cut_off_is_finished_where_it_stopped(tmp_path: 
         control.publish(dict(many_roles(25)))
         await replica.follower.step()
         await replica.follower.step()
-        asked = len(control.polls)
+        polls = len(control.polls)
         control.publish({role_name("role-0"): None})
         await replica.sync()
-        assert [since for _, since in control.polls[asked:]] == [20, 30]
+        assert [since for _, since in control.polls[polls:]] == [20, 30]
         assert replica.policy_set.revision == control.revision == 31
         assert replica.policy_set.role("role-0") is None
         assert replica.policy_set.role("role-1") is not None

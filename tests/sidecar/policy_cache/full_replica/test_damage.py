@@ -22,9 +22,9 @@ async def test_a_damaged_file_is_set_aside_and_replaced(
         async with polling_replica(tmp_path, control) as replica:
             await replica.sync()
         if garbage is None:  # pages torn in the middle
-            whole = bytearray(path.read_bytes())
-            whole[4096:] = b"\xff" * (len(whole) - 4096)
-            garbage = bytes(whole)
+            content = bytearray(path.read_bytes())
+            content[4096:] = b"\xff" * (len(content) - 4096)
+            garbage = bytes(content)
         path.write_bytes(garbage)
         async with polling_replica(tmp_path, control) as replica:
             assert replica.policy_set.revision == 0

@@ -149,10 +149,10 @@ async def test_a_refusal_by_the_control_api_is_reported_and_retried(
 
 
 async def test_a_redirect_is_not_followed_with_the_key(tmp_path: Path) -> None:
-    asked = []
+    requests = []
 
-    async def thief(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readline())
+    async def other_server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readline())
         writer.close()
 
     async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -165,12 +165,12 @@ async def test_a_redirect_is_not_followed_with_the_key(tmp_path: Path) -> None:
         await writer.drain()
         writer.close()
 
-    elsewhere = await asyncio.start_server(thief, "127.0.0.1", 0)
+    elsewhere = await asyncio.start_server(other_server, "127.0.0.1", 0)
     here = await asyncio.start_server(redirect, "127.0.0.1", 0)
     address = f"http://127.0.0.1:{here.sockets[0].getsockname()[1]}"
     async with elsewhere, here, ControlClient(address, SIDECAR_KEY) as control:
         replica = PollingReplica(tmp_path / "cache", control, FakeClock(), 2.0)
         await run_until(replica, "it fails", lambda: replica.follower.failures > 1)
         assert "307" in str(replica.follower.problem)
-        assert not asked
+        assert not requests
         replica.file.close()

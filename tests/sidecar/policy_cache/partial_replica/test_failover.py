@@ -198,7 +198,7 @@ async def test_an_older_redis_is_not_returned_to(tmp_path: Path) -> None:
         await in_force(stand, control)
         control.server.start()
         control.redis.hset(set_key(control.tenant_id), mapping=former)
-        await until("it is asked again", lambda: len(control.challenges) > 3)
+        await until("it is challenged again", lambda: len(control.challenges) > 3)
         assert stand.parts.follower.feed == "control"
         assert revision(stand) == control.revision
         assert not await allowed(stand)

@@ -74,8 +74,8 @@ async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, 
         control.furnish()
         control.publish(dict(many_roles(20)))
         claim = Claim(TENANT, control.epoch, "s-1", "active", ROLE, AGENT, FAR)
-        told = {"c": claim.sealed(control.signer), "rank": 1}
-        control.redis.hset(session_key(TENANT, "s-1"), mapping=told)
+        published = {"c": claim.sealed(control.signer), "rank": 1}
+        control.redis.hset(session_key(TENANT, "s-1"), mapping=published)
         async with sidecar(tmp_path, control, staleness_seconds=4.0) as stand:
             # Documents that were never asked for before, and a session that needs no asking.
             assert (await stand.evaluate(agent_role="role-3", agent_id=None))["decision"] == "ALLOW"
@@ -91,14 +91,16 @@ async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, 
             control.rebuild()
             await in_force(stand, control)
             assert (await stand.evaluate())["decision"] == "DENY"
-            # What is not as it should be is told, and mended.
+            # Damage is reported and repaired.
             control.feeds = False
             control.redis.hdel(set_key(TENANT), document_field(role_name("role-5")))
-            asked: dict[str, Any] = {"agent_role": "role-5", "agent_id": None}
-            assert (await stand.evaluate(**asked))["policy_name"] == "evaluation_error"
-            await until("it is told", lambda: "d/" + role_name("role-5") in control.missing())
+            request: dict[str, Any] = {"agent_role": "role-5", "agent_id": None}
+            assert (await stand.evaluate(**request))["policy_name"] == "evaluation_error"
+            await until(
+                "the damage is reported", lambda: "d/" + role_name("role-5") in control.missing()
+            )
             control.rebuild()
-            assert (await stand.evaluate(**asked))["decision"] == "ALLOW"
+            assert (await stand.evaluate(**request))["decision"] == "ALLOW"
             control.pushes = True
             control.publish({key_name(key_digest(EVALUATE_KEY)): None})
             await in_force(stand, control)

@@ -119,8 +119,8 @@ async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: P
                 pipe.delete(changes_key(control.tenant_id))
                 pipe.execute()
             control.pushes = False
-            gone = role_name("role-11")
-            control.publish({gone: None})
+            removed = role_name("role-11")
+            control.publish({removed: None})
             control.rebuild()
             await caught_up(stand, control)
             answer = await stand.evaluate(agent_role="role-11", agent_id=None)
@@ -228,7 +228,7 @@ async def test_a_published_claim_needs_no_request(tmp_path: Path) -> None:
         async with sidecar(tmp_path, control) as stand:
             for name in ("s-1", "s-2", "s-3"):
                 assert await allowed(stand, session_id=name)
-            assert [asked["session_id"] for asked in control.claims] == ["s-2", "s-3"]
+            assert [claim["session_id"] for claim in control.claims] == ["s-2", "s-3"]
 
 
 async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_path: Path) -> None:

@@ -50,11 +50,13 @@ async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: 
             control.redis.hset(set_key(control.tenant_id), field, wide)
             answer = await stand.evaluate(agent_role=role, agent_id=None)
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
-            await until("the control API is told", lambda: field.decode() in control.missing())
-            await until("and told so", lambda: any(b"m" in each for each in control.challenges))
+            await until("the damage is reported", lambda: field.decode() in control.missing())
+            await until(
+                "a challenge says so", lambda: any(b"m" in each for each in control.challenges)
+            )
             # Sidecars of other tenants read this stream too.
-            told = {key: each[key] for each in control.challenges for key in each if key != b"n"}
-            assert told == {b"t": control.tenant_id.encode(), b"m": b"1"}
+            shared = {key: each[key] for each in control.challenges for key in each if key != b"n"}
+            assert shared == {b"t": control.tenant_id.encode(), b"m": b"1"}
             control.rebuild()
             answer = await stand.evaluate(agent_role=role, agent_id=None)
             assert answer["policy_name"] == "underwriting"
@@ -70,7 +72,7 @@ async def test_a_damage_report_that_fails_does_not_delay_a_challenge(tmp_path: P
             answer = await stand.evaluate(agent_role="unknown", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
             await until(
-                "the control API is told", lambda: any(b"m" in e for e in control.challenges)
+                "the damage is reported", lambda: any(b"m" in e for e in control.challenges)
             )
 
 

@@ -38,19 +38,19 @@ def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_batch_holds_at_most_what_was_asked_for(tmp_path: Path) -> None:
     async with running(tmp_path) as spool:
         await keep(spool, *range(100))
-        whole = await spool.batch(MIB)
-        assert whole is not None
-        assert (whole.first_n, whole.last_n) == (0, 99)
+        everything = await spool.batch(MIB)
+        assert everything is not None
+        assert (everything.first_n, everything.last_n) == (0, 99)
         few = await spool.batch(MIB, 7)
         assert few is not None
         assert few.last_n == 6
-        small = await spool.batch(sum(map(len, whole.payloads[:3])) + 3)
+        small = await spool.batch(sum(map(len, everything.payloads[:3])) + 3)
         assert small is not None
         assert len(small.payloads) == 3
         one = await spool.batch(1)
         assert one is not None
         assert len(one.payloads) == 1
-        assert one.payloads == whole.payloads[:1]
+        assert one.payloads == everything.payloads[:1]
 
 
 async def test_what_is_not_acknowledged_is_read_again(tmp_path: Path) -> None:

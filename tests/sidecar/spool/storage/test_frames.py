@@ -130,8 +130,8 @@ def test_cut_anywhere_every_whole_frame_is_kept_and_nothing_else(
     written = [frame(n, b'{"' + body) for n, body in enumerate(bodies)]
     data = b"".join(written)
     cut = draw.draw(st.integers(0, len(data)))
-    whole = sum(1 for n in range(len(written)) if len(b"".join(written[: n + 1])) <= cut)
-    assert scan(data[:cut], 0, 0).next == whole
+    complete = sum(1 for n in range(len(written)) if len(b"".join(written[: n + 1])) <= cut)
+    assert scan(data[:cut], 0, 0).next == complete
 
 
 @pytest.mark.parametrize("source", ["ü" * 256, "a" * 256, 'q"\\'])
@@ -161,9 +161,9 @@ def test_cut_anywhere_a_group_is_kept_whole_or_not_at_all(
     data, ends = grouped(sizes)
     cut = draw.draw(st.integers(0, len(data)))
     found = scan(data[:cut].ljust(len(data) + 64, b"\0"), 0, 0)
-    whole = [end for end in ends if end <= cut]
-    assert found.next == sum(sizes[: len(whole)])
-    assert found.end == (whole[-1] if whole else 0)
+    complete = [end for end in ends if end <= cut]
+    assert found.next == sum(sizes[: len(complete)])
+    assert found.end == (complete[-1] if complete else 0)
     # Whatever is left of the torn group is to be zeroed before anything is appended.
     assert found.clean == (found.end == len(data) or not any(data[found.end : cut]))
     assert found.beyond is None
