@@ -1,13 +1,8 @@
-"""The control API's time, as well as this sidecar knows it.
+"""The control API's time, as well as this sidecar knows it: the monotonic clock plus an offset that
+every exchange with the control API updates.
 
 Sessions and keys expire, events are ordered and alerts measured by the control API's time. This
-host's clock may differ from it by an hour, or be set while we run. So the sidecar uses the
-monotonic clock plus one offset, which every exchange with the control API updates. The answer
-was made between the question and its arrival, so their midpoint is wrong by at most half that time.
-Until the first exchange, the host's wall clock counts.
-
-A control API of several replicas has several clocks. A measurement that contradicts everything
-known is trusted only once the next one agrees: a single replica with a wrong clock changes nothing.
+host's clock may differ from it by an hour, or be set while we run.
 
 Knows what the control API said and when it was asked; knows nothing of transports.
 """
@@ -29,6 +24,7 @@ class ControlClock:
     def __init__(self, host: Clock) -> None:
         self.host = host
         self._monotonic = host.monotonic
+        # Until the first exchange, the host's wall clock counts.
         self._offset = host.now() - int(host.monotonic() * 1e6)
         self._latest = 0
         self._error = inf
@@ -59,6 +55,8 @@ class ControlClock:
         if error > known and off <= error + known:
             return
         if off * 1e6 > STEP:
+            # A control API of several replicas has several clocks. What contradicts everything
+            # known counts once the next exchange agrees: one wrong clock changes nothing.
             if off > error + known and not self._confirmed(offset, error):
                 return
             # The clock was set: let time jump, even backwards.

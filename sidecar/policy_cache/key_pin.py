@@ -1,9 +1,5 @@
-"""The log's signing key: the first one this sidecar saw, replaced only by endorsed ones.
-
-A key rotation reaches the replicas of a control API one after the other. So for `OVERLAP` the
-replaced keys count too, but no longer: an old copy of one is then useless to a thief.
-
-Knows nothing of transports, nor of what is signed.
+"""The log's signing key: the first one this sidecar saw, replaced only by endorsed ones. Knows
+nothing of transports, nor of what is signed.
 """
 
 import sqlite3
@@ -34,6 +30,8 @@ class KeyPin:
 
     def accepted(self, now: int) -> tuple[bytes, ...]:
         """The keys whose signatures count."""
+        # A key rotation reaches the replicas of a control API one after the other, so the replaced
+        # keys count for a while. No longer: an old copy of one is then useless to a thief.
         return (self.key, *self.former) if now < self.until else (self.key,)
 
     def advanced(self, shown: bytes, history: Sequence[Endorsement], now: int) -> "KeyPin":

@@ -30,9 +30,6 @@ class IncrementalSync:
     `source` is where to read, None until the tenant is known. `on_put_in_force` is called in the
     same step of the event loop as each change: with the position before it, and the names that
     changed, None if any may have.
-
-    Answers of the control API do not go through Redis but straight to `put_in_force`. So the
-    position may move on between two reads of Redis.
     """
 
     def __init__(
@@ -103,8 +100,10 @@ class IncrementalSync:
                 # Older news than the head, or newer: what was read does not fit the names.
                 if head.revision != reached:
                     continue
+            # Answers of the control API go straight to `put_in_force`, so the position may have
+            # moved on while we read.
             if self._working_set.position != position:
-                continue  # an answer of the control API was faster
+                continue
             self.put_in_force(Position(head.epoch, head.revision), found, changed)
             return
         raise FeedFailed("the policy set in Redis changes faster than it can be read")

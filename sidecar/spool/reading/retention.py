@@ -1,8 +1,7 @@
-"""Which acknowledged segments stay on disk, since when, and which goes next.
+"""Which acknowledged segments stay on disk, since when, and which goes next. Touches no file.
 
 A control API restored to an older copy of its database holds less than it signed for. The sidecar
-can then send again what was lost. So acknowledged segments stay for a while, until their room is
-needed. Touches no file.
+can then send again what was lost.
 """
 
 from collections import deque
