@@ -1,15 +1,14 @@
 """Stores the Merkle map over a policy set's documents, in the transaction that changes the
 documents. Knows nodes as rows; `policies.sets.merkle_map` knows what they mean."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.schema.statements import chunks
 from control_api.store.schema.tables import set_nodes
 from policies.sets.merkle_map import ROOT, node_digest, nodes_of, updated_nodes
-
-_CHUNK = 500  # rows in one statement
 
 
 async def update_nodes(
@@ -17,17 +16,19 @@ async def update_nodes(
 ) -> dict[str, bytes | None]:
     """Stores and returns every node that changes with these documents; None for a removed node.
     `changed` maps a document's name to its digest, None if removed. Hold the tenant's row."""
+    # Only the nodes on the way from these documents to the root: the cost grows with the change,
+    # not with the policy set.
     before = await fetch(connection, tenant_id, sorted(nodes_of(changed)))
     after = updated_nodes(before, changed)
-    for chunk in _chunks(sorted(after)):
+    for chunk in chunks(sorted(after)):
         await connection.execute(_DELETE, {"tenant": tenant_id, "nodes": chunk})
     rows = [
         {"tenant_id": tenant_id, "node": node, "body": body}
         for node, body in after.items()
         if body is not None
     ]
-    for at in range(0, len(rows), _CHUNK):
-        await connection.execute(insert(set_nodes), rows[at : at + _CHUNK])
+    for part in chunks(rows):
+        await connection.execute(insert(set_nodes), part)
     return after
 
 
@@ -36,7 +37,7 @@ async def fetch(
 ) -> dict[str, bytes]:
     """The nodes of these names that exist."""
     found: dict[str, bytes] = {}
-    for chunk in _chunks(nodes):
+    for chunk in chunks(nodes):
         rows = await connection.execute(_BY_NAME, {"tenant": tenant_id, "nodes": chunk})
         found |= {row.node: row.body for row in rows}
     return found
@@ -51,10 +52,6 @@ def root_digest(nodes: Mapping[str, bytes | None]) -> str:
     body = nodes[ROOT]
     assert body is not None  # `updated_nodes` always writes it
     return node_digest(body)
-
-
-def _chunks(names: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (names[at : at + _CHUNK] for at in range(0, len(names), _CHUNK))
 
 
 _OF_TENANT = set_nodes.c.tenant_id == bindparam("tenant")

@@ -5,17 +5,16 @@ from it, committed together or not at all. Knows no route and no management rule
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store import set_nodes
 from control_api.store.log.chain import Appended, LogChain
+from control_api.store.schema.statements import chunks
 from control_api.store.schema.tables import documents, tenants
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import document_digest
 from policies.trail.record import Record
-
-_CHUNK = 500  # names in one statement
 
 
 class Published(NamedTuple):
@@ -63,57 +62,44 @@ class Transaction:
         own, so that a page of changes can end after any of them.
         """
         revision = await self.lock()
-        news = await self._changed_documents(changed)
+        digests = {
+            name: None if body is None else document_digest(body) for name, body in changed.items()
+        }
+        stored = await self._stored_digests(list(changed))
+        # Reloading unchanged policy files must not send every sidecar the same documents again.
+        news = [name for name in changed if digests[name] != stored.get(name)]
         if not news:
             return revision
-        digests = {
-            name: None if body is None else document_digest(body) for name, body in news.items()
-        }
         rows = [
             {
                 "tenant_id": self.tenant_id,
                 "name": name,
                 "revision": revision + place,
                 "digest": digests[name],
-                "body": body,
+                "body": changed[name],
             }
-            for place, (name, body) in enumerate(news.items(), 1)
+            for place, name in enumerate(news, 1)
         ]
-        names = list(news)
-        for at in range(0, len(names), _CHUNK):
+        for names in chunks(news):
             await self.connection.execute(
-                delete(documents).where(
-                    documents.c.tenant_id == self.tenant_id,
-                    documents.c.name.in_(names[at : at + _CHUNK]),
-                )
+                delete(documents).where(self._is_own_document, documents.c.name.in_(names))
             )
-        for at in range(0, len(rows), _CHUNK):
-            await self.connection.execute(insert(documents), rows[at : at + _CHUNK])
-        self._revision = revision + len(rows)
-        await self.connection.execute(
-            update(tenants)
-            .where(tenants.c.tenant_id == self.tenant_id)
-            .values(revision=self._revision)
-        )
-        self._published.update(news)
-        self._digests.update(digests)
-        return self._revision
+        for part in chunks(rows):
+            await self.connection.execute(insert(documents), part)
+        self._published.update({name: changed[name] for name in news})
+        self._digests.update({name: digests[name] for name in news})
+        return await self._set_revision(revision + len(rows))
 
     async def advance_revision(self, by: int) -> None:
         """Adds `by` to the revision of the tenant and of each of its documents. A sidecar below the
         result has to reload the policy set; one above it can continue."""
         revision = await self.lock()
-        self._revision = revision + by
         await self.connection.execute(
             update(documents)
-            .where(documents.c.tenant_id == self.tenant_id)
+            .where(self._is_own_document)
             .values(revision=documents.c.revision + by)
         )
-        await self.connection.execute(
-            update(tenants)
-            .where(tenants.c.tenant_id == self.tenant_id)
-            .values(revision=self._revision, reset_below=by + 1)
-        )
+        await self._set_revision(revision + by, reset_below=by + 1)
 
     async def begin(self) -> None:
         """Locks the tenant's row until the transaction ends: of two replicas that change a tenant,
@@ -140,25 +126,28 @@ class Transaction:
         if not self._published:
             return None
         assert self._revision is not None
+        # Once per transaction rather than per `publish`: each call would rewrite the root, and often
+        # the same buckets.
         nodes = await set_nodes.update_nodes(self.connection, self.tenant_id, self._digests)
         return Published(self._since, self._revision, self._published, nodes)
 
-    async def _changed_documents(
-        self, changed: Mapping[str, bytes | None]
-    ) -> dict[str, bytes | None]:
-        """The documents of `changed` that differ from the stored ones."""
-        stored: dict[str, str | None] = {}
-        names = list(changed)
-        for at in range(0, len(names), _CHUNK):
-            found = await self.connection.execute(
-                select(documents.c.name, documents.c.digest).where(
-                    documents.c.tenant_id == self.tenant_id,
-                    documents.c.name.in_(names[at : at + _CHUNK]),
-                )
-            )
-            stored |= {row.name: row.digest for row in found}
-        return {
-            name: body
-            for name, body in changed.items()
-            if (None if body is None else document_digest(body)) != stored.get(name)
-        }
+    @property
+    def _is_own_document(self) -> ColumnElement[bool]:
+        return documents.c.tenant_id == self.tenant_id
+
+    async def _set_revision(self, revision: int, **others: int) -> int:
+        self._revision = revision
+        await self.connection.execute(
+            update(tenants)
+            .where(tenants.c.tenant_id == self.tenant_id)
+            .values(revision=revision, **others)
+        )
+        return revision
+
+    async def _stored_digests(self, names: list[str]) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        query = select(documents.c.name, documents.c.digest).where(self._is_own_document)
+        for part in chunks(names):
+            rows = await self.connection.execute(query.where(documents.c.name.in_(part)))
+            found |= {row.name: row.digest for row in rows}
+        return found

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, Dialect, Table, case, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from control_api.store.counters.dimensions import (
     BUCKETS,
@@ -22,6 +21,7 @@ from control_api.store.counters.dimensions import (
     SEPARATOR,
     Dimension,
 )
+from control_api.store.schema.statements import insert_into
 from control_api.store.schema.tables import first_accesses, tallies
 from policies.trail.entry import Index
 
@@ -146,9 +146,7 @@ def _keys(group: _Group) -> list[_Key]:
 @lru_cache(maxsize=8)
 def _upsert(table: Table, dialect: Dialect) -> str:
     """For tuples of all columns, in order."""
-    make = sqlite.insert if dialect.name == "sqlite" else postgresql.insert
-    # Both dialects share this method, but not a typed base class.
-    statement: Any = make(table)
+    statement = insert_into(table, dialect)
     new = statement.excluded
     if table is tallies:
         changed = statement.on_conflict_do_update(

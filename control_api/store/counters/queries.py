@@ -1,9 +1,10 @@
 """Queries over the counts of decisions, which `control_api.store.counters.counters` maintains.
 Knows nothing of HTTP."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.dimensions import BUCKETS, SEPARATOR, Dimension
@@ -30,12 +31,8 @@ async def all_of(
     connection: AsyncConnection, tenant_id: str, dimension: Dimension
 ) -> list[CountedValue]:
     """Every value of an all-time dimension, in order of value."""
-    found = await connection.execute(
-        select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts)
-        .where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(dimension))
-        .order_by(tallies.c.value)
-    )
-    return [CountedValue(*row) for row in found]
+    query = _of(_COUNTS, tenant_id, dimension).order_by(tallies.c.value)
+    return [CountedValue(*row) for row in await connection.execute(query)]
 
 
 async def top_of(
@@ -43,27 +40,16 @@ async def top_of(
 ) -> list[CountedValue]:
     """The values with the most decisions; equal ones in order of value."""
     total = tallies.c.allowed + tallies.c.denied
-    found = await connection.execute(
-        select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts)
-        .where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(dimension))
-        .order_by(total.desc(), tallies.c.value)
-        .limit(limit)
-    )
-    return [CountedValue(*row) for row in found]
+    query = _of(_COUNTS, tenant_id, dimension).order_by(total.desc(), tallies.c.value)
+    return [CountedValue(*row) for row in await connection.execute(query.limit(limit))]
 
 
 async def one_of(
     connection: AsyncConnection, tenant_id: str, dimension: Dimension, value: str
 ) -> CountedValue:
     """One value of an all-time dimension."""
-    found = await connection.execute(
-        select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts).where(
-            tallies.c.tenant_id == tenant_id,
-            tallies.c.facet == int(dimension),
-            tallies.c.value == value,
-        )
-    )
-    row = found.one_or_none()
+    query = _of(_COUNTS, tenant_id, dimension).where(tallies.c.value == value)
+    row = (await connection.execute(query)).one_or_none()
     return NO_DECISIONS if row is None else CountedValue(*row)
 
 
@@ -71,28 +57,10 @@ async def by_agent(
     connection: AsyncConnection, tenant_id: str, since: int, agent_id: str | None = None
 ) -> list[CountedValue]:
     """The decisions of each agent, or of one, since `since` (microseconds), in order of id."""
-    query = (
-        select(
-            tallies.c.value,
-            func.sum(tallies.c.allowed),
-            func.sum(tallies.c.denied),
-            func.max(tallies.c.last_ts),
-        )
-        .where(
-            tallies.c.tenant_id == tenant_id,
-            tallies.c.facet == int(Dimension.agent),
-            tallies.c.bucket >= since // BUCKETS[Dimension.agent],
-        )
-        .group_by(tallies.c.value)
-        .order_by(tallies.c.value)
-    )
+    query = _since(tenant_id, Dimension.agent, since).order_by(tallies.c.value)
     if agent_id is not None:
         query = query.where(tallies.c.value == agent_id)
-    rows = await connection.execute(query)
-    return [
-        CountedValue(value, int(allowed), int(denied), last)
-        for value, allowed, denied, last in rows
-    ]
+    return _summed(await connection.execute(query))
 
 
 async def sources_of(
@@ -102,29 +70,15 @@ async def sources_of(
     days."""
     prefix = agent_id + SEPARATOR
     total = func.sum(tallies.c.allowed + tallies.c.denied)
-    rows = await connection.execute(
-        select(
-            tallies.c.value,
-            func.sum(tallies.c.allowed),
-            func.sum(tallies.c.denied),
-            func.max(tallies.c.last_ts),
-        )
-        .where(
-            tallies.c.tenant_id == tenant_id,
-            tallies.c.facet == int(Dimension.agent_source),
-            # A range scan instead of LIKE: the id may contain wildcard characters.
-            tallies.c.value >= prefix,
-            tallies.c.value < agent_id + chr(ord(SEPARATOR) + 1),
-            tallies.c.bucket >= since // BUCKETS[Dimension.agent_source],
-        )
-        .group_by(tallies.c.value)
-        .order_by(total.desc(), tallies.c.value)
-        .limit(limit)
+    query = _since(tenant_id, Dimension.agent_source, since).where(
+        # A range scan instead of LIKE: the id may contain wildcard characters. The column sorts by
+        # code point on both databases (`ordered_string`).
+        tallies.c.value >= prefix,
+        tallies.c.value < agent_id + chr(ord(SEPARATOR) + 1),
     )
-    return [
-        CountedValue(value[len(prefix) :], int(allowed), int(denied), last)
-        for value, allowed, denied, last in rows
-    ]
+    query = query.order_by(total.desc(), tallies.c.value).limit(limit)
+    found = _summed(await connection.execute(query))
+    return [each._replace(value=each.value.removeprefix(prefix)) for each in found]
 
 
 async def window(
@@ -132,21 +86,14 @@ async def window(
 ) -> CountedValue:
     """The sum of a dimension's buckets that begin at `since` or later and before `until`."""
     width = BUCKETS[dimension]
-    found = await connection.execute(
-        select(
-            func.coalesce(func.sum(tallies.c.allowed), 0),
-            func.coalesce(func.sum(tallies.c.denied), 0),
-            func.coalesce(func.max(tallies.c.last_ts), 0),
-        ).where(
-            tallies.c.tenant_id == tenant_id,
-            tallies.c.facet == int(dimension),
-            tallies.c.value == "",
-            tallies.c.bucket >= -(-since // width),
-            tallies.c.bucket < -(-until // width),
-        )
+    query = _of(_SUMS, tenant_id, dimension).where(
+        tallies.c.value == "",
+        # Rounded up at both ends, so that windows which follow each other count no bucket twice.
+        tallies.c.bucket >= -(-since // width),
+        tallies.c.bucket < -(-until // width),
     )
-    allowed, denied, last = found.one()
-    return CountedValue("", int(allowed), int(denied), last)
+    found = _summed(await connection.execute(query))
+    return found[0] if found else NO_DECISIONS
 
 
 async def new_accesses(
@@ -167,3 +114,29 @@ async def new_accesses(
         .limit(limit)
     )
     return many, [(role, source) for role, source in rows]
+
+
+_COUNTS = select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts)
+_SUMS = select(
+    tallies.c.value,
+    func.sum(tallies.c.allowed),
+    func.sum(tallies.c.denied),
+    func.max(tallies.c.last_ts),
+).group_by(tallies.c.value)
+
+
+def _of(query: Select[Any], tenant_id: str, dimension: Dimension) -> Select[Any]:
+    return query.where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(dimension))
+
+
+def _since(tenant_id: str, dimension: Dimension, since: int) -> Select[Any]:
+    """The sums over the buckets that end after `since`."""
+    return _of(_SUMS, tenant_id, dimension).where(tallies.c.bucket >= since // BUCKETS[dimension])
+
+
+def _summed(rows: Iterable[Row[Any]]) -> list[CountedValue]:
+    # PostgreSQL's sum of a BIGINT is a NUMERIC, which the driver returns as a Decimal.
+    return [
+        CountedValue(value, int(allowed), int(denied), last)
+        for value, allowed, denied, last in rows
+    ]

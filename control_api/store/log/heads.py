@@ -7,9 +7,9 @@ Knows nothing of entries.
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from control_api.store.errors import UnknownState
+from control_api.store.schema.statements import insert_if_absent
 from control_api.store.schema.tables import installation, log_entries, log_heads, tenants
 from policies.ground.errors import NotFound
 
@@ -51,7 +51,8 @@ def _create(connection: Connection, tenant_id: str) -> None:
         raise UnknownState(f"the log of tenant `{tenant_id}` has entries and no head")
     epoch = connection.execute(_EPOCH).scalar_one()
     connection.execute(
-        _INSERT[connection.dialect.name],
+        # If two replicas create the same head at once, one inserts it and both read that row.
+        insert_if_absent(log_heads, connection.dialect),
         {
             "tenant_id": tenant_id,
             "log": f"sluice/{epoch}/{tenant_id}",
@@ -80,11 +81,6 @@ _EPOCH = select(installation.c.epoch).where(installation.c.tenant_id == "")
 _ANY_ENTRY = (
     select(log_entries.c.seq).where(log_entries.c.tenant_id == bindparam("tenant")).limit(1)
 )
-# If two replicas create the same head at once, one inserts it and both read that row.
-_INSERT = {
-    "sqlite": sqlite.insert(log_heads).on_conflict_do_nothing(),
-    "postgresql": postgresql.insert(log_heads).on_conflict_do_nothing(),
-}
 _MOVE_PARAMETERS = ("tenant", "loaded", "to_size", "to_leaf", "to_ts", "to_frontier")
 _MOVE = (
     update(log_heads)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, func, insert, select, tuple_, update
+from sqlalchemy import RowMapping, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.queries.pages import Position, columns_of, newest_first
 from control_api.store.schema.tables import agents
 from policies.definitions.model import Agent, AgentStatus
 from policies.ground.canonical import encode
@@ -31,9 +32,8 @@ class StoredAgent:
     updated_at: int
 
     @classmethod
-    def from_row(cls, row: Row[Any]) -> "StoredAgent":
-        fields = dict(row._mapping)
-        return cls(**{**fields, "permitted_roles": tuple(orjson.loads(fields["permitted_roles"]))})
+    def from_row(cls, row: RowMapping) -> "StoredAgent":
+        return cls(**{**row, "permitted_roles": tuple(orjson.loads(row["permitted_roles"]))})
 
     def published(self) -> Agent:
         """The part that a decision needs. An empty list of roles means the agent's own role
@@ -42,13 +42,13 @@ class StoredAgent:
         return Agent(self.agent_id, self.status, roles, self.bound_key_id)
 
 
-_COLUMNS = [column for column in agents.c if column.name != "tenant_id"]
+_COLUMNS = columns_of(agents)
 FILTERS = ("status", "agent_role", "owner", "framework")
 
 
 async def get(connection: AsyncConnection, tenant_id: str, agent_id: str) -> StoredAgent | None:
     query = select(*_COLUMNS).where(agents.c.tenant_id == tenant_id, agents.c.agent_id == agent_id)
-    row = (await connection.execute(query)).one_or_none()
+    row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else StoredAgent.from_row(row)
 
 
@@ -60,7 +60,7 @@ async def page(
     connection: AsyncConnection,
     tenant_id: str,
     filters: Mapping[str, str | None],
-    after: tuple[Any, ...] | None,
+    after: Position | None,
     limit: int,
 ) -> list[StoredAgent]:
     """Newest first, after `(created_at, agent_id)`; `filters` maps names of `FILTERS`."""
@@ -68,10 +68,8 @@ async def page(
     for name in FILTERS:
         if (value := filters.get(name)) is not None:
             query = query.where(agents.c[name] == value)
-    if after is not None:
-        query = query.where(tuple_(agents.c.created_at, agents.c.agent_id) < after)
-    query = query.order_by(agents.c.created_at.desc(), agents.c.agent_id.desc()).limit(limit)
-    return [StoredAgent.from_row(row) for row in await connection.execute(query)]
+    query = newest_first(query, agents.c.created_at, agents.c.agent_id, after, limit)
+    return [StoredAgent.from_row(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[str, int]:
@@ -88,7 +86,7 @@ async def bound_to(connection: AsyncConnection, tenant_id: str, key_id: str) -> 
     query = select(*_COLUMNS).where(
         agents.c.tenant_id == tenant_id, agents.c.bound_key_id == key_id
     )
-    return [StoredAgent.from_row(row) for row in await connection.execute(query)]
+    return [StoredAgent.from_row(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def put(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -> None:

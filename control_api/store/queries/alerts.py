@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, tuple_, update
+from sqlalchemy import RowMapping, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.responses.alerts import RuleType
+from control_api.store.queries.pages import Position, columns_of, newest_first
 from control_api.store.schema.tables import alert_rules, log_heads, tenants
 
 
@@ -30,43 +31,41 @@ class StoredRule:
     last_fired_at: int | None = None
 
     @classmethod
-    def from_row(cls, row: Row[Any]) -> "StoredRule":
-        return cls(**row._mapping)
+    def from_row(cls, row: RowMapping) -> "StoredRule":
+        return cls(**row)
 
     def __repr__(self) -> str:
         return f"StoredRule({self.rule_id!r})"
 
 
-_RULE = [column for column in alert_rules.c if column.name != "tenant_id"]
+_RULE = columns_of(alert_rules)
 
 
 async def rule(connection: AsyncConnection, tenant_id: str, rule_id: str) -> StoredRule | None:
     query = select(*_RULE).where(
         alert_rules.c.tenant_id == tenant_id, alert_rules.c.rule_id == rule_id
     )
-    row = (await connection.execute(query)).one_or_none()
+    row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else StoredRule.from_row(row)
 
 
 async def page(
-    connection: AsyncConnection, tenant_id: str, after: tuple[Any, ...] | None, limit: int
+    connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredRule]:
     """Newest first, after `(created_at, rule_id)`."""
     query = select(*_RULE).where(alert_rules.c.tenant_id == tenant_id)
-    if after is not None:
-        query = query.where(tuple_(alert_rules.c.created_at, alert_rules.c.rule_id) < after)
-    query = query.order_by(alert_rules.c.created_at.desc(), alert_rules.c.rule_id.desc())
-    return [StoredRule.from_row(row) for row in await connection.execute(query.limit(limit))]
+    query = newest_first(query, alert_rules.c.created_at, alert_rules.c.rule_id, after, limit)
+    return [StoredRule.from_row(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def enabled(connection: AsyncConnection, tenant_id: str) -> list[StoredRule]:
     query = select(*_RULE).where(alert_rules.c.tenant_id == tenant_id, alert_rules.c.enabled)
-    return [StoredRule.from_row(row) for row in await connection.execute(query)]
+    return [StoredRule.from_row(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def count(connection: AsyncConnection, tenant_id: str) -> int:
-    query = select(alert_rules.c.rule_id).where(alert_rules.c.tenant_id == tenant_id)
-    return len((await connection.execute(query)).all())
+    query = select(func.count()).where(alert_rules.c.tenant_id == tenant_id)
+    return (await connection.execute(query)).scalar_one()
 
 
 async def watched(connection: AsyncConnection) -> dict[str, int]:
@@ -113,6 +112,8 @@ async def fired(connection: AsyncConnection, tenant_id: str, seen: StoredRule, n
         .where(
             alert_rules.c.tenant_id == tenant_id,
             alert_rules.c.rule_id == seen.rule_id,
+            # Two replicas evaluate the same rule: the one that still finds the row as it was read
+            # sends the alert, so it is sent once.
             alert_rules.c.updated_at == seen.updated_at,
             alert_rules.c.enabled,
             last.is_(None) if seen.last_fired_at is None else last == seen.last_fired_at,

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, delete, insert, select, tuple_, update
+from sqlalchemy import RowMapping, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.responses.alerts import Channel, DeliveryStatus, RuleType
+from control_api.store.queries.pages import Position, columns_of, newest_first
 from control_api.store.schema.tables import alert_deliveries
 
 
@@ -33,15 +34,15 @@ class StoredDelivery:
     next_attempt_at: int | None
 
     @classmethod
-    def from_row(cls, row: Row[Any]) -> "StoredDelivery":
-        fields = dict(row._mapping)
-        return cls(**{**fields, "detail": orjson.loads(fields["detail"])})
+    def from_row(cls, row: RowMapping) -> "StoredDelivery":
+        fields = {column.name: row[column.name] for column in _DELIVERY}
+        return cls(**{**fields, "detail": orjson.loads(row["detail"])})
 
     def __repr__(self) -> str:
         return f"StoredDelivery({self.delivery_id!r})"
 
 
-_DELIVERY = [column for column in alert_deliveries.c if column.name != "tenant_id"]
+_DELIVERY = columns_of(alert_deliveries)
 
 
 async def add(connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredDelivery]) -> None:
@@ -50,17 +51,13 @@ async def add(connection: AsyncConnection, tenant_id: str, rows: Sequence[Stored
 
 
 async def page(
-    connection: AsyncConnection, tenant_id: str, after: tuple[Any, ...] | None, limit: int
+    connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredDelivery]:
     """Newest first, after `(fired_at, delivery_id)`."""
     query = select(*_DELIVERY).where(alert_deliveries.c.tenant_id == tenant_id)
-    place = tuple_(alert_deliveries.c.fired_at, alert_deliveries.c.delivery_id)
-    if after is not None:
-        query = query.where(place < after)
-    query = query.order_by(
-        alert_deliveries.c.fired_at.desc(), alert_deliveries.c.delivery_id.desc()
-    )
-    return [StoredDelivery.from_row(row) for row in await connection.execute(query.limit(limit))]
+    fired_at, delivery_id = alert_deliveries.c.fired_at, alert_deliveries.c.delivery_id
+    query = newest_first(query, fired_at, delivery_id, after, limit)
+    return [StoredDelivery.from_row(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def due(
@@ -73,14 +70,8 @@ async def due(
         .order_by(alert_deliveries.c.next_attempt_at)
         .limit(limit)
     )
-    found = []
-    for row in await connection.execute(query):
-        fields = dict(row._mapping)
-        tenant_id = fields.pop("tenant_id")
-        found.append(
-            (tenant_id, StoredDelivery(**{**fields, "detail": orjson.loads(fields["detail"])}))
-        )
-    return found
+    rows = (await connection.execute(query)).mappings()
+    return [(row["tenant_id"], StoredDelivery.from_row(row)) for row in rows]
 
 
 async def lease(

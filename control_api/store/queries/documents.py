@@ -7,6 +7,7 @@ from typing import NamedTuple
 from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.schema.statements import chunks
 from control_api.store.schema.tables import documents, tenants
 from policies.ground.errors import NotFound
 
@@ -99,13 +100,12 @@ async def bodies(
 ) -> AsyncIterator[tuple[str, bytes]]:
     """Streams the existing documents of these names. Those of up to `small` bytes are read many at
     a time; of larger ones, at most one is in memory."""
-    for at in range(0, len(names), _CHUNK):
-        chunk = list(names[at : at + _CHUNK])
+    for chunk in chunks(names):
         wanted = {"tenant": tenant_id, "names": chunk, "small": small}
         found = {row.name: row.body for row in await connection.execute(_SMALL, wanted)}
         for name in chunk:
             body = found.pop(name, None)
-            if body is None:
+            if body is None:  # large, or removed since
                 one = {"tenant": tenant_id, "name": name}
                 body = (await connection.execute(_ONE, one)).scalar_one_or_none()
             if body is not None:
@@ -145,7 +145,6 @@ async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[s
     return revision, found
 
 
-_CHUNK = 500
 _OF_TENANT = documents.c.tenant_id == bindparam("tenant")
 _ONE = select(documents.c.body).where(_OF_TENANT, documents.c.name == bindparam("name"))
 _SMALL = select(documents.c.name, documents.c.body).where(

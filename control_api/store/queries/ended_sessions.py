@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.schema.statements import insert_if_absent
 from control_api.store.schema.tables import ended_sessions, sessions
 
 MAX_CLOCK_LAG = 86_400_000_000
@@ -61,15 +61,8 @@ async def add_revoked(
 ) -> None:
     """Adds a session of which nothing is known except that it was revoked. Repeating it changes
     nothing."""
-    values = {
-        "tenant_id": tenant_id,
-        "session_id": session_id,
-        "ended_at": now,
-        "revoked": True,
-    }
-    on_sqlite = connection.dialect.name == "sqlite"
-    adding = sqlite.insert(ended_sessions) if on_sqlite else postgresql.insert(ended_sessions)
-    await connection.execute(adding.values(values).on_conflict_do_nothing())
+    values = {"tenant_id": tenant_id, "session_id": session_id, "ended_at": now, "revoked": True}
+    await connection.execute(insert_if_absent(ended_sessions, connection.dialect), values)
 
 
 def ended(

@@ -4,13 +4,15 @@ arrive, or of what is done with them.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, delete, select, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Dialect, and_, case, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.group_commit import GroupCommit
+from control_api.store.queries.pages import Position, newest_first
+from control_api.store.schema.statements import insert_into
 from control_api.store.schema.tables import sidecars
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
@@ -88,18 +90,16 @@ def _save(connection: Connection, reports: Iterable[tuple[str, StoredSidecar]]) 
     # One order everywhere, so that two replicas with reports of the same sidecars can't deadlock.
     for tenant_id, row in sorted(reports, key=lambda each: (each[0], each[1].sidecar_id)):
         values = {"tenant_id": tenant_id, **{name: getattr(row, name) for name in _FIELDS}}
-        connection.execute(_REPORT[connection.dialect.name], values)
+        connection.execute(_upsert(connection.dialect), values)
 
 
 async def page(
-    connection: AsyncConnection, tenant_id: str, after: tuple[Any, ...] | None, limit: int
+    connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredSidecar]:
     """Newest first, after `(first_seen, sidecar_id)`."""
     query = select(*(sidecars.c[name] for name in _FIELDS)).where(sidecars.c.tenant_id == tenant_id)
-    if after is not None:
-        query = query.where(tuple_(sidecars.c.first_seen, sidecars.c.sidecar_id) < after)
-    query = query.order_by(sidecars.c.first_seen.desc(), sidecars.c.sidecar_id.desc())
-    return [StoredSidecar(*row) for row in await connection.execute(query.limit(limit))]
+    query = newest_first(query, sidecars.c.first_seen, sidecars.c.sidecar_id, after, limit)
+    return [StoredSidecar(*row) for row in await connection.execute(query)]
 
 
 async def behind(
@@ -115,7 +115,9 @@ async def behind(
     return [StoredSidecar(*row) for row in await connection.execute(query)]
 
 
-def _upsert(insert: Any) -> Any:
+@lru_cache(maxsize=4)
+def _upsert(dialect: Dialect) -> Any:
+    insert = insert_into(sidecars, dialect)
     new = insert.excluded
     another = new.run_id != sidecars.c.run_id
     # A restart reports a new run once. If the former run reports again, it never stopped: two
@@ -125,9 +127,3 @@ def _upsert(insert: Any) -> Any:
     changed["former_run_id"] = case((another, sidecars.c.run_id), else_=sidecars.c.former_run_id)
     changed["duplicate_at"] = case((again, new.last_seen), else_=sidecars.c.duplicate_at)
     return insert.on_conflict_do_update(index_elements=["tenant_id", "sidecar_id"], set_=changed)
-
-
-_REPORT = {
-    "sqlite": _upsert(sqlite.insert(sidecars)),
-    "postgresql": _upsert(postgresql.insert(sidecars)),
-}

@@ -1,13 +1,14 @@
 """Queries over API keys, of which only the SHA-256 is stored. Does not know what a key may do."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
-from sqlalchemy import Row, insert, select, tuple_, update
+from sqlalchemy import RowMapping, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.responses.management import TenantScope
+from control_api.store.queries.pages import Position, newest_first
 from control_api.store.schema.tables import api_keys
 from policies.definitions.model import Key
 from policies.ground.canonical import encode
@@ -27,9 +28,8 @@ class StoredKey:
     created_at: int
 
     @classmethod
-    def from_row(cls, row: Row[Any]) -> "StoredKey":
-        fields = dict(row._mapping)
-        return cls(**{**fields, "permitted_roles": tuple(orjson.loads(fields["permitted_roles"]))})
+    def from_row(cls, row: RowMapping) -> "StoredKey":
+        return cls(**{**row, "permitted_roles": tuple(orjson.loads(row["permitted_roles"]))})
 
     def published(self) -> Key:
         """The part that a decision needs."""
@@ -66,17 +66,14 @@ async def add(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> No
 
 
 async def page(
-    connection: AsyncConnection, tenant_id: str, after: tuple[Any, ...] | None, limit: int
+    connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredKey]:
     """The keys that are not revoked, newest first, after `(created_at, key_id)`."""
     query = select(*_COLUMNS).where(
         api_keys.c.tenant_id == tenant_id, api_keys.c.revoked_at.is_(None)
     )
-    place = tuple_(api_keys.c.created_at, api_keys.c.key_id)
-    if after is not None:
-        query = query.where(place < after)
-    query = query.order_by(api_keys.c.created_at.desc(), api_keys.c.key_id.desc()).limit(limit)
-    return [StoredKey.from_row(row) for row in await connection.execute(query)]
+    query = newest_first(query, api_keys.c.created_at, api_keys.c.key_id, after, limit)
+    return [StoredKey.from_row(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> StoredKey | None:
@@ -86,7 +83,7 @@ async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> Store
         api_keys.c.key_id == key_id,
         api_keys.c.revoked_at.is_(None),
     )
-    row = (await connection.execute(query)).one_or_none()
+    row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else StoredKey.from_row(row)
 
 

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from sqlalchemy import select
-from sqlalchemy.dialects.postgresql import insert as insert_postgresql
-from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.schema.statements import insert_if_absent
 from control_api.store.schema.tables import log_keys
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -70,7 +69,5 @@ async def _put(
     connection: AsyncConnection, place: int, public: bytes, signature: bytes | None
 ) -> bool:
     values = {"tenant_id": "", "place": place, "public_key": public, "signature": signature}
-    on_sqlite = connection.dialect.name == "sqlite"
-    adding = insert_sqlite(log_keys) if on_sqlite else insert_postgresql(log_keys)
-    done = await connection.execute(adding.values(values).on_conflict_do_nothing())
-    return done.rowcount == 1
+    done = await connection.execute(insert_if_absent(log_keys, connection.dialect), values)
+    return bool(done.rowcount == 1)

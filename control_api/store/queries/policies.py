@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Row, insert, select, tuple_, update
+from sqlalchemy import RowMapping, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.responses.management import PolicyChange
+from control_api.store.queries.pages import Position, columns_of, newest_first
+from control_api.store.schema.statements import chunks
 from control_api.store.schema.tables import policies, policy_versions
 from policies.definitions.model import Policy
 from policies.ground.canonical import encode
-
-_CHUNK = 500  # rows in one statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,9 @@ class StoredPolicy:
     deleted_at: int | None
 
     @classmethod
-    def from_row(cls, row: Row[Any]) -> "StoredPolicy":
-        fields = dict(row._mapping)
-        fields["body"] = orjson.loads(fields["body"])
-        if fields["file_body"] is not None:
-            fields["file_body"] = orjson.loads(fields["file_body"])
-        return cls(**fields)
+    def from_row(cls, row: RowMapping) -> "StoredPolicy":
+        file_body = None if row["file_body"] is None else orjson.loads(row["file_body"])
+        return cls(**{**row, "body": orjson.loads(row["body"]), "file_body": file_body})
 
     def published(self) -> Policy:
         """The part that a decision needs."""
@@ -57,7 +54,7 @@ class StoredVersion(NamedTuple):
     change: PolicyChange
 
 
-_COLUMNS = [column for column in policies.c if column.name != "tenant_id"]
+_COLUMNS = columns_of(policies)
 
 
 async def get(connection: AsyncConnection, tenant_id: str, policy_id: str) -> StoredPolicy | None:
@@ -65,7 +62,7 @@ async def get(connection: AsyncConnection, tenant_id: str, policy_id: str) -> St
     query = select(*_COLUMNS).where(
         policies.c.tenant_id == tenant_id, policies.c.policy_id == policy_id
     )
-    row = (await connection.execute(query)).one_or_none()
+    row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else StoredPolicy.from_row(row)
 
 
@@ -73,17 +70,15 @@ async def page(
     connection: AsyncConnection,
     tenant_id: str,
     agent_role: str | None,
-    after: tuple[Any, ...] | None,
+    after: Position | None,
     limit: int,
 ) -> list[StoredPolicy]:
     """The active policies, newest first, after `(created_at, policy_id)`."""
     query = _active(tenant_id)
     if agent_role is not None:
         query = query.where(policies.c.agent_role == agent_role)
-    if after is not None:
-        query = query.where(tuple_(policies.c.created_at, policies.c.policy_id) < after)
-    query = query.order_by(policies.c.created_at.desc(), policies.c.policy_id.desc()).limit(limit)
-    return [StoredPolicy.from_row(row) for row in await connection.execute(query)]
+    query = newest_first(query, policies.c.created_at, policies.c.policy_id, after, limit)
+    return [StoredPolicy.from_row(row) for row in (await connection.execute(query)).mappings()]
 
 
 async def of_roles(
@@ -91,7 +86,7 @@ async def of_roles(
 ) -> list[StoredPolicy]:
     """The active policies of these roles."""
     found = await connection.execute(_active(tenant_id).where(policies.c.agent_role.in_(roles)))
-    return [StoredPolicy.from_row(row) for row in found]
+    return [StoredPolicy.from_row(row) for row in found.mappings()]
 
 
 async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
@@ -104,13 +99,13 @@ async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str
     return set((await connection.execute(query)).scalars())
 
 
-async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[Row[Any]]:
+async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[RowMapping]:
     """The policies that files define, deleted ones included, as raw rows: `StoredPolicy.from_row`
     is slow for many of them, so the caller decodes them in steps."""
     found = await connection.execute(
         select(*_COLUMNS).where(policies.c.tenant_id == tenant_id, policies.c.file.is_not(None))
     )
-    return found.all()
+    return found.mappings().all()
 
 
 async def by_ids(
@@ -122,12 +117,12 @@ async def by_ids(
             policies.c.tenant_id == tenant_id, policies.c.policy_id.in_(policy_ids)
         )
     )
-    return [StoredPolicy.from_row(row) for row in found]
+    return [StoredPolicy.from_row(row) for row in found.mappings()]
 
 
 async def add(connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy]) -> None:
-    for at in range(0, len(rows), _CHUNK):
-        values = [{"tenant_id": tenant_id, **_values(row)} for row in rows[at : at + _CHUNK]]
+    for part in chunks(rows):
+        values = [{"tenant_id": tenant_id, **_values(row)} for row in part]
         await connection.execute(insert(policies), values)
 
 
@@ -156,8 +151,8 @@ async def add_versions(
         }
         for row in rows
     ]
-    for at in range(0, len(values), _CHUNK):
-        await connection.execute(insert(policy_versions), values[at : at + _CHUNK])
+    for part in chunks(values):
+        await connection.execute(insert(policy_versions), part)
 
 
 async def versions(

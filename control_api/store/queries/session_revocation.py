@@ -5,17 +5,16 @@ what is published about them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select, tuple_, update
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.ended_sessions import MAX_CLOCK_LAG
+from control_api.store.queries.pages import columns_of, newest_first
 from control_api.store.queries.sessions import SessionRow
 from control_api.store.schema.tables import sessions
 
 SessionPosition = tuple[int, str]
 """`(created_at, session_id)`: the next page begins after it."""
-
-_COLUMNS = [column for column in sessions.c if column.name != "tenant_id"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +51,8 @@ async def revocable(
         query = query.where(sessions.c.agent_id == wanted.agent_id)
     if wanted.user_ids:
         query = query.where(sessions.c.user_id.in_(wanted.user_ids))
-    if after is not None:
-        query = query.where(tuple_(sessions.c.created_at, sessions.c.session_id) < after)
-    query = query.order_by(sessions.c.created_at.desc(), sessions.c.session_id.desc())
-    return [(row[0], row[1]) for row in await connection.execute(query.limit(limit))]
+    query = newest_first(query, sessions.c.created_at, sessions.c.session_id, after, limit)
+    return [(row[0], row[1]) for row in await connection.execute(query)]
 
 
 async def revoke_all(
@@ -67,8 +64,9 @@ async def revoke_all(
         sessions.c.session_id.in_(ids),
         sessions.c.revoked_at.is_(None),
     )
-    query = select(*_COLUMNS).where(*which).order_by(sessions.c.session_id).with_for_update()
-    rows = [SessionRow(*row) for row in await connection.execute(query)]
+    # Locked in order of id, so that two replicas that revoke overlapping pages can't deadlock.
+    query = select(*columns_of(sessions)).where(*which).order_by(sessions.c.session_id)
+    rows = [SessionRow(*row) for row in await connection.execute(query.with_for_update())]
     if rows:
         await connection.execute(
             update(sessions).where(*which).values(revoked_at=now, revocation_reason=reason)

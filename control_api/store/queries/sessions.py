@@ -6,14 +6,15 @@ changes: an expired or revoked id can't be claimed again, not even after its row
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, bindparam, select, tuple_, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.group_commit import GroupCommit
 from control_api.store.queries import ended_sessions
+from control_api.store.queries.pages import Position, columns_of, newest_first
+from control_api.store.schema.statements import insert_if_absent
 from control_api.store.schema.tables import sessions
 from control_api.store.store import Store
 from policies.definitions.model import Session, SessionState
@@ -88,7 +89,7 @@ def _claim(
         dict(zip(_COLUMNS, (tenant_id, *first[tenant_id, session_id]), strict=True))
         for tenant_id, session_id in sorted(first)
     ]
-    connection.execute(_INSERTION[connection.dialect.name], rows)
+    connection.execute(insert_if_absent(sessions, connection.dialect), rows)
     stored = connection.execute(_BY_ID, {"wanted": list(first)})
     found = {(row[0], row[1]): SessionRow(*row[1:]) for row in stored}
     # Read this last: a purge that removed a row before our insert has committed its id here.
@@ -132,21 +133,17 @@ async def page(
     agent_role: str | None,
     state: SessionState | None,
     now: int,
-    after: tuple[Any, ...] | None,
+    after: Position | None,
     limit: int,
 ) -> list[SessionRow]:
     """Newest first, after `(created_at, session_id)`; `state` is as of `now`."""
-    query = select(*(sessions.c[name] for name in _COLUMNS[1:])).where(
-        sessions.c.tenant_id == tenant_id
-    )
+    query = select(*columns_of(sessions)).where(sessions.c.tenant_id == tenant_id)
     if agent_role is not None:
         query = query.where(sessions.c.agent_role == agent_role)
     if state is not None:
         query = query.where(*_IN_STATE[state](now))
-    if after is not None:
-        query = query.where(tuple_(sessions.c.created_at, sessions.c.session_id) < after)
-    query = query.order_by(sessions.c.created_at.desc(), sessions.c.session_id.desc())
-    return [SessionRow(*row) for row in await connection.execute(query.limit(limit))]
+    query = newest_first(query, sessions.c.created_at, sessions.c.session_id, after, limit)
+    return [SessionRow(*row) for row in await connection.execute(query)]
 
 
 async def revoke(
@@ -165,10 +162,6 @@ _IN_STATE: dict[SessionState, Callable[[int], tuple[ColumnElement[bool], ...]]] 
     "revoked": lambda _: (sessions.c.revoked_at.is_not(None),),
 }
 _COLUMNS = tuple(sessions.c.keys())
-_INSERTION = {
-    "sqlite": sqlite.insert(sessions).on_conflict_do_nothing(),
-    "postgresql": postgresql.insert(sessions).on_conflict_do_nothing(),
-}
-_BY_ID = select(*(sessions.c[name] for name in _COLUMNS)).where(
+_BY_ID = select(sessions).where(
     tuple_(sessions.c.tenant_id, sessions.c.session_id).in_(bindparam("wanted", expanding=True))
 )

@@ -1,15 +1,15 @@
 """Queries over tenants and the installation. Knows nothing of keys or policies."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
-from sqlalchemy import Row, insert, select, tuple_, update
-from sqlalchemy.dialects.postgresql import insert as insert_postgresql
-from sqlalchemy.dialects.sqlite import insert as insert_sqlite
+from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.postgresql.transaction import all_tenants
+from control_api.store.queries.pages import Position, newest_first
+from control_api.store.schema.statements import insert_if_absent
 from control_api.store.schema.tables import documents, installation, tenants
 
 
@@ -31,10 +31,6 @@ class StoredTenant:
     frozen_at: int | None = None
     freeze_reason: str | None = None
 
-    @classmethod
-    def from_row(cls, row: Row[Any]) -> "StoredTenant":
-        return cls(**row._mapping)
-
 
 @dataclass(frozen=True, slots=True)
 class Installation:
@@ -47,8 +43,8 @@ class Installation:
 
 async def get(connection: AsyncConnection, tenant_id: str) -> StoredTenant | None:
     found = await connection.execute(select(tenants).where(tenants.c.tenant_id == tenant_id))
-    row = found.one_or_none()
-    return None if row is None else StoredTenant.from_row(row)
+    row = found.mappings().one_or_none()
+    return None if row is None else StoredTenant(**row)
 
 
 async def ids(connection: AsyncConnection) -> list[str]:
@@ -95,14 +91,12 @@ async def add(connection: AsyncConnection, tenant: StoredTenant) -> None:
 
 
 async def page(
-    connection: AsyncConnection, after: tuple[Any, ...] | None, limit: int
+    connection: AsyncConnection, after: Position | None, limit: int
 ) -> list[StoredTenant]:
     """Newest first, after `(created_at, tenant_id)`."""
-    place = tuple_(tenants.c.created_at, tenants.c.tenant_id)
-    query = select(tenants).order_by(tenants.c.created_at.desc(), tenants.c.tenant_id.desc())
-    if after is not None:
-        query = query.where(place < after)
-    return [StoredTenant.from_row(row) for row in await connection.execute(query.limit(limit))]
+    created_at, tenant_id = tenants.c.created_at, tenants.c.tenant_id
+    query = newest_first(select(tenants), created_at, tenant_id, after, limit)
+    return [StoredTenant(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -> str | None:
@@ -137,13 +131,6 @@ async def installed(connection: AsyncConnection) -> Installation | None:
 
 async def install(connection: AsyncConnection, made: Installation) -> bool:
     """False if another process was first: of two first starts, one counts."""
-    values = {
-        "tenant_id": "",
-        "epoch": made.epoch,
-        "created_at": made.created_at,
-        "superadmin_digest": made.superadmin_digest,
-    }
-    on_sqlite = connection.dialect.name == "sqlite"
-    adding = insert_sqlite(installation) if on_sqlite else insert_postgresql(installation)
-    done = await connection.execute(adding.values(values).on_conflict_do_nothing())
-    return done.rowcount == 1
+    statement = insert_if_absent(installation, connection.dialect)
+    done = await connection.execute(statement, {"tenant_id": "", **asdict(made)})
+    return bool(done.rowcount == 1)

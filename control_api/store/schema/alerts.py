@@ -1,24 +1,23 @@
 """The tables of alert rules and of the alerts that they fired."""
 
-from sqlalchemy import Index, PrimaryKeyConstraint, Table, text
+from sqlalchemy import Index
 
 from control_api.store.schema.columns import (
     binary,
     boolean,
     integer,
-    metadata,
+    partial_index,
     string,
     string_or_null,
+    table,
     tenant_foreign_key,
     timestamp,
     timestamp_or_null,
 )
 
 # `webhook_secret` signs deliveries, so it can't be stored as a hash. The API shows it once.
-alert_rules = Table(
+alert_rules = table(
     "alert_rules",
-    metadata,
-    string("tenant_id"),
     string("rule_id"),
     string("name"),
     string("rule_type"),
@@ -33,17 +32,15 @@ alert_rules = Table(
     timestamp("created_at"),
     timestamp("updated_at"),
     timestamp_or_null("last_fired_at"),
-    PrimaryKeyConstraint("tenant_id", "rule_id"),
     tenant_foreign_key(),
     Index(None, "tenant_id", "created_at", "rule_id"),
+    key=("rule_id",),
 )
 
 # One row per alert and channel. `target` is the part of the destination that may be shown;
 # `address` and `secret` are the destination itself, stored here because the rule may change.
-alert_deliveries = Table(
+alert_deliveries = table(
     "alert_deliveries",
-    metadata,
-    string("tenant_id"),
     string("delivery_id"),
     string("rule_id"),
     string("rule_name"),
@@ -58,13 +55,10 @@ alert_deliveries = Table(
     integer("attempts"),
     string_or_null("last_error"),
     timestamp_or_null("next_attempt_at"),
-    PrimaryKeyConstraint("tenant_id", "delivery_id"),
     tenant_foreign_key(),
     Index(None, "tenant_id", "fired_at", "delivery_id"),
-    Index(
-        "ix_alert_deliveries_due",
-        "next_attempt_at",
-        sqlite_where=text("next_attempt_at IS NOT NULL"),
-        postgresql_where=text("next_attempt_at IS NOT NULL"),
+    partial_index(
+        "ix_alert_deliveries_due", "next_attempt_at", where="next_attempt_at IS NOT NULL"
     ),
+    key=("delivery_id",),
 )

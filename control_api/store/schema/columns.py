@@ -1,4 +1,4 @@
-"""Column types that every table shares. Knows no table.
+"""The columns, keys and indexes that every table is made of. Knows no table.
 
 INVARIANT: every primary key and every unique constraint leads with `tenant_id`, and no foreign key
 crosses tenants, so that the schema can be distributed by tenant. Times are microseconds since 1970
@@ -6,15 +6,23 @@ UTC. JSON is stored as the canonical bytes that were evaluated or hashed, never 
 type, which would change them.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
     ForeignKeyConstraint,
+    Index,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
     Text,
+    text,
 )
+from sqlalchemy.schema import SchemaItem
 
 metadata = MetaData(
     naming_convention={
@@ -23,6 +31,17 @@ metadata = MetaData(
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     }
 )
+
+
+def table(name: str, *items: SchemaItem, key: tuple[str, ...] = (), **options: Any) -> Table:
+    """A table whose first column, and first part of the primary key, is the tenant."""
+    primary_key = PrimaryKeyConstraint("tenant_id", *key)
+    return Table(name, metadata, string("tenant_id"), *items, primary_key, **options)
+
+
+def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    condition = text(where)
+    return Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
 
 
 def string(name: str) -> Column[str]:
@@ -40,6 +59,10 @@ def string_or_null(name: str) -> Column[str]:
 
 def integer(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False, autoincrement=False)
+
+
+def small_integer(name: str) -> Column[int]:
+    return Column(name, SmallInteger, nullable=False, autoincrement=False)
 
 
 def integer_or_null(name: str) -> Column[int]:

@@ -1,37 +1,36 @@
-"""The tables of the audit trail (specified in `audit-trail.md`)."""
+"""The tables of the audit trail (specified in `audit-trail.md`), and of the counts that are kept in
+step with it."""
 
-from sqlalchemy import Column, Index, PrimaryKeyConstraint, SmallInteger, Table, text
+from sqlalchemy import Index
 
 from control_api.store.schema.columns import (
     binary,
     integer,
-    metadata,
+    ordered_string,
+    partial_index,
+    small_integer,
     string,
     string_or_null,
+    table,
     timestamp,
     timestamp_or_null,
 )
 
 # Where a tenant's log ends. While it has no entries, `last_ts` is 0 and `last_leaf` is empty.
-log_heads = Table(
+log_heads = table(
     "log_heads",
-    metadata,
-    string("tenant_id"),
     string("log"),
     integer("size"),
     binary("last_leaf"),
     timestamp("last_ts"),
     binary("frontier"),
-    PrimaryKeyConstraint("tenant_id"),
 )
 
 # `entry` is authoritative. The columns before it are derived from it: they are the fields of
 # `policies.trail.entry.Index`, in order. `log_index` serves the filters of lists; `ref` has an
 # ordinary index here, because lineage entries have nothing else to be found by.
-log_entries = Table(
+log_entries = table(
     "log_entries",
-    metadata,
-    string("tenant_id"),
     integer("seq"),
     string("eid"),
     string("kind"),
@@ -45,51 +44,38 @@ log_entries = Table(
     string_or_null("ref"),
     binary("entry"),
     binary("hash"),
-    PrimaryKeyConstraint("tenant_id", "seq"),
     Index("ux_log_entries_eid", "tenant_id", "eid", unique=True),
-    Index(
-        "ix_log_entries_ref",
-        "tenant_id",
-        "ref",
-        "seq",
-        sqlite_where=text("ref IS NOT NULL"),
-        postgresql_where=text("ref IS NOT NULL"),
-    ),
+    partial_index("ix_log_entries_ref", "tenant_id", "ref", "seq", where="ref IS NOT NULL"),
+    key=("seq",),
 )
 
 # The salts and values that entries commit to. Rows may be deleted: every hash still verifies.
-openings = Table(
+openings = table(
     "openings",
-    metadata,
-    string("tenant_id"),
     integer("seq"),
     string_or_null("user_id"),
     binary("openings"),
-    PrimaryKeyConstraint("tenant_id", "seq"),
+    key=("seq",),
 )
 
 # Finds entries by value. `control_api.store.log.index` writes it, thousands of entries at a time.
-log_index = Table(
+log_index = table(
     "log_index",
-    metadata,
-    string("tenant_id"),
-    Column("facet", SmallInteger, nullable=False, autoincrement=False),
+    small_integer("facet"),
     string("value"),
     integer("seq"),
-    PrimaryKeyConstraint("tenant_id", "facet", "value", "seq"),
+    key=("facet", "value", "seq"),
     sqlite_with_rowid=False,
 )
 
 # The earliest and latest event time of the entries from `seq` up to, not including, `until_seq`.
-log_spans = Table(
+log_spans = table(
     "log_spans",
-    metadata,
-    string("tenant_id"),
     integer("seq"),
     integer("until_seq"),
     timestamp("first_ts"),
     timestamp("last_ts"),
-    PrimaryKeyConstraint("tenant_id", "seq"),
+    key=("seq",),
     sqlite_with_rowid=False,
 )
 
@@ -97,10 +83,8 @@ log_spans = Table(
 # says the same. `anchor_note` is the signed checkpoint of the tree at the cut. `cover_note` is the
 # signed checkpoint of a size that includes the `purge` entry; rows are deleted only once it is
 # stored (`audit-trail.md`, Purge). `finished_at` is set when all of them are deleted.
-purges = Table(
+purges = table(
     "purges",
-    metadata,
-    string("tenant_id"),
     integer("seq"),
     integer("tree_size"),
     binary("root_hash"),
@@ -112,18 +96,41 @@ purges = Table(
     string("anchor_note"),
     string_or_null("cover_note"),
     timestamp_or_null("finished_at"),
-    PrimaryKeyConstraint("tenant_id", "seq"),
+    key=("seq",),
 )
 
 # The last record of each spool that the log holds. The spool's next record must cite its hash.
-sources = Table(
+sources = table(
     "sources",
-    metadata,
-    string("tenant_id"),
     string("source"),
     string("instance"),
     integer("n"),
     binary("hash"),
     timestamp("updated_at"),
-    PrimaryKeyConstraint("tenant_id", "source", "instance"),
+    key=("source", "instance"),
+)
+
+# How many decisions were allowed and denied, by dimension (`facet`), value and time bucket.
+# `control_api.store.counters.dimensions` lists the dimensions and their bucket lengths.
+tallies = table(
+    "tallies",
+    small_integer("facet"),
+    ordered_string("value"),
+    integer("bucket"),
+    integer("allowed"),
+    integer("denied"),
+    timestamp("last_ts"),
+    key=("facet", "value", "bucket"),
+    sqlite_with_rowid=False,
+)
+
+# When a role was first allowed to read a source (event time).
+first_accesses = table(
+    "first_accesses",
+    string("agent_role"),
+    string("source_id"),
+    timestamp("first_ts"),
+    Index(None, "tenant_id", "first_ts"),
+    key=("agent_role", "source_id"),
+    sqlite_with_rowid=False,
 )

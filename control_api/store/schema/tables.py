@@ -1,6 +1,6 @@
 """All tables, the same on SQLite and PostgreSQL. `migrations/` upgrades a database to them."""
 
-from sqlalchemy import ForeignKeyConstraint, Index, PrimaryKeyConstraint, Table, text
+from sqlalchemy import ForeignKeyConstraint, Index
 
 from control_api.store.schema.alerts import alert_deliveries, alert_rules
 from control_api.store.schema.columns import (
@@ -8,17 +8,19 @@ from control_api.store.schema.columns import (
     binary_or_null,
     boolean,
     integer,
+    integer_or_null,
     integer_with_default,
     metadata,
+    partial_index,
     string,
     string_or_null,
+    table,
     tenant_foreign_key,
     timestamp,
     timestamp_or_null,
 )
-from control_api.store.schema.counters import first_accesses, tallies
-from control_api.store.schema.fleet import sidecars
 from control_api.store.schema.log import (
+    first_accesses,
     log_entries,
     log_heads,
     log_index,
@@ -26,6 +28,7 @@ from control_api.store.schema.log import (
     openings,
     purges,
     sources,
+    tallies,
 )
 
 __all__ = [
@@ -57,35 +60,28 @@ __all__ = [
 
 # One row, with an empty `tenant_id`. `epoch` is drawn when the database is created: a different
 # epoch means a different store, even if the revisions look alike.
-installation = Table(
+installation = table(
     "installation",
-    metadata,
-    string("tenant_id"),
     string("epoch"),
     timestamp("created_at"),
     binary_or_null("superadmin_digest"),
-    PrimaryKeyConstraint("tenant_id"),
 )
 
 # The public half of each key that signed the logs, in order; `tenant_id` is empty. The previous key
 # makes `signature`, over both public keys (`policies.ground.signing`); the first key has none.
-log_keys = Table(
+log_keys = table(
     "log_keys",
-    metadata,
-    string("tenant_id"),
     integer("place"),
     binary("public_key"),
     binary_or_null("signature"),
-    PrimaryKeyConstraint("tenant_id", "place"),
+    key=("place",),
 )
 
 # `revision` counts published documents. A sidecar below `reset_below` must reload its policy set:
 # an older database was restored, and the revision jumped past every revision ever published
 # (`control_api.maintenance.rollback_recovery`). `frozen_at` is null unless the tenant is frozen.
-tenants = Table(
+tenants = table(
     "tenants",
-    metadata,
-    string("tenant_id"),
     string("name"),
     timestamp("created_at"),
     boolean("require_agent_id"),
@@ -97,16 +93,13 @@ tenants = Table(
     integer_with_default("reset_below", 0),
     timestamp_or_null("frozen_at"),
     string_or_null("freeze_reason"),
-    PrimaryKeyConstraint("tenant_id"),
     Index(None, "name"),
 )
 
 # `digest` is the key's SHA-256; the key itself is not stored. `permitted_roles` is a canonical JSON
 # list.
-api_keys = Table(
+api_keys = table(
     "api_keys",
-    metadata,
-    string("tenant_id"),
     string("key_id"),
     string("name"),
     string("scope"),
@@ -116,17 +109,15 @@ api_keys = Table(
     timestamp_or_null("expires_at"),
     timestamp("created_at"),
     timestamp_or_null("revoked_at"),
-    PrimaryKeyConstraint("tenant_id", "key_id"),
     tenant_foreign_key(),
     Index(None, "digest"),
+    key=("key_id",),
 )
 
 # `body` is the policy as requested (`service.md` 2.1). `file` and `file_body` are the file that
 # defines it and its content there, null without one. Deleted policies stay, with their history.
-policies = Table(
+policies = table(
     "policies",
-    metadata,
-    string("tenant_id"),
     string("policy_id"),
     string("name"),
     string("agent_role"),
@@ -138,37 +129,28 @@ policies = Table(
     timestamp("created_at"),
     timestamp("updated_at"),
     timestamp_or_null("deleted_at"),
-    PrimaryKeyConstraint("tenant_id", "policy_id"),
     tenant_foreign_key(),
-    Index(
-        "ux_policies_active_name",
-        "tenant_id",
-        "name",
-        unique=True,
-        sqlite_where=text("deleted_at IS NULL"),
-        postgresql_where=text("deleted_at IS NULL"),
+    partial_index(
+        "ux_policies_active_name", "tenant_id", "name", unique=True, where="deleted_at IS NULL"
     ),
     Index(None, "tenant_id", "agent_role"),
+    key=("policy_id",),
 )
 
-policy_versions = Table(
+policy_versions = table(
     "policy_versions",
-    metadata,
-    string("tenant_id"),
     string("policy_id"),
     integer("version"),
     binary("body"),
     string("changed_by"),
     timestamp("changed_at"),
     string("change"),
-    PrimaryKeyConstraint("tenant_id", "policy_id", "version"),
     ForeignKeyConstraint(["tenant_id", "policy_id"], ["policies.tenant_id", "policies.policy_id"]),
+    key=("policy_id", "version"),
 )
 
-agents = Table(
+agents = table(
     "agents",
-    metadata,
-    string("tenant_id"),
     string("agent_id"),
     string("agent_role"),
     string_or_null("display_name"),
@@ -181,16 +163,14 @@ agents = Table(
     string("status"),
     timestamp("created_at"),
     timestamp("updated_at"),
-    PrimaryKeyConstraint("tenant_id", "agent_id"),
     tenant_foreign_key(),
     Index(None, "tenant_id", "created_at", "agent_id"),
+    key=("agent_id",),
 )
 
 # No foreign key: a session is claimed on the evaluation path, by a key of a known tenant.
-sessions = Table(
+sessions = table(
     "sessions",
-    metadata,
-    string("tenant_id"),
     string("session_id"),
     string("agent_role"),
     string_or_null("agent_id"),
@@ -199,44 +179,60 @@ sessions = Table(
     timestamp("expires_at"),
     timestamp_or_null("revoked_at"),
     string_or_null("revocation_reason"),
-    PrimaryKeyConstraint("tenant_id", "session_id"),
     Index(None, "tenant_id", "created_at", "session_id"),
+    key=("session_id",),
 )
 
 # A session's remains after its retention period: the id, so that it can't be claimed again, but
 # nothing about its owner.
-ended_sessions = Table(
+ended_sessions = table(
     "ended_sessions",
-    metadata,
-    string("tenant_id"),
     string("session_id"),
     timestamp("ended_at"),
     boolean("revoked"),
-    PrimaryKeyConstraint("tenant_id", "session_id"),
+    key=("session_id",),
     sqlite_with_rowid=False,
+)
+
+# Each process draws a new `run_id`. `duplicate_at` is when `former_run_id` reported again, which
+# means that two processes share one `sidecar_id`. Ages in milliseconds are as of `last_seen`.
+sidecars = table(
+    "sidecars",
+    string("sidecar_id"),
+    string("run_id"),
+    string_or_null("former_run_id"),
+    timestamp_or_null("duplicate_at"),
+    string("version"),
+    string_or_null("agent_id"),
+    string_or_null("agent_role"),
+    string("epoch"),
+    integer("revision"),
+    integer_or_null("policy_set_age_ms"),
+    integer("spool_depth"),
+    integer_or_null("oldest_unshipped_ms"),
+    string_or_null("refusing"),
+    timestamp("first_seen"),
+    timestamp("last_seen"),
+    key=("sidecar_id",),
 )
 
 # The policy set: the documents that decide for a tenant. A removed document stays, without a body,
 # because its revision tells sidecars of the removal.
-documents = Table(
+documents = table(
     "documents",
-    metadata,
-    string("tenant_id"),
     string("name"),
     integer("revision"),
     string_or_null("digest"),
     binary_or_null("body"),
-    PrimaryKeyConstraint("tenant_id", "name"),
     tenant_foreign_key(),
     Index(None, "tenant_id", "revision"),
+    key=("name",),
 )
 
 # The Merkle map over the documents that exist (`policies.sets.merkle_map`); its root is signed.
-set_nodes = Table(
+set_nodes = table(
     "set_nodes",
-    metadata,
-    string("tenant_id"),
     string("node"),
     binary("body"),
-    PrimaryKeyConstraint("tenant_id", "node"),
+    key=("node",),
 )
