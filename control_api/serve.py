@@ -11,7 +11,6 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 
 from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
@@ -35,7 +34,7 @@ from control_api.security.tls_files import RenewingContext
 from control_api.settings import Settings
 from control_api.store.queries import tenants as tenant_rows
 from control_api.store.queries.tenants import Installation
-from control_api.store.startup import explain_startup_faults, open_with_retry
+from control_api.store.startup import explain_startup_faults, opened_store
 from control_api.store.store import Store
 from control_api.workers.worker_args import WorkerArgs, inherited
 from policies.ground.clock import Clock
@@ -75,22 +74,9 @@ async def serve(
     died."""
     stop = stop or _on_signals()
     make_directory(settings.data_dir)
-    store: Store | None = None
-    try:
-        async with asyncio.TaskGroup() as group:
-            store = await open_with_retry(
-                partial(Store.open, settings.database_url, clock, group, settings.database),
-                settings.database_setting,
-                settings.start_seconds,
-                clock.monotonic,
-                stop,
-            )
-            if store is not None:
-                await _run(settings, clock, entropy, store, announce, stop, worker)
-    finally:
-        # Only after the task group has ended: then no write is under way.
+    async with opened_store(settings, clock, stop) as store:
         if store is not None:
-            await store.close()
+            await _run(settings, clock, entropy, store, announce, stop, worker)
 
 
 async def _run(
@@ -102,7 +88,7 @@ async def _run(
     stop: asyncio.Event,
     worker: WorkerArgs | None,
 ) -> None:
-    async with explain_startup_faults(settings.database_url, settings.database_setting):
+    async with explain_startup_faults(settings):
         ring = log_key.open_or_make(settings.data_dir)
         installed, first_keys = await first_start(store, settings, entropy)
         await log_key.ensure_database_key(store, ring, settings.data_dir)
@@ -152,7 +138,7 @@ async def _start_loops(app: AppContext) -> list[asyncio.Task[None]]:
     if files is not None:
         # After one turn of the event loop the files are watched, so no change is missed.
         await asyncio.sleep(0)
-        async with explain_startup_faults(settings.database_url, settings.database_setting):
+        async with explain_startup_faults(settings):
             await files.load()
     return loops
 

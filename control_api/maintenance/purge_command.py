@@ -4,7 +4,7 @@ Knows the order of a run and the operator's output; `log.purge` and `session_pur
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from control_api.log import log_key
@@ -13,7 +13,7 @@ from control_api.log.purge_plan import PurgeMismatch
 from control_api.maintenance.session_purge import purge_sessions
 from control_api.settings import Settings
 from control_api.store.queries import tenants
-from control_api.store.startup import explain_startup_faults, open_with_retry
+from control_api.store.startup import explain_startup_faults, opened_store
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.ground.clock import Clock
@@ -32,31 +32,15 @@ async def purge(
     unknown tenant."""
     # The service's own key: this log can't be verified with a checkpoint that another key signed.
     ring = log_key.open_existing(settings.data_dir)
-    store: Store | None = None
-    try:
-        async with asyncio.TaskGroup() as group:
-            store = await open_with_retry(
-                partial(Store.open, settings.database_url, clock, group, settings.database),
-                settings.database_setting,
-                settings.start_seconds,
-                clock.monotonic,
-                asyncio.Event(),
-            )
-            assert store is not None  # the stop event is never set
-            new_id = partial(_new_id, clock, entropy)
-            async with explain_startup_faults(settings.database_url, settings.database_setting):
-                await log_key.ensure_database_key(store, ring, settings.data_dir)
-                chosen = await _tenants(store, tenant_id)
-            run = Purge(store, ring, new_id)
-            done = []
-            for each in chosen:
-                sessions = partial(purge_sessions, store, each, new_id)
-                done.append(await _purge_tenant(run, sessions, each, report))
-    finally:
-        # Only after the task group has ended: then no write is under way.
-        if store is not None:
-            await store.close()
-    return all(done)
+    new_id = partial(_new_id, clock, entropy)
+    async with opened_store(settings, clock, asyncio.Event()) as store:
+        assert store is not None  # the stop event is never set
+        async with explain_startup_faults(settings):
+            await log_key.ensure_database_key(store, ring, settings.data_dir)
+            chosen = await _tenants(store, tenant_id)
+        run = Purge(store, ring, new_id)
+        # Every tenant gets its turn: one whose log does not verify must not keep the others' data.
+        return all([await _purge_tenant(store, run, each, new_id, report) for each in chosen])
 
 
 async def _tenants(store: Store, tenant_id: str | None) -> Sequence[str]:
@@ -74,13 +58,14 @@ def _new_id(clock: Clock, entropy: Callable[[int], bytes]) -> str:
 
 
 async def _purge_tenant(
+    store: Store,
     run: Purge,
-    sessions: Callable[[], Awaitable[int]],
     tenant_id: str,
+    new_id: Callable[[], str],
     report: Callable[[str], None],
 ) -> bool:
     try:
-        ended = await sessions()
+        ended = await purge_sessions(store, tenant_id, new_id)
         outcome = await run.run(tenant_id)
     except (PurgeMismatch, SluiceError) as error:
         report(f"{tenant_id}: not purged: {error}")

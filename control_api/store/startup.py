@@ -8,11 +8,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
+from control_api.settings import Settings
 from control_api.store.connection_errors import DatabaseUnreachable, translate_error
 from control_api.store.errors import ReadFault, WriteFault
+from control_api.store.store import Store
 from control_api.store.url import UnusableDatabase, parse_url
+from policies.ground.clock import Clock
 
 T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0
@@ -52,12 +56,37 @@ async def open_with_retry(
 
 
 @asynccontextmanager
-async def explain_startup_faults(url: str, setting: str) -> AsyncIterator[None]:
+async def opened_store(
+    settings: Settings, clock: Clock, stop: asyncio.Event
+) -> AsyncIterator[Store | None]:
+    """The store of `settings`, opened with retries and closed at the end; None if `stop` is set
+    first. Tasks on `Store.group` belong to this context: one that fails ends it."""
+    store: Store | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            store = await open_with_retry(
+                partial(Store.open, settings.database_url, clock, group, settings.database),
+                settings.database_setting,
+                settings.start_seconds,
+                clock.monotonic,
+                stop,
+            )
+            yield store
+    finally:
+        # Only after the task group has ended: then no write is under way.
+        if store is not None:
+            await store.close()
+
+
+@asynccontextmanager
+async def explain_startup_faults(settings: Settings) -> AsyncIterator[None]:
     """Wraps start-up work on an open database: a database fault in it becomes
-    `DatabaseUnreachable` or `UnusableDatabase`, with its cause and the name of the `setting`."""
+    `DatabaseUnreachable` or `UnusableDatabase`, with its cause and the name of the setting."""
     try:
         yield
     except (ReadFault, WriteFault) as error:
-        cause = error.__cause__ or error
-        known = translate_error(cause, parse_url(url)) or DatabaseUnreachable(str(error))
-        raise type(known)(f"{setting}: {known}") from error
+        # The service stops on this error, so the operator needs the driver's reason, not the 503
+        # that a request would get.
+        cause, url = error.__cause__ or error, parse_url(settings.database_url)
+        known = translate_error(cause, url) or DatabaseUnreachable(str(error))
+        raise type(known)(f"{settings.database_setting}: {known}") from error

@@ -126,8 +126,8 @@ class Transaction:
         if not self._published:
             return None
         assert self._revision is not None
-        # Once per transaction rather than per `publish`: each call would rewrite the root, and often
-        # the same buckets.
+        # Once per transaction, not per `publish`: each would rewrite the root, and often the same
+        # buckets.
         nodes = await set_nodes.update_nodes(self.connection, self.tenant_id, self._digests)
         return Published(self._since, self._revision, self._published, nodes)
 

@@ -4,7 +4,7 @@ Knows nothing of HTTP."""
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, Select, func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.dimensions import BUCKETS, SEPARATOR, Dimension
@@ -134,7 +134,7 @@ def _since(tenant_id: str, dimension: Dimension, since: int) -> Select[Any]:
     return _of(_SUMS, tenant_id, dimension).where(tallies.c.bucket >= since // BUCKETS[dimension])
 
 
-def _summed(rows: Iterable[Row[Any]]) -> list[CountedValue]:
+def _summed(rows: Iterable[Any]) -> list[CountedValue]:
     # PostgreSQL's sum of a BIGINT is a NUMERIC, which the driver returns as a Decimal.
     return [
         CountedValue(value, int(allowed), int(denied), last)
