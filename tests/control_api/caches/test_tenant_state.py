@@ -89,7 +89,12 @@ async def test_memory_is_bounded_and_documents_needed_together_are_loaded_togeth
     for n in range(97):
         await state.need([agent_name(f"a{n + step}") for step in range(4)])
         assert all(state.policy_set.agent(f"a{n + step}") for step in range(4))
-        assert len(state._bodies) <= 8
+    # Of all that was loaded, only the newest documents are still here.
+    table.reads.clear()
+    await state.need([agent_name(f"a{n}") for n in range(92, 100)])
+    assert not table.reads
+    await state.need([agent_name("a91")])
+    assert table.reads == [[agent_name("a91")]]
 
 
 async def test_a_waiter_is_woken_by_a_change_or_a_timeout() -> None:

@@ -14,6 +14,7 @@ from control_api.store.errors import WriteFault
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Invalid, NotFound
 from policies.trail.record import MAX_ENTRY, Record, change_record
+from tests.control_api.log.lost_answers import lose_first_answer
 from tests.control_api.store.world import (
     OTHER,
     TENANT,
@@ -175,7 +176,7 @@ async def test_a_connection_lost_during_a_batch_loses_and_duplicates_nothing(
     """The server closes the connection during a batch: the batch is retried, whole."""
     async with opened(postgresql_url) as world:
         ended = 0
-        run: Any = world.store._database.run
+        run: Any = world.database.run
 
         async def dying(lane: str, work: Any) -> Any:
             def cut(connection: Connection) -> Any:
@@ -188,7 +189,7 @@ async def test_a_connection_lost_during_a_batch_loses_and_duplicates_nothing(
 
             return await run(lane, cut)
 
-        monkeypatch.setattr(world.store._database, "run", dying)
+        monkeypatch.setattr(world.database, "run", dying)
         records = [decision() for _ in range(32)]
         placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
         assert ended == 1
@@ -200,17 +201,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_repeated(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch is committed, but the answer is lost."""
-    run: Any = world.store._database.run
-    lost: list[Any] = []
-
-    async def deaf(lane: str, work: Any) -> Any:
-        result = await run(lane, work)
-        if not lost:
-            lost.append(result)
-            raise ConnectionResetError
-        return result
-
-    monkeypatch.setattr(world.store._database, "run", deaf)
+    lose_first_answer(world, monkeypatch)
     records = [decision() for _ in range(16)]
     placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
     assert [place.eid for place in placed] == [record.eid for record in records]
@@ -225,7 +216,7 @@ async def test_a_lasting_fault_fails_every_caller(
         raise ConnectionRefusedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(world.store._database, "run", away)
+        patch.setattr(world.database, "run", away)
         callers = (world.log.append(TENANT, decision()) for _ in range(8))
         answers = await asyncio.gather(*callers, return_exceptions=True)
         assert [type(answer) for answer in answers] == [WriteFault] * 8

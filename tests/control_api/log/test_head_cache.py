@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 
 from control_api.log.verify import verify
-from control_api.store.log.heads import LogEnd
 from control_api.store.transaction import Transaction
 from policies.trail.record import change_record
 from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id, opened, sql
+
+HEAD = "SELECT size, last_leaf, last_ts, frontier FROM log_heads WHERE tenant_id = :tenant"
+MOVED = "size = :size, last_leaf = :leaf, last_ts = :ts, frontier = :frontier"
+RESTORE = (
+    "DELETE FROM log_entries WHERE tenant_id = :tenant AND seq >= :size",
+    "DELETE FROM openings WHERE tenant_id = :tenant AND seq >= :size",
+    f"UPDATE log_heads SET {MOVED} WHERE tenant_id = :tenant",
+)
 
 
 class Counted:
@@ -21,7 +28,7 @@ class Counted:
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.statements: list[Any] = []
         self.runs = 0
-        database = world.store._database
+        database = world.database
         autocommit, run = database.autocommit, database.run
         assert autocommit is not None
 
@@ -119,10 +126,13 @@ async def test_a_head_of_the_same_size_with_another_leaf_is_read_again(
     async with opened(postgresql_url) as world:
         for _ in range(2):
             await world.log.append(TENANT, decision())
-        placed = await world.log.append(TENANT, decision())
-        end = world.log._heads._ends[TENANT]
-        assert (end.size, end.last_leaf) == (3, placed.leaf_hash)
-        world.log._heads._ends[TENANT] = LogEnd(*end[:2], b"\1" * 32, *end[3:])
+        (backup,) = await world.rows(HEAD, tenant=TENANT)
+        await world.log.append(TENANT, decision())
+        head = dict(zip(("size", "leaf", "ts", "frontier"), backup, strict=True))
+        for statement in RESTORE:
+            await world.rows(statement, tenant=TENANT, **head)
+        async with opened(postgresql_url) as other:
+            assert (await other.log.append(TENANT, decision())).seq == 2
         assert (await world.log.append(TENANT, decision())).seq == 3
         await verified(world, 4)
 
@@ -150,7 +160,7 @@ async def test_a_lost_connection_loses_and_duplicates_nothing(
     """Lost before the statement, or after its commit and before its answer."""
     async with opened(postgresql_url) as world:
         await world.log.append(TENANT, decision())
-        autocommit, cut = world.store._database.autocommit, [1]
+        autocommit, cut = world.database.autocommit, [1]
         assert autocommit is not None
 
         async def lossy(*asked: Any) -> bool:
@@ -162,7 +172,7 @@ async def test_a_lost_connection_loses_and_duplicates_nothing(
                 raise ConnectionResetError
             return done
 
-        monkeypatch.setattr(world.store._database, "autocommit", lossy)
+        monkeypatch.setattr(world.database, "autocommit", lossy)
         records = [decision() for _ in range(16)]
         placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
         assert [place.eid for place in placed] == [record.eid for record in records]

@@ -13,6 +13,7 @@ from control_api.log.verify import verify
 from policies.ground.errors import Conflict, Invalid, NotFound, SluiceError
 from policies.trail.lineage import retrieval_lineage
 from policies.trail.record import gap_record
+from tests.control_api.log.lost_answers import lose_first_answer
 from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision, event_id
 
 Payload = dict[str, Any]
@@ -222,17 +223,7 @@ async def test_a_lost_receipt_is_issued_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit succeeds, but neither the service nor the sidecar learns of it."""
-    run: Any = world.store._database.run
-    lost: list[Any] = []
-
-    async def deaf(lane: str, work: Any) -> Any:
-        result = await run(lane, work)
-        if not lost:
-            lost.append(result)
-            raise ConnectionResetError
-        return result
-
-    monkeypatch.setattr(world.store._database, "run", deaf)
+    lose_first_answer(world, monkeypatch)
     spool = Spool()
     batch = spool.records(4)
     assert await take(world, batch) == IngestReceipt(3, spool.hashes[3])

@@ -52,8 +52,8 @@ async def test_a_commit_waits_for_the_disk(sqlite_url: str) -> None:
 
     async with opened(sqlite_url) as world:
         assert await world.store.run("", ask) == ["wal", 2, 1, 0]
-        async with world.store._database.writing("") as connection:
-            assert await connection.run_sync(lambda c: ask(c, False)) == ["wal", 2, 1, 0]
+        async with world.database.writing("") as connection:
+            assert await connection.run_sync(ask, False) == ["wal", 2, 1, 0]
 
 
 async def test_a_reader_cannot_write(sqlite_url: str) -> None:

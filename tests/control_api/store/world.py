@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from control_api.log.append import Log
+from control_api.store.database import Database, connect
 from control_api.store.queries import tenants
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -46,7 +47,10 @@ class Now:
 
 @dataclass
 class World:
+    """`database` is what `store` works on: a test replaces its methods to make them fail."""
+
     url: str
+    database: Database
     store: Store
     log: Log
     now: Now
@@ -59,14 +63,14 @@ class World:
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[World]:
     """Opens the store at `url` as a service does. A new one gets two tenants."""
-    now = Now()
+    now, database = Now(), await connect(url)
     async with asyncio.TaskGroup() as group:
-        store = await Store.open(url, Clock(now, time.monotonic), group)
+        store = Store(database, Clock(now, time.monotonic), group)
         async with store.reading_all_tenants() as connection:
             new = await tenants.installed(connection) is None
         if new:
             await _first_start(store)
-        yield World(url, store, await Log.open(store), now)
+        yield World(url, database, store, await Log.open(store), now)
     await store.close()
 
 

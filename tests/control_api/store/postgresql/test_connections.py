@@ -1,4 +1,4 @@
-"""PostgreSQL that aborts transactions, closes connections or does not answer."""
+"""PostgreSQL that closes connections, does not answer, or makes its callers wait."""
 
 from __future__ import annotations
 
@@ -11,150 +11,31 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
-from sqlalchemy import Connection, select, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import select, text
 
 from control_api.database_limits import DatabaseLimits
 from control_api.log.append import Log
 from control_api.log.verify import verify
-from control_api.store.errors import ReadFault, WriteFault, is_conflict
+from control_api.store.database import connect
+from control_api.store.errors import ReadFault, WriteFault
 from control_api.store.log.chain import Appended
 from control_api.store.migrate import migrate
-from control_api.store.schema.tables import sources, tenants
+from control_api.store.schema.tables import tenants
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
 from tests import waiting
-from tests.control_api.store.world import OTHER, TENANT, World, decision, opened, sql
+from tests.control_api.store.world import OTHER, TENANT, Now, World, decision, opened, sql
 from tests.postgres import Server, running, serving, unbound
 
 OURS = "application_name = 'sluice' AND datname = current_database()"
-SERIALIZABLE = text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
 
 
 async def backends(url: str) -> list[int]:
     return [row[0] for row in await sql(url, f"SELECT pid FROM pg_stat_activity WHERE {OURS}")]
-
-
-async def put(connection: Any, source: str, n: int) -> None:
-    """Writes some row."""
-    await connection.execute(
-        text(
-            "INSERT INTO sources VALUES (:tenant, :source, 'i', :n, '', 0) "
-            "ON CONFLICT (tenant_id, source, instance) DO UPDATE SET n = excluded.n"
-        ),
-        {"tenant": TENANT, "source": source, "n": n},
-    )
-
-
-async def deadlocked(one: Store, other: Store) -> list[int]:
-    """Runs two writes that lock the same rows in opposite order; returns how often each ran."""
-    met, runs = asyncio.Barrier(2), [0, 0]
-
-    def work(place: int) -> Any:
-        async def both(tx: Transaction) -> None:
-            runs[place] += 1
-            await put(tx.connection, ("a", "b")[place], place)
-            if sum(runs) <= 2:
-                await met.wait()
-            await put(tx.connection, ("b", "a")[place], place)
-
-        return both
-
-    # Separate lanes, so that only row locks order them.
-    one._database.writing = _of(one, TENANT)  # type: ignore[method-assign]
-    other._database.writing = _of(other, TENANT)  # type: ignore[method-assign]
-    await asyncio.gather(one.write("ten_1", work(0)), other.write("ten_2", work(1)))
-    return runs
-
-
-def _of(store: Store, tenant_id: str) -> Any:
-    writing = store._database.writing
-    return lambda _: writing(tenant_id)
-
-
-async def test_a_deadlocks_victim_is_retried(postgresql_url: str) -> None:
-    async with opened(postgresql_url) as one, opened(postgresql_url) as two:
-        runs = await deadlocked(one.store, two.store)
-        assert sorted(runs) == [1, 2]
-        assert len(await sql(postgresql_url, "SELECT * FROM sources")) == 2
-
-
-async def test_a_serialization_failure_is_retried(postgresql_url: str) -> None:
-    """Two transactions that each read what the other writes: one has to be aborted."""
-    async with opened(postgresql_url) as one, opened(postgresql_url) as two:
-        met, runs, failures = asyncio.Barrier(2), [0, 0], []
-
-        def work(place: int) -> Any:
-            async def both(tx: Transaction) -> None:
-                runs[place] += 1
-                first = runs[place] == 1
-                total = len((await tx.connection.execute(select(sources.c.n))).all())
-                await put(tx.connection, str(place), total)
-                if first:
-                    await met.wait()
-
-            return both
-
-        def serializable(store: Store) -> None:
-            writing = store._database.writing
-
-            @asynccontextmanager
-            async def strict(_: str) -> AsyncIterator[Any]:
-                try:
-                    async with writing(TENANT) as connection:
-                        await connection.execute(SERIALIZABLE)
-                        yield connection
-                except DBAPIError as error:
-                    failures.append(is_conflict(error))
-                    raise
-
-            store._database.writing = strict  # type: ignore[method-assign, assignment]
-
-        for world in (one, two):
-            serializable(world.store)
-        await asyncio.gather(one.store.write("1", work(0)), two.store.write("2", work(1)))
-        assert failures == [True]
-        assert sorted(runs) == [1, 2]
-        rows = await sql(postgresql_url, "SELECT n FROM sources ORDER BY n")
-        assert rows == [(0,), (1,)]
-
-
-async def test_an_aborted_append_is_retried(postgresql_url: str) -> None:
-    async with opened(postgresql_url) as world:
-        tries: list[bool] = []
-
-        def work(connection: Connection, again: bool) -> str:
-            tries.append(again)
-            if len(tries) < 4:
-                connection.exec_driver_sql(
-                    "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40001'; END $$"
-                )
-            return "done"
-
-        assert await world.store.run(TENANT, work) == "done"
-        # Nothing was committed, so the retry does not look for rows.
-        assert tries == [False] * 4
-
-
-async def test_retries_are_limited(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("control_api.store.store.RETRY_PAUSES", (0.001,) * 3)
-    async with opened(postgresql_url) as world:
-        tries = 0
-
-        async def hopeless(tx: Transaction) -> None:
-            nonlocal tries
-            tries += 1
-            raised = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40P01'; END $$"
-            await tx.connection.execute(text(raised))
-
-        with pytest.raises(WriteFault):
-            await world.store.write(TENANT, hopeless)
-        assert tries == 4
 
 
 async def test_dead_connections_are_replaced_silently(postgresql_url: str) -> None:
@@ -181,8 +62,9 @@ async def impatient(url: str) -> AsyncIterator[World]:
     """A world with short time limits and few connections."""
     async with opened(url), asyncio.TaskGroup() as group:
         clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
-        store = await Store.open(url, clock, group, DatabaseLimits(connections=3, seconds=1))
-        yield World(url, store, await Log.open(store), clock.now)  # type: ignore[arg-type]
+        database = await connect(url, DatabaseLimits(connections=3, seconds=1))
+        store = Store(database, clock, group)
+        yield World(url, database, store, await Log.open(store), Now())
     await store.close()
 
 
@@ -253,20 +135,6 @@ async def test_a_stopped_replica_does_not_block_others_for_long(postgresql_url: 
         assert 3 < time.monotonic() - begun < 8
         with pytest.raises(WriteFault):
             await waiting
-
-
-async def test_a_swallowed_error_is_not_committed(postgresql_url: str) -> None:
-    async with opened(postgresql_url) as world:
-
-        async def careless(tx: Transaction) -> None:
-            await put(tx.connection, "a", 1)
-            with suppress(DBAPIError):
-                await tx.connection.execute(text("SELECT nothing FROM nowhere"))
-
-        with pytest.raises(AssertionError, match="went on after an error"):
-            await world.store.write(TENANT, careless)
-        assert await sql(postgresql_url, "SELECT * FROM sources") == []
-        assert await world.store.write(TENANT, lambda tx: tx.publish({"role/b": b"1"})) == 1
 
 
 async def test_two_replicas_with_sixteen_writers_each_make_one_log(postgresql_url: str) -> None:
