@@ -43,7 +43,7 @@ class Difference:
     async def fields(self, stored: bytes, held: bytes | None) -> AsyncGenerator[Field, None]:
         """The fields to write; None removes one. Documents come before their buckets, buckets
         before their branches, and the root last. `stored` and `held` are the roots' bodies."""
-        if stored == held and self._known(held, self._root):
+        if stored == held and _proven(held, self._root):
             return
         ours = _children(stored)
         theirs = self._read(held, self._root)
@@ -68,7 +68,7 @@ class Difference:
         changed: dict[str, bool] = {}
         for name, at in zip(names, indexes, strict=True):
             body = held_buckets[name]
-            if not self._known(body, theirs[at]):
+            if not _proven(body, theirs[at]):
                 self.proven = False
             changed |= _changed(buckets.get(name), body)
             if self.proven and len(self.names) <= MAX_CHANGED_NAMES:
@@ -76,19 +76,18 @@ class Difference:
                 # the head have not seen them, so they count as changed.
                 signed = None if theirs[at] == EMPTY else body
                 self.names.update(_changed(buckets.get(name), signed))
-        async for name, document in self._documents([n for n, here in changed.items() if here]):
+        # Documents before the nodes that list them (see the INVARIANT of `redis_sets`). They stream
+        # from the store, so that a set of any size needs little memory.
+        stored_here = [name for name, in_store in changed.items() if in_store]
+        async for name, document in documents.bodies(
+            self._connection, self._tenant_id, stored_here, small=BULK_DOCUMENT_BYTES
+        ):
             yield document_field(name), document
-        for name, here in changed.items():
-            if not here:
+        for name, in_store in changed.items():
+            if not in_store:
                 yield document_field(name), None
         for name in names:
             yield node_field(name), buckets.get(name)
-
-    async def _documents(self, names: Sequence[str]) -> AsyncGenerator[tuple[str, bytes], None]:
-        async for name, body in documents.bodies(
-            self._connection, self._tenant_id, names, small=BULK_DOCUMENT_BYTES
-        ):
-            yield name, body
 
     async def _nodes(self, names: Sequence[str]) -> dict[str, bytes]:
         return await set_nodes.fetch(self._connection, self._tenant_id, names)
@@ -101,18 +100,19 @@ class Difference:
         """The children's digests according to Redis; None where unknown."""
         if digest == EMPTY:
             return [EMPTY] * FANOUT
-        if not self._known(body, digest):
+        if not _proven(body, digest):
             self.proven = False
         found = _json_list(body)
-        if len(found) != FANOUT:
+        if len(found) != FANOUT:  # anyone who can reach Redis may have written it
             return [None] * FANOUT
         return [child if isinstance(child, str) else None for child in found]
 
-    @staticmethod
-    def _known(body: bytes | None, digest: str | None) -> bool:
-        if digest == EMPTY:
-            return True
-        return body is not None and digest is not None and node_digest(body) == digest
+
+def _proven(body: bytes | None, digest: str | None) -> bool:
+    """Whether a node that Redis holds has the digest that its parent lists."""
+    if digest == EMPTY:
+        return True
+    return body is not None and digest is not None and node_digest(body) == digest
 
 
 def _children(stored: bytes | None) -> list[str]:

@@ -10,16 +10,17 @@ the store does not answer, no heartbeat is sent, and sidecars deny once their la
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from control_api.metrics.labels import Challenge
 from control_api.metrics.metrics import RedisMetrics
 from control_api.publishing import repair_requests
 from control_api.publishing.heartbeat_requests import HeartbeatRequests, parse_requests
+from control_api.publishing.outage_logger import OutageLogger
 from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE, PushQueue
-from control_api.publishing.redis_client import Command, RedisClient, RedisFault
+from control_api.publishing.redis_client import Command, Part, RedisClient, RedisFault
 from control_api.publishing.redis_sets import at_query
 from control_api.publishing.set_signer import SetSigner
-from control_api.publishing.state_logger import OutageLogger
 from control_api.publishing.stream_ids import entry_id, far_ahead, unusable
 from control_api.store.queries import tenants
 from control_api.store.store import Store
@@ -40,7 +41,8 @@ _log = logging.getLogger("sluice.publishing")
 
 
 class Heartbeats:
-    """Reads the stream from the id `_last`, which is empty until looked up."""
+    """One replica's answers. `_last` is the id of the newest request read, empty until looked
+    up."""
 
     def __init__(
         self,
@@ -90,6 +92,7 @@ class Heartbeats:
         if not entries:
             await self._find_position()
             return
+        # One signature and one query then answer all of a tenant's sidecars.
         await asyncio.sleep(GATHER_SECONDS)
         entries += await self._read()
         requests, unreadable = parse_requests(entries)
@@ -101,13 +104,13 @@ class Heartbeats:
             return
         try:
             async with self._store.reading_all_tenants() as connection:
-                standing = await tenants.states(connection, list(requests))
+                states = await tenants.states(connection, list(requests))
         except Unavailable as error:
             self._store_outage.report(error)
             self._count(Challenge.unanswered, _nonces(requests))
             return
         self._store_outage.end()
-        revisions = {tenant_id: r for tenant_id, (r, active) in standing.items() if active}
+        revisions = {tenant_id: r for tenant_id, (r, active) in states.items() if active}
         known = {each: requests.pop(each) for each in revisions if each in requests}
         self._count(Challenge.foreign, _nonces(requests))
         await self._send(known, revisions)
@@ -156,13 +159,11 @@ class Heartbeats:
 
     async def _read(self, *blocking: str | int) -> list[object]:
         """The fields of the next entries."""
-        command = ("XREAD", *blocking, "COUNT", MAX_READ, "STREAMS", CHALLENGES, self._last)
-        try:
-            answer = await self._client.call(*command)
-        except RedisFault as fault:
-            await self._delete_unusable(CHALLENGES, fault.__cause__)
-            raise
-        match answer:
+        # XREAD without a consumer group: every replica reads every request, so the loss of one
+        # replica loses no answer.
+        match await self._call(
+            "XREAD", *blocking, "COUNT", MAX_READ, "STREAMS", CHALLENGES, self._last
+        ):
             case None | []:
                 return []
             case [[_, list(entries)]]:
@@ -178,15 +179,10 @@ class Heartbeats:
     async def _find_position(self) -> None:
         """Find where to continue: shortly before the end at the start, and from the beginning if
         the stream was replaced by one with lower ids."""
-        try:
-            # XTRIM is a write, which a demoted server refuses, so we leave it for the new primary.
-            # A read would succeed there, but requests would arrive late or never.
-            await self._client.call("XTRIM", CHALLENGES, "MAXLEN", "~", REQUESTS_KEPT)
-            newest = await self._client.call("XREVRANGE", CHALLENGES, "+", "-", "COUNT", 1)
-        except RedisFault as fault:
-            await self._delete_unusable(CHALLENGES, fault.__cause__)
-            raise
-        match newest:
+        # XTRIM is a write, which a demoted server refuses, so we leave it for the new primary. A
+        # read would succeed there, but requests would arrive late or never.
+        await self._call("XTRIM", CHALLENGES, "MAXLEN", "~", REQUESTS_KEPT)
+        match await self._call("XREVRANGE", CHALLENGES, "+", "-", "COUNT", 1):
             case None | []:
                 self._last = "0-0"
                 return
@@ -202,6 +198,14 @@ class Heartbeats:
             self._last = f"{max(0, end[0] - BEFORE_MS)}-0"
         elif end < entry_id(self._last.encode()):
             self._last = "0-0"
+
+    async def _call(self, *command: Part) -> Any:
+        """A command on the stream of requests, which is deleted if it has become unusable."""
+        try:
+            return await self._client.call(*command)
+        except RedisFault as fault:
+            await self._delete_unusable(CHALLENGES, fault.__cause__)
+            raise
 
     async def _delete_unusable(self, key: str, error: BaseException | None) -> None:
         if unusable(error):

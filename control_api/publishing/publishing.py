@@ -7,13 +7,13 @@ from typing import Any
 
 from control_api.metrics.metrics import RedisMetrics
 from control_api.publishing.heartbeats import Heartbeats
+from control_api.publishing.outage_logger import OutageLogger
 from control_api.publishing.push_queue import PushQueue
 from control_api.publishing.reconcile import Reconciler, Resume
 from control_api.publishing.redis_client import RedisClient
 from control_api.publishing.redis_sets import RedisSets
 from control_api.publishing.session_claims import SessionClaims
 from control_api.publishing.set_signer import SetSigner
-from control_api.publishing.state_logger import OutageLogger
 from control_api.store.queries.sessions import SessionRow
 from control_api.store.store import Store
 from policies.ground.clock import Clock

@@ -11,16 +11,16 @@ while it was down is not remembered: reconciling finds the difference.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from control_api.metrics.labels import Pushing
 from control_api.metrics.metrics import RedisMetrics
 from control_api.publishing.batch import SetChanged, SetLocked, one_step
+from control_api.publishing.outage_logger import OutageLogger
+from control_api.publishing.push_job import PushJob
 from control_api.publishing.reconcile import Reconciler
 from control_api.publishing.redis_client import RedisFault
 from control_api.publishing.redis_sets import RedisSets
 from control_api.publishing.set_signer import SetSigner
-from control_api.publishing.state_logger import OutageLogger
 from control_api.store.errors import WriteFault
 from control_api.store.group_commit import start_task
 from control_api.store.set_nodes import root_digest
@@ -32,44 +32,11 @@ from policies.sets.signed_head import MAX_CHANGED_NAMES, SetHead
 MAX_PUSHES = 16
 MAX_RECONCILES = 4
 """Tenants at a time. Fewer, because each holds a database connection."""
-MAX_DOCUMENTS = 500
-"""Documents that may wait for a tenant. With more, reconciling finds the difference instead."""
 TRIES = 4
-MAX_SUSPECT = 256
-"""Fields of a tenant that sidecars may report at a time."""
+"""Attempts in a row, if another replica keeps changing the set."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """Seconds between tries: doubled each time."""
 _log = logging.getLogger("sluice.publishing")
-
-
-@dataclass(slots=True)
-class PushJob:
-    """An update of a tenant's set: to one publication, or to whatever the store holds (None).
-    `since` is when the set began to lag, on the monotonic clock. `suspect` are fields that sidecars
-    report as wrong."""
-
-    published: Published | None
-    since: float
-    suspect: set[bytes] = field(default_factory=set)
-
-    def merge(self, published: Published | None, suspect: Iterable[bytes]) -> None:
-        """Add another update to this one."""
-        for each in suspect:
-            if len(self.suspect) < MAX_SUSPECT:
-                self.suspect.add(each)
-        before = self.published
-        # Reconcile if the change is unknown or large, or if another replica published in between.
-        self.published = None
-        if before is None or published is None or published.since != before.revision:
-            return
-        if len(before.documents) > MAX_DOCUMENTS:
-            return
-        self.published = Published(
-            before.since,
-            published.revision,
-            before.documents | published.documents,
-            before.nodes | published.nodes,
-        )
 
 
 class PushQueue:
@@ -102,6 +69,8 @@ class PushQueue:
 
     def published(self, tenant_id: str, published: Published) -> None:
         """The store calls this after a commit. Neither waits nor raises."""
+        # During an outage documents would pile up in memory. Afterwards reconciling finds what
+        # Redis has missed.
         self._enqueue(tenant_id, None if self._outage.ongoing else published, ())
         self._start(tenant_id)
 
@@ -128,11 +97,12 @@ class PushQueue:
             if not idle:
                 pause = FIRST_PAUSE
                 continue
+            # One tenant is enough to see whether Redis is back: all would time out together.
             self._active.add(idle[0])
             if await self._drain(idle[0]) or not self._outage.ongoing:
                 pause = FIRST_PAUSE
                 for tenant_id in idle[1:]:
-                    self._start(tenant_id, again=True)
+                    self._start(tenant_id, during_outage=True)
             else:
                 pause = min(LONGEST_PAUSE, 2 * pause)
 
@@ -150,17 +120,17 @@ class PushQueue:
         else:
             self._waiting[tenant_id] = PushJob(published, self._monotonic(), set(suspect))
 
-    def _start(self, tenant_id: str, *, again: bool = False) -> None:
-        if tenant_id in self._active or self._closed or (self._outage.ongoing and not again):
+    def _start(self, tenant_id: str, *, during_outage: bool = False) -> None:
+        held_back = self._outage.ongoing and not during_outage
+        if tenant_id in self._active or self._closed or held_back:
             return
         self._active.add(tenant_id)
         try:
-            start_task(self._group, self._task(tenant_id))
+            start_task(self._group, self._drain(tenant_id))
         except WriteFault:
+            # The service is stopping. The replica that answers the tenant's sidecars next finds
+            # that the set is behind.
             self._active.discard(tenant_id)
-
-    async def _task(self, tenant_id: str) -> None:
-        await self._drain(tenant_id)
 
     async def _drain(self, tenant_id: str) -> bool:
         """Process the tenant's updates until none waits; False if one failed."""
@@ -197,6 +167,7 @@ class PushQueue:
         if job.published is not None:
             async with self._push_slots:
                 pushed = await self._push(tenant_id, job.published)
+            # Suspect fields need a look at Redis, which the push did not take.
             if pushed and not job.suspect:
                 return Pushing.pushed
         async with self._reconcile_slots:
@@ -204,7 +175,7 @@ class PushQueue:
                 try:
                     return await self._reconciler.reconcile(tenant_id, job.suspect)
                 except SetLocked:
-                    raise
+                    raise  # the other replica rebuilds the set: don't compete with it
                 except SetChanged:
                     continue
             return await self._reconciler.reconcile(tenant_id, job.suspect)
@@ -238,9 +209,11 @@ class PushQueue:
 
     def _requeue(self, tenant_id: str, job: PushJob) -> None:
         """Merge a failed update with those that came meanwhile, and keep when the lag began."""
-        self._enqueue(tenant_id, None, job.suspect)
-        waiting = self._waiting[tenant_id]
-        waiting.published, waiting.since = None, job.since
+        # The write may have reached Redis although its answer did not, so what the set holds is
+        # unknown now: the next attempt reconciles.
+        later = self._waiting.get(tenant_id)
+        job.merge(None, () if later is None else later.suspect)
+        self._waiting[tenant_id] = job
 
     def _behind(self) -> int:
         return len(self._active | self._waiting.keys())

@@ -2,8 +2,7 @@
 
     read Redis > open a snapshot of the store > compare > write by compare-and-set
 
-The order matters: only commits reach Redis, so a set that is read before the store can't be ahead
-of it, unless the store was restored to an older state. Then that is repaired first
+If the store was restored to an older state, that is repaired first
 (`control_api.maintenance.rollback_recovery`).
 
 A change that fits goes in one step with the head, so a reader sees the set before it or after it. A
@@ -13,13 +12,14 @@ head whose nodes are missing, and waits.
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
+from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.metrics.labels import Pushing
 from control_api.publishing.batch import Batches, SetChanged, SetLocked
 from control_api.publishing.diff import BULK_DOCUMENT_BYTES, Difference
-from control_api.publishing.redis_sets import HeldSet, RedisSets
+from control_api.publishing.redis_sets import NO_SET, HeldSet, RedisSets
 from control_api.publishing.set_signer import SetSigner
 from control_api.store import set_nodes
 from control_api.store.queries import documents, log_keys, tenants
@@ -59,9 +59,11 @@ class Reconciler:
     async def reconcile(self, tenant_id: str, suspect: Collection[bytes]) -> Pushing:
         """Reconcile one tenant's set. `suspect` are fields that sidecars report as wrong. Raises
         `SetChanged` if the set changed meanwhile: try again."""
+        # Redis is read before the store's snapshot opens. Only commits reach Redis, so what was
+        # read can't be ahead of the snapshot, unless the store was restored to an older state.
         held = await self._sets.held(tenant_id)
         if self._signer.owns(held):
-            return await self._look(tenant_id, held, "", suspect)
+            return await self._update(tenant_id, held, "", suspect)
         # From another store, or without an origin. Comparing trees would never look at the leftover
         # fields, so the set is removed first.
         token = self._token()
@@ -70,29 +72,30 @@ class Reconciler:
         try:
             if not await self._sets.clear(tenant_id, held.at):
                 raise SetChanged
-            return await self._look(tenant_id, HeldSet(None, None, None, None), token, suspect)
+            return await self._update(tenant_id, NO_SET, token, suspect)
         finally:
             await self._sets.unlock(tenant_id, token)
 
-    async def _look(
+    async def _update(
         self, tenant_id: str, held: HeldSet, token: str, suspect: Collection[bytes]
     ) -> Pushing:
-        head = await self._head(tenant_id, held.head)
+        seen = _SeenSet(tenant_id, held, await self._head(tenant_id, held.head))
         async with self._store.snapshot(tenant_id) as connection:
-            standing = await tenants.states(connection, [tenant_id])
-            if tenant_id not in standing:
+            states = await tenants.states(connection, [tenant_id])
+            if tenant_id not in states:
                 return Pushing.current
-            revision, _ = standing[tenant_id]
+            revision, _ = states[tenant_id]
             batches = Batches(self._sets, tenant_id, held.at, self._token, token)
-            work = _Reconciliation(self, connection, batches, tenant_id, held, head, revision)
+            update = _Update(self._sets, self._signer, connection, batches, seen, revision)
             try:
-                if work.lost is None:
-                    return await work.run(suspect)
-                lost, names = work.lost, await work.differing()
+                if update.lost is None:
+                    return await update.run(suspect)
+                lost, names = update.lost, await update.differing()
             finally:
                 await batches.close()
+        # Outside the snapshot: this writes to the store.
         await self._resume(tenant_id, lost, names)
-        raise SetChanged  # `resume` changed the store: start over from its new state
+        raise SetChanged  # start over from the store's new state
 
     async def _head(self, tenant_id: str, sealed: bytes | None) -> SetHead | None:
         """The head in Redis; None if no key of the log signed it."""
@@ -107,68 +110,77 @@ class Reconciler:
         return head
 
 
-class _Reconciliation:
-    """The work on one tenant, within one snapshot of the store."""
+@dataclass(frozen=True, slots=True)
+class _SeenSet:
+    """One tenant's set as read from Redis. `head` is verified; None if no key of the log signed
+    it."""
+
+    tenant_id: str
+    held: HeldSet
+    head: SetHead | None
+
+
+class _Update:
+    """The work on one tenant, within one snapshot of the store at `revision`."""
 
     def __init__(
         self,
-        reconciler: Reconciler,
+        sets: RedisSets,
+        signer: SetSigner,
         connection: AsyncConnection,
         batches: Batches,
-        tenant_id: str,
-        held: HeldSet,
-        head: SetHead | None,
+        seen: _SeenSet,
         revision: int,
     ) -> None:
-        self._sets, self._signer = reconciler._sets, reconciler._signer
+        self._sets = sets
+        self._signer = signer
         self._connection = connection
         self._batches = batches
-        self._tenant_id = tenant_id
-        self._held = held
+        self._tenant_id, self._held, self._head = seen.tenant_id, seen.held, seen.head
         self._revision = revision
-        self._head = head
-        ahead = head is not None and head.revision > revision
-        self.lost = head.revision if ahead and head is not None else None
+        root = None if seen.head is None else seen.head.root
+        self._difference = Difference(connection, sets, self._tenant_id, root)
+        ahead = seen.head is not None and seen.head.revision > revision
+        self.lost = seen.head.revision if ahead and seen.head is not None else None
         """The newest signed revision, if the store has lost it; otherwise None."""
 
     async def differing(self) -> set[str]:
         """The documents in which the signed set and the store differ. Raises `UnknownLoss` if the
         set in Redis is too damaged to tell."""
-        nodes = await set_nodes.fetch(self._connection, self._tenant_id, [ROOT])
-        known = None if self._head is None else self._head.root
-        difference = Difference(self._connection, self._sets, self._tenant_id, known)
-        fields = difference.fields(nodes.get(ROOT, EMPTY_ROOT), self._held.root)
-        async with aclosing(fields):
+        async with aclosing(self._difference.fields(await self._root(), self._held.root)) as fields:
             async for _ in fields:
                 pass
-        if not difference.proven:
+        # INVARIANT: only a proven difference decides what is put out of force. A revoked key that
+        # was left out would be valid again.
+        if not self._difference.proven:
             raise UnknownLoss(
                 f"tenant `{self._tenant_id}`: the store was restored to revision "
                 f"`{self._revision}`, and what was signed up to revision `{self.lost}` can't be "
                 "read from Redis"
             )
-        return difference.names
+        return self._difference.names
 
     async def run(self, suspect: Collection[bytes]) -> Pushing:
-        nodes = await set_nodes.fetch(self._connection, self._tenant_id, [ROOT])
-        root = nodes.get(ROOT, EMPTY_ROOT)
-        known = None if self._head is None else self._head.root
-        difference = Difference(self._connection, self._sets, self._tenant_id, known)
-        async with aclosing(difference.fields(root, self._held.root)) as fields:
+        root = await self._root()
+        async with aclosing(self._difference.fields(root, self._held.root)) as fields:
             async for field, body in fields:
                 await self._batches.add(field, body)
         for field, body in await self._wrong_fields(suspect):
             await self._batches.add(field, body)
-        keep_head = self._head_is_current(node_digest(root), HEAD in suspect)
-        return await self._finish(difference, node_digest(root), keep_head)
+        digest = node_digest(root)
+        return await self._finish(digest, self._head_is_current(digest, HEAD in suspect))
 
-    async def _finish(self, difference: Difference, root: str, keep_head: bool) -> Pushing:
+    async def _root(self) -> bytes:
+        nodes = await set_nodes.fetch(self._connection, self._tenant_id, [ROOT])
+        return nodes.get(ROOT, EMPTY_ROOT)
+
+    async def _finish(self, root: str, keep_head: bool) -> Pushing:
         if keep_head and not self._batches.fields:
             return Pushing.current
         at = head = b""
         if not keep_head:
             self._batches.fields[HISTORY] = self._signer.history
-            at, head = self._signer.at(self._revision), self._new_head(difference, root)
+            at, head = self._signer.at(self._revision), self._new_head(root)
         await self._batches.finish(at, head)
         return Pushing.mended if self._head is not None else Pushing.rebuilt
 
@@ -184,8 +196,10 @@ class _Reconciliation:
             return held.history == self._signer.history
         return not suspect
 
-    def _new_head(self, difference: Difference, root: str) -> bytes:
-        before = self._head
+    def _new_head(self, root: str) -> bytes:
+        before, difference = self._head, self._difference
+        # Without the changed names a sidecar has to compare the whole set. Names that may be
+        # incomplete are worse: it would keep a document that has changed.
         since, names = 0, None
         if before is not None and before.revision <= self._revision:
             since = before.revision
@@ -209,6 +223,5 @@ class _Reconciliation:
         found = await set_nodes.fetch(self._connection, self._tenant_id, sorted(nodes))
         right |= {node_field(node): found.get(node) for node in sorted(nodes)}
         held = await self._sets.fields(self._tenant_id, list(right))
-        return [
-            field for field, there in zip(right.items(), held, strict=True) if field[1] != there
-        ]
+        # A sidecar may be wrong, or may lie: only what really differs is written.
+        return [field for field, body in zip(right.items(), held, strict=True) if field[1] != body]

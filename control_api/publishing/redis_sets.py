@@ -5,8 +5,9 @@ INVARIANT: a document's bucket is written with the document or after it, never b
 lists only documents that were written, even if a replica died in between.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from control_api.publishing.redis_client import (
     Command,
@@ -99,6 +100,9 @@ class HeldSet:
     root: bytes | None
 
 
+NO_SET = HeldSet(None, None, None, None)
+
+
 class RedisSets:
     """All tenants' sets in one Redis."""
 
@@ -141,7 +145,7 @@ class RedisSets:
         to_set = {name: body for name, body in fields.items() if body is not None}
         to_remove = [name for name, body in fields.items() if body is None]
         parts: list[Part] = [expected or b"", at, head, token, len(to_set)]
-        parts.extend(_flat(to_set.items()))
+        parts.extend(chain.from_iterable(to_set.items()))
         parts.extend(to_remove)
         answer = await self._client.script(_MOVE, _keys(tenant_id), parts)
         if not isinstance(answer, list) or len(answer) != 2 or answer[0] not in (0, 1):
@@ -171,8 +175,3 @@ def at_query(tenant_id: str) -> Command:
 
 def _keys(tenant_id: str) -> tuple[str, str, str]:
     return set_key(tenant_id), changes_key(tenant_id), f"{set_key(tenant_id)}:lock"
-
-
-def _flat(pairs: Iterable[tuple[bytes, bytes]]) -> Iterable[bytes]:
-    for pair in pairs:
-        yield from pair

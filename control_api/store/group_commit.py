@@ -76,11 +76,11 @@ class GroupCommit(Generic[T, R]):
             _fail([answer for _, answer in waiting], WriteFault())
 
 
-def start_task(group: asyncio.TaskGroup, task: Coroutine[Any, Any, None]) -> None:
+def start_task(group: asyncio.TaskGroup, task: Coroutine[Any, Any, object]) -> None:
     """Raises `WriteFault` if the service is stopping."""
     try:
         group.create_task(task)
-    except RuntimeError as error:
+    except RuntimeError as error:  # the group is ending, and takes no further tasks
         task.close()
         raise WriteFault("the service is stopping") from error
 
