@@ -27,6 +27,8 @@ class SessionCache:
         return None if held is None else held.at(now)
 
     def keep(self, row: SessionRow) -> None:
+        # Dicts keep insertion order, so the first key is the oldest. An order of use would cost a
+        # write on each read.
         while len(self._held) >= MAX_SESSIONS:
             self._held.pop(next(iter(self._held)))
         self._held[row.session_id] = row
@@ -35,6 +37,7 @@ class SessionCache:
         """Drop the sessions among these published documents: their state has changed."""
         for name in documents:
             if name.startswith(SESSION):
+                # Counted even if the session is not cached: a read of its row may be under way.
                 self.changes += 1
                 self._held.pop(name.removeprefix(SESSION), None)
 

@@ -35,6 +35,7 @@ class TenantCache:
         state = self._loaded.get(tenant_id)
         if state is not None:
             return state
+        # Only the revision and whether the tenant is active: documents load when they are needed.
         async with self._store.reading(tenant_id) as connection:
             row = await tenants.get(connection, tenant_id)
         if row is None:
@@ -51,15 +52,15 @@ class TenantCache:
         return None if tenant_id is None else self._loaded.get(tenant_id)
 
     async def owner(self, digest: bytes) -> TenantState | None:
-        """The tenant whose key has this SHA-256; None if there is no such key. An owner is cached
-        for good, since a key never moves to another tenant. A missing key is not cached: another
-        process may create it the next moment."""
+        """The tenant whose key has this SHA-256; None if there is no such key."""
+        # Cached for good, since a key never moves to another tenant. The tenant's documents say
+        # whether it is revoked.
         tenant_id = self._owners.get(digest)
         if tenant_id is None:
             async with self._store.reading_key(digest) as connection:
                 tenant_id = await keys.tenant_of(connection, digest)
             if tenant_id is None:
-                return None
+                return None  # not cached: another process may create the key the next moment
             while len(self._owners) >= MAX_OWNERS:
                 self._owners.pop(next(iter(self._owners)))
             self._owners[digest] = tenant_id
@@ -73,7 +74,7 @@ class TenantCache:
             try:
                 await self.refresh()
             except Unavailable:
-                continue
+                continue  # the next round reads the same changes
 
     async def refresh(self) -> None:
         """Update every loaded tenant to the store's revision."""
@@ -83,6 +84,7 @@ class TenantCache:
         async with self._store.reading_all_tenants() as connection:
             found = await tenants.states(connection, [state.tenant_id for state in states])
         for state in states:
+            # A tenant that is missing, as after a restore, is treated as deactivated.
             revision, active = found.get(state.tenant_id, (0, False))
             state.active = active
             if revision > state.policy_set.revision:

@@ -42,6 +42,8 @@ class TenantState:
         All of them stay available until the caller's next `await`.
         """
         wanted = tuple(names)
+        # A loop, because loading some documents may evict others of `wanted`, and a publication
+        # during the read makes it void.
         while missing := [name for name in wanted if name not in self._bodies]:
             changes = self._changes
             found = await self._load(missing)
@@ -69,6 +71,7 @@ class TenantState:
         """Put committed documents in force. For this process's own writes that happens before the
         answer is sent."""
         self._changes += 1
+        # Only what is cached: other documents load when they are needed, at this state or later.
         for name, body in documents.items():
             if name in self._bodies:
                 self._bodies[name] = body

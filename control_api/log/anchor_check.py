@@ -27,6 +27,8 @@ async def check_purged_rows(
     if anchor is None or (anchor.cover_note is not None and anchor.finished_at is None):
         return None
     purged = anchor.purged
+    # Openings may be missing at any time, since erasing a person deletes theirs. So of a purge that
+    # is not covered yet only the entries are expected.
     for table in (log_entries, openings):
         query = select(func.min(table.c.seq)).where(
             table.c.tenant_id == tenant_id, table.c.seq < purged.size
@@ -89,6 +91,7 @@ class AnchorCheck:
         if not self._found_entry:
             at = self._anchor.seq
             return (str(at), f"seq {at}: is not the `purge` entry of the anchor")
+        # A signed size can't be taken back: entries below it were removed from the end.
         if self._cover is not None and self._cover.size > size:
             fault = f"a signed checkpoint counts {self._cover.size} entries, the log only {size}"
             return (str(size), fault)

@@ -67,9 +67,11 @@ def _append(
     connection: Connection, batch: list[_TenantRecord], clock: Clock, again: bool
 ) -> tuple[Answers, dict[str, LogEnd]]:
     """Appends a batch in the caller's transaction; returns the answers, and the new ends of the
-    logs. It handles tenants in order, so that two writers of the same tenants can't deadlock."""
+    logs."""
     ends: dict[str, LogEnd] = {}
     answers: list[Appended | SluiceError | None] = [None] * len(batch)
+    # Sorted, so that two writers of the same tenants lock their heads in one order and can't
+    # deadlock.
     for tenant_id in sorted({tenant_id for tenant_id, _ in batch}):
         places = [at for at, (tenant, _) in enumerate(batch) if tenant == tenant_id]
         try:

@@ -52,6 +52,7 @@ class LogHeadCache:
         end = self._ends.pop(tenant_id, None)  # after a failure the head is read again
         if autocommit is None or end is None:
             return Attempted(None)
+        # Between processes nothing is locked yet: the statement itself compares the head.
         chain, now = LogChain(tenant_id, end), self._store.clock.now()
         answers = [try_add(chain, record, now) for record in records]
         if not chain.fits_one_statement:
@@ -64,6 +65,8 @@ class LogHeadCache:
         except FAULTS as error:
             if is_conflict(error):
                 return Attempted(None)
+            # The answer was lost, or an id is in the log already. The slow path looks for the ids
+            # before it appends, so a batch that was committed is not written twice.
             if is_fault(error) or isinstance(error, IntegrityError):
                 return Attempted(None, unsure=True)
             raise

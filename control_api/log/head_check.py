@@ -45,6 +45,8 @@ async def _check_head(connection: AsyncConnection, tenant_id: str) -> None:
     # One statement, so that head and entry are of the same moment while others append.
     row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one()
     log, size, leaf, frontier, top, entry, stored = row
+    # The whole log was not read. These three checks find what a restored or edited database shows
+    # at its end, which is where the next append would build on it.
     if (-1 if top is None else top) != size - 1:
         raise UnknownState(f"log `{log}` ends at seq {top}, but its head counts {size} entries")
     if size and not leaf == stored == leaf_hash(entry):
@@ -61,7 +63,7 @@ async def _check_frontier(
         raise UnknownState(f"the head of log `{log}` can't be read: {error}") from error
     last = size & -size  # leaves of the smallest complete subtree, which ends at the last entry
     if not 0 < last <= MAX_LEAVES:
-        return
+        return  # too many leaves to read at every start
     expected, first = await _tree_before(connection, tenant_id, log, size - last)
     leaves = await connection.execute(
         select(log_entries.c.hash)

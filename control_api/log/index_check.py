@@ -44,7 +44,7 @@ class SpanCheck:
 
     def feed(self, rows: Sequence[Row[Any]]) -> None:
         for row in rows:
-            first = indexed_size(SPAN, row.seq)
+            first = indexed_size(SPAN, row.seq)  # where the entry's block begins
             low, high = self._times.get(first, (row.ts, row.ts))
             self._times[first] = (min(low, row.ts), max(high, row.ts))
 

@@ -59,6 +59,8 @@ async def ingest(
             records.append(_read(payload, at, source, instance))
             if at % STRETCH == 0:
                 await asyncio.sleep(0)  # a full batch takes long: let other tasks run
+    # The batch is checked in itself before it takes the lane: a faulty one must not make other
+    # writers wait.
     for before, record in pairwise(records):
         _require_successor(IngestReceipt(before.n, before.hash), record)
     return await store.run(
@@ -101,6 +103,7 @@ def _ingest(
     _check_skipped(held, records[: len(records) - len(fresh)])
     if not fresh:
         return held
+    # Looked up only after a first attempt failed: it may have met the unique index of the ids.
     if again:
         _refuse_known(connection, tenant_id, fresh)
     last = held
@@ -119,10 +122,11 @@ def _ingest(
 
 
 def _check_skipped(held: IngestReceipt, skipped: list[Spooled]) -> None:
-    """Skipped records must equal the stored ones. Each record commits to the one before it, so
-    comparing the last is enough. This catches a spool that was copied and written in two places."""
+    """Skipped records must equal the stored ones: a spool that was copied and written in two places
+    is caught here."""
     if not skipped:
         return
+    # Each record commits to the one before it, so comparing the last is enough.
     last = skipped[-1]
     if last.n == held.n and last.hash != held.hash:
         raise Conflict(
@@ -133,17 +137,14 @@ def _check_skipped(held: IngestReceipt, skipped: list[Spooled]) -> None:
 
 def _require_successor(held: IngestReceipt, record: Spooled) -> IngestReceipt:
     n, prev = record.n, record.prev
-    if n != held.n + 1:
-        raise Conflict(
-            f"record {n} does not follow record {held.n}",
-            details=f"held: n {held.n}, hash `{b64(held.hash)}`; received: n {n}, prev `{prev}`",
-        )
-    if prev != b64(held.hash):
-        raise Conflict(
-            f"record {n} follows a different record {held.n} than the log holds",
-            details=f"held: n {held.n}, hash `{b64(held.hash)}`; received: n {n}, prev `{prev}`",
-        )
-    return IngestReceipt(n, record.hash)
+    if n == held.n + 1 and prev == b64(held.hash):
+        return IngestReceipt(n, record.hash)
+    raise Conflict(
+        f"record {n} follows a different record {held.n} than the log holds"
+        if n == held.n + 1
+        else f"record {n} does not follow record {held.n}",
+        details=f"held: n {held.n}, hash `{b64(held.hash)}`; received: n {n}, prev `{prev}`",
+    )
 
 
 def _refuse_known(connection: Connection, tenant_id: str, fresh: list[Spooled]) -> None:

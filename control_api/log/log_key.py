@@ -26,14 +26,12 @@ SEED = 32
 
 
 def open_or_make(data_dir: Path) -> KeyRing:
-    """Reads the key of this data directory; creates one if there is none.
-
-    An unreadable key is never replaced: sidecars pin its public half, and would refuse receipts
-    signed by another key.
-    """
+    """The key of this data directory; a new one if the directory has no key file."""
     path = data_dir / FILE
     found = secret_file.read(path)
     if found is not None:
+        # An unreadable key is never replaced: sidecars pin its public half, and would refuse
+        # receipts signed by another key.
         return _ring(path, found)
     made = KeyRing(Signer.generate())
     secret_file.write(path, _content(made))
@@ -41,7 +39,7 @@ def open_or_make(data_dir: Path) -> KeyRing:
 
 
 def open_existing(data_dir: Path) -> KeyRing:
-    """Like `open_or_make`, but raises `UnusableFile` if there is no key."""
+    """The key of this data directory. Raises `UnusableFile` without one."""
     path = data_dir / FILE
     found = secret_file.read(path)
     if found is None:
@@ -67,11 +65,14 @@ async def ensure_database_key(store: Store, ring: KeyRing, data_dir: Path) -> No
     successor. Raises `UnusableDatabase` otherwise: its signatures would not be trusted."""
     current = await _current(store)
     if current is None:
+        # The oldest key first: the database then holds the same endorsements as the file, so logs
+        # that an earlier key signed still verify.
         first = ring.history[0].former if ring.history else ring.signer.public
         await log_keys.add(store, first, ring.history)
         current = await _current(store)
     assert current is not None
     if current != ring.signer.public and endorsed(current, ring.history) == ring.signer.public:
+        # The key was rotated, perhaps several times, since a service last ran on this database.
         at = next(i for i, each in enumerate(ring.history) if each.former == current)
         await log_keys.add(store, None, ring.history[at:])
         current = await _current(store)
@@ -90,6 +91,7 @@ async def _current(store: Store) -> bytes | None:
 
 def _ring(path: Path, content: bytes) -> KeyRing:
     try:
+        # Endorsements are canonical JSON, which contains no white space.
         seed, *lines = content.decode("ascii").split()
         raw = unb64(seed)
         history = tuple(Endorsement.from_wire(orjson.loads(line)) for line in lines)

@@ -58,14 +58,16 @@ async def prove(
     if before is not None and (fault := before.fault(log, publics)):
         raise PurgeMismatch(f"log `{log}`: {fault}")
     verifier = Verifier(log, after=None if before is None else before.purged)
-    found = await scan(
-        store, tenant_id, verifier, LogRange(first, cut, head.size, PAUSE, PAGE_ROWS)
-    )
+    # Slowly: nothing waits for a purge, and evaluations share the event loop.
+    part = LogRange(first, cut, head.size, PAUSE, PAGE_ROWS)
+    found = await scan(store, tenant_id, verifier, part)
     tree, last_leaf, broken = verifier.reached()
     if found := found or broken:
         raise PurgeMismatch(f"log `{log}`: {found[1]}")
     if tree.size != cut:
         raise PurgeMismatch(f"log `{log}`: entries before seq {cut} are missing")
+    # The entry after the cut stays, and must cite the leaf that the anchor will hold: otherwise the
+    # rest of the log would never verify again.
     if follows is not None and follows.get("prev") != b64(last_leaf):
         raise PurgeMismatch(f"log `{log}`: seq {cut} does not follow the entry before it")
     return DuePurge(log, Purged(cut, tree.root(), tree.to_bytes(), last_leaf, cutoff, cut - first))

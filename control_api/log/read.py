@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.search import EventFilters, events_of, search
 from control_api.store.queries.purges import first_kept
-from control_api.store.schema.tables import log_entries, openings, sessions
+from control_api.store.schema.tables import entries_with_openings, log_entries, openings, sessions
 from control_api.store.store import Store
 from policies.ground.errors import NotFound
 from policies.trail.entry import audit_event, lineage_action
@@ -41,6 +41,7 @@ async def events(
 ) -> EventPage:
     """The matching events before `before_seq`, newest first."""
     async with store.reading(tenant_id) as connection:
+        # One row more than a page holds shows whether there is another page.
         rows = await search(connection, tenant_id, filters, limit + 1, before=before_seq)
     return _event_page(rows, limit)
 
@@ -71,11 +72,7 @@ async def lineage(
     if the tenant has no such event."""
     actions = (
         select(log_entries.c.entry, openings.c.openings)
-        .outerjoin(
-            openings,
-            (openings.c.tenant_id == log_entries.c.tenant_id)
-            & (openings.c.seq == log_entries.c.seq),
-        )
+        .select_from(entries_with_openings)
         .where(
             log_entries.c.tenant_id == tenant_id,
             log_entries.c.ref == event_id,
@@ -94,7 +91,9 @@ async def lineage(
 
 async def _find(connection: AsyncConnection, tenant_id: str, event_id: str) -> FoundEvent:
     query = events_of(tenant_id).where(
-        log_entries.c.eid == event_id, log_entries.c.seq >= first_kept(tenant_id)
+        log_entries.c.eid == event_id,
+        # A purge hides entries as soon as it is committed, before it removes their rows.
+        log_entries.c.seq >= first_kept(tenant_id),
     )
     row = (await connection.execute(query)).one_or_none()
     if row is None:
@@ -108,6 +107,7 @@ async def _session_exists(connection: AsyncConnection, tenant_id: str, session_i
     )
     if (await connection.execute(claimed)).first() is not None:
         return True
+    # The events of a purged session stay in the log.
     return bool(await search(connection, tenant_id, EventFilters(session_id=session_id), 1))
 
 

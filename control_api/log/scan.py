@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, bindparam, select
+from sqlalchemy import Row, Select, bindparam, select
 
 from control_api.log.index_check import Fault, SpanCheck, find_unindexed
 from control_api.store.log.chain import NO_OPENINGS, user_id_of
-from control_api.store.schema.tables import log_entries, openings
+from control_api.store.schema.tables import entries_with_openings, log_entries, openings
 from control_api.store.store import Store
 from policies.trail import stored_entry as stored
 from policies.trail import verify as proof
@@ -51,13 +51,12 @@ async def scan(
 ) -> Fault | None:
     """Feeds every entry of the range to the verifier, and returns any fault that the verifier does
     not report itself. `check_rows` checks further the rows that the verifier accepted.
-
-    Each page is a transaction of its own: a long-lived reader would keep SQLite from checkpointing
-    its WAL.
     """
     after = part.first - 1 if part.first else BEFORE_ALL
     limit, spans = FIRST_ROWS, SpanCheck(part.first, part.until, part.size)
     while True:
+        # A transaction for each page: a long-lived reader would keep SQLite from checkpointing its
+        # WAL.
         async with store.reading(tenant_id) as connection:
             page = {"tenant": tenant_id, "until": part.until, "after": after, "rows": limit}
             rows = (await connection.execute(_PAGE, page)).all()
@@ -68,6 +67,7 @@ async def scan(
         for at in range(0, len(rows), STRETCH):
             stretch = rows[at : at + STRETCH]
             wrong = next((n for n, row in enumerate(stretch) if not _user_id_matches(row)), None)
+            # In order of `seq`: a fault that the verifier finds before this one is reported first.
             if not verifier.feed_all(map(_row, stretch[:wrong])):
                 return None
             if wrong is not None:
@@ -79,6 +79,7 @@ async def scan(
         if unindexed:
             return unindexed
         spans.feed(rows)
+        # The next page has as many rows as would have filled this one.
         weight = sum(len(row.entry) + len(row.openings or NO_OPENINGS) for row in rows)
         after, limit = last, max(1, min(PAGE_BYTES * len(rows) // weight, part.max_rows))
 
@@ -105,10 +106,7 @@ _PAGE: Select[Any] = (
         openings.c.user_id,
         openings.c.openings,
     )
-    .outerjoin(
-        openings,
-        and_(openings.c.tenant_id == log_entries.c.tenant_id, openings.c.seq == log_entries.c.seq),
-    )
+    .select_from(entries_with_openings)
     .where(
         log_entries.c.tenant_id == bindparam("tenant"),
         log_entries.c.seq > bindparam("after"),

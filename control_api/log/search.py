@@ -13,7 +13,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, SPAN, indexed_size
 from control_api.store.queries.purges import first_kept
-from control_api.store.schema.tables import log_entries, log_heads, log_index, log_spans, openings
+from control_api.store.schema.tables import (
+    entries_with_openings,
+    log_entries,
+    log_heads,
+    log_index,
+    log_spans,
+    openings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +89,9 @@ async def search(
 async def _ranges(
     connection: AsyncConnection, tenant_id: str, filters: EventFilters, before: int | None
 ) -> list[SearchRange]:
-    """The ranges to search, newest first.
-
-    The size is read first: the index rows for that size never change afterwards, except that
-    retention removes some, which readers must not see from the commit of its anchor on.
-    """
+    """The ranges to search, newest first."""
+    # The size is read first: the index rows for that size never change afterwards, except that
+    # retention removes some, which readers must not see from the commit of its anchor on.
     head = select(log_heads.c.size, first_kept(tenant_id)).where(log_heads.c.tenant_id == tenant_id)
     size, kept = (await connection.execute(head)).one_or_none() or (0, 0)
     until = size if before is None else min(before, size)
@@ -105,8 +110,9 @@ async def _ranges(
 async def _spans(
     connection: AsyncConnection, tenant_id: str, filters: EventFilters, size: int, until: int
 ) -> list[tuple[int, int]]:
-    """Where entries of the requested time can be, newest first. Event times don't grow with `seq`,
-    because a sidecar that was cut off delivers late."""
+    """Where entries of the requested time can be, newest first."""
+    # Event times don't grow with `seq`, because a sidecar that was cut off delivers late. So each
+    # block stores its earliest and latest time, and no binary search would do.
     query = select(func.min(log_spans.c.seq), func.max(log_spans.c.until_seq)).where(
         log_spans.c.tenant_id == tenant_id
     )
@@ -116,23 +122,23 @@ async def _spans(
         query = query.where(log_spans.c.first_ts < filters.until)
     low, high = (await connection.execute(query)).one()
     spanned = indexed_size(SPAN, size)
+    # The entries after the last complete block have no span yet: all of them are scanned.
     older = [] if low is None else [(low, min(high, spanned, until))]
     return [(spanned, until), *older]
 
 
 def events_of(tenant_id: str) -> Select[Any]:
     """Every event of the tenant, with its openings."""
-    opened = (openings.c.tenant_id == log_entries.c.tenant_id) & (
-        openings.c.seq == log_entries.c.seq
-    )
     return (
         select(log_entries.c.seq, log_entries.c.entry, log_entries.c.hash, openings.c.openings)
-        .outerjoin(openings, opened)
+        .select_from(entries_with_openings)
         .where(log_entries.c.tenant_id == tenant_id, log_entries.c.kind == "decision")
     )
 
 
 def _query(tenant_id: str, filters: EventFilters, part: SearchRange) -> Select[Any]:
+    # The index only proposes entries: each filter is matched again on the entry's own columns, so a
+    # row too many in the index shows nothing wrong.
     query = events_of(tenant_id).where(*_matching(filters))
     if part.facet is None:
         return query.where(log_entries.c.seq >= part.first, log_entries.c.seq < part.until)

@@ -45,6 +45,7 @@ async def verify(store: Store, tenant_id: str, publics: Collection[bytes] = ()) 
     while True:
         answer = await _verify(store, tenant_id, snapshot, publics)
         before, snapshot, tries = snapshot, await _snapshot(store, tenant_id), tries - 1
+        # A fault while the anchor moved is no evidence: a purge has removed entries under our feet.
         if answer["valid"] or snapshot.anchor == before.anchor or not tries:
             return answer
 

@@ -56,7 +56,7 @@ async def first_start(
     keys = _unfinished(path, settings) or _make(settings, entropy)
     # The file comes before the commit. If we die in between, the next start finds an empty store
     # and uses the keys in this file; if we die after the commit, the operator finds them in it.
-    secret_file.write(path, orjson.dumps(_wire(keys), option=orjson.OPT_INDENT_2) + b"\n")
+    secret_file.write(path, orjson.dumps(keys, option=orjson.OPT_INDENT_2) + b"\n")
     made = await _install(store, settings, entropy, keys)
     if made is not None:
         return made, keys
@@ -74,7 +74,7 @@ def _make(settings: Settings, entropy: Callable[[int], bytes]) -> FirstKeys:
 
 
 def _unfinished(path: Path, settings: Settings) -> FirstKeys | None:
-    """The keys of a first start that died before its commit; None if there are none to reuse."""
+    """The keys of a first start that died before its commit; None without any to reuse."""
     content = secret_file.read(path)
     if content is None:
         return None
@@ -82,19 +82,12 @@ def _unfinished(path: Path, settings: Settings) -> FirstKeys | None:
         wire = orjson.loads(content)
         keys = FirstKeys(wire["tenant_id"], wire["admin_key"], wire["superadmin_key"])
     except (ValueError, KeyError, TypeError):
+        # Not what a first start writes. The store is empty, so none of its keys is in use.
         return None
     valid = keys.tenant_id == DEFAULT_TENANT and well_formed(keys.admin_key)
     # The operator may have set or unset the superadmin key since.
     matching = (keys.superadmin_key is None) == (settings.superadmin_key is not None)
     return keys if valid and matching else None
-
-
-def _wire(keys: FirstKeys) -> dict[str, str | None]:
-    return {
-        "tenant_id": keys.tenant_id,
-        "admin_key": keys.admin_key,
-        "superadmin_key": keys.superadmin_key,
-    }
 
 
 async def _install(

@@ -10,6 +10,7 @@ import math
 
 from control_api.app_context import AppContext
 from control_api.maintenance.retention import jitter
+from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import keys, tenants
 from control_api.store.transaction import Published
 from policies.ground.errors import SluiceError
@@ -23,7 +24,6 @@ REPEAT_SECONDS = 86_400.0
 """A warning about the same key is repeated after this time."""
 MAX_KEYS = 20
 """Keys per tenant that are read, and so warned of."""
-_DAY = 86_400_000_000
 _KEY_PREFIX = key_name(b"")
 _log = logging.getLogger("sluice.keys")
 
@@ -59,6 +59,7 @@ class KeyExpiry:
                     await asyncio.sleep(DEBOUNCE_SECONDS)
             except TimeoutError:
                 continue
+            # Cleared before the reads: a change during one of them wakes the loop again.
             self._wake.clear()
             while self._changed:
                 await self._check(self._changed.pop())
@@ -71,6 +72,7 @@ class KeyExpiry:
         except SluiceError as error:
             _log.warning("the expiry of keys can't be read: %s", error.message)
             return
+        # Tenants and keys that no longer exist are dropped here, so neither mapping grows for ever.
         now = self._app.clock.monotonic()
         self._warned = {k: at for k, at in self._warned.items() if now - at < REPEAT_SECONDS}
         self._next = {each: self._next[each] for each in active if each in self._next}
@@ -93,7 +95,7 @@ class KeyExpiry:
         else:
             self._next.pop(tenant_id, None)
         for key in found:
-            if key.expires_at - now <= WARN_DAYS * _DAY:
+            if key.expires_at - now <= WARN_DAYS * DAY:
                 self._warn(tenant_id, key, now)
 
     def _warn(self, tenant_id: str, key: keys.Expiring, now: int) -> None:
@@ -104,10 +106,10 @@ class KeyExpiry:
         _log.warning(
             "key `%s` (%s, scope %s) of tenant `%s` expires in %.1f days: create a new one in time",
             key.key_id,
-            ascii(key.name),
+            ascii(key.name),  # a caller chose it: no line breaks or terminal codes in the log
             key.scope,
             tenant_id,
-            (key.expires_at - now) / _DAY,
+            (key.expires_at - now) / DAY,
         )
 
     def _published(self, tenant_id: str, published: Published) -> None:

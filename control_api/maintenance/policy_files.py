@@ -74,6 +74,7 @@ class PolicyFiles:
                 if tenant_id in reported or stamp != self._loaded.get(tenant_id):
                     await self._load(tenant_id)
                     self._loaded[tenant_id] = stamp
+            # Something changed in a folder that belongs to no tenant.
             if reported - stamps.keys():
                 await unowned_folders(self._app)
 

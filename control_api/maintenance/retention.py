@@ -51,6 +51,8 @@ class RetentionLoop:
     async def _purge_tenant(self, tenant_id: str) -> None:
         app = self._app
         try:
+            # The log comes last, because only its purge can be refused: a log that does not verify
+            # keeps no other expired data.
             await delete_old_deliveries(app.store, tenant_id)
             await app.fleet.forget(tenant_id)
             sessions = await purge_sessions(app.store, tenant_id, app.new_id)

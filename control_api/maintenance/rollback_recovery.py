@@ -61,6 +61,8 @@ class RollbackRecovery:
             held = await tx.lock()
             if held >= seen:
                 return None
+            # One transaction: if we die in it, the head in Redis is still ahead of the tenant, and
+            # the next reconciling recovers it again.
             await tx.advance_revision(seen + LEAP)
             await tx.publish({name: await self._safe_document(tx, name) for name in lost})
             record = incarnation_record(held, seen, len(lost), record_id=self._new_id())
@@ -81,12 +83,13 @@ class RollbackRecovery:
             )
 
     async def _safe_document(self, tx: Transaction, name: str) -> bytes | None:
-        """A document that allows nothing that was denied in the lost time; None for none."""
+        """A document that allows nothing that was denied in the lost time; None removes it."""
         if name.startswith(_KEY):
             await _revoke_key(tx, bytes.fromhex(name.removeprefix(_KEY)))
         elif name.startswith(SESSION):
             return await _revoke_session(tx, name.removeprefix(SESSION))
         elif name.startswith(_AGENT):
+            # A role has no branch here: without a document it has no policy in force.
             return await _suspend(tx, name.removeprefix(_AGENT))
         elif name == TENANT:
             tenant = await tenants.get(tx.connection, tx.tenant_id)

@@ -34,6 +34,7 @@ async def purge_sessions(store: Store, tenant_id: str, new_id: Callable[[], str]
         if not ids:
             return removed
         removed += await _purge(store, tenant_id, ids, now, new_id)
+        # Continue after these even if some were kept: otherwise a page of them would come for ever.
         after = ids[-1]
         await asyncio.sleep(PAUSE_SECONDS)
 
@@ -46,18 +47,18 @@ async def _purge(
         # have been first.
         cutoff = await _cutoff(tx.connection, tenant_id, now)
         if cutoff is None:
-            return 0
-        gone = await ended_sessions.end(tx.connection, tenant_id, ids, cutoff, now)
-        if gone:
+            return 0  # retention was switched off meanwhile
+        ended = await ended_sessions.end(tx.connection, tenant_id, ids, cutoff, now)
+        if ended:
             # The document told sidecars of the revocation. The session's lifetime has passed, so no
             # sidecar would take it for active without the document.
-            revoked = [session_id for session_id, revoked in gone if revoked]
+            revoked = [session_id for session_id, revoked in ended if revoked]
             await tx.publish({session_name(session_id): None for session_id in revoked})
-            detail = {"sessions": len(gone), "revoked": len(revoked)}
+            detail = {"sessions": len(ended), "revoked": len(revoked)}
             await tx.append(
                 change_record("sessions.purged", tenant_id, "system", detail, record_id=new_id())
             )
-        return len(gone)
+        return len(ended)
 
     return await store.write(tenant_id, work)
 

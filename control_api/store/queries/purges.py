@@ -32,7 +32,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.counters import BatchCounts
 from control_api.store.log.index import FACETS
-from control_api.store.schema.tables import log_entries, log_heads, log_spans, openings, purges
+from control_api.store.schema.tables import (
+    entries_with_openings,
+    log_entries,
+    log_heads,
+    log_spans,
+    openings,
+    purges,
+)
 from policies.trail.entry import Index
 from policies.trail.purge import Anchor, Purged
 
@@ -124,18 +131,20 @@ async def plan(
 def remove(
     connection: Connection, tenant_id: str, anchor: Anchor, step: RemovalStep, now: int
 ) -> None:
-    """Removes a step's entries with all their other rows, and subtracts their counts. Raises
-    `RowsGone` if some no longer exist: the transaction must then be rolled back.
-
-    Runs in one transaction and under the lock of the log's head, like every change of the counts:
-    of two replicas that plan the same step, one removes it.
-    """
+    """Removes a step's entries with all their other rows, and subtracts their counts, in one
+    transaction. Raises `RowsGone` if some no longer exist: the transaction must then be rolled
+    back."""
     wanted = {"tenant": tenant_id}
+    # Every change of the counts holds this lock. Of two replicas that plan the same step, one
+    # removes it, and the other finds its rows gone.
     lock(connection, tenant_id)
     row = connection.execute(_NEWEST, wanted).one_or_none()
+    # INVARIANT: no row goes before its anchor has a note that covers the purge. Without it the log
+    # could not be told from one whose beginning somebody deleted.
     if row is None or row.seq != anchor.seq or row.cover_note is None:
         raise RowsGone
     below = {**wanted, "until": step.until}
+    # The counts to subtract were computed from exactly these rows.
     if connection.execute(_ENTRIES, below).rowcount != step.entries:
         raise RowsGone
     for statement in _BESIDE:
@@ -198,10 +207,7 @@ _ROWS = (
         openings.c.user_id,
         *(log_entries.c[name] for name in Index._fields),
     )
-    .outerjoin(
-        openings,
-        (openings.c.tenant_id == log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
-    )
+    .select_from(entries_with_openings)
     .where(
         log_entries.c.tenant_id == bindparam("tenant"),
         log_entries.c.seq < bindparam("until"),

@@ -58,6 +58,12 @@ openings = table(
     key=("seq",),
 )
 
+# Each entry with the openings of its commitments, as far as they are still stored.
+entries_with_openings = log_entries.outerjoin(
+    openings,
+    (openings.c.tenant_id == log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
+)
+
 # Finds entries by value. `control_api.store.log.index` writes it, thousands of entries at a time.
 log_index = table(
     "log_index",

@@ -20,6 +20,7 @@ from control_api.store.schema.columns import (
     timestamp_or_null,
 )
 from control_api.store.schema.log import (
+    entries_with_openings,
     first_accesses,
     log_entries,
     log_heads,
@@ -38,6 +39,7 @@ __all__ = [
     "api_keys",
     "documents",
     "ended_sessions",
+    "entries_with_openings",
     "first_accesses",
     "installation",
     "log_entries",
