@@ -43,6 +43,7 @@ def is_conflict(error: BaseException) -> bool:
     changed under a prepared statement. Nothing of it was committed, and a retry can succeed."""
     if not isinstance(error, DBAPIError):
         return False
+    # SQLite has no such state: its writers wait for each other instead of being aborted.
     state = getattr(error.orig, "sqlstate", None)
     # PostgreSQL: "cached plan must not change result type". 0A000 has many other causes.
     return state in _CONFLICTS or (state == _FEATURE_NOT_SUPPORTED and "cached" in str(error.orig))

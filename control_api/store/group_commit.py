@@ -47,9 +47,11 @@ class GroupCommit(Generic[T, R]):
         waiting = self._lanes.get(lane)
         if waiting is None:
             waiting = deque()
+            # The task runs only after this function has awaited, so it finds the item below.
             start_task(self._group, self._drain(lane, waiting))
             self._lanes[lane] = waiting
         elif len(waiting) >= MAX_WAITING:
+            # A database that has stopped would otherwise fill the memory with waiting requests.
             raise WriteQueueFull
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         waiting.append((item, answer))
@@ -72,6 +74,8 @@ class GroupCommit(Generic[T, R]):
                     # The batch is on disk. If we die here, the callers never learn of it.
                     _deliver(answers, results)
         finally:
+            # Nothing was awaited since the queue was empty, so no item can arrive unnoticed. It is
+            # not empty only if this task was cancelled: nothing of what waits was tried.
             del self._lanes[lane]
             _fail([answer for _, answer in waiting], WriteFault())
 

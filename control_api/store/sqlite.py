@@ -40,11 +40,15 @@ class SqliteDatabase:
     transaction and one sync."""
 
     def __init__(self, url: URL) -> None:
+        # Two engines with one connection each for the writer: `run` works in a thread, `writing` on
+        # the event loop. `_lock` lets one of them write at a time.
         pool: dict[str, Any] = {"connect_args": _CONNECT, "max_overflow": 0, **NO_VALUES}
         blocking = url.set(drivername="sqlite")
         self._batches = create_engine(blocking, pool_size=1, **pool)
         self._writer = create_async_engine(url, pool_size=1, **pool)
         self._readers = create_async_engine(url, pool_size=READERS, **pool)
+        # A plain BEGIN would take the write lock at the first write, and fail there if another
+        # process has written since the first read.
         _configure(self._batches, "BEGIN IMMEDIATE", _set_up_writer)
         _configure(self._writer.sync_engine, "BEGIN IMMEDIATE", _set_up_writer)
         _configure(self._readers.sync_engine, "BEGIN", _set_up_reader)
@@ -69,7 +73,7 @@ class SqliteDatabase:
         return ""
 
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
-        return self._readers.connect()
+        return self._readers.connect()  # closing it rolls back, and there is nothing to commit
 
     def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
         return self._readers.connect()
@@ -121,6 +125,7 @@ _CONNECT = {"timeout": BUSY_SECONDS, "isolation_level": None}
 def make_file(path: Path) -> None:
     """Creates an empty file that only its owner can read, in a folder that only its owner can
     enter. SQLite gives the WAL the same mode. An existing file or folder keeps its mode."""
+    # Created before SQLite opens it: SQLite would create it with the modes of the umask.
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
@@ -148,6 +153,7 @@ def _configure(engine: Engine, begin: str, set_up: Callable[[Any], None]) -> Non
 
 
 def _enable_wal(cursor: Any) -> None:
+    # The mode is stored in the file, so this is needed once. It can't be set in a transaction.
     cursor.execute("PRAGMA journal_mode=WAL")
     (mode,) = cursor.fetchone()
     if mode != "wal":
@@ -160,6 +166,7 @@ def _enable_wal(cursor: Any) -> None:
 
 
 def _set_up_writer(cursor: Any) -> None:
+    # With NORMAL, which is enough for consistency, a power cut would lose acknowledged commits.
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
     # Functions that a tampered schema names are not called (sqlite.org/security.html).

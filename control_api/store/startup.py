@@ -46,7 +46,7 @@ async def open_with_retry(
             left = deadline - monotonic()
             if left <= 0:
                 raise DatabaseUnreachable(f"{setting}: {error}") from error
-            if str(error) not in logged:
+            if str(error) not in logged:  # not a line every two seconds for minutes
                 logged.add(str(error))
                 _log.warning("%s: %s; trying again for %.0f s", setting, error, left)
         with suppress(TimeoutError):

@@ -126,6 +126,7 @@ class Store:
     ) -> tuple[T, int | None]:
         for pause in RETRY_PAUSES:
             try:
+                # `work` starts from nothing each time: its transaction object is a new one.
                 return await self._write_once(tenant_id, work)
             except DBAPIError as error:
                 if not is_conflict(error):
@@ -142,6 +143,8 @@ class Store:
             await tx.begin()
             result = await work(tx)
             published = await tx.finish()
+            # Leaving the block commits. Other faults than conflicts are not retried: a lost answer
+            # leaves open whether it did, and `work` may not be able to tell.
         # Committed. If we die here, the caller gets no answer, and every copy of the policy set is
         # read again from the store. Nothing is awaited between the release of the lane's lock and
         # the listeners, so they see revisions in order.
@@ -151,6 +154,7 @@ class Store:
         return result, tx.revision
 
     async def _run(self, lane: str, work: Callable[[Connection, bool], T], again: bool) -> T:
+        # Once `again` is true it stays so: an attempt between then and now may have committed too.
         pauses = iter(RETRY_PAUSES)
         while True:
             try:
@@ -169,6 +173,8 @@ class Store:
                     again = True
 
     async def _run_detached(self, task: Coroutine[Any, Any, T]) -> T:
+        # A caller that is cancelled, as when its client hangs up, stops waiting here. The task
+        # goes on.
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         start_task(self.group, _complete(task, outcome))
         return await outcome

@@ -104,6 +104,7 @@ class Transaction:
     async def begin(self) -> None:
         """Locks the tenant's row until the transaction ends: of two replicas that change a tenant,
         one waits here. The store calls this; a tenant still to be created has no row to lock."""
+        # FOR UPDATE is left out on SQLite, where BEGIN IMMEDIATE has locked the whole database.
         row = select(tenants.c.revision).where(tenants.c.tenant_id == self.tenant_id)
         found = await self.connection.execute(row.with_for_update())
         self._revision = found.scalar_one_or_none()
@@ -121,6 +122,7 @@ class Transaction:
     async def finish(self) -> Published | None:
         """Writes the appended records, and returns what was published, if anything. The store calls
         this."""
+        # All records of the transaction in one go: numbered in memory, written by one statement.
         if self._chain is not None:
             await self.connection.run_sync(self._chain.save)
         if not self._published:

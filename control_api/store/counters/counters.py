@@ -78,6 +78,7 @@ class BatchCounts:
     def subtract(self, connection: Connection, tenant_id: str) -> None:
         """Removes these entries from the all-time counts, because they leave the log. Time buckets
         stay until they expire."""
+        # A last time of 0 keeps the stored one, which is the larger.
         rows = [
             (tenant_id, *key, -allowed, -denied, 0)
             for key, (allowed, denied, _) in sorted(self._counts().items())
@@ -173,6 +174,7 @@ def _larger(one: Any, other: Any) -> Any:
 def drop_expired(connection: Connection, tenant_id: str, now: int, limit: int = 1000) -> bool:
     """Deletes expired buckets, at most `limit` of each dimension; whether some may be left. Hold
     the lock of the log's head."""
+    # Appends wait for that lock, hence the limit.
     left = False
     for dimension, kept in KEPT.items():
         old = (

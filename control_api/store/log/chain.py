@@ -97,6 +97,7 @@ class LogChain:
             raise Invalid(
                 f"the record needs {len(entry)} bytes, over the limit of {MAX_ENTRY} for an entry"
             )
+        # INVARIANT: nothing above changes this object, so a refused record leaves no gap.
         seq, leaf = self._tree.size, leaf_hash(entry)
         self._entries.append((seq, *index, entry, leaf))
         if opened[1] != NO_OPENINGS:
@@ -127,6 +128,7 @@ class LogChain:
         if not moved:
             # `load` locked the row, so this transaction alone may change it.
             raise UnknownState(f"the head of log `{self.log}` changed although it is locked")
+        # In the same transaction: the log's size alone tells readers what the index holds.
         log_index.extend(connection, self.tenant_id, self._loaded.size, self._tree.size)
 
     @property

@@ -47,6 +47,7 @@ def _create(connection: Connection, tenant_id: str) -> None:
     wanted = {"tenant": tenant_id}
     if connection.execute(_TENANT, wanted).first() is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")
+    # A new head would number the next entry 0 and start a second chain over the first.
     if connection.execute(_ANY_ENTRY, wanted).first() is not None:
         raise UnknownState(f"the log of tenant `{tenant_id}` has entries and no head")
     epoch = connection.execute(_EPOCH).scalar_one()

@@ -37,6 +37,7 @@ STEP = BLOCK // (SPAN + 1)
 
 def indexed_size(place: int, size: int) -> int:
     """How many entries of a log of `size` the index of the facet at `place` holds."""
+    # Each facet's blocks end `STEP` entries after those of the one before.
     beyond = size - place * STEP
     return 0 if beyond < 0 else size - beyond % BLOCK
 

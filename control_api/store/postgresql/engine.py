@@ -61,13 +61,15 @@ class PostgresqlDatabase:
             url,
             isolation_level="AUTOCOMMIT",  # `TransactionPool` sends BEGIN itself
             pool_size=limits.connections,
-            max_overflow=0,
+            max_overflow=0,  # an operator counts on `limits.connections` being the most
             pool_timeout=POOL_SECONDS,
             hide_parameters=True,  # values belong to callers, and an error may reach a log
             connect_args={"server_settings": limits.of_session(), **limits.of_driver()},
         )
         try:
             async with connected(engine) as connection:
+                # Before the first request: without row-level security a query that forgets its
+                # tenant would answer with every tenant's rows.
                 await require_row_security(connection)
                 await require_grants(connection)
                 await connection.run_sync(require_head)
@@ -106,6 +108,7 @@ class PostgresqlDatabase:
             return await connection.run_sync(work)
 
     async def autocommit(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
+        # The same lock as `writing`: within this process a lane's writes still follow each other.
         async with self._lock(lane):
             return await self._pool.autocommit(lane, statement, values)
 

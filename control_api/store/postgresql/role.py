@@ -61,6 +61,7 @@ async def require_row_security(connection: AsyncConnection) -> None:
 
 async def require_grants(connection: AsyncConnection) -> None:
     """Raises `UnusableDatabase` if this role lacks a privilege on an existing table."""
+    # At the start: a missing privilege would otherwise show up later, as a 500 on some route.
     wanted = [(table, verb) for table, verbs in GRANTS.items() for verb in verbs.split(", ")]
     tables, verbs = zip(*wanted, strict=True)
     query = {"tables": list(tables), "verbs": list(verbs)}
@@ -86,6 +87,7 @@ def grant_privileges(connection: Connection, role: str) -> None:
     schema = connection.dialect.identifier_preparer.quote_identifier(
         connection.execute(text("SELECT current_schema()")).scalar_one()
     )
+    # Revoked first, so that a privilege that a later version no longer needs goes away.
     connection.exec_driver_sql(f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {name}")
     connection.exec_driver_sql(f"GRANT USAGE ON SCHEMA {schema} TO {name}")
     for table, verbs in GRANTS.items():

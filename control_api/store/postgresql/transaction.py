@@ -89,6 +89,7 @@ class TransactionPool:
             yield connection
             await _commit(connection)
         except BaseException as error:
+            # A cancelled task must not leave a transaction behind either.
             await self._abandon(connection, error)
             raise
         finally:
@@ -105,6 +106,7 @@ class TransactionPool:
         try:
             info = _pooled(connection).info
             if info.get("tenant") != tenant_id:
+                # Forgotten before the SET: if its answer is lost, the session's tenant is unknown.
                 info.pop("tenant", None)
                 await _execute(connection, _set("tenant", tenant_id, "SET"))
                 info["tenant"] = tenant_id
@@ -133,6 +135,8 @@ class TransactionPool:
 
     async def _abandon(self, connection: AsyncConnection, error: BaseException) -> None:
         if isinstance(error, TimeoutError):
+            # A server that hangs, hangs for all of its connections. Without this, each of them
+            # would cost one more caller its time limit.
             self._generation += 1
         await _roll_back(connection, error)
 

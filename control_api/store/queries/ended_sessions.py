@@ -10,10 +10,11 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.counters.dimensions import DAY
 from control_api.store.schema.statements import insert_if_absent
 from control_api.store.schema.tables import ended_sessions, sessions
 
-MAX_CLOCK_LAG = 86_400_000_000
+MAX_CLOCK_LAG = DAY
 """How far a sidecar's clock may be behind, in microseconds. A revoked session keeps its row and its
 revocation document for that long after it expires, because such a sidecar may still consider it
 active."""
@@ -34,6 +35,7 @@ async def end(
     """Purges those of the sessions that are still due, keeping their ids; returns each id and
     whether it was revoked."""
     query = _due(tenant_id, cutoff, now).where(sessions.c.session_id.in_(ids))
+    # Locked and read again: one of them may have been revoked since it became a candidate.
     rows = (await connection.execute(query.with_for_update())).all()
     if not rows:
         return []

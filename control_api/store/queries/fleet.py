@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Dialect, and_, case, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.counters.dimensions import DAY
 from control_api.store.group_commit import GroupCommit
 from control_api.store.queries.pages import Position, newest_first
 from control_api.store.schema.statements import insert_into
@@ -20,7 +21,7 @@ from policies.ground.errors import SluiceError
 LIVE = 15_000_000
 """How long after its last report a sidecar counts as live, in microseconds: two reports may be
 lost."""
-KEPT = 7 * 86_400_000_000
+KEPT = 7 * DAY
 """How long a silent sidecar stays listed, in microseconds."""
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, Connection, bindparam, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.counters.dimensions import MINUTE
 from control_api.store.group_commit import GroupCommit
 from control_api.store.queries import ended_sessions
 from control_api.store.queries.pages import Position, columns_of, newest_first
@@ -19,8 +20,6 @@ from control_api.store.schema.tables import sessions
 from control_api.store.store import Store
 from policies.definitions.model import Session, SessionState
 from policies.ground.errors import SluiceError
-
-MINUTE = 60_000_000
 
 
 class SessionRow(NamedTuple):
@@ -95,6 +94,7 @@ def _claim(
     # Read this last: a purge that removed a row before our insert has committed its id here.
     purged = ended_sessions.ended(connection, list(first))
     if purged:
+        # These ids were claimable only because their rows are gone: take the new rows back.
         ended_sessions.undo_claims(connection, list(purged))
         found |= {key: _purged_row(key[1], *end) for key, end in purged.items()}
     return [found[tenant_id, row.session_id] for tenant_id, row in wanted]

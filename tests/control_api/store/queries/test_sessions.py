@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from control_api.store.queries.sessions import MINUTE, SessionClaimer, SessionRow, find
+from control_api.store.counters.dimensions import MINUTE
+from control_api.store.queries.sessions import SessionClaimer, SessionRow, find
 from tests.control_api.store.world import OTHER, TENANT, World, opened
 
 
