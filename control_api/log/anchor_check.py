@@ -12,7 +12,7 @@ from sqlalchemy import Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.index_check import Fault
-from control_api.store.schema.tables import log_entries, openings
+from control_api.store.schema.log import log_entries, openings
 from policies.ground.canonical import rfc3339
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.purge import KIND, Anchor

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.errors import UnknownState
 from control_api.store.queries.purges import latest_anchor
-from control_api.store.schema.tables import log_entries, log_heads
+from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.store import Store
 from policies.trail.merkle_tree import Frontier, leaf_hash
 

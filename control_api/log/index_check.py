@@ -11,7 +11,7 @@ from sqlalchemy import Row, Select, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, SPAN, block_end, block_rows, indexed_size
-from control_api.store.schema.tables import log_index, log_spans
+from control_api.store.schema.log import log_index, log_spans
 
 Fault = tuple[str, str]
 """Where (an event id, or a seq), and what is wrong."""

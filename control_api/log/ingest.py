@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from control_api.store.log.chain import LogChain, find_appended
-from control_api.store.schema.tables import sources
+from control_api.store.schema.log import sources
 from control_api.store.store import Store
 from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid
@@ -23,8 +23,8 @@ from policies.trail.spool_chain import Spooled
 
 
 class IngestReceipt(NamedTuple):
-    """The number of the instance's last record in the log, and the hash of its core: -1 and empty
-    if there is none."""
+    """The number of the instance's last record in the log, and the hash of its core; -1 and empty
+    before the first record."""
 
     n: int
     hash: bytes

@@ -19,7 +19,7 @@ from control_api.log.purge_plan import DuePurge, PurgeMismatch, cutoff_of, prove
 from control_api.store.counters.counters import drop_expired
 from control_api.store.queries import log_keys, purges
 from control_api.store.queries.purges import RemovalStep, RowsGone
-from control_api.store.schema.tables import log_entries, log_heads
+from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.signing import KeyRing

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.log.scan import LogRange, scan
 from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import tenants
-from control_api.store.schema.tables import log_entries, log_heads
+from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.store import Store
 from policies.ground.canonical import b64, micros
 from policies.trail.purge import KIND, Anchor, Purged

@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.search import EventFilters, events_of, search
 from control_api.store.queries.purges import first_kept
-from control_api.store.schema.tables import entries_with_openings, log_entries, openings, sessions
+from control_api.store.schema.log import entries_with_openings, log_entries, openings
+from control_api.store.schema.tables import sessions
 from control_api.store.store import Store
 from policies.ground.errors import NotFound
 from policies.trail.entry import audit_event, lineage_action

@@ -13,7 +13,7 @@ from sqlalchemy import Row, Select, bindparam, select
 
 from control_api.log.index_check import Fault, SpanCheck, find_unindexed
 from control_api.store.log.chain import NO_OPENINGS, user_id_of
-from control_api.store.schema.tables import entries_with_openings, log_entries, openings
+from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.store import Store
 from policies.trail import stored_entry as stored
 from policies.trail import verify as proof

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, SPAN, indexed_size
 from control_api.store.queries.purges import first_kept
-from control_api.store.schema.tables import (
+from control_api.store.schema.log import (
     entries_with_openings,
     log_entries,
     log_heads,

@@ -17,7 +17,7 @@ from control_api.log.anchor_check import AnchorCheck, check_purged_rows
 from control_api.log.index_check import Fault
 from control_api.log.scan import LogRange, scan
 from control_api.store.queries.purges import latest_anchor
-from control_api.store.schema.tables import log_entries, log_heads, openings
+from control_api.store.schema.log import log_entries, log_heads, openings
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.trail import verify as proof

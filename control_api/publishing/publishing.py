@@ -25,8 +25,7 @@ _log = logging.getLogger("sluice.publishing")
 
 
 class Publishing:
-    """Create it before the first write, so that it hears of every publication. Creating it does not
-    need Redis to be up."""
+    """Create it before the first write, so that it sees every publication. Redis need not be up."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 URL's parameters. Knows the error codes of both databases; opens neither.
 
 `DatabaseUnreachable` may pass, so another attempt is worthwhile. `UnusableDatabase` lasts until
-somebody changes something. Any other error is a bug, and keeps its traceback.
+an operator changes something. Any other error is a bug, and keeps its traceback.
 """
 
 import errno

@@ -23,7 +23,7 @@ from typing import Any
 import asyncpg
 
 from control_api.store.migrate import migrate
-from control_api.store.schema.tables import log_entries, openings
+from control_api.store.schema.log import log_entries, openings
 from tests import postgres
 from tests.benchmarks.measure import SERVER, Figure
 from tests.benchmarks.postgresql import copied, server

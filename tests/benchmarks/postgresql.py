@@ -21,7 +21,7 @@ import asyncpg
 import uvloop
 
 from control_api.store.migrate import migrate
-from control_api.store.schema.tables import log_entries, openings
+from control_api.store.schema.log import log_entries, openings
 from policies.trail.record import Record
 from tests import postgres
 from tests.benchmarks.measure import SERVER, Figure, load, request

@@ -21,8 +21,8 @@ from control_api.store.counters.dimensions import (
     SEPARATOR,
     Dimension,
 )
+from control_api.store.schema.log import first_accesses, tallies
 from control_api.store.schema.statements import insert_into
-from control_api.store.schema.tables import first_accesses, tallies
 from policies.trail.entry import Index
 
 _Key = tuple[int, str, int]

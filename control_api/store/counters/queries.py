@@ -8,7 +8,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.dimensions import BUCKETS, SEPARATOR, Dimension
-from control_api.store.schema.tables import first_accesses, tallies
+from control_api.store.schema.log import first_accesses, tallies
 
 
 class CountedValue(NamedTuple):

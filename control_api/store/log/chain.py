@@ -19,7 +19,7 @@ from control_api.store.errors import UnknownState
 from control_api.store.log import heads, postgresql_batch
 from control_api.store.log import index as log_index
 from control_api.store.log.heads import LogEnd
-from control_api.store.schema.tables import log_entries, openings
+from control_api.store.schema.log import log_entries, openings
 from policies.ground.canonical import b64, encode, micros, rfc3339
 from policies.ground.errors import Invalid
 from policies.trail.entry import Index, index_of

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, select, update
 
 from control_api.store.errors import UnknownState
+from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.schema.statements import insert_if_absent
-from control_api.store.schema.tables import installation, log_entries, log_heads, tenants
+from control_api.store.schema.tables import installation, tenants
 from policies.ground.errors import NotFound
 
 

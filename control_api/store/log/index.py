@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, insert, literal, select
 
-from control_api.store.schema.tables import log_entries, log_index, log_spans, openings
+from control_api.store.schema.log import log_entries, log_index, log_spans, openings
 
 BLOCK = 4096
 FACETS = (

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table
 
-from control_api.store.schema.tables import first_accesses, log_entries, openings, tallies
+from control_api.store.schema.log import first_accesses, log_entries, openings, tallies
 
 _ARRAY_TYPES = {
     "BIGINT": "bigint[]",

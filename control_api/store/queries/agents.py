@@ -8,7 +8,7 @@ import orjson
 from sqlalchemy import RowMapping, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries.pages import Position, columns_of, newest_first
+from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.tables import agents
 from policies.definitions.model import Agent, AgentStatus
 from policies.ground.canonical import encode
@@ -99,6 +99,4 @@ async def put(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -
 
 
 def _values(agent: StoredAgent) -> dict[str, Any]:
-    values = {name: getattr(agent, name) for name in StoredAgent.__slots__}
-    values["permitted_roles"] = encode(list(agent.permitted_roles))
-    return values
+    return {**values_of(agent), "permitted_roles": encode(list(agent.permitted_roles))}

@@ -1,14 +1,15 @@
 """Queries over alert rules. Does not know what a rule measures."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import RowMapping, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.responses.alerts import RuleType
-from control_api.store.queries.pages import Position, columns_of, newest_first
-from control_api.store.schema.tables import alert_rules, log_heads, tenants
+from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
+from control_api.store.schema.alerts import alert_rules
+from control_api.store.schema.log import log_heads
+from control_api.store.schema.tables import tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ async def watched(connection: AsyncConnection) -> dict[str, int]:
 
 
 async def add(connection: AsyncConnection, tenant_id: str, row: StoredRule) -> None:
-    await connection.execute(insert(alert_rules).values(tenant_id=tenant_id, **_values(row)))
+    await connection.execute(insert(alert_rules).values(tenant_id=tenant_id, **values_of(row)))
 
 
 async def put(connection: AsyncConnection, tenant_id: str, row: StoredRule) -> None:
@@ -89,7 +90,7 @@ async def put(connection: AsyncConnection, tenant_id: str, row: StoredRule) -> N
     await connection.execute(
         update(alert_rules)
         .where(alert_rules.c.tenant_id == tenant_id, alert_rules.c.rule_id == row.rule_id)
-        .values(**_values(row))
+        .values(**values_of(row))
     )
 
 
@@ -121,7 +122,3 @@ async def fired(connection: AsyncConnection, tenant_id: str, seen: StoredRule, n
         .values(last_fired_at=now)
     )
     return bool(done.rowcount == 1)
-
-
-def _values(row: StoredRule) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in type(row).__slots__}

@@ -9,8 +9,8 @@ from sqlalchemy import RowMapping, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.responses.alerts import Channel, DeliveryStatus, RuleType
-from control_api.store.queries.pages import Position, columns_of, newest_first
-from control_api.store.schema.tables import alert_deliveries
+from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
+from control_api.store.schema.alerts import alert_deliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,5 +133,4 @@ async def forget(connection: AsyncConnection, tenant_id: str, before: int, limit
 
 
 def _values(row: StoredDelivery) -> dict[str, Any]:
-    fields = {name: getattr(row, name) for name in type(row).__slots__}
-    return {**fields, "detail": orjson.dumps(row.detail)}
+    return {**values_of(row), "detail": orjson.dumps(row.detail)}

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.dimensions import DAY
 from control_api.store.group_commit import GroupCommit
-from control_api.store.queries.pages import Position, newest_first
+from control_api.store.queries.rows import Position, newest_first, values_of
 from control_api.store.schema.statements import insert_into
 from control_api.store.schema.tables import sidecars
 from control_api.store.store import Store
@@ -90,7 +90,7 @@ class FleetReports:
 def _save(connection: Connection, reports: Iterable[tuple[str, StoredSidecar]]) -> None:
     # One order everywhere, so that two replicas with reports of the same sidecars can't deadlock.
     for tenant_id, row in sorted(reports, key=lambda each: (each[0], each[1].sidecar_id)):
-        values = {"tenant_id": tenant_id, **{name: getattr(row, name) for name in _FIELDS}}
+        values = {"tenant_id": tenant_id, **values_of(row)}
         connection.execute(_upsert(connection.dialect), values)
 
 

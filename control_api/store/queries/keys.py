@@ -8,7 +8,7 @@ from sqlalchemy import RowMapping, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.responses.management import TenantScope
-from control_api.store.queries.pages import Position, newest_first
+from control_api.store.queries.rows import Position, newest_first, values_of
 from control_api.store.schema.tables import api_keys
 from policies.definitions.model import Key
 from policies.ground.canonical import encode
@@ -50,19 +50,8 @@ async def tenant_of(connection: AsyncConnection, digest: bytes) -> str | None:
 
 
 async def add(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
-    values = {
-        "tenant_id": tenant_id,
-        "key_id": key.key_id,
-        "name": key.name,
-        "scope": key.scope,
-        "digest": key.digest,
-        "bound_agent_id": key.bound_agent_id,
-        "permitted_roles": encode(list(key.permitted_roles)),
-        "expires_at": key.expires_at,
-        "created_at": key.created_at,
-        "revoked_at": None,
-    }
-    await connection.execute(insert(api_keys).values(values))
+    values = {**values_of(key), "permitted_roles": encode(list(key.permitted_roles))}
+    await connection.execute(insert(api_keys).values(tenant_id=tenant_id, **values))
 
 
 async def page(

@@ -10,7 +10,7 @@ from sqlalchemy import RowMapping, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.responses.management import PolicyChange
-from control_api.store.queries.pages import Position, columns_of, newest_first
+from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.statements import chunks
 from control_api.store.schema.tables import policies, policy_versions
 from policies.definitions.model import Policy
@@ -176,7 +176,5 @@ def _active(tenant_id: str) -> Any:
 
 
 def _values(policy: StoredPolicy) -> dict[str, Any]:
-    values = {name: getattr(policy, name) for name in StoredPolicy.__slots__}
-    values["body"] = encode(policy.body)
-    values["file_body"] = None if policy.file_body is None else encode(policy.file_body)
-    return values
+    file_body = None if policy.file_body is None else encode(policy.file_body)
+    return {**values_of(policy), "body": encode(policy.body), "file_body": file_body}

@@ -32,7 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.counters import BatchCounts
 from control_api.store.log.index import FACETS
-from control_api.store.schema.tables import (
+from control_api.store.schema.log import (
     entries_with_openings,
     log_entries,
     log_heads,
@@ -88,7 +88,7 @@ async def cover(connection: AsyncConnection, tenant_id: str, seq: int, note: str
 
 
 class RowsGone(Exception):
-    """the rows to remove are gone: another replica removes them too"""
+    """the rows to remove no longer exist: another replica removes them too"""
 
 
 class RemovalStep(NamedTuple):
@@ -140,7 +140,7 @@ def remove(
     lock(connection, tenant_id)
     row = connection.execute(_NEWEST, wanted).one_or_none()
     # INVARIANT: no row goes before its anchor has a note that covers the purge. Without it the log
-    # could not be told from one whose beginning somebody deleted.
+    # would look like one whose beginning was deleted by hand.
     if row is None or row.seq != anchor.seq or row.cover_note is None:
         raise RowsGone
     below = {**wanted, "until": step.until}

@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.ended_sessions import MAX_CLOCK_LAG
-from control_api.store.queries.pages import columns_of, newest_first
+from control_api.store.queries.rows import columns_of, newest_first
 from control_api.store.queries.sessions import SessionRow
 from control_api.store.schema.tables import sessions
 

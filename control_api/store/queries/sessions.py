@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.counters.dimensions import MINUTE
 from control_api.store.group_commit import GroupCommit
 from control_api.store.queries import ended_sessions
-from control_api.store.queries.pages import Position, columns_of, newest_first
+from control_api.store.queries.rows import Position, columns_of, newest_first
 from control_api.store.schema.statements import insert_if_absent
 from control_api.store.schema.tables import sessions
 from control_api.store.store import Store

@@ -1,14 +1,14 @@
 """Queries over tenants and the installation. Knows nothing of keys or policies."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.postgresql.transaction import all_tenants
-from control_api.store.queries.pages import Position, newest_first
+from control_api.store.queries.rows import Position, newest_first, values_of
 from control_api.store.schema.statements import insert_if_absent
 from control_api.store.schema.tables import documents, installation, tenants
 
@@ -86,8 +86,7 @@ async def bodies(
 
 
 async def add(connection: AsyncConnection, tenant: StoredTenant) -> None:
-    values = {name: getattr(tenant, name) for name in StoredTenant.__slots__}
-    await connection.execute(insert(tenants).values(values))
+    await connection.execute(insert(tenants).values(values_of(tenant)))
 
 
 async def page(
@@ -114,7 +113,7 @@ async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -
 async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
     """Replaces the row, except for its revision, which changes with its documents."""
     kept = ("tenant_id", "revision")
-    values = {name: getattr(tenant, name) for name in StoredTenant.__slots__ if name not in kept}
+    values = {name: value for name, value in values_of(tenant).items() if name not in kept}
     await connection.execute(
         update(tenants).where(tenants.c.tenant_id == tenant.tenant_id).values(**values)
     )
@@ -132,5 +131,5 @@ async def installed(connection: AsyncConnection) -> Installation | None:
 async def install(connection: AsyncConnection, made: Installation) -> bool:
     """False if another process was first: of two first starts, one counts."""
     statement = insert_if_absent(installation, connection.dialect)
-    done = await connection.execute(statement, {"tenant_id": "", **asdict(made)})
+    done = await connection.execute(statement, {"tenant_id": "", **values_of(made)})
     return bool(done.rowcount == 1)

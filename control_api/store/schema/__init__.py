@@ -1,1 +1,8 @@
-"""The tables, by subject, and the schema version of a database."""
+"""All tables, the same on SQLite and PostgreSQL; `migrations/` upgrades a database to them.
+
+Importing any module of this package makes `columns.metadata` complete.
+"""
+
+from control_api.store.schema import alerts, log, tables
+
+__all__ = ["alerts", "log", "tables"]

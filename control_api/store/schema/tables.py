@@ -1,8 +1,7 @@
-"""All tables, the same on SQLite and PostgreSQL. `migrations/` upgrades a database to them."""
+"""The tables of the registry and of the policy sets: tenants, keys, agents, policies, documents."""
 
 from sqlalchemy import ForeignKeyConstraint, Index
 
-from control_api.store.schema.alerts import alert_deliveries, alert_rules
 from control_api.store.schema.columns import (
     binary,
     binary_or_null,
@@ -10,7 +9,6 @@ from control_api.store.schema.columns import (
     integer,
     integer_or_null,
     integer_with_default,
-    metadata,
     partial_index,
     string,
     string_or_null,
@@ -19,46 +17,6 @@ from control_api.store.schema.columns import (
     timestamp,
     timestamp_or_null,
 )
-from control_api.store.schema.log import (
-    entries_with_openings,
-    first_accesses,
-    log_entries,
-    log_heads,
-    log_index,
-    log_spans,
-    openings,
-    purges,
-    sources,
-    tallies,
-)
-
-__all__ = [
-    "agents",
-    "alert_deliveries",
-    "alert_rules",
-    "api_keys",
-    "documents",
-    "ended_sessions",
-    "entries_with_openings",
-    "first_accesses",
-    "installation",
-    "log_entries",
-    "log_heads",
-    "log_index",
-    "log_keys",
-    "log_spans",
-    "metadata",
-    "openings",
-    "policies",
-    "policy_versions",
-    "purges",
-    "sessions",
-    "set_nodes",
-    "sidecars",
-    "sources",
-    "tallies",
-    "tenants",
-]
 
 # One row, with an empty `tenant_id`. `epoch` is drawn when the database is created: a different
 # epoch means a different store, even if the revisions look alike.

@@ -39,7 +39,7 @@ def upgrade_to_head(connection: Connection) -> None:
     """Applies every missing migration, in the caller's transaction. Raises `UnusableDatabase` if
     the schema is newer than this version, which must then not write to it."""
     if connection.dialect.name == "postgresql":
-        # Released with the transaction, so a process that dies in it blocks nobody.
+        # Released with the transaction, so a process that dies in it blocks no other.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     if _present(connection) == head():
         return

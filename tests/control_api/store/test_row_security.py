@@ -17,7 +17,7 @@ from control_api.store.postgresql.role import GRANTS
 from control_api.store.postgresql.transaction import ALL_TENANTS
 from control_api.store.queries import keys, tenants
 from control_api.store.queries.keys import StoredKey
-from control_api.store.schema.tables import metadata
+from control_api.store.schema.columns import metadata
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from control_api.store.url import UnusableDatabase

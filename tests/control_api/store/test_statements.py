@@ -20,7 +20,7 @@ from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.log.ingest import ingest
 from control_api.maintenance.purge_command import purge
 from control_api.store.postgresql.role import GRANTS
-from control_api.store.schema.tables import metadata
+from control_api.store.schema.columns import metadata
 from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
 from tests import migrated

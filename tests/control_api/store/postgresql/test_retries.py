@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
 
 from control_api.store.errors import WriteFault, is_conflict
-from control_api.store.schema.tables import sources
+from control_api.store.schema.log import sources
 from control_api.store.transaction import Transaction
 from tests.control_api.store.world import TENANT, World, opened, sql
 

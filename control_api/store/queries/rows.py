@@ -1,5 +1,6 @@
-"""What the queries share: a table's columns without the tenant, and pages of its rows."""
+"""What the queries share: a table's columns without the tenant, a row's values, and pages."""
 
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Column, Select, Table, tuple_
@@ -11,6 +12,12 @@ Position = tuple[Any, ...]
 def columns_of(table: Table) -> list[Column[Any]]:
     """Every column but the tenant, in order."""
     return [column for column in table.c if column.name != "tenant_id"]
+
+
+def values_of(row: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are named like the table's columns. Not `asdict`, which would
+    copy what they hold."""
+    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def newest_first(
