@@ -44,6 +44,8 @@ class Batches:
         """Write a field, now or with a later one. Raises `SetChanged`."""
         self.fields[field] = body
         self._bytes += len(field) + len(body or b"")
+        # Before there is a lock, everything may still fit into one step, which readers see as one.
+        # Under a lock they wait for the new head, so small pieces keep Redis responsive.
         pieces = 1 if self._token else ONE_STEP
         if not _over(len(self.fields), self._bytes, pieces):
             return
@@ -65,6 +67,8 @@ class Batches:
 
     async def _send(self, at: bytes = b"", head: bytes = b"") -> None:
         fields, self.fields, self._bytes = self.fields, {}, 0
+        # Each piece checks `at` and the token again. If we die between two, the lock expires, and
+        # the next reconciling finds the nodes that are missing.
         if not await self._sets.move(
             self._tenant_id, self._at, fields, at=at, head=head, token=self._token
         ):

@@ -111,6 +111,7 @@ class Heartbeats:
             return
         self._store_outage.end()
         revisions = {tenant_id: r for tenant_id, (r, active) in states.items() if active}
+        # INVARIANT: only active tenants get a heartbeat, so the sidecars of a deactivated one deny.
         known = {each: requests.pop(each) for each in revisions if each in requests}
         self._count(Challenge.foreign, _nonces(requests))
         await self._send(known, revisions)
@@ -124,6 +125,7 @@ class Heartbeats:
         for tenant_id, each in requests.items():
             added, at = next(answers), next(answers)
             if isinstance(added, Exception):
+                # Raised only after the other tenants' answers were dealt with.
                 await self._delete_unusable(beats_key(tenant_id), added)
                 failed.append(added)
             suspect: set[bytes] = set()

@@ -39,6 +39,8 @@ class Publishing:
     ) -> None:
         client = self._client = RedisClient(url)
         sets = RedisSets(client)
+        # Lock tokens name the process, so that it can take over a lock that a failed attempt of its
+        # own has left behind.
         process = entropy(8).hex()
         reconciler = Reconciler(
             store, sets, signer, lambda: f"{process}:{entropy(8).hex()}", resume

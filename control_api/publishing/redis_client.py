@@ -133,6 +133,7 @@ def _client(url: RedisUrl) -> Any:
         "username": url.username,
         "password": url.password,
         "client_name": "sluice-control",
+        # No CLIENT SETINFO: the ACL user of README.md has no right to it.
         "driver_info": None,
         "protocol": 2,
         "socket_timeout": ANSWER,

@@ -161,6 +161,7 @@ class RedisSets:
         """Take the lock for a rebuild; False if another replica holds it. It expires after
         `LOCK_MS` without a write, and `move` then refuses late writes. A token is
         `<process>:<attempt>`."""
+        # With the colon, so that no process's name is a prefix of another's.
         process = token.partition(":")[0] + ":"
         return bool(await self._client.script(_LOCK, _keys(tenant_id)[2:], (token, process)) == 1)
 

@@ -24,6 +24,7 @@ _FIELD = re.compile(
 
 def commands(tenant_id: str) -> tuple[Command, Command]:
     """The first reads the entries; the second lets the stream expire."""
+    # Not deleted after the read: every replica reads it, and repairs are idempotent.
     key = doubts_key(tenant_id)
     return ("XREVRANGE", key, "+", "-", "COUNT", MAX_ENTRIES), ("PEXPIRE", key, KEPT_MS)
 

@@ -70,6 +70,8 @@ class SessionClaims:
     def send(self, tenant_id: str, row: SessionRow, state: SessionState) -> None:
         """Queue a session as it was committed. Neither waits nor raises."""
         if len(self._waiting) >= MAX_WAITING:
+            # Sidecars ask the API for sessions that they don't find, and the policy set has the
+            # revocations: nothing is lost but a shortcut.
             self._waiting.popleft()
             self._count(SessionPush.dropped)
         self._waiting.append((tenant_id, row, state))

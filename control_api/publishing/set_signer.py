@@ -35,6 +35,8 @@ class SetSigner:
 
     def open_head(self, tenant_id: str, sealed: bytes, publics: Iterable[bytes]) -> SetHead | None:
         """The head; None if none of these keys signed it, or if it comes from another store."""
+        # The signature is checked before anything of the head is read. There are few keys: one more
+        # after each rotation.
         for public in publics:
             try:
                 head = SetHead.opened(sealed, public, tenant_id)

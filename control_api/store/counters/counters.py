@@ -148,14 +148,15 @@ def _keys(group: _Group) -> list[_Key]:
 def _upsert(table: Table, dialect: Dialect) -> str:
     """For tuples of all columns, in order."""
     statement = insert_into(table, dialect)
-    new = statement.excluded
+    new, stored = statement.excluded, tallies.c.last_ts
     if table is tallies:
         changed = statement.on_conflict_do_update(
             index_elements=list(table.primary_key),
             set_={
                 "allowed": tallies.c.allowed + new.allowed,
                 "denied": tallies.c.denied + new.denied,
-                "last_ts": _larger(tallies.c.last_ts, new.last_ts),
+                # SQLite's `max` of two values is PostgreSQL's `greatest`; CASE is in both.
+                "last_ts": case((stored > new.last_ts, stored), else_=new.last_ts),
             },
         )
     else:
@@ -165,10 +166,6 @@ def _upsert(table: Table, dialect: Dialect) -> str:
             where=new.first_ts < first_accesses.c.first_ts,
         )
     return str(changed.compile(dialect=dialect))
-
-
-def _larger(one: Any, other: Any) -> Any:
-    return case((one > other, one), else_=other)
 
 
 def drop_expired(connection: Connection, tenant_id: str, now: int, limit: int = 1000) -> bool:

@@ -78,6 +78,8 @@ async def lease(
     connection: AsyncConnection, tenant_id: str, seen: StoredDelivery, until: int
 ) -> bool:
     """Claims the delivery for one attempt, until `until`. False if another process has it."""
+    # If we die during the attempt, the delivery is due again once the lease has passed: an alert
+    # may be sent twice, but is never lost.
     done = await connection.execute(
         update(alert_deliveries)
         .where(

@@ -52,7 +52,7 @@ async def add(store: Store, first: bytes | None, chain: Sequence[Endorsement]) -
             place = 1
         for each in chain:
             if not await _put(tx.connection, place, each.next, each.signature):
-                return
+                return  # another process was first: its keys and ours must not alternate
             place += 1
 
     await store.write("", work)

@@ -100,8 +100,9 @@ async def page(
 
 async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -> str | None:
     """The id of the tenant with this name, read in the transaction that gives the name to
-    `tenant_id`. Locks the installation's row until it ends: of two transactions that want a name,
-    one waits here."""
+    `tenant_id`."""
+    # The names of all tenants can't have a unique index, because every unique key leads with the
+    # tenant. So of two transactions that want a name, one waits here until the other has ended.
     lock = select(installation.c.epoch).where(installation.c.tenant_id == "").with_for_update()
     await connection.execute(lock)
     async with all_tenants(connection, tenant_id):
@@ -112,6 +113,7 @@ async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -
 
 async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
     """Replaces the row, except for its revision, which changes with its documents."""
+    # `tenant` may have been read before a publication of this transaction.
     kept = ("tenant_id", "revision")
     values = {name: value for name, value in values_of(tenant).items() if name not in kept}
     await connection.execute(

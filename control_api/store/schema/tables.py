@@ -53,6 +53,7 @@ tenants = table(
     integer_with_default("reset_below", 0),
     timestamp_or_null("frozen_at"),
     string_or_null("freeze_reason"),
+    # Not unique, since every unique key leads with the tenant. `find_by_name` locks instead.
     Index(None, "name"),
 )
 
@@ -70,6 +71,7 @@ api_keys = table(
     timestamp("created_at"),
     timestamp_or_null("revoked_at"),
     tenant_foreign_key(),
+    # The one look-up that does not know the tenant yet: a request presents only its key.
     Index(None, "digest"),
     key=("key_id",),
 )
@@ -90,6 +92,7 @@ policies = table(
     timestamp("updated_at"),
     timestamp_or_null("deleted_at"),
     tenant_foreign_key(),
+    # A deleted policy keeps its name, which another one may then use.
     partial_index(
         "ux_policies_active_name", "tenant_id", "name", unique=True, where="deleted_at IS NULL"
     ),
@@ -124,7 +127,7 @@ agents = table(
     timestamp("created_at"),
     timestamp("updated_at"),
     tenant_foreign_key(),
-    Index(None, "tenant_id", "created_at", "agent_id"),
+    Index(None, "tenant_id", "created_at", "agent_id"),  # for pages, newest first
     key=("agent_id",),
 )
 
@@ -139,7 +142,7 @@ sessions = table(
     timestamp("expires_at"),
     timestamp_or_null("revoked_at"),
     string_or_null("revocation_reason"),
-    Index(None, "tenant_id", "created_at", "session_id"),
+    Index(None, "tenant_id", "created_at", "session_id"),  # for pages, newest first
     key=("session_id",),
 )
 
@@ -185,7 +188,7 @@ documents = table(
     string_or_null("digest"),
     binary_or_null("body"),
     tenant_foreign_key(),
-    Index(None, "tenant_id", "revision"),
+    Index(None, "tenant_id", "revision"),  # sidecars ask for what changed after a revision
     key=("name",),
 )
 

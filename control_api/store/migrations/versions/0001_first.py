@@ -12,6 +12,8 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+# Migrations share no code: a released one must go on creating exactly what it created.
+
 
 def text(name: str) -> sa.Column[str]:
     return sa.Column(name, sa.Text(), nullable=False)

@@ -18,6 +18,8 @@ depends_on = None
 
 STRETCH = 4096
 
+# Migrations share no code: a released one must go on creating exactly what it created.
+
 
 def text(name: str, *, nullable: bool = False) -> sa.Column[str]:
     return sa.Column(name, sa.Text(), nullable=nullable)
