@@ -24,7 +24,7 @@ class PushJob:
 
     def merge(self, published: Published | None, suspect: Iterable[bytes]) -> None:
         """Add another update to this one."""
-        self.suspect.update(islice(suspect, MAX_SUSPECT - len(self.suspect)))
+        self.suspect.update(islice(suspect, max(0, MAX_SUSPECT - len(self.suspect))))
         before, self.published = self.published, None
         if before is None or published is None:
             return  # the change is not known
