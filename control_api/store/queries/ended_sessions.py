@@ -86,6 +86,7 @@ def _due(tenant_id: str, cutoff: int, now: int) -> Any:
     return select(sessions.c.session_id, sessions.c.expires_at, sessions.c.revoked_at).where(
         sessions.c.tenant_id == tenant_id,
         or_(
+            # Every sidecar knows when a session expires, so there is no document to keep for it.
             and_(sessions.c.revoked_at.is_(None), sessions.c.expires_at < cutoff),
             and_(sessions.c.revoked_at < cutoff, sessions.c.expires_at < now - MAX_CLOCK_LAG),
         ),

@@ -81,7 +81,7 @@ class Expiring(NamedTuple):
 
     key_id: str
     name: str
-    scope: str
+    scope: TenantScope
     expires_at: int
 
 

@@ -90,7 +90,7 @@ async def of_roles(
 
 
 async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
-    """The names among `names` that active policies use."""
+    """The names among `names` that active policies use. A deleted policy's name is free again."""
     query = select(policies.c.name).where(
         policies.c.tenant_id == tenant_id,
         policies.c.name.in_(names),

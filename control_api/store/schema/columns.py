@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
+# Named as the migrations name them: a test compares the two schemas to the letter.
 metadata = MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
