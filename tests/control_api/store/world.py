@@ -63,8 +63,9 @@ class World:
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[World]:
     """Opens the store at `url` as a service does. A new one gets two tenants."""
-    now, database = Now(), await connect(url)
+    now = Now()
     async with asyncio.TaskGroup() as group:
+        database = await connect(url)
         store = Store(database, Clock(now, time.monotonic), group)
         async with store.reading_all_tenants() as connection:
             new = await tenants.installed(connection) is None
