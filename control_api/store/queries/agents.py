@@ -8,7 +8,7 @@ import orjson
 from sqlalchemy import RowMapping, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.responses.agents import AgentStatus, CredentialType
+from control_api.responses.agents import CredentialType
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.tables import agents
 from policies.definitions.model import Agent, AgentStatus
