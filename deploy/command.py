@@ -30,11 +30,12 @@ def main(arguments: list[str] | None = None) -> int:
     if name not in COMMANDS:
         print(unknown(name), file=sys.stderr)
         return 2
+    # Signals and exit codes are then the service's own, as under a supervisor.
     if COMMANDS[name].becomes:
         return _become(*COMMANDS[name].becomes, *rest)
     if name == "up":
         return _up(rest)
-    from deploy.client.run import run
+    from deploy.client.run import run  # late: `sluice control` needs none of it
 
     return run(name, rest, os.environ)
 

@@ -48,6 +48,7 @@ def main(part: str, *, this_python: bool = False) -> int:
             )
         _make_venv(this_python=this_python)
         text = LOCK.read_text(encoding="utf-8")
+        # What is there already, by exact version, is not fetched again.
         installed = _installed()
         required = pins(text.partition(TEST_PART)[0] if part == "run" else text)
         missing = [pin for pin in required if pin.split()[0] not in installed]
@@ -113,6 +114,7 @@ def _fetch(missing: list[str]) -> None:
     FETCHED.mkdir()
     running = []
     for share in range(min(PARALLEL, len(missing))):
+        # Every fourth block, so that large wheels are spread over the processes.
         pinned, log = FETCHED / f"{share}.txt", FETCHED / f"{share}.log"
         pinned.write_text("".join(missing[share::PARALLEL]), encoding="utf-8")
         command = ["download", "--only-binary", ":all:", "--dest", str(FETCHED)]

@@ -43,6 +43,7 @@ def main() -> int:
         until: dict[str, str] = {}
         for later in LATER:
             needed = _compile(later, *everything)
+            # A later Python may need less (the marker says so), but one lock can't give it more.
             if more := set(needed) - set(every):
                 names = ", ".join(sorted(block.partition("==")[0] for block in more))
                 sys.exit(f"Python {later} needs distributions that {oldest} does not: {names}")

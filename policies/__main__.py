@@ -35,11 +35,13 @@ def main(arguments: list[str] | None = None) -> int:
         _load_directory(path) if path.is_dir() else _load(partial(load_file, path))
     )
     folders = tenants(path) if path.is_dir() else []
+    # Warnings never fail the command: the policies are in force as they are written.
     warnings = [*_unowned(folders, chosen.tenant), *lint(definitions)]
     for fault in faults:
         print(f"error: {fault}")
     for warning in warnings:
         print(f"warning: {warning}")
+    # On standard error, so that standard output holds the findings alone, one a line.
     print(
         f"{len(definitions)} policies, {len(faults)} errors, {len(warnings)} warnings",
         file=sys.stderr,
@@ -49,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _load_directory(root: Path) -> tuple[list[Definition], list[DefinitionFault]]:
     definitions: list[Definition] = []
+    # One tenant's faults don't hide another's: a control API loads each tenant by itself.
     faults = strays(root)
     for tenant_id in tenants(root):
         found, wrong = _load(partial(load_tenant, root, tenant_id))

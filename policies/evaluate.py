@@ -68,6 +68,7 @@ def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
     # INVARIANT: a freeze comes before all checks and is not one of them: nothing is evaluated.
     if facts.settings.frozen_at is not None:
         return refuse(TENANT_FROZEN, _frozen(facts.settings.frozen_at))
+    # An error in a check is not caught here: the caller denies and records `evaluation_error`.
     findings: list[CheckFinding] = []
     for check in CALL:
         finding = check(retrieval, facts)
@@ -142,6 +143,7 @@ def _choose(retrieval: Retrieval, clauses: tuple[Clause, ...]) -> _CheckedClause
             explicit.append((clause, findings))
         else:
             failing.append((clause, findings))
+    # INVARIANT: an explicit denial overrides every allow, whatever its policy's name.
     if explicit:
         return _closest(retrieval, explicit)
     return allowing or _closest(retrieval, failing)

@@ -24,6 +24,7 @@ def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> di
             {
                 "check": name,
                 "outcome": finding.outcome.value,
+                # A check that was not reached compared nothing.
                 "facts": {}
                 if facts is None or finding.outcome is CheckOutcome.not_reached
                 else _FACTS[name](retrieval, facts, _deciding(facts, decision)),
@@ -54,6 +55,7 @@ def _miss(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict
 
 def _deciding(facts: Facts, decision: Decision) -> Clause | None:
     """The clause of the policy that decided."""
+    # None if a check of the call decided; its `policy_name` is no policy's.
     clauses = () if facts.role is None else facts.role.clauses
     return next((each for each in clauses if each.name == decision.policy_name), None)
 

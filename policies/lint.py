@@ -68,6 +68,7 @@ def _entries(key: str, entries: list[str]) -> Iterator[tuple[str, str]]:
 
 def _unreachable(key: str, entries: set[str]) -> Iterator[tuple[str, str]]:
     """Entries that have no effect because a pattern in the same list covers them."""
+    # A compiled pattern for each, since the warning names the one that covers.
     patterns = [(entry, matcher([entry])) for entry in sorted(entries) if is_pattern(entry)]
     for entry in sorted(entries):
         for pattern, covers in patterns:

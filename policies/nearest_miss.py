@@ -104,6 +104,7 @@ def _lift_freeze(facts: Facts) -> Step:
 
 
 def _name_agent(_: Retrieval, facts: Facts) -> Step:
+    # Applied as if the tenant did not require it: which agent would be named is not known.
     settings = replace(facts.settings, require_agent_id=False)
     words = "name an approved agent in `agent_id`"
     return _step("agent_id_required", words, settings=settings)
@@ -111,7 +112,7 @@ def _name_agent(_: Retrieval, facts: Facts) -> Step:
 
 def _approve(retrieval: Retrieval, facts: Facts) -> Step:
     agent_id, agent = retrieval.agent_id, facts.agent
-    assert agent_id is not None
+    assert agent_id is not None  # the check skips a call that names no agent
     if agent is None:
         words = (
             f"register agent `{agent_id}` with the role `{retrieval.agent_role}`, and approve it"
@@ -193,6 +194,7 @@ def _permit_source(retrieval: Retrieval, clause: Clause) -> tuple[str, Clause]:
     source = retrieval.source_id
     if clause.denies(source):
         words = f"take `{source}` out of `denied_sources` of policy `{clause.name}`"
+        # A pattern may deny it: only this source is let through, as if it had an exception.
         return words, replace(clause, denies=lambda name: name != source and clause.denies(name))
     words = f"add `{source}` to `allowed_sources` of policy `{clause.name}`"
     return words, replace(clause, allows=lambda name: name == source or clause.allows(name))

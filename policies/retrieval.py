@@ -39,6 +39,7 @@ def parse_retrieval(body: dict[str, Any]) -> Retrieval:
 
     Raises `Invalid` with every complaint, a line each. Null is the same as absent.
     """
+    # Straight into a tuple in the order of `Retrieval`: every evaluation runs this.
     get = body.get
     source_type = get("source_type")
     fields: tuple[Any, ...] = (

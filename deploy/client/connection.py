@@ -34,6 +34,7 @@ class RequestRefused(Exception):
         body = response.body if isinstance(response.body, dict) else {}
         self.status = response.status
         self.reason = str(body.get("error") or http.client.responses.get(response.status, ""))
+        # A gateway in front of the API answers with a page of its own.
         self.message = str(body.get("message") or "the response is not from a control API")
         self.details = str(body.get("details") or "")
         self.request_id = response.headers.get("x-request-id")
@@ -57,6 +58,7 @@ class ApiResponse:
 
     def next(self) -> dict[str, str] | None:
         """The query of the next page (RFC 8288); None after the last page."""
+        # The header may name another host, behind a gateway: only its query is used.
         target, _, parameters = self.headers.get("link", "").partition(">")
         if 'rel="next"' not in parameters:
             return None

@@ -52,6 +52,7 @@ def _fleet(client: Client, options: argparse.Namespace) -> int:
     if options.wait_for is None:
         return client.list(PATH, {}, options, COLUMNS)
     behind = _wait(client, options.wait_for, options.timeout)
+    # In JSON also the empty list, for a program that waits for it.
     if client.out.as_json or behind:
         client.out.rows([behind], COLUMNS)
     if behind:
@@ -65,7 +66,7 @@ def _fleet(client: Client, options: argparse.Namespace) -> int:
 
 def _wait(client: Client, revision: int, seconds: int) -> list[dict[str, Any]]:
     """The live sidecars that still lack `revision` after `seconds`; empty once all have it."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds  # the wall clock may step while we wait
     while True:
         left = max(0, min(MAX_WAIT, int(end - time.monotonic())))
         # The API answers at once if no sidecar is behind, else after `timeout` at the latest.

@@ -108,6 +108,7 @@ class EventFollower:
     def _detect_restore(self, newest: list[dict[str, Any]]) -> None:
         """A number below one that was printed means that the database was restored to an older
         state, and assigns the numbers after it again."""
+        # Without this, the follower would print nothing until the log has caught up.
         if newest and newest[0]["seq"] < self._last:
             _print(f"the log was restored from entry {self._last} to {newest[0]['seq']}")
             self._last = newest[0]["seq"]

@@ -65,6 +65,7 @@ def _create(client: Client, options: argparse.Namespace) -> int:
     # Null means never; without the field, the API applies its default.
     if options.expires_days is not None or options.never_expires:
         body["expires_days"] = options.expires_days
+    # If we die after the request, the key exists and its secret is lost; `keys revoke` ends it.
     with _secret_file(options.out) as file:
         return _print_key(client, client.api.request("POST", PATH, body=body), options.out, file)
 

@@ -78,7 +78,7 @@ class Output:
 
     def _highlight(self, line: str) -> str:
         if not self._colours:
-            return line
+            return line  # a pipe gets the plain text
         return "".join(
             self._paint(RED, part) if part in ALARMING else part for part in _words(line)
         )
@@ -145,6 +145,7 @@ def safe(text: str) -> str:
 
 def wide(text: str) -> int:
     """The number of columns that `text` takes on a terminal."""
+    # Combining marks take no column, and East Asian wide characters two.
     return sum(
         0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
         for char in text

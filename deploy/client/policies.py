@@ -84,6 +84,8 @@ def _reload(client: Client, _: argparse.Namespace) -> int:
 
 
 def _apply(client: Client, options: argparse.Namespace) -> int:
+    # The whole file is read before anything is changed. The policies are then put one by one: the
+    # API has no transaction over several.
     policies = read_policies(options.file)
     existing = {each["name"]: each for page in client.api.pages(PATH, {}, None) for each in page}
     outcomes: list[dict[str, Any]] = []
@@ -129,6 +131,7 @@ def _id_and_version(policy: dict[str, Any]) -> dict[str, Any]:
 def _path(client: Client, options: argparse.Namespace) -> str:
     """The path of the policy that `POLICY`, a name or an id, refers to."""
     named: str = options.policy
+    # A name may begin so too; an id of that form is the more likely meaning.
     if named.startswith(ID):
         return f"{PATH}/{segment(named)}"
     # The API has no look-up by name, which is unique among active policies only.

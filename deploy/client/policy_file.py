@@ -62,6 +62,7 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
         or not all(isinstance(each, dict) for each in found)
     ):
         raise UnusableArguments(f"`{path}` contains neither a policy nor a list of policies")
+    # By name, `apply` finds out which policy to replace.
     names = [each.get("name") for each in found]
     if not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
         raise UnusableArguments(f"`{path}`: each policy needs a `name` of its own")

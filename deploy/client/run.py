@@ -81,6 +81,7 @@ def _fail(text: str, code: int) -> int:
 
 def _tolerate_any_text() -> None:
     """Make a terminal print an escape for a character that its encoding lacks."""
+    # Otherwise one name in another script would end a list with a traceback.
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")

@@ -35,6 +35,7 @@ class LogTail:
         with self._log.open("rb") as log:
             log.seek(self._offset)
             read = log.read(READ_BYTES)
+        # A line may be written in parts: what follows the last line break waits for the rest.
         self._offset += len(read)
         *lines, self._rest = (self._rest + read).split(b"\n")
         if len(self._rest) > MAX_LINE:
@@ -47,7 +48,7 @@ def readable(line: str) -> list[str]:
     """A line of a child's log in readable form: an entry with its trace, or the line unchanged."""
     level, message = _entry(line)
     if not level or _TEXT.fullmatch(line):
-        return [line]
+        return [line]  # readable as it is
     trace = str(json.loads(line).get("error", "")).splitlines()
     return [f"{level}: {_safe(message)}", *(f"    | {_safe(each)}" for each in trace)]
 

@@ -68,6 +68,7 @@ class ChildProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # In reverse, so that each still has the services that it depends on while it drains.
         for child in reversed(self._children):
             self._stop(child)
 
@@ -119,6 +120,7 @@ class ChildProcesses:
 
     def ended(self) -> str | None:
         """A description of the first child that has ended; None while all run."""
+        # The first in order of start: the others may have ended because of it.
         for child in self._children:
             if (code := child.process.poll()) is not None:
                 how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"

@@ -59,6 +59,7 @@ def provision(control: ApiConnection, first: FirstStart | None, data_dir: Path) 
     made: dict[str, Any] = json.loads(state.read_text()) if state.exists() else {}
     valid = {key["key_id"] for key in control.request("GET", "/v1/keys?limit=1000").body}
     for file, (scope, name) in KEYS.items():
+        # The database may have been removed, or the key revoked, since the last start.
         if made.get(file) in valid and (data_dir / file).exists():
             continue
         body = {"name": name, "scope": scope, "expires_days": None}

@@ -64,6 +64,7 @@ def seed(chroma: ApiConnection) -> int:
     """Create the missing collections. Returns how many it filled."""
     filled = 0
     for collection in COLLECTIONS:
+        # Idempotent: the collections of an earlier start are found again.
         body = {"name": collection.name, "get_or_create": True}
         created = chroma.request("POST", f"{DATABASE}/collections", body=body)
         path = f"{DATABASE}/collections/{created.body['id']}"

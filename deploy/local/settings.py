@@ -89,6 +89,7 @@ def read(
     for name, port in PORTS.items():
         text = given[name] or f"127.0.0.1:{port}"
         if address := _address(text):
+            # Variables come from the environment of everyday runs; an option is meant for this one.
             choose = free_ports and not options.get(name)
             addresses[name] = Address(address.host, 0) if choose else address
         else:
@@ -112,6 +113,7 @@ def option(name: str) -> str:
 def _address(text: str) -> Address | None:
     try:
         parts = urlsplit(f"//{text}")
+        # The whole text: a user, a path or a query would otherwise be dropped silently.
         if parts.netloc == text and parts.hostname and parts.port is not None:
             return Address(parts.hostname, parts.port)
     except ValueError:

@@ -74,6 +74,7 @@ def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
     """The files of the keys, for output that may go to a log (contract, section 6). The commands
     read the keys from there."""
     agent, file = data_dir / "agent.key", data_dir / "first-start.json"
+    # The shell reads the file when the command runs, so the text itself holds no secret.
     read_agent = f"$(cat {shlex.quote(str(agent))})"
     if first is None:
         elsewhere = KEPT_ELSEWHERE
@@ -131,6 +132,7 @@ def _request(address: Address, path: str, key: str, body: str | None = None) -> 
     """A request with `curl` if it is installed, else with Python. `key` is in double quotes, so
     that the shell may read it from a file; a key has no characters that are special to a shell."""
     url = f"http://{address}{path}"
+    # Minimal containers have no curl, and always this Python.
     if shutil.which("curl"):
         words = ["curl", "-sS", "-w", "\\n", url]
         if body:

@@ -109,6 +109,7 @@ class DefinitionFaults:
 
     def add(self, line: int, key: str, message: str) -> None:
         self.found.append(DefinitionFault(self.file, line, key, message))
+        # A file of a mebibyte could otherwise produce more text than anyone reads, and a log holds.
         if len(self.found) == _MAX_FAULTS:
             last = max(fault.line for fault in self.found)
             message = f"the file has more faults; only the first {_MAX_FAULTS} are listed"
@@ -118,6 +119,7 @@ class DefinitionFaults:
 
 def shown(text: str) -> str:
     """Text from a file, quoted for a message: in backticks, on one line, at most 64 characters."""
+    # A message is one line of a log: a line break in a policy's name must not begin another.
     plain = text if text.isprintable() else ascii(text)[1:-1]
     return f"`{plain[:64]}…`" if len(plain) > 64 else f"`{plain}`"
 
@@ -142,6 +144,7 @@ def define(
     if entry.tag != "map":
         faults.add(entry.line, "policies", "each entry must be a mapping of a policy's fields")
         return None
+    # Every fault of the entry is collected; only then is it known whether there is a definition.
     before = len(faults.found)
     members: dict[str, Node] = entry.value
     body: dict[str, Any] = {name: [] if name in LISTS else None for name in FIELDS}
@@ -167,7 +170,7 @@ def _field(key: str, node: Node, faults: DefinitionFaults) -> Any:
         faults.add(node.line, key, "must be a list of strings; write `[]` for none")
         return None
     if node.tag == "null" and key not in _REQUIRED:
-        return None
+        return None  # `industry:` with nothing behind it is as good as absent
     if key == "session_ttl_minutes":
         if node.tag == "int" and _DIGITS.match(node.value):
             return int(node.value)
@@ -196,7 +199,7 @@ def _identifier(key: str, node: Node, faults: DefinitionFaults) -> str | None:
 def surrogate_fault(text: str) -> str | None:
     """The fault of a text that UTF-8 can't encode: it holds a lone surrogate."""
     if text.isprintable() or text.isascii():
-        return None
+        return None  # a surrogate is neither
     lone = any("\ud800" <= character <= "\udfff" for character in text)
     return "is not Unicode text" if lone else None
 

@@ -42,7 +42,7 @@ from policies.ground.json_body import identifier_fault
 MAX_FILE = 1024 * 1024
 """Bytes of a policy file."""
 
-_MAX_DEPTH = 8
+_MAX_DEPTH = 8  # a policy file needs 4; each level is a call of `_node`
 _CORE = "tag:yaml.org,2002:"
 # libyaml if the wheel has it: ten times as fast, and it produces the same events.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -62,6 +62,7 @@ def load_tenant(root: Path, tenant_id: str) -> list[Definition]:
         found, wrong = _load(path, str(path.relative_to(root)))
         definitions += found
         faults += wrong
+    # Over all files: a name is unique within the tenant, not within a file.
     faults += _duplicates(definitions)
     if faults:
         raise LoadError(in_order(faults))
@@ -127,7 +128,7 @@ def read_text(path: Path, faults: DefinitionFaults) -> str | None:
             faults.add(0, "", "is a directory" if path.is_dir() else "is not a regular file")
         return None
     try:
-        text = raw.decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         faults.add(raw.count(b"\n", 0, error.start) + 1, "", "is not UTF-8")
         return None
@@ -204,6 +205,7 @@ def _node(event: Event, events: Iterator[Event], faults: DefinitionFaults, depth
         raise _UnsupportedYaml(event, f"is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(event, ScalarEvent):
         tag = event.tag
+        # Without a tag, YAML's own rules decide what a plain scalar is: `no` is a truth value.
         if tag is None or tag == "!":
             tag = _resolve(yaml.ScalarNode, event.value, event.implicit)
         if not tag.startswith(_CORE):
@@ -211,6 +213,7 @@ def _node(event: Event, events: Iterator[Event], faults: DefinitionFaults, depth
         return Node(line, tag.removeprefix(_CORE), event.value)
     if not isinstance(event, MappingStartEvent | SequenceStartEvent):
         raise _UnsupportedYaml(event, f"has a {type(event).__name__} where a value was expected")
+    # On a collection too: `!!python/object` would be one.
     if event.tag is not None:
         raise _UnsupportedYaml(event, f"uses the tag {shown(event.tag)}; tags are not supported")
     if isinstance(event, SequenceStartEvent):
@@ -235,6 +238,7 @@ def _members(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> d
             raise _UnsupportedYaml(event, "has a key that is not a string")
         key, line = event.value, _line(event)
         value = _node(next(events), events, faults, depth + 1)
+        # Reported rather than raised, so that the rest of the file is checked as well.
         if key in members:
             faults.add(line, label(key), f"duplicate key; the first is on line {members[key].line}")
         else:

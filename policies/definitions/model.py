@@ -65,6 +65,7 @@ class Policy:
             allowed_sources=tuple(wire["allowed_sources"]),
             denied_sources=tuple(wire["denied_sources"]),
             max_sensitivity=wire["max_sensitivity"],
+            # The optional ones (2.1): a document may leave them out.
             allowed_tasks=tuple(wire.get("allowed_tasks") or ()),
             denied_tasks=tuple(wire.get("denied_tasks") or ()),
             session_ttl_minutes=wire.get("session_ttl_minutes"),
@@ -87,7 +88,7 @@ class Agent:
     wire: bytes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "wire", encode(self.to_wire()))
+        object.__setattr__(self, "wire", encode(self.to_wire()))  # the class is frozen
 
     def to_wire(self) -> dict[str, Any]:
         return _members(self, self.__slots__[:-1])  # all but `wire` itself

@@ -35,6 +35,7 @@ def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]
     tenant has no folder. Raises `LoadError` as `tenants` does."""
     found: list[Path] = []
     faults: list[DefinitionFault] = []
+    # A volume that is not mounted must not remove every policy of the tenant.
     if not root.is_dir():
         raise LoadError([DefinitionFault(str(root), 0, "", "is not a directory")])
     if not _has_folder(root, tenant_id):
@@ -44,6 +45,7 @@ def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]
         faults.append(DefinitionFault(str(path.relative_to(root)), 0, "", message))
 
     tenant = root / tenant_id
+    # Resolved: the directory itself may be a link, as `..data` is in a mounted ConfigMap.
     if not _inside(tenant, root.resolve()):
         misplaced(tenant, "is a link out of the policy directory")
         return found, faults

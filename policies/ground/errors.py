@@ -12,6 +12,7 @@ import orjson
 
 def error_body(status: int, message: str, details: str | None = None) -> dict[str, object]:
     """`{error, message, code, details?}`: `error` is the reason phrase, `code` the status."""
+    # `details` is absent rather than null, as the contract shows it.
     body: dict[str, object] = {
         "error": HTTPStatus(status).phrase,
         "message": message,

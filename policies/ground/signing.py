@@ -110,6 +110,7 @@ class KeyRing:
     history: tuple[Endorsement, ...] = ()
 
     def __post_init__(self) -> None:
+        # Refused before the first signature: no sidecar would follow to such a key.
         first = self.history[0].former if self.history else self.signer.public
         if endorsed(first, self.history) != self.signer.public:
             raise ValueError("the endorsements do not lead to the key")
@@ -123,6 +124,7 @@ class KeyRing:
         """The public keys whose signatures are trusted: this one, those before it, and those that
         `later` leads to."""
         publics = [*(each.former for each in self.history), self.signer.public]
+        # Only what continues from the newest key: any former key could endorse a stranger's.
         for each in later:
             if each.former == publics[-1] and each.holds():
                 publics.append(each.next)

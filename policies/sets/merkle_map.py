@@ -74,6 +74,7 @@ def updated_nodes(
     buckets: dict[str, dict[str, str]] = {}
     branches: dict[str, list[str]] = {}
     for name, digest in changed.items():
+        # Several changes may share a bucket: each node is loaded once, and hashed once at the end.
         branch, bucket = path(name)
         entries = buckets.setdefault(bucket, dict(_load(nodes.get(bucket), [])))
         if digest is None:
@@ -82,6 +83,7 @@ def updated_nodes(
             entries[name] = digest
         branches.setdefault(branch, _load(nodes.get(branch), [EMPTY] * FANOUT))
     for bucket, entries in buckets.items():
+        # Empty nodes disappear, so that one set of documents always has one root.
         new[bucket] = encode(sorted(entries.items())) if entries else None
         branches[bucket[:2]][_index(bucket[3:])] = _digest(new[bucket])
     top = _load(nodes.get(ROOT), [EMPTY] * FANOUT)

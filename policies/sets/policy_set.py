@@ -96,6 +96,7 @@ class PolicySet:
 
     def apply(self, names: Iterable[str], revision: int) -> None:
         """Drop the compiled form of these documents: they changed in `revision`."""
+        # The next decision that needs one reads it again; the others stay compiled.
         for name in names:
             self._compiled.pop(name, None)
         self.revision = revision

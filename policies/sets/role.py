@@ -52,6 +52,7 @@ class Role:
 
 def compile_role(name: str, policies: Iterable[Policy], digest: str = "") -> Role:
     """Compile at least one policy, all with the role `name`."""
+    # By name, as the document has them: of several policies that allow, the first by name is named.
     ordered = sorted(policies, key=lambda policy: policy.name)
     limits = [p.session_ttl_minutes for p in ordered if p.session_ttl_minutes is not None]
     return Role(
@@ -67,6 +68,7 @@ def compile_clause(policy: Policy) -> Clause:
         policy_id=policy.policy_id,
         version=policy.version,
         name=policy.name,
+        # An empty list permits every agent, unlike an empty `allowed_sources`.
         admits=matcher(policy.permitted_agent_ids) if policy.permitted_agent_ids else None,
         allows=matcher(policy.allowed_sources),
         denies=matcher(policy.denied_sources),

@@ -114,6 +114,7 @@ def _fields(statement: SetHead | Heartbeat | Claim) -> dict[str, Any]:
 
 def _sealed(prefix: bytes, fields: dict[str, Any], signer: Signer) -> bytes:
     body = encode(fields)
+    # The signature comes first: it has a fixed length, and the body needs no other frame.
     return signer.sign(prefix + body) + body
 
 

@@ -64,6 +64,7 @@ def read(note: str, origin: str, publics: Collection[bytes]) -> Checkpoint:
 
 
 def _checkpoint(text: str) -> Checkpoint:
+    # A signature covers the text as it is, so any other spelling would be another checkpoint.
     lines = text.split("\n")
     try:
         origin, size, root = lines[:3]
@@ -82,6 +83,7 @@ def _signed(encoded: str, name: str, public: bytes, checkpoint: Checkpoint) -> b
         raw = unb64(encoded)
     except NotCanonical:
         return False
+    # The key id only says which key to try; the signature is what counts.
     if len(raw) != _KEY_ID + _SIGNATURE or raw[:_KEY_ID] != key_id(name, public):
         return False
     return verify(public, raw[_KEY_ID:], checkpoint.text().encode())

@@ -32,6 +32,7 @@ class Index(NamedTuple):
 def index_of(entry: dict[str, Any]) -> Index:
     """The columns of a decoded entry. Raises `LookupError`, `TypeError` or `ValueError` if it is
     not an entry."""
+    # The enforcement point's clock: `ts` is when the control API received it, maybe hours later.
     src = entry.get("src")
     return index_at(entry, micros(entry["ts"] if src is None else src["t"]))
 
@@ -95,6 +96,7 @@ def lineage_action(entry: dict[str, Any], openings: bytes | None) -> dict[str, A
     """A `lineage` entry as a lineage action (`service.md` 2.5), with its event and `seq`. `detail`
     is null if its opening was erased."""
     pub, src = entry["pub"], entry.get("src")
+    # A sidecar's own detail is in clear; a caller's is only committed to.
     detail = pub.get("detail")
     if detail is None and openings:
         opened = orjson.loads(openings)

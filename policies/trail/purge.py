@@ -78,6 +78,7 @@ class Anchor:
         try:
             # Raises if a number or time is out of range, before any of them is compared.
             purged.pub(), rfc3339(self.purged_at)
+            # A frontier of another tree would let verification go on over other entries.
             if purged.tree().root() != purged.root:
                 return "the anchor's frontier does not hash to its root"
             if not publics:
@@ -115,4 +116,4 @@ class Anchor:
                 and micros(decoded["ts"]) == self.purged_at
             )
         except (ValueError, TypeError, LookupError, OverflowError):
-            return False
+            return False  # no entry at all

@@ -63,6 +63,7 @@ def make_record(
     masked: bytes = b"[]",
 ) -> Record:
     """Raises `Invalid` if the entry would be larger than `MAX_ENTRY`."""
+    # Refused here, before anything is recorded or answered: the log could not remove it again.
     size = len(cm) + len(pub) + len(masked) - 2
     if size > MAX_ENTRY - _POSITION:
         raise Invalid(
@@ -151,6 +152,7 @@ def _response(decision: Decision) -> bytes:
     }
     if decision.check is not None:
         response["check"] = decision.check
+    # Absent rather than null: what has no policy, such as `default_deny`, says so by that.
     if decision.policy_id is not None and decision.policy_version is not None:
         response["policy_id"] = decision.policy_id
         response["policy_version"] = decision.policy_version

@@ -121,6 +121,7 @@ def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
         members: Any = pub if group is None else pub.get(group)
         is_object = isinstance(members, dict)
         for name, test in tests:
+            # A missing object fails on its first member, so the message names a member.
             if not (is_object and test(members.get(name))):
                 where = f"{group}.{name}" if group else name
                 return f"`pub.{where}` is missing or has the wrong type"

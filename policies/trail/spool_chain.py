@@ -98,6 +98,7 @@ def read_payload(payload: object) -> Spooled:
     if not (isinstance(payload, dict) and payload.keys() == _PAYLOAD):
         raise Invalid("a record must be an object of `core` and `open`")
     core, openings = payload["core"], payload["open"]
+    # Profile first: the depth is bounded before anything else recurses into the value.
     try:
         check(core, KNOWN)
         check(openings, KNOWN)
@@ -140,6 +141,7 @@ def _members(core: dict[str, Any]) -> tuple[bytes, bytes, bytes, bytes]:
 
 def _check_openings(core: dict[str, Any], openings: Any) -> None:
     commitments = core["cm"]
+    # Fewer would be an erasure that was never recorded; more would be stored unproven.
     if not isinstance(openings, dict) or openings.keys() != commitments.keys():
         raise Invalid(f"record `{core['eid']}` must open exactly what it commits to")
     for path, opening in openings.items():

@@ -56,6 +56,7 @@ class StoredRow(NamedTuple):
 def check_profile(value: dict[str, Any]) -> None:
     """Check what re-encoding to equal bytes doesn't prove: no floats, and only keys that the
     profile allows. (`encode` refuses integers beyond 53 bits.) Raises `EntryFinding`."""
+    # One set operation for nearly every entry; the keys are looked at one by one only if it fails.
     if not KNOWN.issuperset(value) and not all(map(_KEY, value)):
         raise EntryFinding("has a key outside `[a-z0-9_.:-]`")
     for member in value.values():
@@ -72,12 +73,13 @@ def check_profile(value: dict[str, Any]) -> None:
 
 def _check_items(items: list[Any]) -> None:
     for item in items:
-        if type(item) is not str:
+        if type(item) is not str:  # most items are: roles, labels
             check_profile({"v": item})
 
 
 def check_columns(row: StoredRow, entry: dict[str, Any]) -> None:
     """Check that the columns and openings agree with the bytes. Raises `EntryFinding`."""
+    # Lists and filters read the columns, so a changed column would hide an entry from an auditor.
     derived = index_of(entry)
     if row.columns != derived:
         assert row.columns is not None
