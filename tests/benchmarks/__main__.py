@@ -1,7 +1,7 @@
 """`make bench`: every figure, with its ratio and its target, in one run.
 
 python -m tests.benchmarks            about twenty minutes
-python -m tests.benchmarks --quick    about two: whether it runs, not what it says
+python -m tests.benchmarks --quick    about two minutes: checks that everything runs
 """
 
 import argparse

@@ -31,7 +31,7 @@ RULES = {
 
 
 class Heard:
-    """What was answered, and when each threshold was reached."""
+    """The responses, and when each threshold was reached."""
 
     def __init__(self) -> None:
         self.answers = self.denied = self.mismatched = 0
@@ -57,7 +57,7 @@ class Heard:
 
 
 async def client(stack: Stack, number: int, heard: Heard, began: float) -> None:
-    """One request after the other at its share of the rate."""
+    """Send one request after the other, at this client's share of the rate."""
     url = f"http://127.0.0.1:{stack.control.port}{EVALUATE}"
     headers = {"X-API-Key": stack.agent_key}
     async with aiohttp.ClientSession(headers=headers) as session:

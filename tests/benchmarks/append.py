@@ -35,7 +35,7 @@ MIXES = {
 
 
 class Uncounted(BatchCounts):
-    """Counts nothing: what there was before there were counts."""
+    """Counts nothing, for comparison."""
 
     def add(self, index: Index, source_type: str) -> None:
         pass
@@ -55,7 +55,7 @@ def made(agents: int, sessions: int, sources: int) -> list[Record]:
 
 
 async def taken(world: World, records: list[Record]) -> float:
-    """CPU microseconds of one."""
+    """CPU microseconds per record."""
     left = iter(records)
 
     async def one() -> None:
@@ -68,8 +68,7 @@ async def taken(world: World, records: list[Record]) -> float:
 
 
 async def compared(make: Callable[[], list[Record]]) -> tuple[float, float]:
-    """Medians with and without counting, each in a database of its own. The first round does not
-    count."""
+    """Medians with and without counts, each in its own database. The first round is a warm-up."""
     costs: dict[type[BatchCounts], list[float]] = {BatchCounts: [], Uncounted: []}
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as directory:
         url = f"sqlite+aiosqlite:///{directory}/{{}}.db"

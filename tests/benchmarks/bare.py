@@ -76,7 +76,7 @@ def passthrough(upstream: str) -> web.Application:
 
 
 class Upstream(asyncio.Protocol):
-    """Answers every request head with the same bytes; requests have no body."""
+    """Responds to every request head with the same bytes; requests have no body."""
 
     answer = b""
 
@@ -92,8 +92,8 @@ class Upstream(asyncio.Protocol):
 
 
 class Flood(asyncio.Protocol):
-    """Answers a request without a body with `size` bytes, written only as they are taken; swallows
-    a body of a known length and answers it with two."""
+    """Responds to a request without a body with `size` bytes, as fast as the client reads them, and
+    to one with a body of known length with two bytes, after reading it."""
 
     size = 0
     _BLOCK = b"x" * 65536

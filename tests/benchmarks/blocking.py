@@ -38,8 +38,8 @@ TICK = 0.001
 
 
 class Probe:
-    """The longest between two turns of the loop, in milliseconds: `cpu` of all the process's
-    threads, of which only one runs Python at a time, and `wall`."""
+    """The longest time between two turns of the loop, in milliseconds: `cpu` of all threads of the
+    process, of which one at a time runs Python, and `wall`."""
 
     cpu = wall = 0.0
 
@@ -64,7 +64,7 @@ async def probing() -> AsyncIterator[Probe]:
 
 
 async def _serve(answers: dict[str, bytes], told: Connection) -> None:
-    """The data source: the answer of the longest path that the target begins with."""
+    """The data source. Responds by the longest path that the target begins with."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -93,7 +93,7 @@ def _source(answers: dict[str, bytes], told: Connection) -> None:
 
 
 def _asked(port: int, data: bytes) -> bytes:
-    """The agent: sends a request and reads its answer to the end; the status line."""
+    """The agent: sends a request and reads the whole response. Returns the status line."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as made:
         made.sendall(data)
         answer = bytearray()

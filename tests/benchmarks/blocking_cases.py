@@ -8,15 +8,15 @@ import orjson
 from sidecar.protocols.strict_body import MAX_BRACKETS
 
 BYTES = 4 * 1024 * 1024 - 64 * 1024
-"""Just within what is inspected, whatever stands around it."""
+"""Just under the limit of inspection, with what surrounds it."""
 COLLECTION = "00000000-0000-4000-8000-000000000001"
 NAMED = {"id": COLLECTION, "name": "c", "tenant": "t", "database": "d", "metadata": None}
 BASE = "Knowledge1"[:10].upper()
 
 
 class Case(NamedTuple):
-    """A request to a source of `kind`, and what the data source answers by path. `marked` where
-    documents are narrowed by level."""
+    """A request to a source of `kind`, and the data source's responses by path. `marked` if
+    documents are filtered by level."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class Case(NamedTuple):
 
 
 def filled(element: bytes, most: int = MAX_BRACKETS - 100) -> bytes:
-    """A list of this element, as long as may be."""
+    """The longest list of this element that fits."""
     brackets = element.count(b"{") + element.count(b"[")
     count = min(BYTES // (len(element) + 1), most // max(brackets, 1))
     return b"[" + b",".join([element] * count) + b"]"

@@ -1,5 +1,5 @@
-"""A Chroma server with some documents in it, and a query for the nearest of them. Knows no figure
-and no proxy."""
+"""A Chroma server with some documents, and a query for the nearest of them. Knows no figure and no
+proxy."""
 
 import random
 import sys
@@ -35,7 +35,7 @@ def chroma(directory: Path, cores: set[int]) -> Iterator[tuple[int, bytes]]:
 
 
 def _filled(port: int) -> bytes:
-    """Fills a collection `handbook`; the same query of it in every run."""
+    """Fill the collection `handbook`, the same in every run."""
     chance = random.Random(7)
 
     def vector() -> list[float]:

@@ -1,4 +1,4 @@
-"""The pure part: a decision, its record, the chain's verification. One process, no network."""
+"""The pure core: a decision, its record, and verification. One process, no network."""
 
 import hashlib
 from dataclasses import replace
@@ -40,7 +40,7 @@ POLICY = Policy(
 
 
 def policy_set(policies: int) -> PolicySet:
-    """A tenant of so many policies, each of a role of its own."""
+    """A tenant with many policies, each for its own role."""
     others = (
         replace(POLICY, policy_id=f"pol_{n}", name=f"policy-{n}", agent_role=f"role-{n}")
         for n in range(policies - 1)
@@ -88,7 +88,7 @@ def policies_in_tenant() -> list[Figure]:
 
 
 def chain(size: int, sourced: bool) -> list[StoredRow]:
-    """A log as the control API's own evaluations, or one sidecar's, make it."""
+    """A log as written for the control API's own evaluations, or for one sidecar's."""
     known, retrieval = policy_set(10), parse_retrieval(BODY)
     record = decide(known, retrieval)
     rows, prev, source_prev = [], "", ""

@@ -64,7 +64,7 @@ def main() -> None:
 
 @contextmanager
 def started(folder: Path) -> Iterator[tuple[Stack, redis.Redis]]:
-    """A control API with a Redis, and what a sidecar needs; no sidecar yet."""
+    """A control API with Redis, and what a sidecar needs; no sidecar yet."""
     with redis.running(folder / "redis") as server:
         stack = Stack(folder / "stack", redis_url=server.url, mode="best_effort")
         stack.start_control()
@@ -76,7 +76,7 @@ def started(folder: Path) -> Iterator[tuple[Stack, redis.Redis]]:
 
 
 def quiet_port(number: int) -> int:
-    """Below those that the system gives to connections, of which this makes thousands."""
+    """A port below the ephemeral range, of which the thousands of connections here take many."""
     for port in range(20_000 + number * 20, 20_020 + number * 20):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -85,7 +85,7 @@ def quiet_port(number: int) -> int:
 
 
 def another(stack: Stack, number: int) -> Service:
-    """A sidecar beside the stack's, with files of its own."""
+    """A sidecar beside the stack's, with its own files."""
     folder = stack.directory / f"sidecar-{number}"
     folder.mkdir()
     port = quiet_port(number)
@@ -119,7 +119,7 @@ async def propagation(folder: Path, sidecars: int, writes: int) -> None:
 
 
 class Measuring:
-    """Asks every sidecar until it decides as it should."""
+    """Ask every sidecar until it decides as expected."""
 
     def __init__(self, stack: Stack, ports: list[int], session: aiohttp.ClientSession) -> None:
         self._stack = stack
@@ -158,7 +158,7 @@ class Measuring:
             return await answer.json()
 
     async def _until(self, key: str, expected: tuple[int, str]) -> list[float]:
-        """Seconds from now until each sidecar answered so."""
+        """Seconds until each sidecar decided so."""
         started = time.perf_counter()
         return list(
             await asyncio.gather(*(self._one(port, key, expected, started) for port in self._ports))
@@ -217,7 +217,7 @@ async def large(folder: Path, part: int) -> None:
 
 
 async def fill(stack: Stack, keys: list[str], part: int) -> None:
-    """The documents, through the store; no service runs."""
+    """Write the documents through the store; no service runs."""
     documents: dict[str, bytes | None] = {}
     for n in range(POLICIES // part):
         role = f"role-{n}"
@@ -243,7 +243,7 @@ async def fill(stack: Stack, keys: list[str], part: int) -> None:
 
 
 async def decisions(stack: Stack, keys: list[str], part: int) -> tuple[list[float], list[float]]:
-    """How long each of a hundred roles took the first time, and the time after."""
+    """The time that each of a hundred roles took for its first decision, and for the next."""
     url = f"http://127.0.0.1:{stack.sidecar.port}/v1/context/evaluate"
     first: list[float] = []
     following: list[float] = []

@@ -32,14 +32,14 @@ from tests.stack import ROOT, Service, Stack, call
 
 SENDERS = 4
 AT_ONCE = 2
-"""Posts of one sender under way."""
+"""Posts that one sender has in progress."""
 SECONDS, TENANTS, RECORDS = 30.0, 1000, 512
 FLOOR_ROWS = 20_000
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 def made_tenants(stack: Stack, many: int) -> list[str]:
-    """A key of scope `sidecar` of each."""
+    """A key of scope `sidecar` for each tenant."""
     first = json.loads((stack.directory / "data" / "first-start.json").read_text())
     key, port = first["superadmin_key"], stack.control.port
 
@@ -56,7 +56,7 @@ def made_tenants(stack: Stack, many: int) -> list[str]:
 
 
 class Senders:
-    """The processes; started one after another, so that each tenant's log is begun."""
+    """The sender processes, started one after another, so that each tenant's log has begun."""
 
     def __init__(self, port: int, keys: list[str], size: int) -> None:
         self._all = [
@@ -87,7 +87,7 @@ class Senders:
             self._say(process, "")
 
     def end(self) -> list[dict[str, Any]]:
-        """What each has to tell."""
+        """The results of each sender."""
         told = [json.loads(process.communicate()[0]) for process in self._all]
         wrong = [each for one in told for each in one["wrong"]]
         if wrong:
@@ -101,7 +101,7 @@ class Senders:
 
 
 class Beside(threading.Thread):
-    """One client in a closed loop with pauses; milliseconds of its answers."""
+    """One client in a closed loop with pauses. Returns milliseconds per response."""
 
     def __init__(self, port: int, asked: tuple[str, str, object, str | None]) -> None:
         super().__init__(daemon=True)
@@ -127,14 +127,14 @@ class Beside(threading.Thread):
 
 
 def cpu(service: Service) -> float:
-    """Seconds of CPU of the process so far."""
+    """CPU seconds of the process so far."""
     with open(f"/proc/{service.pid}/stat") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
 async def floor(url: str, size: int) -> tuple[float, float]:
-    """Records a second by COPY, of rows that were taken in just now, and bytes an entry."""
+    """Records per second by COPY, of the rows just received, and bytes per entry."""
     reader = await asyncpg.connect(postgres.unbound(url).replace("+asyncpg", ""))
     rows = []
     for table in (log_entries, openings):

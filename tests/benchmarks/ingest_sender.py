@@ -32,16 +32,16 @@ from sidecar.control.shipper import BATCH_BYTES
 
 PATH = "/v1/sidecars/events"
 FIRST = 8
-"""Records of the batch that begins a log, before anything is measured."""
+"""Records in the batch that begins a log, before the measurement."""
 BATCHES = 12
 STEP = 10_000
-"""Microseconds from one record to the next: a busy agent's."""
+"""Microseconds between two records of a busy agent."""
 POLICY = Policy("pol_reads", 3, "reads", "analyst", ("contracts", "crm", "tickets"), (), "high")
 
 
 class Records:
-    """What one sidecar's spool holds: decisions of an agent in session after session, every eighth
-    followed by what an allowed retrieval returned."""
+    """The content of one sidecar's spool: an agent's decisions in one session after another, every
+    eighth followed by the lineage of an allowed retrieval."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -98,7 +98,8 @@ class Records:
 
 
 class Sender:
-    """Posts of some tenants, `at_once` at a time; of one tenant one at a time, as a shipper's."""
+    """Posts for some tenants, `at_once` at a time, but for each tenant one at a time, as a shipper
+    does."""
 
     def __init__(self, port: int, keys: list[str], bodies: list[tuple[bytes, int]]) -> None:
         self._port = port
@@ -113,7 +114,7 @@ class Sender:
         self._lock = threading.Lock()
 
     def run(self, posts: int | None = None) -> None:
-        """Until it is over, or for so many posts."""
+        """Post until the input ends, or for a number of posts."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         while not self.over.is_set() and (posts is None or posts > 0):
             key, at = self._waiting.get()

@@ -18,7 +18,7 @@ import uvloop
 
 
 class Client(asyncio.Protocol):
-    """One connection: sends the request again as soon as its answer is whole."""
+    """One connection: sends the request again as soon as the response is complete."""
 
     def __init__(self, request: bytes, run: "Run") -> None:
         self._request = request
@@ -63,7 +63,7 @@ class Client(asyncio.Protocol):
 
 
 class Run:
-    """What one run counts."""
+    """The results of one run."""
 
     def __init__(self) -> None:
         self.latencies: list[float] = []

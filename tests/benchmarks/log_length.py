@@ -38,7 +38,7 @@ def asked_of(stack: Stack) -> dict[str, tuple[str, str, object]]:
 
 
 async def fill(directory: Path, spool: Spool, events: int) -> None:
-    """Decisions of many agents, in many sessions, on many sources."""
+    """Decisions of many agents in many sessions on many sources."""
     url = f"sqlite+aiosqlite:///{directory / 'data' / 'sluice.db'}"
     async with opened(url) as world:
         for first in range(0, events, BATCH):
@@ -57,7 +57,7 @@ async def fill(directory: Path, spool: Spool, events: int) -> None:
 
 
 def measured(stack: Stack) -> dict[str, float]:
-    """Median milliseconds of each."""
+    """Median milliseconds of each request."""
     stack.control.start()
     connection = http.client.HTTPConnection("127.0.0.1", stack.control.port, timeout=60)
     taken: dict[str, list[float]] = {}

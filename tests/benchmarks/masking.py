@@ -61,11 +61,11 @@ QUERY = "what are the terms of the contract with the supplier in Ulm?"
 class Text(NamedTuple):
     text: str
     values: list[tuple[int, int, str]]
-    """Start, end, label."""
+    """Start, end and label."""
 
 
 def value(fake: Faker, name: str) -> tuple[str, bool]:
-    """Of a template's slot; a word, and False, where Faker has none of that name."""
+    """The value for a template's slot, and whether Faker has a provider of that name."""
     if name == "ip_address":
         return str(fake.ipv4() if fake.random.random() < 0.7 else fake.ipv6()), True
     same = {"person": "name", "organization": "company", "zipcode": "postcode", "age": "random_int"}
@@ -111,7 +111,7 @@ def corpus(wheel: Path, which: str, rounds: int) -> Iterator[Text]:
 
 
 def _people(templates: list[str], table: str) -> Iterator[Text]:
-    """Phones and national ids of the generated persons, in the templates that have a place."""
+    """Phones and national ids of the generated persons, in the templates that use them."""
     fake, chance = Faker("en_US"), random.Random(1)  # a corpus, not a key
     fake.seed_instance(1)
     fits = {
@@ -185,7 +185,7 @@ class Score:
 
 
 def cost() -> None:
-    """CPU of one text, and of 64 KiB."""
+    """CPU time of one text, and of 64 KiB."""
     person = "mail ann@example.com about the contract of the supplier 4711"
     for text, count in ((QUERY, 20_000), (QUERY[:-1] + " 4711?", 5_000), (person, 5_000)):
         best = min(_seconds(text, count) for _ in range(5))

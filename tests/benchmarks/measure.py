@@ -1,6 +1,6 @@
-"""How a figure is taken: servers side by side on one core, load from another, turn about, medians.
+"""Takes a figure: servers in turn on one core, load from another, medians.
 
-Knows no figure in particular. Machines are shared and drift: only ratios taken in one run count.
+Knows no figure in particular. Machines are shared and drift, so only ratios within one run count.
 """
 
 import json
@@ -20,16 +20,16 @@ from tests.stack import ROOT, Service, listens, wait_until
 
 CORES = sorted(os.sched_getaffinity(0))
 SERVER = {CORES[0]}
-"""The core of whatever is measured; never shared with the load."""
+"""The core of the service that is measured; never shared with the load."""
 LOAD = {CORES[1 % len(CORES)]}
 REST = {CORES[2]} if len(CORES) > 2 else LOAD
-"""Where the control API runs while a sidecar is measured."""
+"""The core of the control API while a sidecar is measured."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One row of the table. `ratio` is None where the measure is absolute, `target` empty where
-    the figure is only shown."""
+    """One row of the table. `ratio` is None for an absolute measure; `target` is empty if the
+    figure is only shown."""
 
     measure: str
     value: str
@@ -65,7 +65,7 @@ def request(method: str, path: str, body: object = None, key: str | None = None)
 
 
 def load(port: int, sent: bytes, connections: int, seconds: float) -> dict[str, Any]:
-    """One run of the load generator, as a process on its own core."""
+    """One run of the load generator, in a process on its own core."""
     command = [sys.executable, "-m", "tests.benchmarks.load", "127.0.0.1", str(port)]
     done = subprocess.run(
         [*command, str(connections), str(seconds)],
@@ -99,7 +99,7 @@ def bare(directory: Path, kind: str, argument: str, cores: set[int]) -> Iterator
 def turn_about(
     ours: Callable[[], dict[str, Any]], theirs: Callable[[], dict[str, Any]], rounds: int
 ) -> tuple[float, float, float]:
-    """Median rates of both, and the median of the ratios pair by pair. One warm-up each."""
+    """Median rates of both, and the median of the ratios pair by pair, after one warm-up each."""
     ours(), theirs()
     pairs = [(ours()["rate"], theirs()["rate"]) for _ in range(rounds)]
     return (

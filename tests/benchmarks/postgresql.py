@@ -1,9 +1,8 @@
-"""What the store makes of PostgreSQL: appends beside a bare COPY of the same rows, evaluations.
+"""The store on PostgreSQL: appends compared with a bare COPY of the same rows, and evaluations.
 
     python -m tests.benchmarks.postgresql [append | evaluate]
 
-A server of its own with `fsync` on; its processes keep off the core of what is measured. About two
-minutes.
+Runs its own server with `fsync` on, away from the core of the service. About two minutes.
 """
 
 import asyncio
@@ -51,7 +50,7 @@ def server() -> Iterator[postgres.Server]:
 
 
 def made(agents: int, sessions: int, sources: int) -> list[Record]:
-    """What is alike costs less, to count and to index; with `sessions` 0 there is no session."""
+    """Records. Similar ones cost less to count and to index. With `sessions` 0 there is no session."""
     return [
         decision(
             "DENY" if number % 7 == 0 else "ALLOW",
@@ -64,7 +63,7 @@ def made(agents: int, sessions: int, sources: int) -> list[Record]:
 
 
 async def appended(world: World, records: list[Record]) -> float:
-    """Records a second, 64 waiting at a time."""
+    """Append with 64 callers waiting at a time. Returns records per second."""
     left = iter(records)
 
     async def one() -> None:
@@ -79,7 +78,8 @@ async def appended(world: World, records: list[Record]) -> float:
 async def copied(
     connection: Any, rows: list[list[Any]], sizes: list[int], prefix: str = ""
 ) -> float:
-    """Records a second: the same rows of entries and of openings, a transaction a batch."""
+    """Copy the same rows of entries and openings, one transaction per batch. Returns records per
+    second."""
     at, started = 0, time.perf_counter()
     for size in sizes:
         async with connection.transaction():
@@ -94,7 +94,7 @@ async def copied(
 async def round_of(
     world: World, bare: Any, first: int, mix: tuple[int, int, int]
 ) -> tuple[float, float, float]:
-    """Ours, theirs, and the median batch."""
+    """Records per second of ours and of COPY, and the median batch size."""
     ours = await appended(world, made(*mix))
     rows = []
     reader = await asyncpg.connect(postgres.unbound(world.url).replace("+asyncpg", ""))
@@ -133,7 +133,7 @@ async def compared(server: postgres.Server, rounds: int, mix: str) -> Figure:
 
 
 def control_evaluate(server: postgres.Server, seconds: float, rounds: int) -> Figure:
-    """Every answer after its commit."""
+    """Evaluations per second, each response after its commit."""
     with server.database() as url, directory() as place:
         serving = postgres.serving(url)
         asyncio.run(migrate(url, serving))

@@ -34,17 +34,16 @@ CONNECTIONS = 16
 ANSWER = "2048"
 SENT = request("GET", "/reports/7")
 FREE = {CORES[-1]}
-"""The data source's core, or the second of a contender that has two: then the source is with the
-load."""
+"""The data source's core; for a contender with two cores, the data source is with the load."""
 BESIDE = {CORES[2 % len(CORES)]}
-"""Where the control API is."""
+"""The control API's core."""
 
 
 @contextmanager
 def sidecar(
     made: Path, upstream: int, cores: set[int], mode: str = "durable", **source: Any
 ) -> Iterator[tuple[int, Stack]]:
-    """The port of a reverse proxy in front of `upstream`, and the stack it is part of."""
+    """The port of a reverse proxy in front of `upstream`, and its stack."""
     port = free_port()
     whole: dict[str, Any] = {
         "alias": "files",
@@ -63,7 +62,7 @@ def sidecar(
 
 
 def shipped(stack: Stack) -> None:
-    """Waits until the control API has all but the last of what the sidecar recorded."""
+    """Wait until the control API has all but the last of the sidecar's records."""
 
     def waiting() -> float:
         connection = http.client.HTTPConnection("127.0.0.1", stack.sidecar.port, timeout=5)
@@ -87,7 +86,7 @@ def our_turn(
 
 
 def starters() -> Iterator[tuple[str, rivals.Rival, Path]]:
-    """The rivals that are here."""
+    """The rivals that are installed."""
     for name, start in rivals.ALL.items():
         program = servers.find(name)
         if program is None:
@@ -97,7 +96,7 @@ def starters() -> Iterator[tuple[str, rivals.Rival, Path]]:
 
 
 def against_rivals(cores: set[int], seconds: float, rounds: int) -> Iterator[Figure]:
-    """2 KB answers over 16 connections."""
+    """2 KB responses over 16 connections."""
     with ExitStack() as stack:
         made = stack.enter_context(directory())
         source = LOAD if cores & FREE else FREE
@@ -135,7 +134,7 @@ def compared(found: Rounds, cores: int) -> Iterator[Figure]:
 
 
 def added(seconds: float, rounds: int) -> Iterator[Figure]:
-    """What the proxy adds to the median answer at one connection."""
+    """What the proxy adds to the median response time with one connection."""
     limits = {"durable": 0.6, "best_effort": 0.35}
     with ExitStack() as stack:
         made = stack.enter_context(directory())
@@ -153,7 +152,7 @@ def added(seconds: float, rounds: int) -> Iterator[Figure]:
 
 
 def chroma_query(seconds: float, rounds: int) -> Iterator[Figure]:
-    """A real Chroma, its nearest documents by an embedding of 384 dimensions."""
+    """A real Chroma: the nearest documents to an embedding of 384 dimensions."""
     if servers.find("chroma") is None:
         print(f"no chroma here: {servers.how('chroma')}", file=sys.stderr)
         return

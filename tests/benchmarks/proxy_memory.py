@@ -1,10 +1,10 @@
-"""What the reverse proxy holds in memory: for connections that do nothing, for a long stream either
-way, for readers that do not read.
+"""Memory of the reverse proxy: with idle connections, a long stream in either direction, and
+readers that don't read.
 
     python -m tests.benchmarks.proxy_memory [--quick]
 
-Resident memory of the sidecar's process, as the system tells it. Every byte stays on loopback; the
-stream is of one byte value, made as it goes. Nothing here knows how the proxy does it.
+Measures the resident memory of the sidecar's process. Everything stays on loopback; the stream
+repeats one byte, generated as it is sent.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SLOW = 256
 
 
 class Watched:
-    """The most resident memory of a process while something is done."""
+    """The highest resident memory of a process while work is done."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -35,7 +35,7 @@ class Watched:
         self.most = self.before
 
     def during(self, work: Callable[[], None]) -> int:
-        """Bytes at most."""
+        """Do the work. Returns the highest memory, in bytes."""
         done = threading.Event()
 
         def watch() -> None:
@@ -62,7 +62,7 @@ def opened(port: int, receive: int | None = None) -> socket.socket:
 
 
 def head_of(made: socket.socket) -> bytes:
-    """The head of an answer, and whatever of the body came with it."""
+    """The head of a response, and the part of the body that arrived with it."""
     data = b""
     while b"\r\n\r\n" not in data:
         part = made.recv(65536)
@@ -75,7 +75,7 @@ def head_of(made: socket.socket) -> bytes:
 
 
 def swallow(made: socket.socket, size: int) -> None:
-    """Reads an answer of `size` bytes, to its end."""
+    """Read a response of `size` bytes."""
     left = size - len(head_of(made).partition(b"\r\n\r\n")[2])
     buffer = bytearray(MIB)
     while left > 0:
@@ -86,7 +86,7 @@ def swallow(made: socket.socket, size: int) -> None:
 
 
 def downloads(port: int, each: int, times: int) -> None:
-    """`times` answers of `each` bytes over four connections at once."""
+    """Read `times` responses of `each` bytes over four connections at once."""
 
     def one(_number: int) -> None:
         with opened(port) as made:
@@ -109,7 +109,7 @@ def upload(port: int, size: int) -> None:
 
 
 def idle(port: int, service: Service, many: int) -> Figure:
-    """Connections that have asked once and stay: what an agent's pool is most of the time."""
+    """Connections that have made one request and stay open, as in an agent's pool."""
     sent, waiting = request("GET", "/idle"), []
     try:
 
@@ -133,7 +133,7 @@ def idle(port: int, service: Service, many: int) -> Figure:
 
 
 def filled(service: Service) -> int:
-    """Resident memory once it has stayed within a hundredth for a second; after 30 s at most."""
+    """Resident memory once it has stayed within one percent for a second, or after 30 s."""
     last = 0
     for _ in range(30):
         found = service.resident()
@@ -145,8 +145,8 @@ def filled(service: Service) -> int:
 
 
 def slow(port: int, service: Service, each: int) -> Iterator[Figure]:
-    """Readers that ask for more than any buffer takes and read nothing: ten seconds more than it
-    takes until nothing changes."""
+    """Readers that request more than any buffer holds and read nothing, until ten seconds after
+    nothing changes any more."""
     readers = []
     try:
         before = service.resident()

@@ -41,7 +41,7 @@ def answer_size(stack: Stack) -> int:
 
 
 def sidecar_evaluate(seconds: float, rounds: int) -> list[Figure]:
-    """`durable`, 64 connections, the floor on the same core, turn about."""
+    """The sidecar's `durable` mode with 64 connections, in turn with its floor on the same core."""
     with directory() as made, running(made, control_cores=REST, sidecar_cores=SERVER) as stack:
         sent = request("POST", EVALUATE, stack.ask(), stack.agent_key)
         with bare(made, "constant", str(answer_size(stack)), SERVER) as floor:
@@ -57,7 +57,7 @@ def sidecar_evaluate(seconds: float, rounds: int) -> list[Figure]:
 
 
 def control_evaluate(seconds: float, rounds: int) -> list[Figure]:
-    """On SQLite, every answer after its commit."""
+    """On SQLite, each response after its commit."""
     with directory() as made:
         stack = Stack(made, control_cores=SERVER)
         try:
@@ -77,7 +77,8 @@ def control_evaluate(seconds: float, rounds: int) -> list[Figure]:
 
 
 def reverse_proxy(seconds: float, rounds: int) -> list[Figure]:
-    """2 KB answers, 16 connections, through a `rest` source, decision and lineage recorded."""
+    """2 KB responses over 16 connections through a `rest` source, with decision and lineage
+    recorded."""
     with directory() as made, bare(made, "upstream", "2048", LOAD) as upstream:
         port = free_port()
         source: dict[str, Any] = {

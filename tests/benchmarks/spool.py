@@ -33,7 +33,7 @@ def record() -> Record:
 
 
 def pieces(sample: Record) -> list[Figure]:
-    """What a put is made of, one by one."""
+    """The parts of a `put`, one by one."""
     t = "2026-01-01T00:00:00.000000Z"
     prev = "A" * 43 + "="
     src = src_member("sidecar-1", "0" * 32, 1000, prev, t)
@@ -51,7 +51,7 @@ def pieces(sample: Record) -> list[Figure]:
 
 
 async def putting(root: Path, sample: Record) -> list[Figure]:
-    """CPU of `put` alone on the loop's thread, the writer's left out."""
+    """CPU of `put` alone on the loop's thread, without the writer."""
     spool = await Spool.open(SpoolSettings(root / "put"), "sidecar-1", CLOCK, os.urandom)
     running = asyncio.create_task(spool.run())
     taken = []
@@ -69,7 +69,7 @@ async def putting(root: Path, sample: Record) -> list[Figure]:
 
 
 async def ship(spool: Spool) -> int:
-    """As a control API that takes everything at once."""
+    """Acknowledge at once, as a fast control API would."""
     shipped = 0
     while (batch := await spool.batch(1_000_000)) is not None:
         await spool.acknowledge(batch.instance, batch.last_n)
@@ -78,7 +78,8 @@ async def ship(spool: Spool) -> int:
 
 
 async def rate(root: Path, sample: Record, waiters: int, records: int) -> list[Figure]:
-    """Closed loop: each waiter puts its next record once its last is durable; shipped meanwhile."""
+    """Closed loop: each waiter puts its next record once its last is durable; shipping continues
+    meanwhile."""
     spool = await Spool.open(SpoolSettings(root / "rate"), "sidecar-1", CLOCK, os.urandom)
     running = asyncio.create_task(spool.run())
     left, waits, done = records, [], False
@@ -116,7 +117,7 @@ async def rate(root: Path, sample: Record, waiters: int, records: int) -> list[F
 
 
 async def reading(root: Path, sample: Record) -> list[Figure]:
-    """What recovery and shipping cost for 50,000 records."""
+    """The cost of recovery and shipping for 50,000 records."""
     settings = SpoolSettings(root / "read")
     spool = await Spool.open(settings, "sidecar-1", CLOCK, os.urandom)
     running = asyncio.create_task(spool.run())

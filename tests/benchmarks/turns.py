@@ -1,8 +1,7 @@
-"""Contenders taking turns: round by round, each once a round, and what they gave side by side.
+"""Contenders that take turns in rounds, and their results side by side.
 
-Knows no contender. On a shared machine all contenders are slowed down, unevenly: what
-a request costs its contender in CPU is steadier than how many it answers in a second, so it is
-told beside the rate.
+Knows no contender. A shared machine slows all contenders down, and unevenly. The CPU time of a
+request varies less than the rate, so both are shown.
 """
 
 import statistics
@@ -16,11 +15,11 @@ from tests.stack import Service
 
 Run = Callable[[], dict[str, Any]]
 Rounds = list[dict[str, dict[str, Any]]]
-"""For each round what each contender gave, by its name."""
+"""The result of each contender in each round, by name."""
 
 
 def with_cpu(run: Run, services: Sequence[Service]) -> Run:
-    """`run`, whose result also tells the CPU microseconds of all `services` for each answer."""
+    """`run`, with the CPU microseconds of all `services` per response added to its result."""
 
     def turn() -> dict[str, Any]:
         before = _cpu(services)
@@ -31,7 +30,7 @@ def with_cpu(run: Run, services: Sequence[Service]) -> Run:
 
 
 def _cpu(services: Sequence[Service]) -> float:
-    """Seconds so far, of the processes, their threads and their children."""
+    """CPU seconds so far of the processes, their threads and their children."""
     total = 0.0
     for service in services:
         process = psutil.Process(service.pid)
@@ -42,7 +41,7 @@ def _cpu(services: Sequence[Service]) -> float:
 
 
 def rounds_of(runs: dict[str, Run], rounds: int) -> Rounds:
-    """What each gave in each round, after one turn each to warm up."""
+    """Each contender's result in each round, after a warm-up turn each."""
     for run in runs.values():
         run()
     found = []
@@ -58,12 +57,12 @@ def median(found: Rounds, name: str, what: str) -> float:
 
 
 def ratio(found: Rounds, other: str, what: str) -> float:
-    """Median over the rounds of our figure divided by theirs."""
+    """The median over the rounds of our figure divided by theirs."""
     return float(statistics.median(each["ours"][what] / each[other][what] for each in found))
 
 
 def held(name: str, value: str, found: float, target: float | None, sign: str) -> Figure:
-    """A ratio with its target, or without one."""
+    """A ratio, with its target if it has one."""
     if target is None:
         return Figure(name, value, found, "", True)
     reached = found >= target if sign == ">=" else found <= target
