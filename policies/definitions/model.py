@@ -28,8 +28,8 @@ SessionState = Literal["active", "expired", "revoked"]
 
 def _members(document: object, names: Iterable[str]) -> dict[str, Any]:
     """These fields by name. JSON has no tuples, and readers compare what they get with lists."""
-    values = ((name, getattr(document, name)) for name in names)
-    return {name: list(each) if isinstance(each, tuple) else each for name, each in values}
+    members = {name: getattr(document, name) for name in names}
+    return {name: list(v) if type(v) is tuple else v for name, v in members.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,11 +59,11 @@ def role_document(policies: Iterable[Policy]) -> bytes | None:
 
 
 def agent_document(agent: Agent) -> bytes:
-    return encode(agent.to_wire())
+    return agent.wire
 
 
 def key_document(key: Key) -> bytes:
-    return encode(key.to_wire())
+    return key.wire
 
 
 def document_digest(body: bytes) -> str:

@@ -145,6 +145,7 @@ _ENVELOPE = re.compile(
     rb'\{"instance":"' + _NAME + rb'","source":"' + _NAME + rb'","records":\[(?=\{)'
 )
 _BETWEEN = b',{"core":'
+_COMMA = ord(",")
 _END = b"]}"
 
 
@@ -184,9 +185,6 @@ def match_batch(body: bytes) -> KnownBatch | None:
     if at != last:
         return None
     return KnownBatch(envelope[2].decode(), envelope[1].decode(), records)
-
-
-_COMMA = ord(",")
 
 
 def _decoded(piece: bytes) -> object | None:

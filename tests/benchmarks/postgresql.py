@@ -50,7 +50,7 @@ def server() -> Iterator[postgres.Server]:
 
 
 def made(agents: int, sessions: int, sources: int) -> list[Record]:
-    """Records. Similar ones cost less to count and to index. With `sessions` 0 there is no session."""
+    """Records. Similar ones cost less to count and to index. No sessions if `sessions` is 0."""
     return [
         decision(
             "DENY" if number % 7 == 0 else "ALLOW",
