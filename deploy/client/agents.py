@@ -41,7 +41,6 @@ MOVES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the actions and their arguments."""
     actions = Commands(parser)
     actions.add_list(PATH, COLUMNS, "list agents, newest first", FILTERS)
     shown = actions.add("show", _show, "show an agent and its activity in the last 7 days")
@@ -59,7 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def set_status(client: Client, agent_id: str, status: str) -> int:
-    """Change an agent's status."""
     path = f"{PATH}/{segment(agent_id)}/status"
     return client.report(
         client.api.request("PATCH", path, body={"status": status}), f"agent {agent_id} is {status}"

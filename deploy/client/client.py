@@ -30,7 +30,6 @@ class Client:
         return 0
 
     def show(self, path: str) -> int:
-        """Print one object."""
         self.out.members(self.api.request("GET", path).body)
         return 0
 

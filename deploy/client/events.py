@@ -32,7 +32,6 @@ FILTERS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     parser.description = "Lists audit events, newest first, or follows them, oldest first."
     paged(common(parser, _events))
     parser.add_argument(

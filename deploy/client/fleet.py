@@ -29,7 +29,6 @@ PAUSE = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     parser.description = "Lists the sidecars, newest first."
     paged(common(parser, _fleet))
     parser.add_argument(

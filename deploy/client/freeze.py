@@ -11,7 +11,6 @@ PATH = "/v1/freeze"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
     parser.description = (
         "Denies every evaluation of the tenant (`tenant_frozen`), in every sidecar, and records "
         "each denial; --lift ends the freeze."

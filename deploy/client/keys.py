@@ -28,7 +28,6 @@ SCOPES = ("evaluate", "read", "admin", "sidecar")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the actions and their arguments."""
     actions = Commands(parser)
     actions.add_list(PATH, COLUMNS, "list keys, newest first, without their secrets", {})
     made = actions.add("create", _create, "create a key and show its secret, this once only")
@@ -55,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def revoke(client: Client, key_id: str) -> int:
-    """Revoke a key."""
     response = client.api.request("DELETE", f"{PATH}/{segment(key_id)}")
     return client.report(response, f"key {key_id} is revoked")
 

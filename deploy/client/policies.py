@@ -38,7 +38,6 @@ ID = "pol_"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the actions and their arguments."""
     actions = Commands(parser)
     actions.add_list(PATH, COLUMNS, "list policies, newest first", FILTERS)
     applied = actions.add("apply", _apply, "create the policies in a file, or replace them by name")

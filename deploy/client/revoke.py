@@ -17,7 +17,6 @@ FILTERS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the kinds of objects to revoke, and their arguments."""
     actions = Commands(parser)
     key = actions.add("key", _key, "revoke a key")
     key.add_argument("key_id", metavar="KEY_ID")

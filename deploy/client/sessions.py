@@ -24,7 +24,6 @@ FILTERS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the actions and their arguments."""
     actions = Commands(parser)
     actions.add_list(PATH, COLUMNS, "list sessions, newest first", FILTERS)
     shown = actions.add("show", _show, "show a session, its owner and its decisions")
@@ -35,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def revoke(client: Client, session_id: str, reason: str | None) -> int:
-    """Revoke one session."""
     path = f"{PATH}/{segment(session_id)}"
     response = client.api.request("DELETE", path, {"reason": reason})
     return client.report(response, f"session {session_id} is revoked")

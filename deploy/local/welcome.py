@@ -86,7 +86,6 @@ def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
 
 
 def text(settings: UpSettings, keys: WelcomeKeys, policies: str) -> str:
-    """The text to print."""
     return TEXT.format(
         source=settings.source_listen,
         sidecar=settings.sidecar_listen,

@@ -7,13 +7,7 @@ follows the registries of the day its Python was released, and calls addresses g
 another address, such as 6to4's.
 """
 
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import NamedTuple
 
 Address = IPv4Address | IPv6Address
