@@ -38,15 +38,9 @@ async def read_arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
     # Refused by what it states, before a byte of it is read.
     if length > MAX_BODY:
         raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
-    read = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            while chunk := await body.readany():
-                if len(read) + len(chunk) > MAX_BODY:
-                    raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
-                # Count the bytes before keeping them: the budget must hold at every moment.
-                lease.grow(len(chunk))
-                read += chunk
+            return await collect(body, MAX_BODY, lease)
     except TimeoutError:
         raise BodyTooSlow(f"the body did not arrive within {BODY_SECONDS:g} s") from None
     except ConnectionError:
@@ -54,4 +48,16 @@ async def read_arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
     except (RequestPayloadError, HttpProcessingError, ClientError) as error:
         # aiohttp reports an early end and bad framing alike.
         raise Malformed("the body ended early, or its framing is broken") from error
+
+
+async def collect(body: StreamReader, limit: int, lease: Lease) -> bytes:
+    """Read a body to its end. Raises `TooLarge` beyond `limit` bytes, `BodyBudgetExceeded`, and
+    whatever ends the body early."""
+    read = bytearray()
+    while chunk := await body.readany():
+        if len(read) + len(chunk) > limit:
+            raise TooLarge(f"the body is larger than {limit} bytes")
+        # Count the bytes before keeping them: the budget must hold at every moment.
+        lease.grow(len(chunk))
+        read += chunk
     return bytes(read)

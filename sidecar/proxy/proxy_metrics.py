@@ -7,7 +7,6 @@ Knows metrics. Of a request it knows only the outcome.
 from policies.ground.errors import UpstreamFailed
 from sidecar.metrics.metrics import Metrics
 from sidecar.protocols.messages import ResponseTooLarge
-from sidecar.proxy.local_response import LocalResponse, ResponseSent
 
 UNDECIDED = "none"
 """The decision label of a request that needs no decision, or never got that far."""
@@ -53,10 +52,6 @@ class ProxyMetrics:
     def count_request(self, decision: str, status: int) -> None:
         """`decision` is ALLOW, DENY or `UNDECIDED`; `status` is 0 if the agent got no response."""
         self._requests.add(self._kind, decision, _STATUS_CLASSES[status // 100])
-
-    def count_response(self, decision: str, response: LocalResponse | ResponseSent | None) -> None:
-        """As `count_request`; None if the request ended without a response."""
-        self.count_request(decision, 0 if response is None else response.status)
 
     def count_failure(self, error: UpstreamFailed) -> None:
         """A failure of the data source."""

@@ -36,7 +36,7 @@ class TlsLayer(asyncio.Protocol):
         self._factory = factory
         self._handshake_seconds = handshake_seconds
         self._on_invalid = on_invalid
-        self._inner: asyncio.Protocol | None = None
+        self.inner: asyncio.Protocol | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._paused = self._ended = self._lost = False
         self.closing = False
@@ -51,16 +51,16 @@ class TlsLayer(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self.closing = True
         self._cancel_deadline()
-        if self._inner is not None:
-            self._inner.connection_lost(exc)
+        if self.inner is not None:
+            self.inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        if self._inner is not None:
-            self._inner.pause_writing()
+        if self.inner is not None:
+            self.inner.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._inner is not None:
-            self._inner.resume_writing()
+        if self.inner is not None:
+            self.inner.resume_writing()
 
     def eof_received(self) -> bool:
         """An end without TLS's close_notify may be a truncation attack: cut the connection."""
@@ -68,16 +68,8 @@ class TlsLayer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._incoming.write(data)
-        if self._inner is not None or self._handshake():
+        if self.inner is not None or self._handshake():
             self._read()
-
-    def set_inner(self, inner: asyncio.BaseProtocol) -> None:
-        assert isinstance(inner, asyncio.Protocol)
-        self._inner = inner
-
-    @property
-    def inner(self) -> asyncio.Protocol | None:
-        return self._inner
 
     # ------------------------------------------------------------------------------------ receiving
 
@@ -99,8 +91,8 @@ class TlsLayer(asyncio.Protocol):
             return False
         self._flush()
         self._cancel_deadline()
-        self._inner = self._factory()
-        self._inner.connection_made(TlsTransport(self))
+        self.inner = self._factory()
+        self.inner.connection_made(TlsTransport(self))
         return True
 
     def _read(self) -> None:
@@ -119,12 +111,12 @@ class TlsLayer(asyncio.Protocol):
                 self._flush()
                 self.raw.abort()
                 return
-            assert self._inner is not None
+            assert self.inner is not None
             if data:
-                self._inner.data_received(data)
+                self.inner.data_received(data)
             else:
                 self._ended = True
-                if not self._inner.eof_received():
+                if not self.inner.eof_received():
                     self.close()
         self._flush()
 
@@ -197,7 +189,8 @@ class TlsTransport(asyncio.Transport):
         return self._layer.raw.get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._layer.set_inner(protocol)
+        assert isinstance(protocol, asyncio.Protocol)
+        self._layer.inner = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         assert self._layer.inner is not None

@@ -228,7 +228,9 @@ class DownstreamConnection(HttpConnection):
             self._buffer_paused = False
             transport.resume_reading()
         assert self._manager is not None
-        return agent, partial(_connection_within, self._manager, self._limits, self._flow)
+        return agent, partial(
+            DownstreamConnection, self._manager, limits=self._limits, flow=self._flow
+        )
 
     # ----------------------------------------------------------------------------------- responding
 
@@ -292,9 +294,3 @@ class DownstreamConnection(HttpConnection):
 def _has_ended(body: StreamReader) -> bool:
     """Whether no more of the body will come: it is complete, or its framing is broken."""
     return body.is_eof() or body.exception() is not None
-
-
-def _connection_within(
-    manager: Server, limits: ProxyLimits, flow: Flow, handler: Handler
-) -> DownstreamConnection:
-    return DownstreamConnection(manager, handler, limits, flow)

@@ -9,9 +9,10 @@ import asyncio
 from aiohttp import EMPTY_PAYLOAD
 from aiohttp.web_protocol import RequestPayloadError
 
-from policies.ground.errors import Malformed
+from policies.ground.errors import Malformed, TooLarge
 from sidecar.http.body_budget import Lease
 from sidecar.http.headers import RequestHead, encode_fields, sort_request_fields
+from sidecar.http.request_body import collect
 from sidecar.http.request_target import Target
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.framing import check_frame
@@ -84,20 +85,15 @@ async def _read_whole(
     if b"expect" in head.read:
         request.send_continue()
     request.body_partly_read = True
-    whole = bytearray()
     try:
         async with asyncio.timeout(limits.inspected_seconds):
-            while part := await body.readany():
-                if len(whole) + len(part) > limits.inspected_bytes:
-                    raise Malformed(too_large)
-                # Counted before it is kept: the budget must hold at every moment.
-                lease.grow(len(part))
-                whole += part
+            return await collect(body, limits.inspected_bytes, lease)
+    except TooLarge:
+        raise Malformed(too_large) from None
     except TimeoutError:
         raise Malformed("the body did not arrive in time") from None
     except RequestPayloadError as error:
         raise Malformed("the body's framing is broken") from error
-    return bytes(whole)
 
 
 def forwarded_request(

@@ -16,7 +16,7 @@ from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import Fields, LocalResponse, ResponseSent
 from sidecar.proxy.messages import request_reader
 from sidecar.proxy.messages.request import AgentRequest
-from sidecar.proxy.messages.response_relay import RelayedResponse, relay, write_whole
+from sidecar.proxy.messages.response_relay import RelayedResponse, relay
 from sidecar.proxy.pipeline.authorizer import Authorizer
 from sidecar.proxy.pipeline.lineage import COMPLETED, FAILED, TRUNCATED, LineageRecorder
 from sidecar.proxy.pipeline.request_context import AllowedRequest
@@ -181,10 +181,6 @@ class Forwarder:
             return await relay(request, response, event, relayed)
         finally:
             await response.finish()
-
-    async def send_composed(self, request: AgentRequest, response: FetchedResponse) -> ResponseSent:
-        """Answers with a response that a protocol composed from what the agent may see."""
-        return await write_whole(request, response, ())
 
 
 def _failure(request: AgentRequest, error: UpstreamFailed, event: Fields) -> LocalResponse:

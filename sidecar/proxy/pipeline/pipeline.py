@@ -29,6 +29,7 @@ from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
 from sidecar.proxy.messages import request_reader, upgrade
 from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.messages.response_relay import write_whole
 from sidecar.proxy.pipeline.authorizer import (
     UNREADABLE,
     WRITE_DENIED,
@@ -128,7 +129,8 @@ class ProxyPipeline:
                 response.end_connection()
             return response
         finally:
-            self.metrics.count_response(context.decision, response)
+            status = 0 if response is None else response.status
+            self.metrics.count_request(context.decision, status)
 
     async def _handle_refusals(
         self, request: AgentRequest, context: RequestContext, processing: Awaitable[Response]
@@ -164,7 +166,7 @@ class ProxyPipeline:
             route, routed = await self._read_body(request, context, route, head)
             if route.compose_response is not None:
                 response = await self._calls.composed(route, routed, context.size)
-                return await self._forwarder.send_composed(request, response)
+                return await write_whole(request, response, ())
             sources = await self._calls.sources(route, routed, context.size)
         except Unresolved as error:
             raise Refused(403, UNRESOLVED, str(error), who) from error

@@ -39,12 +39,8 @@ class UnknownDestination:
     def __init__(self, port_name: str, agent: AgentIdentity, enforcer: Enforcer) -> None:
         self._metrics = ProxyMetrics(enforcer.metrics, _KIND)
         self._authorizer = Authorizer(_KIND, requested_source(_KIND, port_name), agent, enforcer)
-        self._default = Attribution(agent.id or agent.role, None, None, None)
-
-    @property
-    def default(self) -> Attribution:
+        self.default = Attribution(agent.id or agent.role, None, None, None)
         """Who makes a request that names no user."""
-        return self._default
 
     def read(self, request: AgentRequest, source: SourceRef | None = None) -> RequestHead:
         """The request's head. Raises `Refused` unless its framing can be trusted. `source` is where
@@ -62,13 +58,13 @@ class UnknownDestination:
     ) -> Attribution:
         """Who makes the request; `default` if it names no user. Raises `Refused`."""
         try:
-            return attribution(head, default or self._default)
+            return attribution(head, default or self.default)
         except Malformed as error:
             raise self.unreadable(error.message, source) from error
 
     def unreadable(self, reason: str, source: SourceRef | None = None) -> Refused:
         """Closes the connection: it is no longer certain where the next request begins."""
-        return Refused(400, UNREADABLE, reason, self._default, source=source, close=True)
+        return Refused(400, UNREADABLE, reason, self.default, source=source, close=True)
 
     def no_source(self, reason: str, who: Attribution, source: SourceRef | None = None) -> Refused:
         return Refused(403, UNKNOWN, reason, who, source=source)
@@ -77,7 +73,7 @@ class UnknownDestination:
         """Records a denial on a connection that gets no answer."""
         self._metrics.count_request("DENY", 0)
         await self._authorizer.record(
-            Refused(403, policy_name, reason, self._default, source=source)
+            Refused(403, policy_name, reason, self.default, source=source)
         )
 
     async def refuse(self, request: AgentRequest, refused: Refused) -> LocalResponse:

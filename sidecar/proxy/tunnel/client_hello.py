@@ -105,11 +105,6 @@ class HelloReader:
             raise Malformed("the TLS hello is not alone in its record")
 
 
-def parse(data: bytes) -> Hello | None:
-    """The hello that `data` starts with; None if more is needed. Raises `Malformed`."""
-    return HelloReader().feed(data)
-
-
 def _hello(message: bytes) -> Hello:
     reader = _ByteReader(message)
     reader.take(2)  # version

@@ -171,7 +171,7 @@ ELSEWHERE = {
     16: ("test_bypasses_inside", "test_where_nothing_can_be_judged_nothing_passes"),
     17: ("test_bypasses_inside", "test_a_body_that_is_not_judged_whole_is_not_forwarded"),
     18: ("test_bypasses_inside", "test_a_body_that_is_encoded_is_not_forwarded"),
-    20: ("tunnel.test_connect", "test_a_hello_for_another_server_is_denied"),
+    20: ("tunnel.test_connect_passthrough", "test_a_hello_for_another_server_is_denied"),
     21: (
         "upstream.test_egress_guard",
         "test_a_name_that_is_made_to_resolve_elsewhere_later_is_refused_then",

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from tests import waiting
+
 
 @dataclass
 class Seen:
@@ -48,6 +50,22 @@ def answer(head: str = "HTTP/1.1 200 OK", body: bytes = b"ok", *fields: str) -> 
     async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
         empty = seen.line.startswith("HEAD ")
         writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + (b"" if empty else body))
+
+    return script
+
+
+def scripted(*parts: bytes | None, close: bool = False) -> Script:
+    """Writes each part; at None it waits until what it wrote has arrived."""
+
+    async def script(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        for part in parts:
+            if part is None:
+                await waiting.turns()
+            else:
+                writer.write(part)
+                await writer.drain()
+        if close:
+            writer.close()
 
     return script
 

@@ -8,7 +8,12 @@ from types import ModuleType
 import pytest
 
 from tests.sidecar.http import test_headers
-from tests.sidecar.proxy import test_forwarding, test_streaming
+from tests.sidecar.proxy import (
+    test_forwarded_requests,
+    test_relayed_responses,
+    test_streaming,
+    test_upstream_connections,
+)
 from tests.sidecar.proxy.messages import test_framing
 from tests.sidecar.proxy.other_ways_in import WAYS, detour
 from tests.sidecar.proxy.proxy_setup import ProxySetup, policy
@@ -25,13 +30,13 @@ ELSEWHERE = {
     # A CONNECT is answered there by what it asks for: test_connect.py.
     "test_optimistic_data_behind_connect_is_not_read_when_it_comes_later": WAYS,
     "test_a_cached_head_is_decided_anew_with_another_version_or_method": ("absolute",),
-    # There TLS is TLS: test_connect.py, test_transparent.py.
+    # There TLS is TLS: test_connect_passthrough.py, test_transparent_tls.py.
     "test_unreadable[tls]": ("tunnel", "redirected"),
     # Where only a host names the source, a request without one has none: test_transparent.py.
     "test_http_1_0_learns_by_a_reset_that_an_answer_broke_off": ("redirected",),
     "test_http_1_0_gets_no_chunks": ("redirected",),
     "test_http_1_0_may_keep_its_connection": ("redirected",),
-    # Bodies that look like requests are rewritten by the detour.
+    # Bodies that look like requests are rewritten on that way.
     "test_a_denied_request_with_a_body_leaves_the_next_one_intact": ("absolute",),
 }
 """What is not tested again, and by which ways."""
@@ -46,7 +51,14 @@ def again(module: ModuleType) -> dict[str, Callable[..., object]]:
     }
 
 
-for _module in (test_framing, test_headers, test_streaming, test_forwarding):
+for _module in (
+    test_framing,
+    test_headers,
+    test_streaming,
+    test_forwarded_requests,
+    test_relayed_responses,
+    test_upstream_connections,
+):
     globals().update(again(_module))
 
 

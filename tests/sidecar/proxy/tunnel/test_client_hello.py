@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
-from sidecar.proxy.tunnel.client_hello import LONGEST, MOST_RECORDS, Hello, HelloReader, parse
+from sidecar.proxy.tunnel.client_hello import LONGEST, MOST_RECORDS, Hello, HelloReader
 
 SERVER_NAME, KEY_SHARE, PADDING, ENCRYPTED = 0, 51, 21, 0xFE0D
+
+
+def parse(data: bytes) -> Hello | None:
+    """The hello in `data`, which arrives at once."""
+    return HelloReader().feed(data)
+
+
 GREASE = (0x0A0A, 0x1A1A, 0xFAFA)
 
 

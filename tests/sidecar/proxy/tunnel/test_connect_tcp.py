@@ -15,7 +15,7 @@ from tests import waiting
 from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source, until
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
 from tests.sidecar.proxy.test_forward_proxy import proxying
-from tests.sidecar.proxy.tunnel.test_transparent import greets
+from tests.sidecar.proxy.tunnel.redirected import greets
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
