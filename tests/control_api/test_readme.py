@@ -43,7 +43,7 @@ def table(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def test_the_routes_are_the_table_s() -> None:
+def test_the_table_of_routes_is_complete() -> None:
     assert table("Routes") == [
         [
             route.method,
@@ -55,12 +55,12 @@ def test_the_routes_are_the_table_s() -> None:
     ]
 
 
-def test_the_settings_are_those_that_are_read() -> None:
+def test_the_table_of_settings_is_complete() -> None:
     listed = [row[0].strip("`") for row in table("Settings")]
     assert listed == [*names(), "SLUICE_MIGRATE_DATABASE_URL"]
 
 
-def test_the_metrics_are_those_that_are_exposed() -> None:
+def test_the_table_of_metrics_is_complete() -> None:
     exposed = exposed_metrics()
     rows = table("Metrics")
     assert {row[0].strip("`") for row in rows} == exposed.keys()

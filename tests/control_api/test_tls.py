@@ -103,9 +103,7 @@ def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files
             centre.call("GET", "/health")
 
 
-def test_a_client_shows_a_certificate_where_an_authority_is_given(
-    tmp_path: Path, files: Files
-) -> None:
+def test_a_client_needs_a_certificate_if_an_authority_is_set(tmp_path: Path, files: Files) -> None:
     clients = authority("clients")
     with running(tmp_path, **files.environ(*PARTS)) as centre:
         assert shown(centre.port, authority().client(clients.issue("a client")))

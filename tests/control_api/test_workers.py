@@ -141,7 +141,7 @@ def test_connections_are_spread_over_the_workers(shared: Process) -> None:
     assert min(spread.values()) >= 10
 
 
-def test_one_scrape_answers_for_all_with_one_head_a_family(start: Start) -> None:
+def test_one_scrape_covers_all_workers_and_has_each_family_once(start: Start) -> None:
     service = start(SLUICE_METRICS_LISTEN="127.0.0.1:0")
     service.ready()
     within(5, lambda: "metrics on" in service.said())
@@ -229,7 +229,7 @@ def test_a_worker_that_keeps_dying_ends_the_service_with_its_last_log_lines(
     assert all(gone(pid) for pid in pids.values())
 
 
-def test_what_keeps_the_first_worker_from_starting_ends_the_service(start: Start) -> None:
+def test_a_fault_that_stops_the_first_worker_ends_the_service(start: Start) -> None:
     first = start(SLUICE_WORKERS="1")
     first.ready()
     first.process.terminate()
@@ -302,7 +302,7 @@ def test_two_supervisors_do_not_share_a_data_directory(shared: Process, start: S
     assert "another control API with workers" in second.said()
 
 
-def test_a_scrape_works_below_a_path_that_is_longer_than_a_socket_s(shared: Process) -> None:
+def test_a_scrape_works_below_a_path_too_long_for_a_socket(shared: Process) -> None:
     assert len(str(shared.directory)) > 108
     assert len(by_worker(metrics(shared.ready()), METRIC_OF_EACH)) == WORKERS
 

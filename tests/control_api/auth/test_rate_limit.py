@@ -88,7 +88,7 @@ async def test_sidecars_and_the_superadmin_are_not_limited(scope: str) -> None:
     assert await Limited(1).admitted(100, "key_s", scope) == 100
 
 
-async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limit, "MAX_BUCKETS", 100)
     limited = Limited(5)
     for number in range(1000):
@@ -127,7 +127,7 @@ def test_over_the_limit_is_429_with_retry_after_and_the_error_body(strict: Centr
     }
 
 
-def test_it_is_judged_after_the_key_and_before_all_else(strict: Centre) -> None:
+def test_the_limit_is_checked_after_the_key_and_before_all_else(strict: Centre) -> None:
     over(strict, "GET", "/v1/nothing", None, strict.admin_key)
     for _ in range(10):
         assert strict.call("GET", "/v1/keys", key=None).status == 401

@@ -65,7 +65,7 @@ class Caller:
         return json.dumps(body).encode()
 
 
-def test_no_request_finds_a_fault_or_an_undescribed_status(either: Centre) -> None:
+def test_no_request_finds_a_bug_or_an_undescribed_status(either: Centre) -> None:
     seed = random.SystemRandom().getrandbits(32)  # each run asks something else
     either.approved("support")
     event_id = either.evaluate(session_id="s1")["event_id"]

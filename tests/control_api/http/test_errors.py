@@ -67,7 +67,7 @@ def admitted(tenant: Tenant, route: Route) -> str:
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
-def test_every_refusal_has_the_one_shape(tenant: Tenant, route: Route) -> None:
+def test_every_refusal_has_the_same_form(tenant: Tenant, route: Route) -> None:
     check(called(tenant, route, None), 401)
     check(called(tenant, route, "no key of ours"), 403)
     wrong = next(scope for scope in tenant.keys if scope not in (route.scopes or ()))
@@ -76,7 +76,7 @@ def test_every_refusal_has_the_one_shape(tenant: Tenant, route: Route) -> None:
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
-def test_a_fault_of_ours_shows_the_request_s_id_and_nothing_else(
+def test_a_bug_is_500_and_shows_only_the_request_s_id(
     tenant: Tenant, route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = object_kind(route)
@@ -101,9 +101,7 @@ def test_a_fault_of_ours_shows_the_request_s_id_and_nothing_else(
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=ids)
-def test_nothing_is_kept_by_a_cache_and_the_server_says_no_version(
-    tenant: Tenant, route: Route
-) -> None:
+def test_no_response_may_be_cached_or_names_a_version(tenant: Tenant, route: Route) -> None:
     answer = called(tenant, route, admitted(tenant, route) if route.scopes else None)
     assert answer.headers.get_all("Server") == ["sluice"]
     assert answer.headers.get_all("Cache-Control") == ["no-store"]
@@ -158,7 +156,7 @@ RAW = [
 
 
 @pytest.mark.parametrize(("sent", "code"), RAW, ids=range(len(RAW)))
-def test_bytes_that_only_look_like_a_request_get_the_one_shape(
+def test_requests_broken_at_the_byte_level_get_the_same_form(
     tenant: Tenant, sent: bytes, code: int
 ) -> None:
     sent = sent.replace(b"%KEY%", tenant.keys["admin"].encode())
@@ -212,7 +210,7 @@ def test_a_bearer_token_is_the_key_on_every_guarded_route(tenant: Tenant, form: 
         assert key not in str(refused.raw)
 
 
-def test_another_scheme_beside_a_key_is_passed_over(tenant: Tenant) -> None:
+def test_another_scheme_beside_a_key_is_ignored(tenant: Tenant) -> None:
     basic = {"Authorization": "Basic YTpi"}
     assert (
         tenant.centre.call("GET", "/v1/keys", key=tenant.keys["read"], headers=basic).status == 200

@@ -28,7 +28,7 @@ CHECKS = {
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-def test_what_is_described_is_what_is_answered(tmp_path: Path, scope: str) -> None:
+def test_every_response_is_as_described(tmp_path: Path, scope: str) -> None:
     # A wrong scope is refused before the body is read, so fewer kinds of data suffice.
     phases = tuple(each for each in PHASES if each != "coverage" or scope == "admin")
     found = one_round(tmp_path, scope, 1, examples=few(4, at_least=2), phases=phases)

@@ -51,7 +51,7 @@ NOT_JSON = [
 
 @pytest.mark.parametrize("raw", NOT_JSON, ids=range(len(NOT_JSON)))
 @pytest.mark.parametrize("route", WITH_FIELDS, ids=ids)
-def test_what_is_no_json_object_is_400(centre: Centre, route: Any, raw: bytes) -> None:
+def test_a_body_that_is_not_a_json_object_is_400(centre: Centre, route: Any, raw: bytes) -> None:
     body = refused(centre.call(route.method, path_of(route), raw=raw), 400)
     assert body["error"] == "Bad Request"
 
@@ -85,9 +85,7 @@ def test_unknown_fields_in_a_write_are_422_all_at_once(centre: Centre, route: An
 
 
 @pytest.mark.parametrize("route", WITH_FIELDS, ids=ids)
-def test_every_field_that_is_wrong_is_named_in_a_line_of_its_own(
-    centre: Centre, route: Any
-) -> None:
+def test_every_invalid_field_has_a_line_of_its_own(centre: Centre, route: Any) -> None:
     wrong = {name: {"not": "this"} for name in route.body if name != "detail"}
     body = refused(centre.call(route.method, path_of(route), wrong), 422)
     named = {line.partition(":")[0].partition(".")[0] for line in body["details"].splitlines()}
@@ -157,7 +155,7 @@ cursor=WzFlMzAsICJhIl0 cursor=WzE4NDQ2NzQ0MDczNzA5NTUxNjE1XQ
 
 @pytest.mark.parametrize("query", NO_PAGE.split())
 @pytest.mark.parametrize("route", LISTS, ids=ids)
-def test_a_page_that_can_t_be_asked_for_is_422(centre: Centre, route: Any, query: str) -> None:
+def test_an_invalid_page_is_422(centre: Centre, route: Any, query: str) -> None:
     refused(centre.call("GET", f"{path_of(route)}?{query}"), 422)
 
 
@@ -165,17 +163,17 @@ def test_a_page_that_can_t_be_asked_for_is_422(centre: Centre, route: Any, query
     "query",
     ["decision=MAYBE", "from=yesterday", "to=2026-01-01", "agent_role=%00", "user_id=", "frm=x"],
 )
-def test_a_filter_that_can_t_match_is_422(centre: Centre, query: str) -> None:
+def test_an_invalid_filter_is_422(centre: Centre, query: str) -> None:
     refused(centre.call("GET", f"/v1/audit/events?{query}"), 422)
 
 
 @pytest.mark.parametrize("query", ["agent_role=%FF", "&".join(f"a{n}=1" for n in range(100))])
-def test_a_query_that_can_t_be_read_is_400(centre: Centre, query: str) -> None:
+def test_an_unreadable_query_is_400(centre: Centre, query: str) -> None:
     refused(centre.call("GET", f"/v1/audit/events?{query}"), 400)
 
 
 @pytest.mark.parametrize(
     "query", ["since=-1", "since=x", "wait=26", "wait=-1", "wait=nan", "wait=inf", "wait=x"]
 )
-def test_a_poll_that_can_t_be_is_422(centre: Centre, query: str) -> None:
+def test_an_invalid_poll_is_422(centre: Centre, query: str) -> None:
     refused(centre.call("GET", f"/v1/sidecars/policy-set?{query}"), 422)

@@ -89,7 +89,7 @@ def test_examples_are_what_is_declared(route: Any) -> None:
         route.request_type.model_validate(values)
 
 
-def test_scopes_are_told_and_open_routes_need_no_key() -> None:
+def test_scopes_are_described_and_open_routes_need_no_key() -> None:
     for route in ROUTES:
         operation = DOCUMENT["paths"][route.path][route.method.lower()]
         if route.scopes is None:
@@ -112,7 +112,7 @@ def test_a_document_that_breaks_the_specification_does_not_pass() -> None:
         schemathesis.openapi.from_dict(broken).validate()
 
 
-def test_every_operation_is_described_under_a_tag_that_is_told_of() -> None:
+def test_every_operation_has_a_described_tag() -> None:
     tags = {tag["name"]: tag["description"] for tag in DOCUMENT["tags"]}
     assert all(tags.values())
     assert {tag for _, _, operation in operations() for tag in operation["tags"]} == set(tags)
@@ -124,15 +124,15 @@ def test_every_operation_is_described_under_a_tag_that_is_told_of() -> None:
     assert all(f"`{scope}`" in scheme for scope in Scope)
 
 
-def test_every_answer_tells_of_its_headers() -> None:
+def test_every_response_describes_its_headers() -> None:
     known = DOCUMENT["components"]["headers"]
     for path, _, operation in operations():
         for status, answer in operation["responses"].items():
-            told = set(answer["headers"])
-            assert "X-Request-ID" in told, (path, status)
-            assert told <= set(known)
-            assert ("Retry-After" in told) == (status in ("429", "503")), (path, status)
-            assert ("WWW-Authenticate" in told) == (status == "401")
+            described = set(answer["headers"])
+            assert "X-Request-ID" in described, (path, status)
+            assert described <= set(known)
+            assert ("Retry-After" in described) == (status in ("429", "503")), (path, status)
+            assert ("WWW-Authenticate" in described) == (status == "401")
     listed = {route.name for route in ROUTES if route.paged}
     linked = {
         operation["operationId"]
@@ -161,7 +161,7 @@ def test_every_example_fits_its_schema() -> None:
     assert checked > 5 * len(ROUTES)
 
 
-def test_links_lead_to_operations_that_take_what_is_handed_on() -> None:
+def test_links_lead_to_operations_that_take_their_parameters() -> None:
     names = {operation["operationId"]: operation for _, _, operation in operations()}
     links = [
         (operation, link)
@@ -175,7 +175,7 @@ def test_links_lead_to_operations_that_take_what_is_handed_on() -> None:
         assert set(link["parameters"]) <= taken
 
 
-def test_every_pattern_is_one_for_python_and_for_ecma() -> None:
+def test_every_pattern_means_the_same_to_python_and_ecmascript() -> None:
     patterns = set(re.findall(r'"pattern": "((?:[^"\\\\]|\\\\.)*)"', json.dumps(DOCUMENT)))
     assert patterns
     for each in patterns:

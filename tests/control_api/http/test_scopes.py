@@ -60,7 +60,7 @@ def ids(route: Route) -> str:
 
 @pytest.mark.parametrize("scope", [*SCOPES, "superadmin"])
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
-def test_a_route_lets_in_the_scopes_of_its_line_and_no_other(
+def test_a_route_admits_exactly_its_scopes(
     centre: Centre, keys: dict[str, str], route: Route, scope: str
 ) -> None:
     answer = centre.call(route.method, path_of(route), BODIES.get(route.name), key=keys[scope])
@@ -176,9 +176,7 @@ def test_an_unknown_path_under_v1_asks_for_a_key_first(centre: Centre, path: str
 
 
 @pytest.mark.parametrize("route", OPEN, ids=ids)
-def test_an_open_route_needs_no_key_and_takes_no_offence_at_one(
-    centre: Centre, route: Route
-) -> None:
+def test_an_open_route_needs_no_key_and_ignores_one(centre: Centre, route: Route) -> None:
     assert centre.call(route.method, route.path, key=None).status == route.status
     assert centre.call(route.method, route.path, key="not a key").status == route.status
 

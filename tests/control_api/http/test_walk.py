@@ -83,7 +83,7 @@ def test_the_table_of_expectation_has_every_route() -> None:
     assert NAMED_IN_BODY.keys() <= EXPECTED.keys()
 
 
-def test_the_table_keeps_the_contract_s_sentences() -> None:
+def test_the_table_agrees_with_the_contract() -> None:
     for (method, path), (may, _) in EXPECTED.items():
         # An evaluate key sees nothing: no GET.
         assert method == "POST" or "evaluate" not in may, path
@@ -123,8 +123,8 @@ def test_another_tenant_s_object_is_answered_like_an_absent_one(
     assert one.status == (404 if scope in expected(route).may else 403)
     assert told(one, foreign) == told(other, absent)
     # The object still exists for its owner, unchanged.
-    still = theirs.call(route, next(iter(expected(route).may)), foreign)
-    assert still.status == expected(route).own, still.raw
+    unchanged = theirs.call(route, next(iter(expected(route).may)), foreign)
+    assert unchanged.status == expected(route).own, unchanged.raw
 
 
 def told(answer: Answer, object_id: str) -> tuple[int, list[tuple[str, str]], bytes]:
@@ -135,7 +135,7 @@ def told(answer: Answer, object_id: str) -> tuple[int, list[tuple[str, str]], by
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
-def test_no_key_is_401_whatever_is_asked(ours: Tenant, route: Route) -> None:
+def test_no_key_is_401_whatever_the_request(ours: Tenant, route: Route) -> None:
     for object_id in (object_for(route, ours), "absent"):
         path = path_of(route, object_id)
         for body in (body_of(route, object_id), {"not": "known"}):
@@ -144,7 +144,7 @@ def test_no_key_is_401_whatever_is_asked(ours: Tenant, route: Route) -> None:
 
 @pytest.mark.parametrize("why", ["unknown", "no key of ours", "revoked", "deactivated"])
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
-def test_a_dead_key_is_403_whatever_is_asked(
+def test_a_dead_key_is_403_whatever_the_request(
     ours: Tenant, dead: dict[str, str], route: Route, why: str
 ) -> None:
     object_id = object_for(route, ours)
@@ -193,7 +193,7 @@ METHODS = ("GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIN
 
 
 @pytest.mark.parametrize("path", sorted({route.path for route in GUARDED}))
-def test_a_method_that_a_path_has_not_is_405_after_the_key(
+def test_an_unsupported_method_is_405_after_the_key(
     ours: Tenant, dead: dict[str, str], path: str
 ) -> None:
     has = {route.method for route in ROUTES if route.path == path}

@@ -104,13 +104,13 @@ class Keys(RuleBasedStateMachine):
     @invariant()
     def the_list_is_the_model(self) -> None:
         found = self.centre.admin("GET", "/v1/keys?limit=1000")
-        told = {
+        listed = {
             each["key_id"]: (each["bound_agent_id"], tuple(each["permitted_roles"]))
             for each in found
             if each["name"] == self.name
         }
         kept = {key.key_id: (key.bound, key.roles) for key in self.keys if not key.revoked}
-        assert told == kept
+        assert listed == kept
 
 
 def test_keys_live_as_their_model_does(run: Run) -> None:

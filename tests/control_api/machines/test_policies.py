@@ -124,8 +124,8 @@ class Policies(RuleBasedStateMachine):
     @invariant()
     def the_list_is_the_model(self) -> None:
         found = self.centre.admin("GET", f"/v1/policies?agent_role={self.role}")
-        told = {each["policy_id"]: (each["name"], each["allowed_sources"]) for each in found}
-        assert told == {
+        listed = {each["policy_id"]: (each["name"], each["allowed_sources"]) for each in found}
+        assert listed == {
             policy: (body["name"], body["allowed_sources"])
             for policy, body in self.model.items()
             if body is not None

@@ -236,7 +236,7 @@ def test_an_update_that_breaks_the_schema_is_422(centre: Centre, wrong: dict[str
     assert listed(centre, "w") == before
 
 
-def test_an_agent_is_bound_to_a_live_key_alone(centre: Centre) -> None:
+def test_an_agent_can_only_be_bound_to_a_live_key(centre: Centre) -> None:
     made = centre.admin("POST", "/v1/keys", {"name": "k", "scope": "evaluate"})
     body = {"agent_role": "support", "bound_key_id": made["key_id"]}
     assert centre.admin("POST", "/v1/agents", body)["bound_key_id"] == made["key_id"]

@@ -46,7 +46,7 @@ class Spool:
         return {"source": self.source, "instance": self.instance, "records": records}
 
 
-def test_records_are_taken_in_exactly_once_and_signed_for(either: Centre) -> None:
+def test_records_are_ingested_exactly_once_and_receipted(either: Centre) -> None:
     spool, before = Spool(), either.verified()
     records = [spool.record(user_id=f"u{number}") for number in range(5)]
     log_key = unb64(either.admin("GET", "/v1/sidecars/policy-set?since=0")["log_key"])
@@ -65,7 +65,7 @@ def test_records_are_taken_in_exactly_once_and_signed_for(either: Centre) -> Non
     assert events[0]["user_id"] == "u4"
 
 
-def test_a_gap_or_another_chain_is_409_and_takes_nothing(centre: Centre) -> None:
+def test_a_gap_or_another_chain_is_409_and_ingests_nothing(centre: Centre) -> None:
     spool = Spool(instance="gap")
     records = [spool.record() for _ in range(3)]
     centre.admin("POST", EVENTS, spool.batch(records[:1]))
@@ -105,7 +105,7 @@ def sent_packed(centre: Centre, raw: bytes, coding: str = "gzip") -> Answer:
     return centre.call("POST", EVENTS, raw=raw, headers=headers)
 
 
-def test_a_compressed_batch_is_taken_in_as_the_same_batch_is(either: Centre) -> None:
+def test_a_compressed_batch_is_ingested_like_a_plain_one(either: Centre) -> None:
     spool, before = Spool(instance="packed"), either.verified()["events"]
     records = [spool.record(user_id=f"ü{number}") for number in range(300)]
     first = sent_packed(either, packed(spool, records[:200]))
@@ -117,7 +117,7 @@ def test_a_compressed_batch_is_taken_in_as_the_same_batch_is(either: Centre) -> 
     assert either.verified()["events"] == before + 300
 
 
-def test_a_compressed_batch_of_a_whole_mebibyte_is_taken_in(centre: Centre) -> None:
+def test_a_compressed_batch_of_a_whole_mebibyte_is_ingested(centre: Centre) -> None:
     spool = Spool(instance="large")
     records = [spool.record(query="ü" * 15_000) for _ in range(33)]
     raw = packed(spool, records)
@@ -137,7 +137,7 @@ def test_a_compressed_batch_of_a_whole_mebibyte_is_taken_in(centre: Centre) -> N
     ],
     ids=["cut off", "a wrong length", "rubbish", "not compressed", "empty", "too large inside"],
 )
-def test_what_does_not_unpack_is_refused_whole_and_holds_up_nothing(
+def test_a_batch_that_does_not_unpack_is_refused_as_a_whole(
     centre: Centre, spoil: Any, status: int
 ) -> None:
     spool, total = Spool(instance=f"spoilt-{time.time_ns()}"), centre.verified()["total"]

@@ -25,7 +25,7 @@ def test_a_batch_is_answered_in_order_with_an_event_each(either: Centre) -> None
     ("semantics", "decided"),
     [("all", 4), ("stop_on_deny", 3), ("stop_on_allow", 1)],
 )
-def test_a_batch_stops_where_it_is_told_to(fresh: Centre, semantics: str, decided: int) -> None:
+def test_a_batch_stops_by_its_semantics(fresh: Centre, semantics: str, decided: int) -> None:
     sources = ["handbook", "handbook", "payroll", "handbook"]
     items = [asked(source_id=source) for source in sources]
     body = {"items": items, "semantics": semantics}

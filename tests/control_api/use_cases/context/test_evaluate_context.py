@@ -76,7 +76,7 @@ def test_an_agent_claims_only_its_permitted_roles(fresh: Centre) -> None:
     assert fresh.evaluate(agent_id="other")["policy_name"] == "role_not_permitted"
 
 
-def test_an_agent_bound_to_a_key_is_presented_by_that_key_alone(fresh: Centre) -> None:
+def test_only_its_key_can_present_a_bound_agent(fresh: Centre) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "its own", "scope": "evaluate"})
     fresh.approved("bound", bound_key_id=made["key_id"])
     assert fresh.evaluate(key=made["key"], agent_id="bound")["decision"] == "ALLOW"
@@ -123,7 +123,7 @@ def test_64_clients_at_once_leave_a_gapless_and_valid_log(either: Centre) -> Non
     assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1))
 
 
-def test_unknown_fields_are_passed_over(centre: Centre) -> None:
+def test_unknown_fields_are_ignored(centre: Centre) -> None:
     assert centre.evaluate(colour="blue", explain=True)["decision"] == "ALLOW"
     answer = centre.call("POST", "/v1/context/evaluate?trace=1", asked())
     assert answer.status == 200
@@ -159,7 +159,7 @@ VALUES = st.one_of(
 
 @examples(400)
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES), st.booleans())
-def test_the_description_takes_what_the_reader_takes(given_: dict[str, Any], whole: bool) -> None:
+def test_the_model_accepts_what_the_parser_accepts(given_: dict[str, Any], whole: bool) -> None:
     body = {**asked(), **given_} if whole else given_
     try:
         parse_retrieval(body)
@@ -203,12 +203,12 @@ def test_an_explanation_adds_a_member_and_changes_nothing_else(either: Centre) -
 
 
 @pytest.mark.parametrize("query", ["explain=1", "explain=", "explain=true&explain=true"])
-def test_an_explanation_asked_for_otherwise_is_422(centre: Centre, query: str) -> None:
+def test_an_invalid_explain_is_422(centre: Centre, query: str) -> None:
     assert centre.call("POST", f"/v1/context/evaluate?{query}", asked()).status == 422
 
 
 @pytest.mark.parametrize("query", ["", "?explain=true"])
-def test_the_decision_stands_in_headers_too(centre: Centre, query: str) -> None:
+def test_the_decision_is_also_in_headers(centre: Centre, query: str) -> None:
     for source, decision in (("handbook", "ALLOW"), ("payroll", "DENY")):
         path, body = f"/v1/context/evaluate{query}", asked(source_id=source)
         answer = centre.call("POST", path, body)

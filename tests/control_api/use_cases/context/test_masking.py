@@ -32,14 +32,14 @@ def test_a_tenants_setting_holds_from_the_next_call_on(either: Centre) -> None:
     assert either.verified()["total"] >= 3
 
 
-def test_what_is_masked_is_found_by_what_was_recorded(fresh: Centre) -> None:
+def test_masked_events_are_found_by_the_masked_value(fresh: Centre) -> None:
     switch(fresh, True)
     event_id = fresh.evaluate(user_id=USER)["event_id"]
     assert not fresh.events("?user_id=ann%40example.com")
     assert [e["event_id"] for e in fresh.events("?user_id=%5BEMAIL%5D")] == [event_id]
 
 
-def test_the_services_flag_outdoes_a_tenants(tmp_path: Path) -> None:
+def test_the_services_flag_overrides_a_tenants(tmp_path: Path) -> None:
     with running(tmp_path, SLUICE_PII_MASKING="1") as centre:
         switch(centre, False)
         event_id = centre.evaluate(user_id=USER, query="x")["event_id"]

@@ -12,9 +12,9 @@ def test_a_simulation_leaves_nothing(either: Centre) -> None:
     answer = either.call("POST", "/v1/context/simulate", body, key=reader).body
     assert list(answer) == ["decision", "policy_name", "reason", "event_id"]
     assert (answer["decision"], answer["event_id"]) == ("DENY", None)
-    told = either.call("POST", "/v1/context/simulate?explain=true", body, key=reader).body
-    assert told["explain"]["nearest_miss"]["check"] == "source"
-    assert told["event_id"] is None
+    explained = either.call("POST", "/v1/context/simulate?explain=true", body, key=reader).body
+    assert explained["explain"]["nearest_miss"]["check"] == "source"
+    assert explained["event_id"] is None
     assert either.verified()["total"] == before
     assert either.call("GET", "/v1/sessions/never").status == 404
     either.evaluate(session_id="s")

@@ -76,7 +76,7 @@ def test_a_policy_is_in_force_when_its_answer_leaves(either: Centre) -> None:
     assert either.verified()["valid"]
 
 
-def test_a_deleted_policy_is_found_no_more_and_gives_up_its_name(centre: Centre) -> None:
+def test_a_deleted_policy_is_not_found_and_frees_its_name(centre: Centre) -> None:
     first = made(centre, name="short")["policy_id"]
     centre.admin("DELETE", f"/v1/policies/{first}")
     for method, path in (("GET", ""), ("DELETE", ""), ("PUT", "")):
@@ -127,7 +127,7 @@ def test_if_match_is_honoured(centre: Centre, tag: str, status: int) -> None:
     assert now["version"] == (2 if status == 200 else 1)
 
 
-def test_of_two_who_replace_the_same_version_one_wins(either: Centre) -> None:
+def test_of_two_replacements_of_the_same_version_one_wins(either: Centre) -> None:
     policy = made(either)["policy_id"]
     answers: list[int] = []
 
@@ -172,7 +172,7 @@ def test_a_restore_brings_back_what_the_file_says(either: Centre) -> None:
     ]
 
 
-def test_what_no_file_defines_can_t_be_restored_nor_under_a_taken_name(fresh: Centre) -> None:
+def test_a_restore_needs_a_file_and_a_free_name(fresh: Centre) -> None:
     own = made(fresh)["policy_id"]
     assert fresh.call("POST", f"/v1/policies/{own}/restore").status == 409
     (policy,) = [row for row in fresh.admin("GET", "/v1/policies") if row["name"] != "claims"]
@@ -219,7 +219,7 @@ def test_a_policy_that_breaks_the_schema_is_422_and_changes_nothing(
     assert changes(centre) == before
 
 
-def test_a_role_whose_policies_no_sidecar_should_carry_is_409(centre: Centre) -> None:
+def test_a_role_with_too_many_bytes_of_policies_is_409(centre: Centre) -> None:
     big = [f"{number:03}" + "x" * 250 for number in range(1000)]
     fields = {"agent_role": "big", "allowed_sources": big, "denied_sources": big}
     made(centre, name="big 1", **fields)

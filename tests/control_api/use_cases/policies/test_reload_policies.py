@@ -194,7 +194,7 @@ def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: Centre) -> 
     within(2, lambda: fresh.evaluate()["decision"] == "DENY")
 
 
-def test_a_directory_that_is_swapped_as_kubernetes_does_is_taken_in(tmp_path: Path) -> None:
+def test_a_directory_that_is_swapped_as_kubernetes_does_is_loaded(tmp_path: Path) -> None:
     home = tmp_path / "policies" / "default" / "demo"
     home.mkdir(parents=True)
 
@@ -237,7 +237,7 @@ def test_filters_and_pages_show_each_policy_once(unwatched: Centre) -> None:
     assert names("agent_role=nobody") == []
 
 
-def test_another_tenant_s_files_are_another_tenant_s(unwatched: Centre) -> None:
+def test_a_tenant_s_files_define_only_its_own_policies(unwatched: Centre) -> None:
     other = unwatched.policy_file.parents[2] / "other" / "demo" / "support.yaml"
     other.parent.mkdir(parents=True)
     other.write_text("policies: [")
@@ -267,9 +267,7 @@ def denies(centre: Centre, number: int) -> bool:
     return "denied" in answer["reason"]
 
 
-def test_a_plan_that_was_overtaken_is_made_again(
-    unwatched: Centre, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outdated_plan_is_made_again(unwatched: Centre, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
     async def overtaken(*arguments: Any) -> bool:
@@ -298,25 +296,25 @@ def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
     for folder in ("defualt", "acme", "somewhere-else"):
         (root / folder / "demo").mkdir(parents=True)
         (root / folder / "demo" / "x.yaml").write_text(definitions(("x", "x")))
-    told = {
+    warned = {
         "policy folder `defualt` belongs to no tenant: did you mean `default`?",
         f"policy folder `acme` belongs to no tenant: did you mean `{acme['tenant_id']}`?",
         "policy folder `somewhere-else` belongs to no tenant",
     }
     # The watcher reports folders that appear while the service runs.
-    within(10, lambda: told <= set(caplog.messages))
+    within(10, lambda: warned <= set(caplog.messages))
     caplog.clear()
     assert reload(fresh)["warnings"] == [
         "policy folder `defualt` belongs to no tenant: did you mean `default`?"
     ]
-    assert told <= set(caplog.messages)
+    assert warned <= set(caplog.messages)
     answer = fresh.call("POST", "/v1/policies/reload", key=acme["admin_key"])
     assert answer.body["warnings"] == [
         f"policy folder `acme` belongs to no tenant: did you mean `{acme['tenant_id']}`?"
     ]
 
 
-def test_without_a_policy_directory_nothing_comes_from_files_and_nothing_goes(
+def test_without_a_policy_directory_policies_of_files_stay(
     tmp_path: Path,
 ) -> None:
     with running(tmp_path) as centre:

@@ -45,7 +45,7 @@ def revoked(centre: Centre) -> set[str]:
         ({"agent_role": "Support"}, set()),
     ],
 )
-def test_what_matches_all_filters_is_revoked(
+def test_sessions_that_match_all_filters_are_revoked(
     fresh: Centre, wanted: dict[str, Any], expected: set[str]
 ) -> None:
     furnish(fresh)
@@ -115,7 +115,7 @@ def test_another_replica_follows_within_a_second(either: Centre) -> None:
 
 
 @pytest.mark.parametrize("masking", ["0", "1"])
-def test_a_user_who_is_recorded_masked_is_found(tmp_path: Any, masking: str) -> None:
+def test_a_user_whose_id_was_masked_is_found(tmp_path: Any, masking: str) -> None:
     with running(tmp_path, SLUICE_PII_MASKING=masking) as centre:
         centre.evaluate(session_id="s1", user_id="ann@example.com")
         centre.evaluate(session_id="s2", user_id="u-1001")
@@ -143,7 +143,7 @@ def test_another_tenant_s_sessions_stay(fresh: Centre) -> None:
         ({"agent_id": "a", "reason": WHY, "session_id": "s"}, "session_id"),
     ],
 )
-def test_what_names_nothing_to_revoke_is_422(
+def test_a_revocation_without_a_filter_is_422(
     centre: Centre, body: dict[str, Any], field: str
 ) -> None:
     answer = centre.call("POST", PATH, body)
@@ -151,7 +151,7 @@ def test_what_names_nothing_to_revoke_is_422(
     assert answer.body["details"].startswith(field)
 
 
-def test_a_session_may_be_called_like_the_operation(centre: Centre) -> None:
+def test_a_session_may_have_the_id_revoke(centre: Centre) -> None:
     centre.evaluate(session_id="revoke")
     assert centre.admin("GET", "/v1/sessions/revoke")["status"] == "active"
     assert centre.admin("DELETE", "/v1/sessions/revoke")["status"] == "revoked"

@@ -89,7 +89,7 @@ def test_lists_filter_and_go_page_by_page(fresh: Centre) -> None:
     assert fresh.call("GET", "/v1/sessions?status=gone").status == 422
 
 
-def test_of_many_agents_that_claim_a_session_one_owns_it(either: Centre) -> None:
+def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either: Centre) -> None:
     agents = [f"a{number}" for number in range(8)]
     for agent in agents:
         either.approved(agent)
@@ -106,8 +106,8 @@ def test_of_many_agents_that_claim_a_session_one_owns_it(either: Centre) -> None
     owner = either.admin("GET", "/v1/sessions/race")["agent_id"]
     for agent, answer in answers.items():
         expected = ("ALLOW", "support-reads") if agent == owner else None
-        told = (answer["decision"], answer["policy_name"])
-        assert told == (expected or ("DENY", "session_agent_mismatch"))
+        decided = (answer["decision"], answer["policy_name"])
+        assert decided == (expected or ("DENY", "session_agent_mismatch"))
 
 
 def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Any) -> None:
@@ -126,7 +126,7 @@ def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Any) 
 
 
 @pytest.mark.parametrize("query", ["reason=%00", "reason=" + "x" * 4097, "why=x"])
-def test_a_reason_that_can_t_be_kept_is_422(centre: Centre, query: str) -> None:
+def test_an_invalid_reason_is_422(centre: Centre, query: str) -> None:
     centre.evaluate(session_id="kept")
     assert centre.call("DELETE", f"/v1/sessions/kept?{query}").status == 422
     assert statuses(centre)["kept"] == "active"

@@ -50,7 +50,7 @@ def waiting(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, seen
 
 
-def test_the_first_page_begins_anew_and_decides_as_the_centre_does(fresh: Centre) -> None:
+def test_the_first_page_is_a_reset_and_decides_as_the_api_does(fresh: Centre) -> None:
     fresh.approved("agt")
     page, documents = whole(fresh)
     assert page["tenant_id"] == "default"
@@ -117,7 +117,7 @@ def test_no_news_is_answered_after_the_wait(centre: Centre) -> None:
 
 
 @pytest.mark.parametrize("what", ["key", "agent", "policy"])
-def test_a_change_wakes_who_waits(fresh: Centre, what: str) -> None:
+def test_a_change_wakes_a_waiting_sidecar(fresh: Centre, what: str) -> None:
     page, _ = whole(fresh)
     thread, seen = waiting(lambda: poll(fresh, page["revision"], page["epoch"], wait=20))
     if what == "key":
@@ -135,7 +135,7 @@ def test_a_change_wakes_who_waits(fresh: Centre, what: str) -> None:
     assert document["revision"] == seen[0]["revision"] == page["revision"] + 1
 
 
-def test_a_change_by_another_process_wakes_who_waits(tmp_path: Any) -> None:
+def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> None:
     with running(tmp_path) as one:
         page, _ = whole(one)
         other = Centre(tmp_path, policies=None).start()
@@ -159,7 +159,7 @@ def test_a_removed_document_comes_without_a_body(fresh: Centre) -> None:
     assert (document["body"], document["digest"]) == (None, None)
 
 
-def test_another_epoch_or_a_later_revision_begins_anew(centre: Centre) -> None:
+def test_another_epoch_or_a_later_revision_is_a_reset(centre: Centre) -> None:
     page, documents = whole(centre)
     for since, epoch in ((page["revision"], "another"), (page["revision"] + 1, page["epoch"])):
         anew = poll(centre, since, epoch, wait=5)
@@ -190,7 +190,7 @@ def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> Non
         assert {f"role/role-{name}" for name in names} < set(found)
 
 
-def test_who_waits_is_answered_when_the_service_stops(fresh: Centre) -> None:
+def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: Centre) -> None:
     page, _ = whole(fresh)
     thread, seen = waiting(lambda: poll(fresh, page["revision"], page["epoch"], wait=20))
     stopped = time.monotonic()
@@ -212,7 +212,7 @@ def test_a_key_that_is_revoked_while_it_waits_learns_nothing(fresh: Centre) -> N
     assert answer.status == 403
 
 
-def test_too_many_who_wait_are_told_to_come_again(
+def test_too_many_waiting_sidecars_are_asked_to_retry(
     centre: Centre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, _ = whole(centre)
@@ -221,7 +221,7 @@ def test_too_many_who_wait_are_told_to_come_again(
     assert centre.call("GET", path).status == 503
 
 
-def test_a_session_is_claimed_once_and_its_owner_told_to_all(either: Centre) -> None:
+def test_a_session_is_claimed_once_and_everyone_learns_its_owner(either: Centre) -> None:
     body = {"session_id": "s", "agent_role": "support", "agent_id": "a", "user_id": "ann"}
     first = either.admin("POST", "/v1/sidecars/sessions/claim", body)
     assert first["state"] == "active"

@@ -41,8 +41,8 @@ def revision_of(answer: Any) -> int:
     return int(answer.headers["X-Sluice-Revision"])
 
 
-def test_a_report_is_listed_as_it_was_told(either: Centre) -> None:
-    told = {
+def test_a_report_is_listed_as_it_was_sent(either: Centre) -> None:
+    report = {
         "agent_id": "agt",
         "agent_role": "loan_underwriter",
         "revision": 3,
@@ -51,12 +51,12 @@ def test_a_report_is_listed_as_it_was_told(either: Centre) -> None:
         "oldest_unshipped_ms": 900,
         "refusing": "spool: it is full",
     }
-    heard = tell(either, "s-1", **told)
+    heard = tell(either, "s-1", **report)
     assert heard["revision"] >= 1
     tell(either, "s-2")
     second, first = either.admin("GET", LIST)
     assert (first["sidecar_id"], second["sidecar_id"]) == ("s-1", "s-2")
-    assert {name: first[name] for name in told} == told
+    assert {name: first[name] for name in report} == report
     assert first["live"]
     assert not first["duplicate"]
     assert first["last_seen"] <= heard["now"]
@@ -67,7 +67,7 @@ def test_a_report_is_listed_as_it_was_told(either: Centre) -> None:
     assert again["last_seen"] > first["last_seen"]
 
 
-def test_what_a_newer_sidecar_tells_beyond_this_is_passed_over(centre: Centre) -> None:
+def test_unknown_fields_of_a_newer_sidecar_are_ignored(centre: Centre) -> None:
     tell(centre, "newer", colour="green")
     assert "newer" in [row["sidecar_id"] for row in centre.admin("GET", LIST)]
 
@@ -91,7 +91,7 @@ def test_a_restart_is_no_duplicate_and_a_copy_is(either: Centre) -> None:
     assert duplicate()
 
 
-def test_every_management_write_tells_its_revision(fresh: Centre) -> None:
+def test_every_management_write_returns_its_revision(fresh: Centre) -> None:
     before = fresh.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
     agent = fresh.call("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
     assert revision_of(agent) == before + 1

@@ -112,7 +112,7 @@ def test_a_key_is_provisioned_without_the_tenant_s_credentials(either: Centre) -
     assert "for them" not in {each["name"] for each in either.admin("GET", "/v1/keys")}
 
 
-def test_a_new_tenant_s_policy_files_are_taken_in(fresh: Centre) -> None:
+def test_a_new_tenant_s_policy_files_are_loaded(fresh: Centre) -> None:
     tenant_id, key = made(fresh)
     folder = fresh.directory / "policies" / tenant_id / "demo"
     folder.mkdir(parents=True)
