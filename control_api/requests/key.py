@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from control_api.requests.base import Identifier, RequestModel
-from control_api.responses.management import TenantScope
+from policies.definitions.model import Scope
 
 DEFAULT_DAYS = 365
 
@@ -22,7 +22,7 @@ class NewKey(RequestModel):
     example: ClassVar[dict[str, Any]] = {"name": "underwriting agents", "scope": "evaluate"}
 
     name: Identifier
-    scope: TenantScope
+    scope: Scope
     expires_days: int | None = Field(DEFAULT_DAYS, ge=1, le=3650)
 
     @property

@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from control_api.requests.base import Identifier, RequestModel
-from control_api.responses.audit import Level
 from control_api.responses.management import PolicyFields
+from policies.definitions.model import Sensitivity
 
 
 def _none_is_empty(value: object) -> object:
@@ -35,7 +35,7 @@ class PolicyAsked(RequestModel):
     agent_role: Identifier
     allowed_sources: Names
     denied_sources: Names
-    max_sensitivity: Level
+    max_sensitivity: Sensitivity
     allowed_tasks: NullableNames = Field(default_factory=list)
     denied_tasks: NullableNames = Field(default_factory=list)
     session_ttl_minutes: int | None = Field(None, ge=1, le=9_999_999)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 from pydantic import ConfigDict, Field
 
 from control_api.requests.base import Flag, Identifier, RequestModel, read_flag
-from control_api.responses.audit import Level
+from policies.definitions.model import Sensitivity
 from policies.retrieval import MAX_QUERY, Retrieval, parse_retrieval
 
 
@@ -36,7 +36,7 @@ class AskedRetrieval(RequestModel):
     agent_role: Identifier
     user_id: Identifier
     source_id: Identifier
-    sensitivity_level: Level
+    sensitivity_level: Sensitivity
     session_id: Identifier | None = None
     task_type: Identifier | None = None
     agent_id: Identifier | None = None

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from control_api.responses.counts import SourceCount
+from policies.definitions.model import AgentStatus
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
@@ -11,7 +12,6 @@ ACTIVITY_WINDOW = 7 * 86_400_000_000
 """How far back an agent's activity and deny rates reach, in microseconds."""
 
 CredentialType = Literal["api_key", "jwt_oidc", "mtls", "conjur"]
-AgentStatus = Literal["draft", "pending_approval", "approved", "suspended", "deprecated"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from these types and orjson writes them unchanged: what is declared is what is s
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from policies.definitions.model import Sensitivity
+
 _NOW = "2026-01-31T12:00:00.000000Z"
 _EVENT_ID = "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d"
 _HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-
-Level = Literal["low", "medium", "high", "critical"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class AuditEvent:
     user_id: str | None
     source_id: str
     source_type: str
-    sensitivity_level: Level
+    sensitivity_level: Sensitivity
     session_id: str | None
     task_type: str | None
     query: str | None

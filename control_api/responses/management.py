@@ -4,11 +4,10 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from control_api.responses.audit import Level
+from policies.definitions.model import Scope, Sensitivity
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
-TenantScope = Literal["evaluate", "read", "admin", "sidecar"]
 PolicyChange = Literal["created", "added", "updated", "deleted", "removed", "restored"]
 
 
@@ -18,7 +17,7 @@ class ListedKey:
 
     key_id: str
     name: str
-    scope: TenantScope
+    scope: Scope
     bound_agent_id: str | None
     permitted_roles: list[str]
     expires_at: str | None
@@ -42,7 +41,7 @@ class CreatedKey:
     key_id: str
     name: str
     key: str
-    scope: TenantScope
+    scope: Scope
     expires_at: str | None
     created_at: str
 
@@ -64,7 +63,7 @@ class PolicyFields:
     agent_role: str
     allowed_sources: list[str]
     denied_sources: list[str]
-    max_sensitivity: Level
+    max_sensitivity: Sensitivity
     allowed_tasks: list[str]
     denied_tasks: list[str]
     session_ttl_minutes: int | None
@@ -97,7 +96,7 @@ class PolicyShown:
     agent_role: str
     allowed_sources: list[str]
     denied_sources: list[str]
-    max_sensitivity: Level
+    max_sensitivity: Sensitivity
     allowed_tasks: list[str]
     denied_tasks: list[str]
     session_ttl_minutes: int | None

@@ -1,7 +1,9 @@
 """Responses to sidecars (the policy set, sessions, receipts) and about them."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
+
+from policies.definitions.model import SessionState
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
@@ -54,7 +56,7 @@ class ClaimedSession:
     """A session's current state and its owner, the agent that claimed it first."""
 
     session_id: str
-    state: Literal["active", "expired", "revoked"]
+    state: SessionState
     agent_role: str
     agent_id: str | None
     expires_at: str

@@ -1,11 +1,11 @@
 """Responses about sessions and tenants (`service.md` 2.6, 2.9, contract section 4)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
+
+from policies.definitions.model import SessionState
 
 _NOW = "2026-01-31T12:00:00.000000Z"
-
-SessionStatus = Literal["active", "expired", "revoked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class SessionShown:
 
     session_id: str
     agent_role: str
-    status: SessionStatus
+    status: SessionState
     created_at: str
     expires_at: str
 

@@ -7,10 +7,9 @@ import orjson
 from sqlalchemy import RowMapping, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.responses.management import TenantScope
 from control_api.store.queries.rows import Position, newest_first, values_of
 from control_api.store.schema.tables import api_keys
-from policies.definitions.model import Key
+from policies.definitions.model import Key, Scope
 from policies.ground.canonical import encode
 
 
@@ -20,7 +19,7 @@ class StoredKey:
 
     key_id: str
     name: str
-    scope: TenantScope
+    scope: Scope
     digest: bytes
     bound_agent_id: str | None
     permitted_roles: tuple[str, ...]
@@ -81,7 +80,7 @@ class Expiring(NamedTuple):
 
     key_id: str
     name: str
-    scope: TenantScope
+    scope: Scope
     expires_at: int
 
 

@@ -8,10 +8,11 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel
-from control_api.responses.agents import AgentShown, AgentStatus
+from control_api.responses.agents import AgentShown
 from control_api.store.queries import agents
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.transaction import Transaction
+from policies.definitions.model import AgentStatus
 from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import agent_document, agent_name
 

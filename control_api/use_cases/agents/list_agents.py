@@ -4,9 +4,10 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, ListRequest, Text
-from control_api.responses.agents import AgentShown, AgentStatus
+from control_api.responses.agents import AgentShown
 from control_api.responses.paging import Page, page_of
 from control_api.store.queries import agents
+from policies.definitions.model import AgentStatus
 
 
 class AgentsRequest(ListRequest):

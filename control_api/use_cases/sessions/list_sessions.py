@@ -5,8 +5,9 @@ from control_api.auth.principal import Caller
 from control_api.presenters import session_fields
 from control_api.requests.base import Identifier, ListRequest
 from control_api.responses.paging import Page, page_of
-from control_api.responses.tenants import SessionShown, SessionStatus
+from control_api.responses.tenants import SessionShown
 from control_api.store.queries import sessions
+from policies.definitions.model import SessionState
 
 
 class SessionsRequest(ListRequest):
@@ -14,7 +15,7 @@ class SessionsRequest(ListRequest):
     session's status at the time of the request."""
 
     agent_role: Identifier | None = None
-    status: SessionStatus | None = None
+    status: SessionState | None = None
 
 
 async def list_sessions(
