@@ -2,11 +2,10 @@
 
 import base64
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 from control_api.alerts.evaluator import target_of
 from control_api.app_context import AppContext
-from control_api.security.egress import AllowedHosts, literal
+from control_api.security.egress import AllowedHosts
 from control_api.store.queries.alerts import StoredRule
 from control_api.store.transaction import Transaction
 from policies.ground.errors import invalid
@@ -24,20 +23,10 @@ def refuse_unusable(
     complaints = []
     if rule_type == "high_deny_rate" and threshold > 100:
         complaints.append("threshold: for `high_deny_rate` it is a percentage, at most 100")
-    if webhook_url is not None and not _may_call(allowed, webhook_url):
+    if webhook_url is not None and not allowed.permits_url(webhook_url):
         complaints.append("webhook_url: its address is not public")
     if complaints:
         raise invalid(complaints)
-
-
-def _may_call(allowed: AllowedHosts, url: str) -> bool:
-    """Whether the webhook may be called, as far as its URL shows."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    address = literal(host)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    # A name passes: its addresses are checked at each call, since they may change.
-    return address is None or allowed.permits(host, port, address)
 
 
 async def record(app: AppContext, tx: Transaction, change: str, rule: StoredRule, by: str) -> None:

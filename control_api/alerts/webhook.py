@@ -45,7 +45,10 @@ class EgressResolver(AbstractResolver):
         found = await lookup(host, port, family)
         results: list[ResolveResult] = []
         for kind, proto, address in found:
-            refuse_private(self._allowed, host, port, address)
+            # `fe80::1%eth0`: the zone of a link-local IPv6 address is no part of the address.
+            parsed = literal(address.partition("%")[0])
+            if parsed is None or not self._allowed.permits(host, port, parsed):
+                raise _not_public(host)
             results.append(
                 ResolveResult(
                     hostname=host,
@@ -65,24 +68,19 @@ class EgressResolver(AbstractResolver):
 async def lookup(
     host: str, port: int, family: socket.AddressFamily
 ) -> list[tuple[socket.AddressFamily, int, str]]:
-    """The system resolver's answer: family, protocol, address. Raises `OSError` if there is
-    none."""
+    """The system resolver's answer: family, protocol, address. Raises `OSError` without one."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host, port, family=family, type=socket.SOCK_STREAM
     )
     return [(kind, proto, str(address[0])) for kind, _, proto, _, address in found]
 
 
-def refuse_private(allowed: AllowedHosts, host: str, port: int, address: str) -> None:
-    """Raises `DeliveryFailed` for an address that must not be called."""
-    # `fe80::1%eth0`: the zone of a link-local IPv6 address is no part of the address.
-    parsed = literal(address.partition("%")[0])
-    if parsed is None or not allowed.permits(host, port, parsed):
-        raise DeliveryFailed(
-            f"`{host}` resolves to an address that is not public; if it should be called, list it "
-            "in SLUICE_WEBHOOK_ALLOW",
-            final=False,
-        )
+def _not_public(host: str) -> DeliveryFailed:
+    return DeliveryFailed(
+        f"`{host}` resolves to an address that is not public; if it should be called, list it "
+        "in SLUICE_WEBHOOK_ALLOW",
+        final=False,
+    )
 
 
 async def deliver(
@@ -91,12 +89,9 @@ async def deliver(
     """Raises `DeliveryFailed` if the receiver did not accept it."""
     assert delivery.address is not None
     assert delivery.secret is not None
-    url = urlsplit(delivery.address)
-    port = url.port or (443 if url.scheme == "https" else 80)
-    host = url.hostname or ""
-    if literal(host) is not None:
+    if not allowed.permits_url(delivery.address):
         # aiohttp does not pass a literal address to the resolver.
-        refuse_private(allowed, host, port, host)
+        raise _not_public(urlsplit(delivery.address).hostname or "")
     body = orjson.dumps(payload(tenant_id, delivery))
     headers = signed(delivery, body, now)
     timeout = ClientTimeout(total=TOTAL_SECONDS, sock_connect=CONNECT_SECONDS)

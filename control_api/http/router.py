@@ -31,6 +31,14 @@ class _Resource:
     def falls_through(self) -> bool:
         return any(each.route.falls_through for each in self.methods.values())
 
+    @property
+    def allowed(self) -> set[str]:
+        return {*self.methods, *({"HEAD"} if "GET" in self.methods else ())}
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(part.startswith("{") for part in self.parts)
+
     def match(self, given: list[str]) -> dict[str, str] | None:
         found: dict[str, str] = {}
         for part, text in zip(self.parts, given, strict=True):
@@ -65,7 +73,7 @@ class Router:
                 self._exact[route.method, route.path] = compiled
         self._by_length: dict[int, list[_Resource]] = {}
         # Fewest parameters first: a literal path wins over one with a parameter.
-        for resource in sorted(by_path.values(), key=lambda each: _parameter_count(each.parts)):
+        for resource in sorted(by_path.values(), key=lambda each: each.parameter_count):
             self._by_length.setdefault(len(resource.parts), []).append(resource)
 
     def exact(self, method: str, path: str) -> CompiledRoute | None:
@@ -85,17 +93,9 @@ class Router:
                     return compiled, found
                 # The path matches, the method does not. Look further only if the route's last
                 # segment may be an identifier too.
-                allowed |= _methods(resource)
+                allowed |= resource.allowed
                 if not resource.falls_through:
                     break
         if allowed:
             raise NoSuchMethod(allowed)
         raise NotFound("no such path")
-
-
-def _parameter_count(parts: tuple[str, ...]) -> int:
-    return sum(part.startswith("{") for part in parts)
-
-
-def _methods(resource: _Resource) -> set[str]:
-    return {*resource.methods, *({"HEAD"} if "GET" in resource.methods else ())}

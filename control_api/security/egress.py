@@ -54,6 +54,15 @@ class AllowedHosts:
         # host, its network, a cloud's metadata service.
         return refusal(address) is None
 
+    def permits_url(self, url: str) -> bool:
+        """Whether `url` may be called, as far as it shows."""
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        address = literal(host)
+        # A name passes: its addresses are checked at each call, since they may change.
+        return address is None or self.permits(host, port, address)
+
 
 @dataclass(frozen=True, slots=True)
 class MailServer:

@@ -57,9 +57,14 @@ class TlsFiles:
             _require_client(context, self.client_ca)
         return context
 
-    def stamp(self) -> _Stamp:
-        """Raises `OSError` if a file is missing."""
-        found = (path.stat() for _, path in self._parts())
+    def stamp(self) -> _Stamp | None:
+        """Differs after every change of a file; None while one is missing."""
+        try:
+            found = [path.stat() for _, path in self._parts()]
+        except OSError:
+            # Perhaps just while it is replaced. None differs from every stamp, so `_renew` is tried
+            # once, logs what is missing, and is tried again when the file is back.
+            return None
         return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
 
     def _parts(self) -> Iterator[tuple[str, Path]]:
@@ -83,14 +88,14 @@ class RenewingContext(ssl.SSLContext):
         """Raises `UnusableTls` if the files can't be used."""
         made = cls(ssl.PROTOCOL_TLS_SERVER)
         # Stamped before they are read, so a change in between is noticed at the next handshake.
-        made._files, made._seen = files, _stamp_of(files)
+        made._files, made._seen = files, files.stamp()
         made._current = files.context()
         return made
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
         """asyncio and uvloop both call this at the start of each handshake."""
         # Two or three `stat` calls: nothing beside the cryptography of a handshake.
-        stamp = _stamp_of(self._files)
+        stamp = self._files.stamp()
         if stamp != self._seen:
             self._seen = stamp
             self._renew()
@@ -103,7 +108,8 @@ class RenewingContext(ssl.SSLContext):
         try:
             self._current = self._files.context()
         except UnusableTls as error:
-            _log.error("the current certificates stay in use: %s %s", _setting(error.part), error)
+            setting = f"SLUICE_TLS_{error.part.upper()}"
+            _log.error("the current certificates stay in use: %s: %s", setting, error)
         else:
             _log.info("certificate `%s` was reloaded", self._files.certificate)
 
@@ -126,19 +132,6 @@ def _readable(part: str, path: Path) -> None:
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         raise UnusableTls(part, f"`{path}` can't be read: {reason}") from error
-
-
-def _stamp_of(files: TlsFiles) -> _Stamp | None:
-    try:
-        return files.stamp()
-    except OSError:
-        # A file is missing, perhaps just while it is replaced. None differs from every stamp, so
-        # `_renew` is tried once, logs what is missing, and is tried again when the file is back.
-        return None
-
-
-def _setting(part: str) -> str:
-    return f"SLUICE_TLS_{part.upper()}:"
 
 
 def _reason(error: Exception) -> str:

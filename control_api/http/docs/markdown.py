@@ -11,11 +11,9 @@ _RENDERER = MarkdownIt("commonmark", {"html": False})
 
 def markdown(text: str) -> str:
     """`text` as HTML blocks: paragraphs, lists, code."""
-    html: str = _RENDERER.render(text)
-    return html
+    return str(_RENDERER.render(text))
 
 
 def inline(text: str) -> str:
     """`text` as inline HTML, for a table cell."""
-    html: str = _RENDERER.renderInline(text)
-    return html
+    return str(_RENDERER.renderInline(text))
