@@ -41,6 +41,7 @@ def main() -> int:
     if arguments.example:
         print(EXAMPLE.read_text(encoding="utf-8"), end="")
         return 0
+    # The log before the settings: what is wrong with these is reported in it.
     complaints = _set_up_log(os.environ)
     try:
         settings = read(arguments.config, os.environ, socket.gethostname())
@@ -56,7 +57,7 @@ def main() -> int:
 
 class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
-        """The list of keys is built on demand: it reads source files."""
+        # Built here, on demand: the list of keys is read from source files.
         return (
             f"{super().format_help()}\nkeys of the settings file [default]; SLUICE_SIDECAR_<KEY> "
             "in the environment overrides one,\nwith `__` between levels. SLUICE_LOG_LEVEL is "
@@ -110,6 +111,7 @@ def _set_up_log(environ: Mapping[str, str]) -> list[str]:
 
 
 def _serve(settings: SidecarSettings) -> int:
+    # Before any thread exists, and before the first large buffer.
     return_large_buffers()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -122,6 +124,7 @@ def _serve(settings: SidecarSettings) -> int:
 
 def _log_failure(error: BaseException) -> None:
     """Log why the sidecar ends: in one line if an operator can fix it, else with the traceback."""
+    # A task group wraps what ended it, one group in the other.
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             _log_failure(each)

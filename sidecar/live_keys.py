@@ -27,6 +27,8 @@ class LiveKeys:
     def find(self, digest: bytes) -> Key | None:
         """The key with this SHA-256 digest, None if it is unknown, revoked or expired. Raises
         `NoPolicySet`, `MissingDocument` or `CacheDamaged` if that can't be determined."""
+        # INVARIANT: looked up for every request, also on a connection that was good a moment ago.
+        # Nothing above may remember the result: this is where a revoked key stops working.
         key = self._policy_set.key(digest)
         return key if key is not None and key.live(self._now()) else None
 
@@ -50,9 +52,11 @@ class AgentIdentity:
         try:
             return self.known_key()
         except (NoPolicySet, MissingDocument, CacheDamaged):
+            # In doubt the proxy denies, and the denial is recorded.
             return None
 
     def known_key(self) -> Key | None:
         """As `key`, but raises what `LiveKeys.find` raises."""
+        # A key that lost its scope is like one that was revoked: the operator took the right away.
         key = self._keys.find(self._digest)
         return key if key is not None and key.scope in EVALUATING_SCOPES else None

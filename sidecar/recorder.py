@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 REPORT_PREFIX = "report mode, forwarded: "
 """Prefix of the reason of a denial that was forwarded in mode `report`."""
 
-_ID_BYTES = 10
+_ID_BYTES = 10  # a UUIDv7's random part (RFC 9562, section 5.7)
 _SALT_BYTES = 32
 
 
@@ -107,6 +107,7 @@ class Recorder:
         report_only = denial and report_mode
         if report_only:
             decision = decision._replace(reason=REPORT_PREFIX + decision.reason)
+        # One draw for both: this runs for every decision.
         drawn = self._random_bytes(_ID_BYTES + _SALT_BYTES)
         event_id = uuid7(self._now(), drawn)
         salt = drawn[_ID_BYTES:]
@@ -121,6 +122,7 @@ class Recorder:
         self, made: _MadeRecord, core: bytes, durable: asyncio.Future[None], stored: bool
     ) -> RecordedDecision:
         decision, event_id, report_only = made.decision, made.event_id, made.report_only
+        # Only now, with the record in the spool: what can't be recorded was not decided.
         self._metrics.decided(decision, report_only=report_only)
         if log.isEnabledFor(logging.DEBUG):
             answer, policy_name, reason = decision[:3]
@@ -133,13 +135,14 @@ class Recorder:
         """Record what an allowed retrieval returned, as lineage on its event. The caller already
         has its answer, so lineage that does not fit is counted and changes nothing."""
         if not pending.stored:
+            # The log will never have the event, so nothing could cite it.
             self._metrics.lineage_lost.add()
             return
         record_id = uuid7(self._now(), self._random_bytes(_ID_BYTES))
         event_id, core = pending.event_id, pending.core
         record = retrieval_lineage(event_id, core, detail, outcome, record_id=record_id)
         try:
-            # Not urgent: no answer waits for it, and the spool report_mode a failing disk itself.
+            # Not urgent: no answer waits for it, and the spool reports a failing disk itself.
             self._spool.put(record, denial=False, urgent=False)
         except SpoolError as error:
             self._metrics.lineage_lost.add()

@@ -21,6 +21,7 @@ from sidecar.spool import Spool
 
 log = logging.getLogger(__name__)
 
+# Kubernetes waits 30 s after SIGTERM before it kills: `drain_seconds` (10 s), then these two.
 SHIP_SECONDS = 3.0
 FLUSH_SECONDS = 5.0
 
@@ -47,6 +48,7 @@ async def serve(
                 "`control` is `%s`: this sidecar's key crosses the network in the clear",
                 settings.control,
             )
+        # If this raises, the stack closes the spool again: its lock must not outlive the attempt.
         components = Components(settings, spool, time, random_bytes)
         resources.callback(components.cache_file.close)
         resources.push_async_callback(components.replica.close)
@@ -60,18 +62,23 @@ async def serve(
                 shipping,
             ]
             try:
-                await _listen(components.listeners)
+                # After the loops: a decision that is made now finds a spool that writes.
+                for listener in components.listeners:
+                    await listener.start()
                 log.info("sidecar `%s` listens on %s", settings.id, settings.listen)
                 freeze_startup_objects()
                 await stop.wait()
+                # First: a load balancer that asks now sends no more. The ports still answer.
                 components.readiness.draining = True
                 log.info("stopping: no more requests are accepted")
                 await _close(components.listeners, settings.drain_seconds)
                 # No request is in progress, and every record that was answered for is on disk.
                 shipping.cancel()
                 await asyncio.wait([shipping])
+                # If the control API is away, this gives up; the records ship after the next start.
                 await components.shipper.drain(clock.monotonic() + SHIP_SECONDS)
             except BaseException:
+                # A loop died, or a port was taken: nothing may be decided any more, so don't drain.
                 await _close(components.listeners, 0.0)
                 raise
             finally:
@@ -86,12 +93,9 @@ async def _forever(name: str, loop: Awaitable[None]) -> None:
     raise LoopStopped(f"the loop `{name}` ended, though it must run until the process stops")
 
 
-async def _listen(listeners: Iterable[Listening]) -> None:
-    for listener in listeners:
-        await listener.start()
-
-
 async def _close(listeners: Iterable[Listening], seconds: float) -> None:
+    # All at once, so that the slowest takes `seconds` and not all of them together. One that fails
+    # must not keep the others open.
     closing = (listener.close(seconds) for listener in listeners)
     for failure in await asyncio.gather(*closing, return_exceptions=True):
         if isinstance(failure, BaseException):

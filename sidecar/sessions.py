@@ -30,7 +30,7 @@ from sidecar.policy_cache.cache_file import CacheFile
 log = logging.getLogger(__name__)
 
 PATH = "/v1/sidecars/sessions/claim"
-CLAIM_SECONDS = 2.0
+CLAIM_SECONDS = 2.0  # an agent waits for it
 STATES = ("active", "expired", "revoked")
 MAX_IN_MEMORY = 10_000
 MAX_ON_DISK = 100_000
@@ -81,6 +81,7 @@ class SessionRegistry:
     def known(self, session_id: str) -> Session | None:
         """The session in its current state, None if it was never claimed through this sidecar."""
         claim = self._recent.get(session_id)
+        # A remembered claim needs no look at the policy set: `changed` drops it if it was revoked.
         if claim is not None:
             self._recent.move_to_end(session_id)
             return self._current(claim)
@@ -99,9 +100,11 @@ class SessionRegistry:
         """
         session_id = retrieval.session_id
         assert session_id is not None
+        # Raises `MissingDocument` before anything is claimed. `_apply_revocation` needs it below.
         self._fetch(session_name(session_id))
         pending = self._pending.get(session_id)
         if pending is not None:
+            # Shielded: a caller that gives up must not cancel the claim of the others.
             return self._current(await asyncio.shield(pending))
         future: asyncio.Future[_Claim] = asyncio.get_running_loop().create_future()
         self._pending[session_id] = future
@@ -127,6 +130,7 @@ class SessionRegistry:
     def changed(self, documents: Iterable[str] | None) -> None:
         """Forget sessions whose documents in the policy set changed, all if `documents` is None.
         The next lookup then checks the document again."""
+        # Only memory: what is on disk is compared with the policy set whenever it is read.
         if documents is None:
             self._recent.clear()
             return
@@ -141,6 +145,7 @@ class SessionRegistry:
 
     def _current(self, claim: _Claim) -> Session:
         session, expires_at = claim
+        # Expiry needs no message: both sides have the time, which is the control API's.
         if session.state == "active" and self._now() >= expires_at:
             return Session(session.session_id, "expired", session.agent_role, session.agent_id)
         return session
@@ -174,6 +179,8 @@ class SessionRegistry:
         try:
             row = self._file.connection.execute(_FIND, (session_id,)).fetchone()
         except sqlite3.Error as error:
+            # As if it were unknown: the control API is asked again, and says the same. The file is
+            # set aside.
             self._file.damaged = True
             log.warning("sessions on disk can't be read: %s", error)
             return None
@@ -205,6 +212,8 @@ class SessionRegistry:
 def _parse(answer: dict[str, Any], retrieval: Retrieval) -> _Claim:
     """Parse the control API's answer; raises `ClaimFailed` if it is not an answer about this
     session."""
+    # An answer about another session, such as one that a proxy mixed up, would make this agent the
+    # owner of someone else's.
     state, role, agent_id = (answer.get(name) for name in ("state", "agent_role", "agent_id"))
     if answer.get("session_id") != retrieval.session_id:
         raise ClaimFailed("the control API answered about another session")

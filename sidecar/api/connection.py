@@ -68,11 +68,14 @@ class ApiServerConnection(HttpConnection):
             # Empty data makes aiohttp's parser continue with what it has buffered.
             super().data_received(data)
             return
+        # With anything in progress, a fast answer could overtake a slow one. Responses go in the
+        # order of requests (RFC 9112, section 9.3.2).
         busy = self._request_in_progress or self._messages or self._awaited
         if busy or self._close or self._force_close or self._paused or not self._whole:
             self._whole = False
             super().data_received(data)
             return
+        # Without an end, `find` is -1 and no cached head is this short.
         end = data.find(_END) + len(_END)
         cached = self._head_cache.find(data[:end])
         if cached is not None and len(data) == end + cached.length:
@@ -86,11 +89,13 @@ class ApiServerConnection(HttpConnection):
         if len(self._messages) != 1 or end < len(_END):
             return False
         message, body = self._messages[0]
+        # A chunked body has no length by which the next one could be recognised.
         if not isinstance(message, RawRequestMessage) or not body.is_eof() or message.chunked:
             return False
         length = int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
         if len(data) != end + length or message.upgrade or message.should_close:
             return False
+        # Only decisions are frequent enough. HTTP/1.0 needs another `Connection` in the response.
         if message.method == hdrs.METH_POST and message.version == HttpVersion11:
             self._head_cache.add(data[:end], CachedHead(self._service.parse_head(message), length))
         return True
@@ -108,6 +113,7 @@ class ApiServerConnection(HttpConnection):
     # ----------------------------------------------------------------------------------- fast path
 
     def _serve_cached(self, head: Any, body: bytes) -> None:
+        # aiohttp's parser, which would note this, does not see the request.
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         outcome = self._service.answer(head, body)
         if type(outcome) is Deferred:
@@ -126,6 +132,7 @@ class ApiServerConnection(HttpConnection):
         self._request_in_progress = False
         self._write_response(self._service.complete(deferred))
         self._notify_shutdown()
+        # What arrived meanwhile was parsed, and waits for the connection's task.
         if self._messages:
             self._wake()
 
@@ -157,7 +164,7 @@ class ApiServerConnection(HttpConnection):
                 return await self._send(await self._resolve(awaited), keep=not self._close)
             return await super()._serve_next()
         except ConnectionError:
-            return False
+            return False  # the client is gone; what it asked is decided and recorded
         finally:
             self._current_request = None
             self._request_in_progress = False
@@ -175,6 +182,7 @@ class ApiServerConnection(HttpConnection):
         keep = not (message.should_close or self._close or tunnel)
         http_1_0, empty = message.version[1] == 0, message.method == hdrs.METH_HEAD
         kept = await self._send(response, keep=keep, http_1_0=http_1_0, empty=empty)
+        # What is left of a refused body must not be read as the next request.
         return await self._drain_body(body) and kept
 
     async def _answer(
@@ -191,6 +199,7 @@ class ApiServerConnection(HttpConnection):
                 refusal = service.refuse_early(head)
                 if refusal is not None:
                     return refusal
+                # RFC 9110, section 10.1.1: the client waits for this before it sends the body.
                 if message.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
                     self.write(_CONTINUE)
                 length = int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
@@ -208,6 +217,7 @@ class ApiServerConnection(HttpConnection):
             outcome = await outcome
         if isinstance(outcome, RenderedResponse):
             return outcome
+        # `wait` and not `await`: a failure of the disk is a response here, not an exception.
         await asyncio.wait([outcome.durable])
         return self._service.complete(outcome)
 

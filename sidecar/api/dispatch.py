@@ -61,6 +61,7 @@ class Dispatcher:
         try:
             self._admit(head)
         except MissingDocument:
+            # So a body may be read for a key that turns out to be invalid; its size is limited.
             return None  # the key's document must be fetched first: `answer` does that
         except SluiceError as error:
             return self.render_error(head, error)
@@ -96,6 +97,7 @@ class Dispatcher:
 
     def complete(self, deferred: Deferred) -> RenderedResponse:
         """The response to send now that `deferred.durable` is done."""
+        # If the record did not get to disk, the decision that it holds must not be acted on.
         failure = deferred.durable.exception()
         if failure is None:
             return self._respond(deferred.head, 200, deferred.body, lines=deferred.extra_lines)
@@ -120,6 +122,7 @@ class Dispatcher:
 
     def on_client_closed(self, head: ApiHead) -> None:
         """The client hung up before its body was complete: nothing was decided."""
+        # No status to count: nothing was answered.
         request_id = self._with_id(head).request_id
         log.info("request %s: the client hung up in the middle of its body", request_id)
 
@@ -140,6 +143,7 @@ class Dispatcher:
     def _authenticate(self, head: ApiHead) -> Key:
         if head.key_fault is not None:
             raise head.key_fault
+        # 401 without a key, 403 with one that does not count (contract, section 1).
         if head.key_digest is None:
             raise Unauthorized
         try:

@@ -16,6 +16,7 @@ from policies.ground.errors import Malformed, MethodNotAllowed, NotFound, Sluice
 from policies.ground.keys import KeysDiffer, key_digest, presented_key
 from sidecar.api.route import ApiRoute
 
+# Printable ASCII without spaces: the id is echoed in a header and written to the log.
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
 _NEEDS_KEY = "/v1/"
 _VERSIONS = (HttpVersion11, HttpVersion10)
@@ -42,6 +43,7 @@ class ApiHead(NamedTuple):
 
 def parse_head(message: RawRequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHead:
     """Parse a message's head. Raises nothing: faults are part of the result."""
+    # Compared as sent: a path that is spelled in another way, such as `/v1//x`, is another path.
     path, _, query = message.path.partition("?")
     route = routes.get(path)
     headers = message.headers
@@ -52,6 +54,7 @@ def parse_head(message: RawRequestMessage, routes: Mapping[str, ApiRoute]) -> Ap
         name="none" if route is None else route.name,
         fault=_fault(message, route),
         needs_key=path.startswith(_NEEDS_KEY),
+        # The digest alone: a head is cached, and the key itself must not stay in memory.
         key_digest=key_digest(presented) if presented else None,
         key_fault=key_fault,
         request_id=request_id if request_id and _REQUEST_ID(request_id) else None,

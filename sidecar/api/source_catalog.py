@@ -85,6 +85,7 @@ class SourceCatalog:
         # other agents. The list must not disclose policies of others.
         if caller.key is None:
             return []
+        # Checks 1 to 4 ask who calls, not for what: user and source are placeholders.
         probe = Retrieval(caller.role, caller.role, caller.role, "low", agent_id=caller.agent_id)
         facts = gather(self._policies.policy_set, caller.key, probe)
         if facts.role is None or not admitted(probe, facts):
@@ -158,11 +159,14 @@ def _source_refs(source: Source) -> list[SourceRef]:
     for route in source.routes:
         if route.source_id is not None and "{" not in route.source_id and route.class_ != "deny":
             refs.append(naming.named(route.source_id, route.sensitivity))
+    # Several routes may lead to one source id.
     return list(dict.fromkeys(refs))
 
 
 def _concerns(source: Source) -> Callable[[str], bool]:
     """A test whether a policy's pattern can match anything in the source."""
+    # By prefix for what exists only at run time (collections, templates filled in), by name for
+    # what the configuration names.
     root = f"{source.kind}://{source.alias}"
     prefixes = [f"{root}/"]
     names = [root, *(named.source_id for named in source.names.values())]

@@ -20,6 +20,7 @@ def aws_of(section: Section, kind: str, base: Path) -> Aws:
         aws.complain("credentials_file", f"`{found.credentials_file}` is not a file")
     if aws.given and kind not in AWS_KINDS:
         section.complain("aws", f"applies only to sources of the kinds {', '.join(AWS_KINDS)}")
+    # An extra of the package (pyproject.toml): few sidecars need it.
     if kind in AWS_KINDS and find_spec("botocore") is None:
         section.complain("kind", f"`{kind}` needs botocore; run `pip install 'sluice[aws]'`")
     aws.close()

@@ -78,6 +78,7 @@ class _FileReader:
         for listener in ("forward_proxy", "transparent"):
             if getattr(settings, listener) is not None and not settings.sources:
                 top.complain(listener, "leads to no source; add one to `sources`")
+        # Last: these compare settings with each other, and expect each to have been read.
         check_redis(top, settings.redis)
         refuse_conflicts(top, settings)
         if self._complaints:
@@ -160,6 +161,7 @@ def _descend(node: Node, levels: list[str]) -> dict[str, Node] | None:
     """The mapping at `levels`, created if the file has none; None if another kind of value is
     there."""
     for level in levels:
+        # Only items that the file has: a gap in the numbers would leave a source without most keys.
         if node.tag == "list" and level.isdigit() and int(level) < len(node.value):
             node = node.value[int(level)]
         elif node.tag == "map":

@@ -73,6 +73,7 @@ def text() -> str:
 def _section(hint: Any) -> type[Any] | None:
     """The settings dataclass in a type hint, if there is one."""
     if is_dataclass(hint) and isinstance(hint, type):
+        # A `ListenAddress` is a dataclass too, but one value for an operator.
         return hint if hint.__module__ in _SECTIONS else None
     return next(filter(None, map(_section, typing.get_args(hint))), None)
 

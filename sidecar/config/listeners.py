@@ -2,8 +2,9 @@
 `addresses`. Checks that no listener, name or path leads to two sources. Knows no other keys."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_network
+from typing import TypeVar
 
 from policies.definitions.definition import shown
 from policies.ground.errors import Malformed
@@ -21,6 +22,8 @@ from sidecar.settings.model import SidecarSettings, Source
 _REQUEST_KEYS = ("names", "routes", "sensitivity_field", "path", "listen_tls", "terminate")
 """Keys that take effect only where the sidecar reads requests."""
 
+_Clash = TypeVar("_Clash")
+
 
 def upstream_of(section: Section, kind: str) -> str:
     """`upstream`, the address of a data source. Refuses a form that could be read in two ways."""
@@ -28,6 +31,7 @@ def upstream_of(section: Section, kind: str) -> str:
     text = section.address("upstream", ("tcp",)) if is_tcp else section.address("upstream")
     try:
         if text and path_segments(upstream_parts(text).path) and is_tcp:
+            # Nothing would add the path: the bytes of such a connection are passed on unread.
             section.complain("upstream", f"`{text}` must be tcp://host:port, without a path")
     except (Malformed, ValueError) as error:
         # `address` has reported a text that is not an address at all.
@@ -112,12 +116,11 @@ def _refuse_aliases(top: Section, sources: Sequence[Source]) -> None:
 
 def _refuse_ports(top: Section, settings: SidecarSettings) -> None:
     taken = {settings.listen: "listen"}
-    if settings.metrics_listen is not None:
-        _take(top, taken, settings.metrics_listen, "metrics_listen")
-    if settings.forward_proxy is not None:
-        _take(top, taken, settings.forward_proxy, "forward_proxy")
+    for key in ("metrics_listen", "forward_proxy", "transparent"):
+        listen = getattr(settings, key)
+        if listen is not None:
+            _take(top, taken, listen, key)
     if settings.transparent is not None:
-        _take(top, taken, settings.transparent, "transparent")
         _refuse_same_tcp_port(top, settings.sources)
     if settings.forward_proxy is not None or settings.transparent is not None:
         _refuse_same_name(top, settings.sources)
@@ -125,18 +128,14 @@ def _refuse_ports(top: Section, settings: SidecarSettings) -> None:
     for index, source in enumerate(settings.sources):
         if source.listen is not None and source.listen.port:  # for 0, the system picks a free one
             shared[source.listen].append(index)
-    for listen, indexes in shared.items():
-        _take(top, taken, listen, f"sources[{indexes[0]}].listen")
-        _refuse_same_address(top, settings.sources, listen, indexes)
+    for address, indexes in shared.items():
+        _take(top, taken, address, f"sources[{indexes[0]}].listen")
+        _refuse_same_address(top, settings.sources, address, indexes)
 
 
 def _refuse_same_name(top: Section, sources: Sequence[Source]) -> None:
     """A proxy listener finds a source by its name, so each name must lead to one source."""
-    try:
-        clashes = list(SourceTable(sources).clashes())
-    except (Malformed, ValueError):
-        return  # reported already
-    for first, second, name in clashes:
+    for first, second, name in _clashes(lambda: SourceTable(sources).clashes()):
         top.complain(
             f"sources[{sources.index(second)}].hosts",
             f"`{name}` already leads to sources[{sources.index(first)}], below the same path",
@@ -146,17 +145,20 @@ def _refuse_same_name(top: Section, sources: Sequence[Source]) -> None:
 def _refuse_same_tcp_port(top: Section, sources: Sequence[Source]) -> None:
     """A connection redirected to the port of a `tcp` source is for that source. The sidecar reads
     no name from it, so only an address could distinguish it from another source."""
-    try:
-        clashes = list(TcpSources(sources).clashes())
-    except (Malformed, ValueError):
-        return  # reported already
-    for tcp, other, port in clashes:
+    for tcp, other, port in _clashes(lambda: TcpSources(sources).clashes()):
         top.complain(
             f"sources[{sources.index(other)}]",
             f"port {port} is also that of sources[{sources.index(tcp)}], of the kind `tcp`; "
             "redirected connections can be distinguished only if both are `tcp` and one has an "
             "address in `hosts`",
         )
+
+
+def _clashes(find: Callable[[], Iterable[_Clash]]) -> list[_Clash]:
+    try:
+        return list(find())
+    except (Malformed, ValueError):
+        return []  # an address or a name is faulty, and has been reported
 
 
 def _take(top: Section, taken: dict[ListenAddress, str], listen: ListenAddress, key: str) -> None:
@@ -176,6 +178,7 @@ def _refuse_same_address(
             "kind `tcp` needs an address of its own",
         )
         return
+    # The TLS handshake comes before the `Host` that chooses a source, so all share a certificate.
     for index in indexes[1:]:
         if sources[index].listen_tls != sources[indexes[0]].listen_tls:
             top.complain(

@@ -126,6 +126,7 @@ class Section:
     def path(self, key: str, base: Path, default: str | None = None) -> Path:
         """A path, relative to `base`. Required if `default` is None."""
         text = self.required(key) if default is None else self.text(key, default)
+        # `base / "/etc/x"` is `/etc/x`: an absolute path stays as it is.
         return base / (text or "")
 
     def listen(self, key: str, default: str | None = None) -> ListenAddress | None:
@@ -188,6 +189,7 @@ class Section:
                 self._complain_at(node.line, self._full(key), f"there is no such key; {hint}")
 
     def _get(self, key: str) -> Node | None:
+        # `close` complains of every key that was not read, so reading one is what makes it known.
         self._read.append(key)
         node = self._members.get(key)
         return None if node is None or node.tag == "null" else node

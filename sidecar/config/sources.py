@@ -27,8 +27,10 @@ from sidecar.settings.model import (
     Source,
 )
 
+# An alias is part of every source id, and so of policies: no `/`, `:` or wildcard.
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
+# No `.` segments and no percent-encoding: a path with two spellings could be classified by one.
 _ENDPOINT = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?\Z")
 _METHOD = re.compile(r"[A-Z]{1,32}\Z|\*\Z")
 

@@ -19,9 +19,8 @@ def pair_of(source: Section, key: str, base: Path) -> Pair | None:
         return None
     pair = Pair(section.path("certificate", base), section.path("key", base))
     section.close()
-    # `Section.path` returns `base` for a missing path.
-    if base in (pair.certificate, pair.key):
-        return None  # an absent path has been reported
+    if section.complained("certificate") or section.complained("key"):
+        return None
     try:
         server_context(pair)
     except ValueError as error:
@@ -53,7 +52,7 @@ def check_redis(top: Section, url: RedisUrl | None) -> None:
     """Check the TLS files in the options of `redis`: redis-py reads them only when it connects."""
     files = dict(url.options) if url is not None else {}
     certificate = files.get("ssl_certfile")
-    key = files.get("ssl_keyfile", certificate)  # one file may hold both
+    key = files.get("ssl_keyfile", certificate)  # one file may hold both, as in OpenSSL
     if certificate is None and key is not None:
         top.complain("redis", "`ssl_keyfile` needs an `ssl_certfile`; add it to the address")
         return

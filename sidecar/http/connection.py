@@ -50,10 +50,23 @@ class HttpConnection(RequestHandler):
         super().__init__(manager, **settings)
         self._flow_was_paused = False
 
-    @property
-    def parser(self) -> object:
-        """aiohttp's parser; None once the connection is lost."""
-        return self._parser
+    def verify_settings(self, **expected: float) -> None:
+        """Raises `RuntimeError` unless aiohttp applied these settings and leaves bodies as they
+        arrive. For a connection that will not be used."""
+        # Another version may ignore them, and running without limits is worse than not starting.
+        parser = self._parser
+        assert parser is not None
+        [(_, body)], _, _ = parser.feed_data(
+            b"POST / HTTP/1.1\r\nHost: self-check\r\nContent-Encoding: gzip\r\n"
+            b"Content-Length: 5\r\n\r\nplain"
+        )
+        # `plain` is not gzip: if aiohttp tried to inflate it, the body would hold an exception.
+        inflated = type(body) is not StreamReader or body.exception() is not None
+        if inflated or any(getattr(self, name) != value for name, value in expected.items()):
+            raise RuntimeError(
+                "aiohttp did not apply the server's settings: install the version in "
+                "requirements.lock"
+            )
 
     def write(self, data: bytes) -> None:
         """Raises `ConnectionResetError` if the client has closed the connection."""

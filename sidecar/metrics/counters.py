@@ -18,6 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 _Family = type[GaugeMetricFamily | CounterMetricFamily]
+_Labelled = Callable[[], Mapping[str, float]]
 
 
 class Counter(Collector):
@@ -73,6 +74,7 @@ class Durations(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(*self._about)
+        # Prometheus buckets are cumulative. Ours count apart, so that `observe` changes only one.
         buckets, total = [], 0
         for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
             total += count
@@ -86,19 +88,15 @@ class Observations(Collector):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._families: list[tuple[_Family, str, str, Callable[[], float]]] = []
-        self._labelled: list[tuple[_Family, str, str, str, Callable[[], Mapping[str, float]]]] = []
+        self._labelled: list[tuple[_Family, str, str, str, _Labelled]] = []
         registry.register(self)
 
-    def gauges(
-        self, name: str, documentation: str, label: str, read: Callable[[], Mapping[str, float]]
-    ) -> None:
+    def gauges(self, name: str, documentation: str, label: str, read: _Labelled) -> None:
         """A gauge with one label; `read` returns a value for each label value, from a closed
         set."""
         self._labelled.append((GaugeMetricFamily, name, documentation, label, read))
 
-    def counts(
-        self, name: str, documentation: str, label: str, read: Callable[[], Mapping[str, float]]
-    ) -> None:
+    def counts(self, name: str, documentation: str, label: str, read: _Labelled) -> None:
         """As `gauges`, for a counter."""
         self._labelled.append((CounterMetricFamily, name, documentation, label, read))
 

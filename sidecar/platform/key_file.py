@@ -4,7 +4,7 @@ from pathlib import Path
 
 from policies.ground.keys import well_formed
 
-_MAX_BYTES = 1024
+_MAX_BYTES = 1024  # a wrong path may name a device or a file of gigabytes
 
 
 def read_key(path: Path) -> str:
@@ -15,7 +15,7 @@ def read_key(path: Path) -> str:
     except OSError as error:
         raise ValueError(f"`{path}` can't be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        text = ""
+        text = ""  # not a key either; the error itself would show bytes of the file
     if not well_formed(text):
         raise ValueError(f"`{path}` does not hold an API key: expected one line, `slc_…`")
     return text

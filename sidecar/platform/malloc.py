@@ -1,10 +1,4 @@
-"""Tunes how this process keeps memory.
-
-A batch of records for the control API takes up to a megabyte for a moment. glibc takes the first
-such buffer directly from the system and returns it. Then it raises the size from which it does so,
-and all later buffers leave holes in the heap that stay resident. Setting the size explicitly stops
-it from being raised.
-"""
+"""Tunes how this process keeps memory."""
 
 import ctypes
 import gc
@@ -15,13 +9,17 @@ _THRESHOLD = 128 * 1024  # glibc's own initial value
 
 def return_large_buffers() -> None:
     """Fix the threshold, if the C library has one. Call before a second thread starts."""
+    # A batch of records for the control API takes up to a megabyte for a moment. glibc takes the
+    # first such buffer directly from the system and returns it. Then it raises the size from which
+    # it does so, and all later buffers leave holes in the heap that stay resident. Setting the size
+    # explicitly stops it from being raised (mallopt(3)).
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _THRESHOLD)
 
 
 def freeze_startup_objects() -> None:
-    """Exempt everything allocated so far from garbage collection: it lives as long as the
-    process."""
+    """Exempt everything allocated so far from garbage collection."""
+    # It lives as long as the process, so each full collection would walk it for nothing.
     gc.collect()
     gc.freeze()

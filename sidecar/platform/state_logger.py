@@ -12,6 +12,7 @@ class StateLogger:
         self._what = what
 
     def failing(self, problem: str) -> None:
+        # Compared as text: an outage that changes its cause is worth another line.
         if problem != self.problem:
             self._log.error("%s: %s", self._what, problem)
         self.problem = problem

@@ -10,6 +10,7 @@ from sidecar.sessions import SessionRegistry
 from sidecar.spool import Spool, State
 from sidecar.telemetry.status_reporter import StatusReporter
 
+# A gauge's number is the position here, so the order is part of the metric (README, Metrics).
 _SPOOL_STATES = tuple(State)
 
 

@@ -40,11 +40,13 @@ class SidecarStatus:
         age = self._freshness.age()
         problems = self._readiness.problems()
         why = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        # Read once: two fields of one report must not contradict each other.
         depth = self._spool.depth
         return {
             **self._identity,
             "epoch": self._replica.epoch(),
             "revision": self._replica.policy_set.revision,
+            # A set that was never confirmed is infinitely old, which JSON can't say.
             "policy_set_age_ms": None if isinf(age) else int(age * 1000),
             "spool_depth": depth,
             "oldest_unshipped_ms": int(self._spool.oldest_age() * 1000) if depth else None,

@@ -60,13 +60,15 @@ class StatusReporter:
             # Cleared before the report: a change during it triggers the next one.
             self._changed.clear()
             await self.report()
-            wait = INTERVAL_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311  # spreads load
+            # A fleet that started together must not report together for ever.
+            wait = INTERVAL_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311
             try:
                 async with asyncio.timeout(wait):
                     await self._changed.wait()
+                # Not at once: a page of changes wakes us several times.
                 await asyncio.sleep(COALESCE_SECONDS * random.random())  # noqa: S311
             except TimeoutError:
-                pass
+                pass  # nothing changed: the regular report is due
 
     async def report(self) -> None:
         """Send one report. A failed report is not repeated: the next one replaces it."""
@@ -79,5 +81,6 @@ class StatusReporter:
             self.failures += 1
             self._outage.failing(str(error))
             return
+        # Only an answer to a report measures time: it says when it was made.
         self._time.learn(reported, sent, self._monotonic())
         self._outage.recovered()
