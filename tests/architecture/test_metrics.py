@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from control_api.http.routes import ROUTES
 from control_api.metrics.metrics import Instruments
 from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.stand import sidecar
+from tests.sidecar.running_sidecar import sidecar
 
 SAME = {
     "sluice_build_info": ("version",),

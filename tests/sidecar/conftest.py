@@ -1,8 +1,9 @@
-"""Between a sidecar and its control API: HTTP alone, or Redis too. Most suites run over both."""
+"""A running sidecar, and what is between it and its control API: HTTP alone, or Redis too. Most
+suites run over both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,23 @@ import pytest
 from tests import redis
 from tests.sidecar import fake_control_api
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
+from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, sidecar
 
-BOTH = ("test_enforce", "test_sessions", "test_masking", "test_readable", "test_serve")
+BOTH = (
+    "test_enforce",
+    "test_live_keys",
+    "test_masking",
+    "test_readable",
+    "test_recorder",
+    "test_serve",
+    "test_sessions",
+)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.module.__name__.rpartition(".")[2] in BOTH:
-        metafunc.fixturenames.append("feed")
+        # First: the other fixtures start the control API that this one chooses.
+        metafunc.fixturenames.insert(0, "feed")
         feeds = ["http", pytest.param("redis", marks=redis.needs_redis)]
         metafunc.parametrize("feed", feeds, indirect=True)
 
@@ -34,3 +45,26 @@ def feed(
             fake_control_api, "FakeControlApi", lambda: FakeControlApiWithRedis(server)
         )
         yield "redis"
+
+
+@pytest.fixture
+async def control() -> AsyncIterator[fake_control_api.FakeControlApi]:
+    """A control API with a tenant that has a policy, an agent and keys."""
+    async with fake_control_api.fake_control_api() as started:
+        started.furnish()
+        yield started
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    """The disk of `running`."""
+    return FaultyDisk()
+
+
+@pytest.fixture
+async def running(
+    tmp_path: Path, control: fake_control_api.FakeControlApi, disk: FaultyDisk
+) -> AsyncIterator[RunningSidecar]:
+    """A sidecar of `control` that has its policy set."""
+    async with sidecar(tmp_path, control, disk=disk) as started:
+        yield started

@@ -21,11 +21,11 @@ from tests.properties import examples
 from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.proxy.raw_client import leave
 from tests.sidecar.proxy.segmented_agent import Agent, answers, chunks, cut
-from tests.sidecar.stand import Stand, sidecar, until
+from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
 from tests.sidecar.wire import GOOD, connect, head, request, with_key
 
 WHOLE = 1 << 24
-Running = tuple[asyncio.Runner, Stand]
+Running = tuple[asyncio.Runner, RunningSidecar]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def running() -> Iterator[Running]:
     ):
         stack = AsyncExitStack()
 
-        async def start() -> Stand:
+        async def start() -> RunningSidecar:
             control = await stack.enter_async_context(fake_control_api())
             control.furnish()
             return await stack.enter_async_context(sidecar(Path(folder), control))
@@ -53,7 +53,9 @@ def message(size: int, chunk: int = 0) -> bytes:
     return head(b"Content-Length: %d\r\n" % len(body) + with_key()) + body
 
 
-async def sent(stand: Stand, messages: list[bytes], sizes: Iterator[int], turns: int = 0) -> None:
+async def sent(
+    stand: RunningSidecar, messages: list[bytes], sizes: Iterator[int], turns: int = 0
+) -> None:
     agent = Agent(stand.ports[0])
     async with asyncio.timeout(20):
         await agent.send(cut(b"".join(messages), sizes), turns)

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from policies.definitions.model import Agent, AgentStatus, TenantSettings
+from policies.definitions.model import Agent, TenantSettings
 from policies.sets.policy_set import (
     agent_document,
     agent_name,
@@ -21,9 +21,11 @@ from policies.sets.policy_set import (
 from tests import redis
 from tests.sidecar.fake_control_api import AGENT, ROLE, FakeControlApi, fake_control_api
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.stand import EVALUATE, Stand, ask, sidecar, until
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, sidecar, until
 
 FROZEN_AT = 1_767_225_600_000_000
+
+
 WAYS = ["http", pytest.param("redis", marks=redis.needs_redis)]
 
 
@@ -46,91 +48,89 @@ def settings(control: FakeControlApi, **changed: Any) -> dict[str, bytes | None]
     return {"tenant": tenant_document(TenantSettings(control.tenant_id, **changed))}
 
 
-async def followed(stand: Stand, revision: int) -> None:
-    await until("it follows", lambda: stand.parts.policies.policy_set.revision >= revision, 5)
+async def followed(running: RunningSidecar, revision: int) -> None:
+    await until("it follows", lambda: running.parts.policies.policy_set.revision >= revision, 5)
 
 
 async def test_a_freeze_denies_everything_and_is_lifted(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
-    async with sidecar(tmp_path, control) as stand:
-        assert (await stand.evaluate())["decision"] == "ALLOW"
-        await followed(stand, control.publish(settings(control, frozen_at=FROZEN_AT)))
+    async with sidecar(tmp_path, control) as running:
+        assert (await running.evaluate())["decision"] == "ALLOW"
+        await followed(running, control.publish(settings(control, frozen_at=FROZEN_AT)))
         for changed in (
             {},
             {"agent_id": "stranger"},
             {"source_id": "payroll"},
             {"session_id": "s"},
         ):
-            answer = await stand.evaluate(**changed)
+            answer = await running.evaluate(**changed)
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "tenant_frozen")
             assert "2026-01-01T00:00:00.000000Z" in answer["reason"]
         assert control.claims == [], "a denied call claims nothing"
-        [*_, record] = await stand.records()
+        [*_, record] = await running.records()
         assert record["pub"]["facts"]["frozen_at"] == FROZEN_AT
         assert "check" not in record["pub"]["response"]
-        await followed(stand, control.publish(settings(control)))
-        assert (await stand.evaluate(session_id="s"))["decision"] == "ALLOW"
+        await followed(running, control.publish(settings(control)))
+        assert (await running.evaluate(session_id="s"))["decision"] == "ALLOW"
 
 
 async def test_a_batch_lists_and_an_explanation_show_it(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish(settings=TenantSettings(control.tenant_id, frozen_at=FROZEN_AT))
-        async with sidecar(tmp_path, control) as stand:
+        async with sidecar(tmp_path, control) as running:
             body = orjson.dumps({"items": [ask(), ask(source_id="none")]})
-            results = (await stand.call("POST", f"{EVALUATE}/batch", body)).json()["results"]
+            results = (await running.call("POST", f"{EVALUATE}/batch", body)).json()["results"]
             assert [each["policy_name"] for each in results] == ["tenant_frozen"] * 2
-            explained = await stand.call("POST", f"{EVALUATE}?explain=true", orjson.dumps(ask()))
+            explained = await running.call("POST", f"{EVALUATE}?explain=true", orjson.dumps(ask()))
             assert explained.headers["X-Sluice-Decision"] == "DENY"
             assert explained.json()["explain"]["nearest_miss"] == {
                 "check": None,
                 "policy_name": "tenant_frozen",
                 "change": "lift the tenant's freeze (`DELETE /v1/freeze`)",
             }
-            metrics = (await stand.call("GET", "/metrics", key=None)).text()
+            metrics = (await running.call("GET", "/metrics", key=None)).text()
             assert '="tenant_frozen"' in metrics
 
 
 async def test_a_freeze_survives_a_restart_without_the_control_api(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
-    async with sidecar(tmp_path, control) as stand:
-        assert (await stand.evaluate())["decision"] == "ALLOW"
-        await followed(stand, control.publish(settings(control, frozen_at=FROZEN_AT)))
-        assert (await stand.evaluate())["policy_name"] == "tenant_frozen"
+    async with sidecar(tmp_path, control) as running:
+        assert (await running.evaluate())["decision"] == "ALLOW"
+        await followed(running, control.publish(settings(control, frozen_at=FROZEN_AT)))
+        assert (await running.evaluate())["policy_name"] == "tenant_frozen"
     await control.stop()
-    async with sidecar(tmp_path, control, synced=False) as stand:
-        assert (await stand.evaluate())["policy_name"] == "tenant_frozen"
+    async with sidecar(tmp_path, control, synced=False) as running:
+        assert (await running.evaluate())["policy_name"] == "tenant_frozen"
 
 
-async def test_a_document_that_can_not_be_read_denies(tmp_path: Path) -> None:
+async def test_a_document_that_can_not_be_read_denies(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
     """As a version that knows no freeze meets one; here a later form that this version lacks."""
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            later = {"tenant_id": control.tenant_id, "active": True, "stopped": {}}
-            await followed(stand, control.publish({"tenant": orjson.dumps(later)}))
-            answer = await stand.evaluate()
-            assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
-            [record] = await stand.records()
-            assert record["pub"]["masking"] is True
-            await followed(stand, control.publish(settings(control)))
-            assert (await stand.evaluate())["decision"] == "ALLOW"
+    later = {"tenant_id": control.tenant_id, "active": True, "stopped": {}}
+    await followed(running, control.publish({"tenant": orjson.dumps(later)}))
+    answer = await running.evaluate()
+    assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
+    [record] = await running.records()
+    assert record["pub"]["masking"] is True
+    await followed(running, control.publish(settings(control)))
+    assert (await running.evaluate())["decision"] == "ALLOW"
 
 
 async def test_an_agent_is_suspended_and_comes_back(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
-    async with sidecar(tmp_path, control) as stand:
-        steps: list[tuple[AgentStatus, str]] = [
+    async with sidecar(tmp_path, control) as running:
+        for status, decision in (
             ("approved", "ALLOW"),
             ("suspended", "DENY"),
             ("approved", "ALLOW"),
-        ]
-        for status, decision in steps:
+        ):
             agent = agent_document(Agent(AGENT, status, (ROLE,)))
-            await followed(stand, control.publish({agent_name(AGENT): agent}))
-            answer = await stand.evaluate()
+            await followed(running, control.publish({agent_name(AGENT): agent}))
+            answer = await running.evaluate()
             assert answer["decision"] == decision
             assert decision == "ALLOW" or answer["policy_name"] == "agent_not_approved"
 
@@ -139,14 +139,14 @@ async def test_many_sessions_revoked_at_once_are_forgotten(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
     """More than the names that a head tells, or a change remembers."""
-    async with sidecar(tmp_path, control) as stand:
+    async with sidecar(tmp_path, control) as running:
         for session_id in ("s1", "s2", "kept"):
-            assert (await stand.evaluate(session_id=session_id))["decision"] == "ALLOW"
+            assert (await running.evaluate(session_id=session_id))["decision"] == "ALLOW"
         ids = ["s1", "s2", *(f"other-{number}" for number in range(5000))]
         await followed(
-            stand, control.publish({session_name(each): session_document(each) for each in ids})
+            running, control.publish({session_name(each): session_document(each) for each in ids})
         )
         for session_id in ("s1", "s2"):
-            answer = await stand.evaluate(session_id=session_id)
+            answer = await running.evaluate(session_id=session_id)
             assert answer["policy_name"] == "session_revoked"
-        assert (await stand.evaluate(session_id="kept"))["decision"] == "ALLOW"
+        assert (await running.evaluate(session_id="kept"))["decision"] == "ALLOW"

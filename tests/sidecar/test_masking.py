@@ -12,7 +12,7 @@ from policies.definitions.model import TenantSettings
 from policies.retrieval import Retrieval
 from policies.trail.spool_chain import read_payload
 from tests.sidecar.fake_control_api import ROLE, FakeControlApi, fake_control_api
-from tests.sidecar.stand import Stand, sidecar, until
+from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
 
 USER, QUERY = "ann@example.com", "card 4111 1111 1111 1111"
 
@@ -23,10 +23,10 @@ async def control() -> AsyncIterator[FakeControlApi]:
         yield started
 
 
-async def recorded(stand: Stand) -> list[dict[str, Any]]:
+async def recorded(running: RunningSidecar) -> list[dict[str, Any]]:
     """What the spool's records commit to, and whether they say that masking was on."""
-    await until("everything is on disk", lambda: not stand.spool.bytes_waiting)
-    batch = await stand.spool.batch(1 << 30, 1 << 20)
+    await until("everything is on disk", lambda: not running.spool.bytes_waiting)
+    batch = await running.spool.batch(1 << 30, 1 << 20)
     found = []
     for raw in [] if batch is None else batch.payloads:
         sent = orjson.loads(raw)
@@ -41,9 +41,9 @@ async def test_the_tenants_document_decides_what_is_masked(
     tmp_path: Path, control: FakeControlApi, masking: bool
 ) -> None:
     control.furnish(settings=TenantSettings("default", pii_masking=masking))
-    async with sidecar(tmp_path, control) as stand:
-        await stand.evaluate(user_id=USER, query=QUERY, session_id="s-1")
-        (record,) = await recorded(stand)
+    async with sidecar(tmp_path, control) as running:
+        await running.evaluate(user_id=USER, query=QUERY, session_id="s-1")
+        (record,) = await recorded(running)
     user, query = ("[EMAIL]", "card [CARD]") if masking else (USER, QUERY)
     assert record == {"user_id": user, "query": query, "masking": masking}
     assert [claim["user_id"] for claim in control.claims] == [user]
@@ -52,21 +52,21 @@ async def test_the_tenants_document_decides_what_is_masked(
 async def test_without_a_policy_set_everything_is_masked(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
-    async with sidecar(tmp_path, control, synced=False) as stand:
+    async with sidecar(tmp_path, control, synced=False) as running:
         # As the proxy asks: its agent's key is known by the policy set alone.
         retrieval = Retrieval(ROLE, USER, "contracts", "low", query=QUERY)
-        pending = await stand.parts.enforcer.evaluate(retrieval, None)
+        pending = await running.parts.enforcer.evaluate(retrieval, None)
         assert pending.decision.policy_name == "policy_set_stale"
-        (record,) = await recorded(stand)
+        (record,) = await recorded(running)
     assert record == {"user_id": "[EMAIL]", "query": "card [CARD]", "masking": True}
 
 
 async def test_a_policy_set_that_is_too_old_masks(tmp_path: Path, control: FakeControlApi) -> None:
     control.furnish()
-    async with sidecar(tmp_path, control) as stand:
-        await stand.evaluate(user_id=USER)
+    async with sidecar(tmp_path, control) as running:
+        await running.evaluate(user_id=USER)
         await control.stop()
-        stand.clock.ahead = 60
-        assert (await stand.evaluate(user_id=USER))["policy_name"] == "policy_set_stale"
-        before, after = await recorded(stand)
+        running.clock.ahead = 60
+        assert (await running.evaluate(user_id=USER))["policy_name"] == "policy_set_stale"
+        before, after = await recorded(running)
     assert (before["user_id"], after["user_id"]) == (USER, "[EMAIL]")

@@ -30,8 +30,8 @@ from tests.sidecar.fake_control_api import (
     FakeControlApi,
     fake_control_api,
 )
-from tests.sidecar.stand import EVALUATE, FakeClock, ask, settings, until
-from tests.sidecar.stand import sidecar as stand_of
+from tests.sidecar.running_sidecar import EVALUATE, FakeClock, ask, settings, until
+from tests.sidecar.running_sidecar import sidecar as stand_of
 from tests.stack import ROOT
 
 HEADERS = {"X-API-Key": EVALUATE_KEY, "Content-Type": "application/json"}

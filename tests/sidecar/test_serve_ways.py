@@ -10,7 +10,7 @@ from tests.ports import free_port
 from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.proxy.raw_client import Answered, ask
 from tests.sidecar.proxy.scripted_source import data_source
-from tests.sidecar.stand import until
+from tests.sidecar.running_sidecar import until
 from tests.sidecar.test_serve import Process, process
 
 

@@ -11,8 +11,15 @@ from policies.ground.canonical import rfc3339
 from policies.sets.policy_set import role_document, role_name
 from sidecar import sessions as sessions_module
 from tests import waiting
-from tests.sidecar.fake_control_api import AGENT, FAR, ROLE, fake_control_api, policy
-from tests.sidecar.stand import FakeClock, Stand, sidecar, until
+from tests.sidecar.fake_control_api import (
+    AGENT,
+    FAR,
+    ROLE,
+    FakeControlApi,
+    fake_control_api,
+    policy,
+)
+from tests.sidecar.running_sidecar import FakeClock, RunningSidecar, sidecar, until
 
 
 def foreign(state: str = "active", **changed: Any) -> dict[str, Any]:
@@ -27,31 +34,29 @@ def foreign(state: str = "active", **changed: Any) -> dict[str, Any]:
     }
 
 
-async def test_a_session_is_claimed_once_and_then_known(tmp_path: Path) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            for _ in range(3):
-                assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
-            assert control.claims == [
-                {
-                    "session_id": "s-1",
-                    "agent_role": ROLE,
-                    "agent_id": AGENT,
-                    "user_id": "ann@example.com",
-                }
-            ]
-            records = await stand.records()
-            assert [each["pub"]["facts"]["session"]["state"] for each in records] == ["active"] * 3
-            assert await stand.metric('sluice_session_claims_total{state="active"}') == 1
+async def test_a_session_is_claimed_once_and_then_known(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    for _ in range(3):
+        assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+    assert control.claims == [
+        {
+            "session_id": "s-1",
+            "agent_role": ROLE,
+            "agent_id": AGENT,
+            "user_id": "ann@example.com",
+        }
+    ]
+    records = await running.records()
+    assert [each["pub"]["facts"]["session"]["state"] for each in records] == ["active"] * 3
+    assert await running.metric('sluice_session_claims_total{state="active"}') == 1
 
 
-async def test_a_call_without_a_session_claims_none(tmp_path: Path) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            assert (await stand.evaluate())["decision"] == "ALLOW"
-            assert not control.claims
+async def test_a_call_without_a_session_claims_none(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert not control.claims
 
 
 @pytest.mark.parametrize(
@@ -71,9 +76,9 @@ async def test_the_control_api_says_who_owns_it(
     async with fake_control_api() as control:
         control.furnish()
         control.sessions["s-1"] = session
-        async with sidecar(tmp_path, control) as stand:
+        async with sidecar(tmp_path, control) as running:
             for _ in range(2):
-                answer = await stand.evaluate(session_id="s-1")
+                answer = await running.evaluate(session_id="s-1")
                 assert answer["policy_name"] == policy_name
             assert len(control.claims) == 1
 
@@ -91,28 +96,27 @@ async def test_a_caller_that_fails_the_identity_checks_claims_nothing(
 ) -> None:
     async with fake_control_api() as control:
         control.furnish(settings=TenantSettings("default", require_agent_id=True))
-        async with sidecar(tmp_path, control) as stand:
-            answer = await stand.evaluate(session_id="s-1", **changed)
+        async with sidecar(tmp_path, control) as running:
+            answer = await running.evaluate(session_id="s-1", **changed)
             assert answer["decision"] == "DENY"
             assert not control.claims
-            assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+            assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
 
 
-async def test_a_caller_that_no_policy_allows_still_claims(tmp_path: Path) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            answer = await stand.evaluate(session_id="s-1", source_id="payroll")
-            assert answer["policy_name"] == "underwriting"
-            assert len(control.claims) == 1
+async def test_a_caller_that_no_policy_allows_still_claims(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    answer = await running.evaluate(session_id="s-1", source_id="payroll")
+    assert answer["policy_name"] == "underwriting"
+    assert len(control.claims) == 1
 
 
 async def test_concurrent_calls_of_a_new_session_share_one_claim(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish()
         control.hold_claims = asyncio.Event()
-        async with sidecar(tmp_path, control) as stand:
-            calls = [asyncio.create_task(stand.evaluate(session_id="s-1")) for _ in range(20)]
+        async with sidecar(tmp_path, control) as running:
+            calls = [asyncio.create_task(running.evaluate(session_id="s-1")) for _ in range(20)]
             await until("one asked", lambda: control.claims)
             await waiting.turns()
             control.hold_claims.set()
@@ -122,15 +126,14 @@ async def test_concurrent_calls_of_a_new_session_share_one_claim(tmp_path: Path)
             assert len({answer["event_id"] for answer in answers}) == 20
 
 
-async def test_two_agents_racing_for_a_session_can_not_both_have_it(tmp_path: Path) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            answers = await asyncio.gather(
-                stand.evaluate(session_id="s-1"), stand.evaluate(session_id="s-1", agent_id=None)
-            )
-            names = sorted(answer["policy_name"] for answer in answers)
-            assert names == ["session_agent_mismatch", "underwriting"]
+async def test_two_agents_racing_for_a_session_can_not_both_have_it(
+    running: RunningSidecar,
+) -> None:
+    answers = await asyncio.gather(
+        running.evaluate(session_id="s-1"), running.evaluate(session_id="s-1", agent_id=None)
+    )
+    names = sorted(answer["policy_name"] for answer in answers)
+    assert names == ["session_agent_mismatch", "underwriting"]
 
 
 async def test_a_session_expires_by_the_clock_and_never_comes_back(tmp_path: Path) -> None:
@@ -139,48 +142,47 @@ async def test_a_session_expires_by_the_clock_and_never_comes_back(tmp_path: Pat
         control.furnish()
         expires = rfc3339(clock.clock.now() + 60_000_000)
         control.sessions["s-1"] = foreign(agent_id=AGENT, expires_at=expires)
-        async with sidecar(tmp_path, control, clock=clock, staleness_seconds=3600) as stand:
-            assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+        async with sidecar(tmp_path, control, clock=clock, staleness_seconds=3600) as running:
+            assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
             clock.wall_ahead = 3600  # somebody sets the host's clock: nothing follows
-            assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+            assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
             clock.ahead = 61
-            assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_expired"
+            assert (await running.evaluate(session_id="s-1"))["policy_name"] == "session_expired"
             assert len(control.claims) == 1
 
 
 async def test_known_sessions_survive_a_restart_without_the_control_api(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+        async with sidecar(tmp_path, control) as running:
+            assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
         await control.stop()
-        async with sidecar(tmp_path, control, synced=False) as stand:
-            assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
-            other = await stand.evaluate(session_id="s-1", agent_id=None)
+        async with sidecar(tmp_path, control, synced=False) as running:
+            assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+            other = await running.evaluate(session_id="s-1", agent_id=None)
             assert other["policy_name"] == "session_agent_mismatch"
             assert len(control.claims) == 1
 
 
-async def denied_unclaimed(stand: Stand, why: str) -> None:
-    answer = await stand.evaluate(session_id="s-new")
+async def denied_unclaimed(running: RunningSidecar, why: str) -> None:
+    answer = await running.evaluate(session_id="s-new")
     assert answer["decision"] == "DENY"
     assert answer["policy_name"] == "evaluation_error"
     assert why in answer["reason"]
-    response = (await stand.responses())[-1]
+    response = (await running.responses())[-1]
     assert response["policy_name"] == "evaluation_error"
     assert response["reason"] == answer["reason"]
 
 
-async def test_a_new_session_without_the_control_api_is_denied_and_recorded(tmp_path: Path) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            await control.stop()
-            await denied_unclaimed(stand, "can't be reached")
-            assert (await stand.evaluate())["decision"] == "ALLOW"
-            await control.start()
-            assert (await stand.evaluate(session_id="s-new"))["decision"] == "ALLOW"
-            assert await stand.metric("sluice_session_claim_failures_total") == 1
+async def test_a_new_session_without_the_control_api_is_denied_and_recorded(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    await control.stop()
+    await denied_unclaimed(running, "can't be reached")
+    assert (await running.evaluate())["decision"] == "ALLOW"
+    await control.start()
+    assert (await running.evaluate(session_id="s-new"))["decision"] == "ALLOW"
+    assert await running.metric("sluice_session_claim_failures_total") == 1
 
 
 async def test_a_control_api_that_hangs_is_waited_for_no_longer_than_the_limit(
@@ -190,21 +192,20 @@ async def test_a_control_api_that_hangs_is_waited_for_no_longer_than_the_limit(
     async with fake_control_api() as control:
         control.furnish()
         control.hold_claims = asyncio.Event()
-        async with sidecar(tmp_path, control) as stand:
-            calls = [denied_unclaimed(stand, "did not answer within 0.2 s") for _ in range(5)]
+        async with sidecar(tmp_path, control) as running:
+            calls = [denied_unclaimed(running, "did not answer within 0.2 s") for _ in range(5)]
             await asyncio.gather(*calls)
             assert len(control.claims) == 1
             control.hold_claims.set()
-            assert (await stand.evaluate(session_id="s-new"))["decision"] == "ALLOW"
+            assert (await running.evaluate(session_id="s-new"))["decision"] == "ALLOW"
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 429, 500])
-async def test_a_refused_claim_is_a_denial(tmp_path: Path, status: int) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            control.refuse_claims_with = status
-            await denied_unclaimed(stand, str(status))
+async def test_a_refused_claim_is_a_denial(
+    running: RunningSidecar, control: FakeControlApi, status: int
+) -> None:
+    control.refuse_claims_with = status
+    await denied_unclaimed(running, str(status))
 
 
 @pytest.mark.parametrize(
@@ -227,45 +228,44 @@ async def test_an_answer_that_is_no_session_is_a_denial(
     async with fake_control_api() as control:
         control.furnish()
         control.sessions["s-new"] = foreign(session_id="s-new", agent_id=AGENT) | changed
-        async with sidecar(tmp_path, control) as stand:
-            await denied_unclaimed(stand, "")
+        async with sidecar(tmp_path, control) as running:
+            await denied_unclaimed(running, "")
 
 
 async def test_another_store_makes_every_claim_void(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish()
-        async with sidecar(tmp_path, control, staleness_seconds=2.0) as stand:
-            await stand.evaluate(session_id="s-1")
+        async with sidecar(tmp_path, control, staleness_seconds=2.0) as running:
+            await running.evaluate(session_id="s-1")
             control.sessions.clear()
             control.epoch, control.revision, control.documents = "epoch-2", 0, {}
             control.furnish(policy(name="renewed"))
-            await until("it follows", lambda: stand.parts.follower.polls > 1)
+            await until("it follows", lambda: running.parts.follower.polls > 1)
 
             async def renewed() -> bool:
-                answer = await stand.evaluate(session_id="s-1")
+                answer = await running.evaluate(session_id="s-1")
                 return bool(answer["policy_name"] == "renewed")
 
             await waiting.until_told("the new set decides", renewed)
             assert len(control.claims) == 2
 
 
-async def test_the_policy_set_of_the_moment_decides_when_a_claim_took_long(tmp_path: Path) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            control.hold_claims = asyncio.Event()
-            call = asyncio.create_task(stand.evaluate(session_id="s-1"))
-            await until("it asks", lambda: control.claims)
-            revision = control.publish({role_name(ROLE): role_document([policy(name="newer")])})
+async def test_the_policy_set_of_the_moment_decides_when_a_claim_took_long(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    control.hold_claims = asyncio.Event()
+    call = asyncio.create_task(running.evaluate(session_id="s-1"))
+    await until("it asks", lambda: control.claims)
+    revision = control.publish({role_name(ROLE): role_document([policy(name="newer")])})
 
-            async def in_force() -> bool:
-                return await stand.metric("sluice_policy_set_revision") == revision
+    async def in_force() -> bool:
+        return await running.metric("sluice_policy_set_revision") == revision
 
-            await waiting.until_told("it is in force", in_force)
-            control.hold_claims.set()
-            assert (await call)["policy_name"] == "newer"
-            [record] = await stand.records()
-            assert record["pub"]["facts"]["revision"] == revision
+    await waiting.until_told("it is in force", in_force)
+    control.hold_claims.set()
+    assert (await call)["policy_name"] == "newer"
+    [record] = await running.records()
+    assert record["pub"]["facts"]["revision"] == revision
 
 
 async def test_known_sessions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,34 +279,32 @@ async def test_known_sessions_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
             control.sessions[session_id] = foreign(
                 session_id=session_id, agent_id=AGENT, expires_at=expires
             )
-        async with sidecar(tmp_path, control) as stand:
+        async with sidecar(tmp_path, control) as running:
             for number in range(60):
-                await stand.evaluate(session_id=f"s-{number}")
-            connection = stand.parts.cache_file.connection
+                await running.evaluate(session_id=f"s-{number}")
+            connection = running.parts.cache_file.connection
             kept = [row[0] for row in connection.execute("SELECT session_id FROM sessions")]
             assert sorted(kept) == sorted(f"s-{number}" for number in range(40, 60))
             claims = len(control.claims)
-            await stand.evaluate(session_id="s-50")
+            await running.evaluate(session_id="s-50")
             assert len(control.claims) == claims
-            await stand.evaluate(session_id="s-1")
+            await running.evaluate(session_id="s-1")
             assert len(control.claims) == claims + 1
 
 
-async def test_a_session_that_can_not_be_stored_delays_no_decision(tmp_path: Path) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            stand.parts.cache_file.connection.execute("DROP TABLE sessions")
-            assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
-            assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
-            assert len(control.claims) == 1
+async def test_a_session_that_can_not_be_stored_delays_no_decision(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    running.parts.cache_file.connection.execute("DROP TABLE sessions")
+    assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+    assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+    assert len(control.claims) == 1
 
 
-async def test_a_call_that_fails_the_first_checks_waits_for_no_claim(tmp_path: Path) -> None:
+async def test_a_call_that_fails_the_first_checks_waits_for_no_claim(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
     """The first four checks need no session: what they deny is denied without asking."""
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            await control.stop()
-            answer = await stand.evaluate(session_id="s-new", agent_id="agt_unknown")
-            assert answer["policy_name"] == "agent_not_registered"
+    await control.stop()
+    answer = await running.evaluate(session_id="s-new", agent_id="agt_unknown")
+    assert answer["policy_name"] == "agent_not_registered"

@@ -6,7 +6,7 @@ import re
 import orjson
 
 from tests.sidecar.fake_control_api import EVALUATE_KEY
-from tests.sidecar.stand import EVALUATE, Stand, ask
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask
 
 GOOD = orjson.dumps(ask())
 
@@ -30,13 +30,13 @@ async def answer_of(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
     return int(top[9:12]), top, await reader.readexactly(length)
 
 
-async def connect(stand: Stand) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(stand.address.host, stand.address.port)
+async def connect(running: RunningSidecar) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(running.address.host, running.address.port)
 
 
-async def raw(stand: Stand, sent: bytes) -> tuple[int, bytes, bytes]:
+async def raw(running: RunningSidecar, sent: bytes) -> tuple[int, bytes, bytes]:
     """The first answer to raw bytes."""
-    reader, writer = await connect(stand)
+    reader, writer = await connect(running)
     try:
         writer.write(sent)
         async with asyncio.timeout(20):

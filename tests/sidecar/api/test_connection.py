@@ -1,341 +1,284 @@
-"""The fast path to a response: a head that was parsed before is not parsed again, and nothing else
-differs. Every test takes both paths."""
+"""A connection to the sidecar's port, byte by byte: data that is not HTTP, comes in pieces or never
+comes."""
 
 import asyncio
+import contextlib
+import re
 from pathlib import Path
 
 import orjson
 import pytest
 
-from policies.definitions.model import Key
-from policies.ground.keys import key_digest
-from policies.sets.policy_set import key_document, key_name
-from sidecar.api.connection import ApiServerConnection
-from sidecar.http.head_cache import MAX_HEADS, CachedHead, HeadCache
-from sidecar.http.head_digest import KEY_BYTES, HeadDigest
+from sidecar.http.request_body import MAX_BODY
 from tests import waiting
-from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
-from tests.sidecar.stand import FaultyDisk, Stand, sidecar, until
-from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
+from tests.sidecar.error_bodies import is_error, refused
+from tests.sidecar.fake_control_api import (
+    fake_control_api,
+)
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
+from tests.sidecar.wire import GOOD, answer_of, connect, head, raw, request, with_key
 
 
-@pytest.fixture
-def begun(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The bodies of requests that took the fast path."""
-    bodies: list[bytes] = []
-    begin = ApiServerConnection._serve_cached
+async def test_a_body_over_the_limit_is_413_however_it_comes(running: RunningSidecar) -> None:
+    at_most = GOOD[:-1] + b" " * (MAX_BODY - len(GOOD)) + b"}"
+    assert (await running.call("POST", EVALUATE, at_most)).status == 200
+    await refused(running, 413, body=at_most + b" ")
+    told = b"Content-Length: %d\r\n" % (50 * MAX_BODY)
+    status, _, body = await raw(running, head(told + with_key()))
+    assert status == 413
+    is_error(413, body)
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    chunked = head(b"Transfer-Encoding: chunked\r\n" + with_key()) + chunk * 18
+    status, _, body = await raw(running, chunked)
+    assert status == 413
+    is_error(413, body)
+    assert len(await running.records()) == 1
+    assert (await running.evaluate())["decision"] == "ALLOW"
 
-    def noting(self: ApiServerConnection, head: object, body: bytes) -> None:
-        bodies.append(body)
-        begin(self, head, body)
 
-    monkeypatch.setattr(ApiServerConnection, "_serve_cached", noting)
-    return bodies
-
-
-async def ask_twice(
-    stand: Stand,
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
-    """A connection whose head is cached, and the request with that head."""
-    reader, writer = await connect(stand)
-    sent = request(with_key(), GOOD)
-    for _ in range(2):
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /health\r\n\r\n",
+        b"GET /health HTTP/2.0\r\nHost: a\r\n\r\n",
+        b"GET /health HTTP/0.9\r\nHost: a\r\n\r\n",
+        b"G\x00T /health HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"FROBNICATE /health HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nBad Name: x\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nA: b\r\n folded\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nA: " + b"x" * 9000 + b"\r\n\r\n",
+        b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+        b"POST /health HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        b"POST /health HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\na",
+        (
+            b"POST /health HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        ),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 60,
+    ],
+)
+async def test_data_other_than_http_is_400_and_not_echoed(tmp_path: Path, sent: bytes) -> None:
+    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as running:
+        reader, writer = await connect(running)
         writer.write(sent)
+        async with asyncio.timeout(20):
+            status, top, body = await answer_of(reader)
+            assert status == 400
+            assert b"Connection: close" in top
+            told = is_error(400, body)
+            assert "FROBNICATE" not in str(told)
+            assert "Bad Name" not in str(told)
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_chunked_body_is_read_like_any_other(running: RunningSidecar) -> None:
+    pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in GOOD)
+    sent = head(b"Transfer-Encoding: chunked\r\n" + with_key()) + pieces + b"0\r\n\r\n"
+    status, _, body = await raw(running, sent)
+    assert status == 200
+    assert orjson.loads(body)["decision"] == "ALLOW"
+
+
+@pytest.mark.parametrize("rest", [b"zz\r\n", b"5\r\nabcdefgh\r\n"])
+async def test_a_chunked_body_that_breaks_is_400(running: RunningSidecar, rest: bytes) -> None:
+    reader, writer = await connect(running)
+    writer.write(head(b"Transfer-Encoding: chunked\r\n" + with_key()) + b"1\r\n{\r\n")
+    await waiting.turns()
+    writer.write(rest)
+    async with asyncio.timeout(20):
+        status, _, body = await answer_of(reader)
+    assert status == 400
+    is_error(400, body)
+    writer.close()
+    assert await running.records() == []
+
+
+async def test_a_body_in_many_packets_is_awaited(running: RunningSidecar) -> None:
+    reader, writer = await connect(running)
+    sent = request(with_key(), GOOD)
+    for at in range(0, len(sent), 40):
+        writer.write(sent[at : at + 40])
+        await waiting.turns(5)
+    assert (await answer_of(reader))[0] == 200
+    writer.close()
+
+
+async def test_a_client_that_waits_for_100_gets_it(running: RunningSidecar) -> None:
+    reader, writer = await connect(running)
+    fields = b"Expect: 100-continue\r\nContent-Length: %d\r\n" % len(GOOD)
+    writer.write(head(fields + with_key()))
+    async with asyncio.timeout(20):
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(GOOD)
         assert (await answer_of(reader))[0] == 200
-    return reader, writer, sent
+    # Without a key, the request is refused before its body is read.
+    reader, writer = await connect(running)
+    writer.write(head(fields))
+    async with asyncio.timeout(20):
+        assert (await answer_of(reader))[0] == 401
+    writer.close()
 
 
-async def followed(stand: Stand, revision: int) -> None:
-    await until("it follows", lambda: stand.parts.policies.policy_set.revision == revision)
-
-
-async def test_the_second_request_takes_the_fast_path_and_gets_the_same(
-    tmp_path: Path, begun: list[bytes]
+async def test_a_body_that_does_not_arrive_is_408(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sidecar.http.request_body.BODY_SECONDS", 0.2)
     async with fake_control_api() as control:
         control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            reader, writer = await connect(stand)
-            answers = []
-            for _ in range(3):
-                writer.write(request(with_key(), GOOD))
-                answers.append(await answer_of(reader))
-            assert begun == [GOOD, GOOD]
-            names = [[line.split(b":")[0] for line in top.split(b"\r\n")] for _, top, _ in answers]
-            assert names[0] == names[1] == names[2]
-            told = [orjson.loads(body) for _, _, body in answers]
-            assert [each["decision"] for each in told] == ["ALLOW"] * 3
-            recorded = [record["eid"] for record in await stand.records()]
-            assert recorded == [each["event_id"] for each in told]
-            writer.close()
-
-
-async def test_a_head_from_one_connection_serves_all(tmp_path: Path, begun: list[bytes]) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            await ask_twice(stand)
-            begun.clear()
-            reader, writer = await connect(stand)
-            writer.write(request(with_key(), GOOD))
-            assert (await answer_of(reader))[0] == 200
-            assert begun == [GOOD]
-            writer.close()
-
-
-async def test_every_body_is_decided_anew(tmp_path: Path, begun: list[bytes]) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            reader, writer, _ = await ask_twice(stand)
-            begun.clear()
-            denied = GOOD.replace(b'"contracts"', b'"contractz"')
-            broken = GOOD.replace(b'"contracts"', b'"contracts ')
-            wrong = GOOD.replace(b'"high"', b'"hihg"')
-            for body, status in ((denied, 200), (broken, 400), (wrong, 422), (GOOD, 200)):
-                writer.write(request(with_key(), body))
-                assert (await answer_of(reader))[0] == status
-            assert begun == [denied, broken, wrong, GOOD]
-            decided = [response["decision"] for response in await stand.responses()]
-            assert decided == ["ALLOW", "ALLOW", "DENY", "ALLOW"]
-            writer.close()
-
-
-async def test_a_revoked_key_is_refused_on_a_head_that_was_good(
-    tmp_path: Path, begun: list[bytes]
-) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            reader, writer, sent = await ask_twice(stand)
-            name = key_name(key_digest(EVALUATE_KEY))
-            for document, status in (
-                (None, 403),
-                (key_document(Key("key_e", "read")), 403),
-                (key_document(Key("key_e", "evaluate")), 200),
-            ):
-                revision = control.publish({name: document})
-                await followed(stand, revision)
-                begun.clear()
-                writer.write(sent)
-                assert (await answer_of(reader))[0] == status
-                assert begun == [GOOD]
-            writer.close()
-
-
-async def test_a_head_is_recognised_only_where_a_message_begins(
-    tmp_path: Path, begun: list[bytes]
-) -> None:
-    """The bytes of a cached head and body inside another head belong to that head."""
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            await ask_twice(stand)
-            begun.clear()
-            sent = request(with_key(), GOOD)
-            for before in (b"POST /nothing HTTP/1.1\r\nX-A: ", b"\r\n", b"G"):
-                reader, writer = await connect(stand)
-                writer.write(before)
-                await waiting.turns()
-                writer.write(sent)
-                async with asyncio.timeout(20):
-                    await answer_of(reader)
-                assert begun == []
-                writer.close()
-
-
-async def test_data_other_than_one_whole_message_takes_the_slow_path(
-    tmp_path: Path, begun: list[bytes]
-) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            sent = request(with_key(), GOOD)
-            for pieces, answers in (
-                ([sent[:-1], sent[-1:]], 1),
-                ([sent[:30], sent[30:]], 1),
-                ([sent + sent], 2),
-                ([sent + sent[:50], sent[50:]], 2),
-            ):
-                reader, writer, _ = await ask_twice(stand)
-                begun.clear()
-                for piece in pieces:
-                    writer.write(piece)
-                    await waiting.turns()
-                async with asyncio.timeout(20):
-                    for _ in range(answers):
-                        assert (await answer_of(reader))[0] == 200
-                    # After other data, a connection never returns to the fast path.
-                    writer.write(sent)
-                    assert (await answer_of(reader))[0] == 200
-                assert begun == []
-                writer.close()
-
-
-async def test_requests_during_a_disk_write_are_answered_after_it(
-    tmp_path: Path, begun: list[bytes]
-) -> None:
-    disk = FaultyDisk()
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, disk=disk) as stand:
-            reader, writer, sent = await ask_twice(stand)
-            begun.clear()
-            disk.hangs.clear()
-            writer.write(sent)
-            await until("it is decided", lambda: begun)
-            for number in range(3):
-                writer.write(request(b"X-Request-ID: r-%d\r\n" % number + with_key(), GOOD))
-            await waiting.turns()
-            disk.hangs.set()
+        async with sidecar(tmp_path, control) as running:
+            reader, writer = await connect(running)
+            writer.write(request(with_key(), GOOD)[:-5])
             async with asyncio.timeout(20):
-                first = await answer_of(reader)
-                assert b"X-Request-ID: r-" not in first[1]
-                for number in range(3):
-                    assert b"X-Request-ID: r-%d\r\n" % number in (await answer_of(reader))[1]
-            assert len(begun) == 1
-            writer.close()
-
-
-async def test_a_new_session_is_claimed_on_the_fast_path_too(
-    tmp_path: Path, begun: list[bytes]
-) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            reader, writer, _ = await ask_twice(stand)
-            named = orjson.dumps({**orjson.loads(GOOD), "session_id": "s-0"})
-            for number in range(3):
-                body = named.replace(b"s-0", b"s-%d" % number)
-                writer.write(request(with_key(), body))
-                status, _, told = await answer_of(reader)
-                assert (status, orjson.loads(told)["decision"]) == (200, "ALLOW")
-            assert len(begun) == 3
-            assert len(control.claims) == 3
-            control.hold_claims = asyncio.Event()
-            sent = request(with_key(), named.replace(b"s-0", b"s-9"))
-            writer.write(sent)
-            await until("it asks", lambda: len(control.claims) == 4)
-            writer.write(sent)
-            await waiting.turns()
-            control.hold_claims.set()
-            async with asyncio.timeout(20):
-                for _ in range(2):
-                    assert (await answer_of(reader))[0] == 200
-            writer.close()
-
-
-async def test_a_failing_disk_is_503_on_the_fast_path_too(
-    tmp_path: Path, begun: list[bytes]
-) -> None:
-    disk = FaultyDisk()
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, disk=disk) as stand:
-            reader, writer, sent = await ask_twice(stand)
-            begun.clear()
-            disk.fails = True
-            for _ in range(2):
-                writer.write(sent)
-                status, _, body = await answer_of(reader)
-                assert status == 503
-                assert "decision" not in orjson.loads(body)
-            assert len(begun) == 2
-            writer.close()
-
-
-async def test_a_client_that_hangs_up_on_the_fast_path_is_decided_and_recorded(
-    tmp_path: Path, begun: list[bytes]
-) -> None:
-    disk = FaultyDisk()
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, disk=disk) as stand:
-            _, writer, sent = await ask_twice(stand)
-            disk.hangs.clear()
-            begun.clear()
-            writer.write(sent)
-            await until("it is decided", lambda: begun)
-            writer.transport.abort()
-            await waiting.turns()
-            disk.hangs.set()
-            assert len(await stand.records()) == 3
-            assert (await stand.evaluate())["decision"] == "ALLOW"
-
-
-async def test_a_client_that_half_closes_on_the_fast_path_is_answered(
-    tmp_path: Path, begun: list[bytes]
-) -> None:
-    disk = FaultyDisk()
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, disk=disk) as stand:
-            reader, writer, sent = await ask_twice(stand)
-            disk.hangs.clear()
-            begun.clear()
-            writer.write(sent)
-            writer.write_eof()
-            await until("it is decided", lambda: begun)
-            await waiting.turns()
-            disk.hangs.set()
-            async with asyncio.timeout(20):
-                status, top, _ = await answer_of(reader)
-                assert status == 200
+                status, top, body = await answer_of(reader)
+                assert status == 408
                 assert b"Connection: close" in top
+                is_error(408, body)
                 assert await reader.read() == b""
             writer.close()
+            assert await running.records() == []
 
 
-async def test_a_stop_waits_for_the_fast_path(tmp_path: Path, begun: list[bytes]) -> None:
-    disk = FaultyDisk()
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, disk=disk) as stand:
-            reader, writer, sent = await ask_twice(stand)
-            disk.hangs.clear()
-            begun.clear()
-            writer.write(sent)
-            await until("it is decided", lambda: begun)
-            closing = asyncio.create_task(stand.ports[0].close(5))
-            await waiting.turns()
-            assert not closing.done()
-            disk.hangs.set()
-            async with asyncio.timeout(20):
-                assert (await answer_of(reader))[0] == 200
-                assert await reader.read() == b""
-                await closing
-            writer.close()
-
-
-async def test_a_client_that_never_reads_leaves_the_fast_path(
-    tmp_path: Path, begun: list[bytes]
+async def test_a_head_that_does_not_arrive_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            _, writer, sent = await ask_twice(stand)
-            writer.transport.pause_reading()  # type: ignore[attr-defined]
-            taken = 0
-            try:
-                async with asyncio.timeout(1):
-                    while taken < 100_000:
-                        writer.write(sent)
-                        await writer.drain()
-                        await asyncio.sleep(0)
-                        taken += 1
-            except TimeoutError:
-                pass
-            assert taken < 100_000
-            writer.transport.abort()
+    monkeypatch.setattr("sidecar.api.http_server.KEEPALIVE_SECONDS", 0.3)
+    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as running:
+        idle, _ = await connect(running)
+        slow, writer = await connect(running)
+        used, user = await connect(running)
+        user.write(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        await answer_of(used)
+
+        async def drip() -> None:
+            for byte in b"GET /health HTTP/1.1\r\nHost: " + b"a" * 200:
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0.02)
+
+        dripping = asyncio.create_task(drip())
+        async with asyncio.timeout(20):
+            for reader in (idle, slow, used):
+                # Data that arrives after the close makes the system reset the connection.
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+        dripping.cancel()
 
 
-def test_cached_heads_are_bounded_and_keep_no_key() -> None:
-    heads = HeadCache(HeadDigest(bytes(KEY_BYTES)))
-    for number in range(MAX_HEADS + 10):
-        heads.add(b"POST / HTTP/1.1\r\nX-API-Key: %d\r\n\r\n" % number, CachedHead("head", number))
-    assert heads.find(b"POST / HTTP/1.1\r\nX-API-Key: 9\r\n\r\n") is None
-    assert heads.find(b"POST / HTTP/1.1\r\nX-API-Key: 10\r\n\r\n") == CachedHead("head", 10)
-    assert len(heads) == MAX_HEADS
-    assert not any(b"X-API-Key" in kept for kept in heads._heads)
-    heads.add(b"x" * 5000, CachedHead("head", 1))
-    assert heads.find(b"x" * 5000) is None
+async def test_a_half_closed_client_still_gets_its_answer(running: RunningSidecar) -> None:
+    reader, writer = await connect(running)
+    writer.write(request(with_key(), GOOD))
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        status, _, body = await answer_of(reader)
+        assert status == 200
+        assert orjson.loads(body)["decision"] == "ALLOW"
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_a_client_that_closes_in_the_middle_of_a_body_leaves_nothing(
+    running: RunningSidecar,
+) -> None:
+    for half in (request(with_key(), GOOD)[:-5], head(with_key())[:-9]):
+        reader, writer = await connect(running)
+        writer.write(half)
+        await waiting.turns()
+        writer.write_eof()
+        async with asyncio.timeout(20):
+            await reader.read()
+        writer.close()
+    assert await running.records() == []
+
+
+async def test_pipelined_requests_are_answered_in_order(running: RunningSidecar) -> None:
+    reader, writer = await connect(running)
+    count = 200
+    for number in range(count):
+        fields = b"X-Request-ID: r-%d\r\n" % number
+        writer.write(request(fields + with_key(), GOOD))
+    async with asyncio.timeout(20):
+        for number in range(count):
+            status, top, _ = await answer_of(reader)
+            assert status == 200
+            assert b"X-Request-ID: r-%d\r\n" % number in top
+    writer.close()
+    assert len(await running.records()) == count
+
+
+async def test_a_refused_upgrade_or_tunnel_ends_the_connection(running: RunningSidecar) -> None:
+    """RFC 9931: the bytes after it are not a request of this client."""
+    smuggled = request(with_key(), GOOD)
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    for opening in (
+        b"CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\n" + upgrade + b"\r\n",
+        b"GET /nothing HTTP/1.1\r\nHost: a\r\n" + upgrade + b"\r\n",
+    ):
+        reader, writer = await connect(running)
+        writer.write(opening + smuggled)
+        async with asyncio.timeout(20):
+            everything = await reader.read()
+        assert everything.count(b"HTTP/1.1 ") == 1, everything
+        writer.close()
+    assert await running.records() == []
+
+
+async def test_an_http_1_0_client_is_disconnected_unless_it_asks_for_keep_alive(
+    tmp_path: Path,
+) -> None:
+    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as running:
+        reader, writer = await connect(running)
+        writer.write(b"GET /health HTTP/1.0\r\n\r\n")
+        async with asyncio.timeout(20):
+            assert b"Connection: close" in (await answer_of(reader))[1]
+            assert await reader.read() == b""
+        reader, writer = await connect(running)
+        for _ in range(2):
+            writer.write(b"GET /health HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+            async with asyncio.timeout(20):
+                assert b"Connection: keep-alive" in (await answer_of(reader))[1]
+        writer.close()
+
+
+async def test_head_is_get_without_the_body(tmp_path: Path) -> None:
+    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as running:
+        reader, writer = await connect(running)
+        writer.write(b"HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        async with asyncio.timeout(20):
+            everything = await reader.read()
+        length = re.findall(rb"Content-Length: (\d+)", everything)
+        assert len(set(length)) == 1
+        assert everything.count(b'"status"') == 1
+        writer.close()
+
+
+async def test_a_refusal_can_be_read_while_the_body_still_arrives(running: RunningSidecar) -> None:
+    reader, writer = await connect(running)
+    writer.write(head(b"Content-Length: 300000\r\n") + b" " * 1000)
+    async with asyncio.timeout(20):
+        assert (await answer_of(reader))[0] == 401
+        writer.write(b" " * 299_000)
+        writer.write(request(with_key(), GOOD))
+        assert (await answer_of(reader))[0] == 200
+    writer.close()
+
+
+async def test_a_client_that_does_not_read_stops_being_read(running: RunningSidecar) -> None:
+    _reader, writer = await connect(running)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    sent = request(with_key(), GOOD)
+    taken = 0
+    try:
+        async with asyncio.timeout(1):
+            while taken < 200_000:
+                writer.write(sent * 100)
+                await writer.drain()
+                taken += 100
+    except TimeoutError:
+        pass
+    assert taken < 200_000
+    writer.transport.abort()
+    assert (await running.evaluate())["decision"] == "ALLOW"

@@ -27,11 +27,16 @@ from tests.sidecar.fake_control_api import (
     fake_control_api,
     policy,
 )
-from tests.sidecar.stand import Stand, sidecar, until
+from tests.sidecar.running_sidecar import RunningSidecar, sidecar
 
 SOURCES = "/v1/sources"
+
+
 OTHER_KEY = make_key(b"o" * 32)
+
+
 ADMIN_KEY = make_key(b"a" * 32)
+
 
 KB = Source(
     alias="kb",
@@ -45,6 +50,8 @@ KB = Source(
         "chroma://kb/t/d/board": NamedSource("contracts-board", "critical"),
     },
 )
+
+
 CRM = Source(
     alias="crm",
     kind="rest",
@@ -71,12 +78,8 @@ def give_key(control: FakeControlApi, key: str, document: Key) -> None:
     control.publish({key_name(key_digest(key)): key_document(document)})
 
 
-async def follows(stand: Stand, control: FakeControlApi) -> None:
-    await until("it follows", lambda: stand.parts.policies.policy_set.revision == control.revision)
-
-
-async def told(stand: Stand, key: str = EVALUATE_KEY, query: str = "") -> dict[str, Any]:
-    answer = await stand.call("GET", SOURCES + query, key=key)
+async def told(running: RunningSidecar, key: str = EVALUATE_KEY, query: str = "") -> dict[str, Any]:
+    answer = await running.call("GET", SOURCES + query, key=key)
     assert answer.status == 200, answer.text()
     return dict(answer.json())
 
@@ -88,8 +91,8 @@ def judged(item: dict[str, Any]) -> dict[str, bool]:
 async def test_the_agent_sees_what_it_may_read_and_up_to_which_level(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish(reading())
-        async with sidecar(tmp_path, control, sources=(KB, CRM)) as stand:
-            answer = await told(stand)
+        async with sidecar(tmp_path, control, sources=(KB, CRM)) as running:
+            answer = await told(running)
             assert (answer["agent_id"], answer["agent_role"]) == (AGENT, "underwriter")
             kb, crm = answer["items"]
             assert (kb["alias"], kb["kind"], kb["sensitivity"]) == ("kb", "chroma", "medium")
@@ -114,10 +117,10 @@ async def test_the_agent_sees_what_it_may_read_and_up_to_which_level(tmp_path: P
 async def test_the_list_agrees_with_decisions(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish(reading())
-        async with sidecar(tmp_path, control, sources=(KB, CRM)) as stand:
-            for item in (await told(stand))["items"]:
+        async with sidecar(tmp_path, control, sources=(KB, CRM)) as running:
+            for item in (await told(running))["items"]:
                 for each in item["sources"]:
-                    answer = await stand.evaluate(
+                    answer = await running.evaluate(
                         source_id=each["source_id"], sensitivity_level=each["sensitivity"]
                     )
                     assert (answer["decision"] == "ALLOW") == each["allowed"]
@@ -126,11 +129,11 @@ async def test_the_list_agrees_with_decisions(tmp_path: Path) -> None:
 async def test_nothing_is_recorded(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish(reading())
-        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
-            await told(stand)
-            assert await stand.records() == []
+        async with sidecar(tmp_path, control, sources=(KB,)) as running:
+            await told(running)
+            assert await running.records() == []
             sample = 'sluice_requests_total{operation="list_sources",status="200"}'
-            assert await stand.metric(sample) == 1
+            assert await running.metric(sample) == 1
 
 
 async def test_policies_of_other_roles_and_agents_are_not_listed(tmp_path: Path) -> None:
@@ -147,8 +150,8 @@ async def test_policies_of_other_roles_and_agents_are_not_listed(tmp_path: Path)
         teller = policy(agent_role="teller", name="t", allowed_sources=("contracts-till",))
         control.publish({role_name("teller"): role_document((teller,))})
         give_key(control, OTHER_KEY, Key("key_o", "evaluate"))
-        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
-            [kb] = (await told(stand))["items"]
+        async with sidecar(tmp_path, control, sources=(KB,)) as running:
+            [kb] = (await told(running))["items"]
             assert kb["patterns"]["allowed"] == ["contracts*"]
             assert kb["max_sensitivity"] == "high"
             for key, query in (
@@ -158,11 +161,11 @@ async def test_policies_of_other_roles_and_agents_are_not_listed(tmp_path: Path)
                 (OTHER_KEY, ""),  # bound to no role
                 (OTHER_KEY, "?agent_role=teller"),
             ):
-                answer = await stand.call("GET", SOURCES + query, key=key)
+                answer = await running.call("GET", SOURCES + query, key=key)
                 assert answer.status == 403, query
                 assert "contracts" not in answer.text()
-            assert (await stand.call("GET", SOURCES, key=None)).status == 401
-            assert (await stand.call("POST", SOURCES, b"{}")).status == 405
+            assert (await running.call("GET", SOURCES, key=None)).status == 401
+            assert (await running.call("POST", SOURCES, b"{}")).status == 405
 
 
 async def test_another_key_sees_the_role_that_it_is_bound_to(tmp_path: Path) -> None:
@@ -171,8 +174,8 @@ async def test_another_key_sees_the_role_that_it_is_bound_to(tmp_path: Path) -> 
         teller = policy(agent_role="teller", allowed_sources=("payroll",), denied_sources=())
         control.publish({role_name("teller"): role_document((teller,))})
         give_key(control, OTHER_KEY, Key("key_o", "evaluate", permitted_roles=("teller",)))
-        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
-            answer = await told(stand, OTHER_KEY)
+        async with sidecar(tmp_path, control, sources=(KB,)) as running:
+            answer = await told(running, OTHER_KEY)
             assert (answer["agent_id"], answer["agent_role"]) == (None, "teller")
             [kb] = answer["items"]
             assert [name for name, allowed in judged(kb).items() if allowed] == ["payroll"]
@@ -187,14 +190,14 @@ async def test_a_key_with_several_roles_must_name_one(tmp_path: Path) -> None:
             {agent_name("agt_two"): agent_document(Agent("agt_two", "approved", roles))}
         )
         give_key(control, OTHER_KEY, Key("key_o", "evaluate", bound_agent_id="agt_two"))
-        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
-            assert (await stand.call("GET", SOURCES, key=OTHER_KEY)).status == 422
-            answer = await told(stand, OTHER_KEY, "?agent_role=underwriter")
+        async with sidecar(tmp_path, control, sources=(KB,)) as running:
+            assert (await running.call("GET", SOURCES, key=OTHER_KEY)).status == 422
+            answer = await told(running, OTHER_KEY, "?agent_role=underwriter")
             assert judged(answer["items"][0])["contracts"]
-            answer = await told(stand, OTHER_KEY, "?agent_role=teller")
+            answer = await told(running, OTHER_KEY, "?agent_role=teller")
             assert not any(judged(answer["items"][0]).values())
             for query in ("?agent_role=root", "?agent_role=teller&agent_role=underwriter"):
-                answer_of = await stand.call("GET", SOURCES + query, key=OTHER_KEY)
+                answer_of = await running.call("GET", SOURCES + query, key=OTHER_KEY)
                 assert answer_of.status in (403, 422)
 
 
@@ -202,12 +205,12 @@ async def test_an_administrator_sees_what_the_agent_would(tmp_path: Path) -> Non
     async with fake_control_api() as control:
         control.furnish(reading())
         give_key(control, ADMIN_KEY, Key("key_a", "admin"))
-        async with sidecar(tmp_path, control, sources=(KB, CRM)) as stand:
-            assert await told(stand, ADMIN_KEY) == await told(stand)
+        async with sidecar(tmp_path, control, sources=(KB, CRM)) as running:
+            assert await told(running, ADMIN_KEY) == await told(running)
             # Without the agent's key, nothing may be read through the sources.
             control.publish({key_name(key_digest(EVALUATE_KEY)): None})
-            await follows(stand, control)
-            items = (await told(stand, ADMIN_KEY))["items"]
+            await running.follows(control.revision)
+            items = (await told(running, ADMIN_KEY))["items"]
             assert not any(allowed for item in items for allowed in judged(item).values())
             assert all(item["patterns"] == {"allowed": [], "denied": []} for item in items)
 
@@ -215,11 +218,11 @@ async def test_an_administrator_sees_what_the_agent_would(tmp_path: Path) -> Non
 async def test_an_agent_that_is_no_longer_approved_sees_nothing(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish(reading())
-        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
+        async with sidecar(tmp_path, control, sources=(KB,)) as running:
             entry = Agent(AGENT, "deprecated", ("underwriter",))
             control.publish({agent_name(AGENT): agent_document(entry)})
-            await follows(stand, control)
-            [kb] = (await told(stand))["items"]
+            await running.follows(control.revision)
+            [kb] = (await told(running))["items"]
             assert not any(judged(kb).values())
             assert kb["patterns"] == {"allowed": [], "denied": []}
             assert kb["max_sensitivity"] is None
@@ -229,17 +232,17 @@ async def test_the_default_task_of_a_source_counts(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish(reading(allowed_tasks=("review",)))
         source = replace(KB, defaults=Defaults(task="chat"))
-        async with sidecar(tmp_path, control, sources=(source,)) as stand:
-            assert not any(judged((await told(stand))["items"][0]).values())
+        async with sidecar(tmp_path, control, sources=(source,)) as running:
+            assert not any(judged((await told(running))["items"][0]).values())
 
 
 async def test_a_stale_policy_set_lists_nothing(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish(reading())
-        async with sidecar(tmp_path, control, sources=(KB,)) as stand:
+        async with sidecar(tmp_path, control, sources=(KB,)) as running:
             await control.stop()
-            stand.clock.ahead = 31
-            answer = await stand.call("GET", SOURCES)
+            running.clock.ahead = 31
+            answer = await running.call("GET", SOURCES)
             assert answer.status == 503
             assert "the limit is 30 s" in answer.json()["message"]
 
@@ -247,8 +250,8 @@ async def test_a_stale_policy_set_lists_nothing(tmp_path: Path) -> None:
 async def test_a_sidecar_without_sources_lists_none(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.furnish(reading())
-        async with sidecar(tmp_path, control) as stand:
-            assert (await told(stand))["items"] == []
+        async with sidecar(tmp_path, control) as running:
+            assert (await told(running))["items"] == []
 
 
 @pytest.mark.parametrize(

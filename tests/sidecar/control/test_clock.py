@@ -11,7 +11,7 @@ from policies.ground.canonical import micros
 from policies.ground.clock import Clock
 from sidecar.control.clock import ControlClock
 from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.stand import FakeClock, sidecar, until
+from tests.sidecar.running_sidecar import FakeClock, sidecar, until
 
 HOUR = 3_600_000_000
 NOON = 1_800_000_000_000_000

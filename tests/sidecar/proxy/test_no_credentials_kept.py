@@ -17,7 +17,7 @@ from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
 from tests.sidecar.proxy.proxy_setup import until
 from tests.sidecar.proxy.scripted_source import Seen
 from tests.sidecar.proxy.segmented_agent import WAYS, answers, way_in
-from tests.sidecar.stand import sidecar
+from tests.sidecar.running_sidecar import sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
 
 SECRET = "s3cr3t-0123456789-abcdef"

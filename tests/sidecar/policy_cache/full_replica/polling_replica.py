@@ -15,7 +15,7 @@ from sidecar.policy_cache.full_replica.store import FullStore
 from sidecar.policy_cache.long_poll import LongPoll
 from sidecar.policy_cache.replica_state import ReplicaState
 from tests.sidecar.fake_control_api import SIDECAR_KEY, FakeControlApi
-from tests.sidecar.stand import FakeClock, until
+from tests.sidecar.running_sidecar import FakeClock, until
 
 
 class PollingReplica:

@@ -18,7 +18,7 @@ from sidecar.policy_cache.policy_store import NoPolicySet
 from tests import waiting
 from tests.sidecar.fake_control_api import EVALUATE_KEY, ROLE, fake_control_api, many_roles, policy
 from tests.sidecar.policy_cache.full_replica.polling_replica import polling_replica
-from tests.sidecar.stand import EVALUATE, sidecar
+from tests.sidecar.running_sidecar import EVALUATE, sidecar
 
 
 async def test_a_first_replica_is_whole_and_fresh(tmp_path: Path) -> None:

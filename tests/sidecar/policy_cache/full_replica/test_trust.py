@@ -15,7 +15,7 @@ from tests.sidecar.policy_cache.full_replica.polling_replica import (
     polling_replica,
     run_until,
 )
-from tests.sidecar.stand import FakeClock, sidecar, until
+from tests.sidecar.running_sidecar import FakeClock, sidecar, until
 
 
 async def test_an_older_revision_of_the_same_store_is_refused(tmp_path: Path) -> None:

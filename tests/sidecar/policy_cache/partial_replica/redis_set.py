@@ -9,7 +9,7 @@ from typing import Any
 
 from tests import redis
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.stand import Stand, until
+from tests.sidecar.running_sidecar import RunningSidecar, until
 
 LIMIT = 4.0
 
@@ -27,19 +27,19 @@ async def running_control_api(
             await control.stop()
 
 
-def held_documents(stand: Stand) -> dict[str, str]:
+def held_documents(stand: RunningSidecar) -> dict[str, str]:
     """The digest of each document that the sidecar holds."""
     rows = stand.parts.cache_file.connection.execute("SELECT name, digest FROM held")
     return dict(rows.fetchall())
 
 
-def revision(stand: Stand) -> int:
+def revision(stand: RunningSidecar) -> int:
     return stand.parts.replica.policy_set.revision
 
 
-async def caught_up(stand: Stand, control: FakeControlApiWithRedis) -> None:
+async def caught_up(stand: RunningSidecar, control: FakeControlApiWithRedis) -> None:
     await until("the change is in force", lambda: revision(stand) == control.revision)
 
 
-async def allowed(stand: Stand, **changed: Any) -> bool:
+async def allowed(stand: RunningSidecar, **changed: Any) -> bool:
     return bool((await stand.evaluate(**changed))["decision"] == "ALLOW")

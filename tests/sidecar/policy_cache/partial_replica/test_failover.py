@@ -36,7 +36,7 @@ from tests.sidecar.fake_control_api import (
     policy,
 )
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.stand import EVALUATE, Stand, sidecar, until
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar, until
 
 pytestmark = redis.needs_redis
 
@@ -47,7 +47,7 @@ LIMIT = 6.0
 @asynccontextmanager
 async def away(
     tmp_path: Path, *, synced: bool = True, staleness: float = LIMIT, lost: bool = True
-) -> AsyncIterator[tuple[FakeControlApiWithRedis, Stand]]:
+) -> AsyncIterator[tuple[FakeControlApiWithRedis, RunningSidecar]]:
     """A sidecar that has followed Redis, and with `lost` the control API since."""
     with redis.running(tmp_path / "redis") as server:
         control = FakeControlApiWithRedis(server)
@@ -64,7 +64,7 @@ async def away(
             await control.stop()
 
 
-async def follows(stand: Stand, feed: str) -> None:
+async def follows(stand: RunningSidecar, feed: str) -> None:
     await until(f"it follows {feed}", lambda: stand.parts.follower.feed == feed)
 
 
@@ -74,18 +74,18 @@ async def back(control: FakeControlApiWithRedis) -> None:
     control.pushes = True
 
 
-async def in_force(stand: Stand, control: FakeControlApiWithRedis) -> float:
+async def in_force(stand: RunningSidecar, control: FakeControlApiWithRedis) -> float:
     """Seconds that it took."""
     began = time.monotonic()
     await until("it is in force", lambda: revision(stand) == control.revision)
     return time.monotonic() - began
 
 
-def revision(stand: Stand) -> int:
+def revision(stand: RunningSidecar) -> int:
     return stand.parts.replica.policy_set.revision
 
 
-async def allowed(stand: Stand, **changed: object) -> bool:
+async def allowed(stand: RunningSidecar, **changed: object) -> bool:
     return bool((await stand.evaluate(**changed))["decision"] == "ALLOW")  # type: ignore[arg-type]
 
 

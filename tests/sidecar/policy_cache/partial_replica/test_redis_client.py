@@ -27,7 +27,7 @@ from tests.redis_users import SECRET, SIDECAR, make_user, refusals
 from tests.relay import certificate, relaying
 from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, FAR, ROLE, many_roles, policy
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.stand import EVALUATE, Stand, sidecar, until
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar, until
 
 pytestmark = redis.needs_redis
 
@@ -63,7 +63,7 @@ async def reached(
             await control.stop()
 
 
-async def in_force(stand: Stand, control: FakeControlApiWithRedis) -> None:
+async def in_force(stand: RunningSidecar, control: FakeControlApiWithRedis) -> None:
     copy = stand.parts.replica
     await until("it is in force", lambda: copy.policy_set.revision == control.revision)
 

@@ -41,7 +41,7 @@ from tests.sidecar.policy_cache.partial_replica.redis_set import (
     held_documents,
     running_control_api,
 )
-from tests.sidecar.stand import EVALUATE, FakeClock, sidecar, until
+from tests.sidecar.running_sidecar import EVALUATE, FakeClock, sidecar, until
 
 pytestmark = redis.needs_redis
 

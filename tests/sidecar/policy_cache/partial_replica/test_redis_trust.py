@@ -21,7 +21,7 @@ from tests.sidecar.policy_cache.partial_replica.redis_set import (
     revision,
     running_control_api,
 )
-from tests.sidecar.stand import sidecar, until
+from tests.sidecar.running_sidecar import sidecar, until
 
 pytestmark = redis.needs_redis
 

@@ -15,12 +15,16 @@ import orjson
 from aiohttp import ClientSession
 from multidict import CIMultiDictProxy
 
+from policies.definitions.model import Key
 from policies.ground.clock import Clock
+from policies.ground.keys import key_digest
 from policies.ground.listen_address import ListenAddress
+from policies.retrieval import Retrieval
 from policies.trail.spool_chain import read_payload
 from sidecar.api.http_server import HttpServer
 from sidecar.assembly import Components
 from sidecar.control.clock import ControlClock
+from sidecar.live_keys import LiveKeys
 from sidecar.settings.model import AgentSettings, SidecarSettings, UpstreamTls
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.storage.disk import Disk
@@ -31,13 +35,13 @@ EVALUATE = "/v1/context/evaluate"
 
 
 class FakeClock:
-    """The real time, moved."""
+    """The real time, moved by the test."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
         """Seconds that both clocks are ahead."""
         self.wall_ahead = 0.0
-        """Seconds that the wall clock alone is."""
+        """Seconds that the wall clock alone is ahead."""
         self.clock = Clock(self._now, self._monotonic)
 
     def _now(self) -> int:
@@ -59,8 +63,13 @@ def ask(**changed: Any) -> dict[str, Any]:
     return {name: value for name, value in {**body, **changed}.items() if value is not None}
 
 
+def retrieval(**changed: Any) -> Retrieval:
+    """What `ask` asks for."""
+    return Retrieval(**ask(**changed))
+
+
 class FaultyDisk(Disk):
-    """The real one, until a fault is ordered."""
+    """The real disk, until the test makes it fail or hang."""
 
     def __init__(self) -> None:
         self.fails = False
@@ -78,12 +87,12 @@ class FaultyDisk(Disk):
     def _fault(self) -> None:
         self.hangs.wait(20)
         if self.fails:
-            raise OSError(errno.EIO, "so ordered")
+            raise OSError(errno.EIO, "the test made it fail")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer, whole."""
+    """One response, read to its end."""
 
     status: int
     headers: CIMultiDictProxy[str]
@@ -96,7 +105,7 @@ class Answer:
         return self.body.decode()
 
 
-class Stand:
+class RunningSidecar:
     """A running sidecar."""
 
     def __init__(
@@ -109,8 +118,13 @@ class Stand:
         self.ports = [each for each in parts.listeners if isinstance(each, HttpServer)]
         self.address = self.ports[0].address
 
+    def agent_key(self) -> Key | None:
+        """The agent's key, as this sidecar knows it."""
+        keys = LiveKeys(self.parts.policies.policy_set, self.clock.clock)
+        return keys.find(key_digest(EVALUATE_KEY))
+
     async def evaluate(self, key: str = EVALUATE_KEY, **changed: Any) -> dict[str, Any]:
-        """The answer, which must be 200."""
+        """The response's body; its status must be 200."""
         answer = await self.call("POST", EVALUATE, orjson.dumps(ask(**changed)), key=key)
         body = answer.json()
         assert answer.status == 200, body
@@ -149,7 +163,7 @@ class Stand:
         return dict(line.split(": ", 1) for line in lines)
 
     async def metric(self, sample: str) -> float:
-        """The value of a line of `/metrics`, `name{labels}` as it stands there."""
+        """The value of a line of `/metrics`, given its `name{labels}`."""
         text = (await self.call("GET", "/metrics", key=None)).text()
         for line in text.splitlines():
             name, _, value = line.rpartition(" ")
@@ -158,7 +172,7 @@ class Stand:
         raise AssertionError(f"no {sample} in:\n{text}")
 
     async def records(self) -> list[dict[str, Any]]:
-        """What lies in the spool, read back from disk."""
+        """The records in the spool, read back from disk."""
         await until("everything is on disk", lambda: not self.spool.bytes_waiting)
         batch = await self.spool.batch(1 << 30, 1 << 20)
         payloads = [] if batch is None else batch.payloads
@@ -170,12 +184,12 @@ class Stand:
 
 
 async def until(what: str, true: Callable[[], object], seconds: float = 10) -> None:
-    """Wait for what other tasks bring about; longer on a busy machine."""
+    """Wait until `true`, which other tasks make so; longer on a busy machine."""
     await waiting.until_async(what, true, seconds)
 
 
 def settings(tmp_path: Path, control: FakeControlApi, **changed: Any) -> SidecarSettings:
-    """Of a sidecar of `control`'s, on a port that the system chooses."""
+    """The settings of a sidecar of `control`, on a port that the system chooses."""
     for name, key in (("sidecar.key", SIDECAR_KEY), ("agent.key", EVALUATE_KEY)):
         (tmp_path / name).write_text(key)
     whole: dict[str, Any] = {
@@ -207,23 +221,23 @@ async def sidecar(
     synced: bool = True,
     ships: bool = False,
     **changed: Any,
-) -> AsyncIterator[Stand]:
-    """Ready to decide where `synced`; `ships` says whether records leave the spool."""
+) -> AsyncIterator[RunningSidecar]:
+    """A sidecar of `control`, ready to decide if `synced`. `ships`: whether records leave the spool."""
     clock = clock or FakeClock()
-    told = settings(tmp_path, control, **changed)
+    configured = settings(tmp_path, control, **changed)
     control_clock = ControlClock(clock.clock)
-    spool = await Spool.open(told.spool, told.id, control_clock.clock, os.urandom, disk)
-    parts = Components(told, spool, control_clock, os.urandom)
+    spool = await Spool.open(configured.spool, configured.id, control_clock.clock, os.urandom, disk)
+    parts = Components(configured, spool, control_clock, os.urandom)
     loops = [spool.run(), parts.follower.run(), *([parts.shipper.run()] if ships else [])]
     async with parts.control, ClientSession() as session:
         running = [asyncio.create_task(loop) for loop in loops]
         try:
             for listener in parts.listeners:
                 await listener.start()
-            stand = Stand(parts, spool, clock, session)
+            started = RunningSidecar(parts, spool, clock, session)
             if synced:
                 await until("the policy set is there", lambda: not parts.readiness.problems())
-            yield stand
+            yield started
         finally:
             for listener in parts.listeners:
                 await listener.close(0)

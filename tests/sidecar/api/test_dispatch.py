@@ -1,0 +1,116 @@
+"""Keys, paths, methods, request ids and headers on the sidecar's port (contract, section 1)."""
+
+import re
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import pytest
+
+from tests.sidecar.error_bodies import is_error, refused
+from tests.sidecar.fake_control_api import EVALUATE_KEY, READ_KEY, SIDECAR_KEY, fake_control_api
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
+from tests.sidecar.wire import GOOD, raw
+
+
+@pytest.mark.parametrize("path", [EVALUATE, "/v1/", "/v1/nothing", "/v1/context/evaluate/batch"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_without_a_key_every_path_under_v1_is_401(
+    running: RunningSidecar, path: str, method: str
+) -> None:
+    await refused(running, 401, method, path, key=None)
+    await refused(running, 401, method, path, key="")
+
+
+@pytest.mark.parametrize(
+    "key", ["slc_wrong", EVALUATE_KEY + "x", EVALUATE_KEY.lower(), "ÿ" * 53, READ_KEY, SIDECAR_KEY]
+)
+async def test_a_bad_key_or_scope_is_403_before_the_body_is_judged(
+    running: RunningSidecar, key: str
+) -> None:
+    told = await refused(running, 403, body=b"{", key=key)
+    assert key not in str(told)
+    assert await running.records() == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/V1/context/evaluate", "/nothing", "/health/", "//health", "/favicon.ico"]
+)
+async def test_an_unknown_path_outside_v1_is_404(tmp_path: Path, path: str) -> None:
+    async with fake_control_api() as control, sidecar(tmp_path, control, synced=False) as running:
+        status, _, body = await raw(running, b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path.encode())
+        assert status == 404
+        is_error(404, body)
+
+
+async def test_an_unknown_path_under_v1_is_404_with_a_key_of_any_scope(
+    running: RunningSidecar,
+) -> None:
+    for path in ("/v1/nothing", EVALUATE + "/", EVALUATE + "%2f", "/v1//context/evaluate"):
+        await refused(running, 404, "POST", path, body=GOOD)
+        await refused(running, 404, "GET", path, key=READ_KEY)
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "allowed"),
+    [
+        (EVALUATE, "GET", "POST"),
+        (EVALUATE, "PUT", "POST"),
+        (EVALUATE, "OPTIONS", "POST"),
+        ("/health", "POST", "GET, HEAD"),
+        ("/health/ready", "DELETE", "GET, HEAD"),
+        ("/metrics", "POST", "GET, HEAD"),
+    ],
+)
+async def test_another_method_is_405_and_lists_the_allowed_ones(
+    running: RunningSidecar, path: str, method: str, allowed: str
+) -> None:
+    await refused(running, 405, method, path)
+    answer = await running.call(method, path)
+    assert answer.headers["Allow"] == allowed
+
+
+async def test_a_response_has_the_headers_of_the_contract(running: RunningSidecar) -> None:
+    answer = await running.call("POST", EVALUATE, GOOD)
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["Server"] == "sluice"
+    assert parsedate_to_datetime(answer.headers["Date"]).tzname() == "UTC"
+    assert "Access-Control-Allow-Origin" not in answer.headers
+    assert len([name for name in answer.headers if name == "Content-Length"]) == 1
+
+
+@pytest.mark.parametrize("given", ["a", "3fa85f64-5717-4562-b3fc-2c963f66afa6", "x" * 128, "~!"])
+async def test_a_request_id_is_echoed(running: RunningSidecar, given: str) -> None:
+    for path in (EVALUATE, "/health", "/nothing"):
+        answer = await running.call("POST", path, GOOD, headers={"X-Request-ID": given})
+        assert answer.headers["X-Request-ID"] == given
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 129, "é", "a\tb"])
+async def test_a_request_id_that_could_harm_a_log_is_replaced(
+    running: RunningSidecar, given: str
+) -> None:
+    answer = await running.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": given})
+    assert re.fullmatch(r"[0-9a-f]{8}-\d+", answer.headers["X-Request-ID"])
+    another = await running.call("POST", EVALUATE, GOOD)
+    assert another.headers["X-Request-ID"] != answer.headers["X-Request-ID"]
+
+
+async def test_an_internal_error_is_500_with_only_the_request_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("secret of the house")
+
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as running:
+            monkeypatch.setattr(running.parts.enforcer, "decide", broken)
+            answer = await running.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": "r-17"})
+            assert answer.status == 500
+            assert "r-17" in is_error(500, answer.body)["message"]
+            assert "secret" not in answer.text()
+            assert [vars(each).get("request_id") for each in caplog.records if each.exc_info] == [
+                "r-17"
+            ]
+            assert "secret of the house" in caplog.text

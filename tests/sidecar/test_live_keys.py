@@ -1,0 +1,98 @@
+"""Keys that are revoked, expire or lose their scope, at the next request."""
+
+import asyncio
+from pathlib import Path
+
+import orjson
+
+from policies.definitions.model import Agent, Key
+from policies.ground.keys import key_digest
+from policies.sets.policy_set import (
+    agent_document,
+    agent_name,
+    key_document,
+    key_name,
+)
+from sidecar.live_keys import AgentIdentity, LiveKeys
+from tests.sidecar.fake_control_api import (
+    AGENT,
+    EVALUATE_KEY,
+    READ_KEY,
+    ROLE,
+    FakeControlApi,
+    fake_control_api,
+)
+from tests.sidecar.running_sidecar import (
+    EVALUATE,
+    RunningSidecar,
+    ask,
+    retrieval,
+    sidecar,
+    until,
+)
+
+
+async def test_what_is_revoked_is_refused_within_a_second(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    assert (await running.evaluate())["decision"] == "ALLOW"
+    control.publish(
+        {
+            key_name(key_digest(EVALUATE_KEY)): None,
+            agent_name(AGENT): agent_document(Agent(AGENT, "deprecated", (ROLE,))),
+        }
+    )
+    async with asyncio.timeout(20):
+        while (await running.call("POST", EVALUATE, orjson.dumps(ask()))).status != 403:
+            await asyncio.sleep(0.01)
+    # With another key, it is the agent that is refused.
+    other = key_document(Key("key_r", "evaluate"))
+    control.publish({key_name(key_digest(READ_KEY)): other})
+    async with asyncio.timeout(20):
+        while True:
+            body = orjson.dumps(ask())
+            answer = (await running.call("POST", EVALUATE, body, key=READ_KEY)).json()
+            if "decision" in answer:
+                break
+    assert answer["policy_name"] == "agent_not_approved"
+
+
+async def test_an_expired_key_is_refused_whatever_the_host_s_clock_says(tmp_path: Path) -> None:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, staleness_seconds=3600) as running:
+            expires = running.clock.clock.now() + 60_000_000
+            bound = key_document(Key("key_e", "evaluate", expires_at=expires))
+            control.publish({key_name(key_digest(EVALUATE_KEY)): bound})
+            await running.follows(control.revision)
+            assert (await running.evaluate())["decision"] == "ALLOW"
+            running.clock.wall_ahead = 3600
+            assert (await running.evaluate())["decision"] == "ALLOW"
+            running.clock.ahead = 61
+            answer = await running.call("POST", EVALUATE, orjson.dumps(ask()))
+            assert answer.status == 403
+
+
+async def test_an_agent_whose_key_was_revoked_is_denied_and_recorded(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    keys = LiveKeys(running.parts.policies.policy_set, running.clock.clock)
+    agent = AgentIdentity.of(AGENT, ROLE, EVALUATE_KEY, keys)
+    assert EVALUATE_KEY not in repr(agent)
+    key = agent.key()
+    assert (await running.parts.enforcer.evaluate(retrieval(), key)).decision.decision == "ALLOW"
+    assert running.parts.enforcer.permits(retrieval(), key)
+    control.publish({key_name(key_digest(EVALUATE_KEY)): None})
+    await until("it follows", lambda: agent.key() is None)
+    pending = await running.parts.enforcer.evaluate(retrieval(), agent.key())
+    assert pending.decision.policy_name == "key_not_valid"
+    assert not running.parts.enforcer.permits(retrieval(), agent.key())
+    assert [r["policy_name"] for r in await running.responses()] == [
+        "underwriting",
+        "key_not_valid",
+    ]
+
+
+async def test_an_agent_needs_a_key_that_may_evaluate(running: RunningSidecar) -> None:
+    keys = LiveKeys(running.parts.policies.policy_set, running.clock.clock)
+    assert AgentIdentity.of(AGENT, ROLE, READ_KEY, keys).key() is None

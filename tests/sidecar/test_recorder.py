@@ -1,0 +1,225 @@
+"""Every answer is in the spool before it leaves, also while the disk is full, hangs or fails."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import orjson
+import pytest
+
+from policies.ground.canonical import b64
+from policies.trail.spool_chain import core_hash
+from sidecar.spool import SpoolSettings, SpoolUnwritable
+from tests import waiting
+from tests.sidecar.fake_control_api import (
+    EVALUATE_KEY,
+    fake_control_api,
+)
+from tests.sidecar.running_sidecar import (
+    EVALUATE,
+    FaultyDisk,
+    RunningSidecar,
+    ask,
+    retrieval,
+    sidecar,
+    until,
+)
+
+SMALL = 1024 * 1024
+
+
+async def fill(running: RunningSidecar) -> None:
+    """Until no ALLOW finds room."""
+    body = orjson.dumps(ask(query="x" * 60_000))
+    for _ in range(400):
+        answer = (await running.call("POST", EVALUATE, body)).json()
+        if answer.get("decision") != "ALLOW":
+            return
+    raise AssertionError("the spool never filled")
+
+
+def small(tmp_path: Path) -> SpoolSettings:
+    return SpoolSettings(tmp_path / "spool", segment_bytes=SMALL, max_bytes=3 * SMALL)
+
+
+async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: Path) -> None:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, spool=small(tmp_path)) as running:
+            await fill(running)
+            answer = await running.evaluate(query="x" * 60_000)
+            assert (answer["decision"], answer["policy_name"]) == ("DENY", "audit_unavailable")
+            response = (await running.responses())[-1]
+            assert response["policy_name"] == "audit_unavailable"
+            sample = 'sluice_decisions_total{check="audit_unavailable",decision="DENY"}'
+            assert await running.metric(sample) == 2
+            assert "full" in (await running.problems())["spool"]
+            # A denial in its own right keeps its own reason, as long as there is room for it.
+            assert (await running.evaluate(source_id="payroll"))["policy_name"] == "underwriting"
+
+
+async def test_if_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_path: Path) -> None:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, spool=small(tmp_path)) as running:
+            await fill(running)
+            body = orjson.dumps(ask(query="x" * 60_000))
+            answer = await running.call("POST", EVALUATE, body)
+            for _ in range(400):
+                answer = await running.call("POST", EVALUATE, body)
+                if answer.status != 200:
+                    break
+            assert answer.status == 503
+            assert answer.json()["message"].startswith("the spool is full")
+            allowed, denied = 0, 0
+            for response in await running.responses():
+                allowed += response["decision"] == "ALLOW"
+                denied += response["decision"] == "DENY"
+            answers = 'sluice_requests_total{operation="evaluate_context",status="200"}'
+            assert allowed + denied == await running.metric(answers)
+            # Shipped records make room again.
+            batch = await running.spool.batch(1 << 30, 1 << 20)
+            assert batch is not None
+            await running.spool.acknowledge(batch.instance, batch.last_n)
+
+            async def allows() -> bool:
+                answer = (await running.call("POST", EVALUATE, orjson.dumps(ask()))).json()
+                return bool(answer.get("decision") == "ALLOW")
+
+            await waiting.until_told("it is allowed", allows)
+
+
+async def test_a_disk_that_fails_answers_503_and_no_decision(
+    running: RunningSidecar, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    assert (await running.evaluate())["decision"] == "ALLOW"
+    disk.fails = True
+    for source in ("contracts", "payroll"):
+        body = orjson.dumps(ask(source_id=source))
+        answer = await running.call("POST", EVALUATE, body)
+        assert answer.status == 503
+        assert "decision" not in answer.json()
+        assert str(tmp_path) not in answer.text()
+    assert "spool" in await running.problems()
+    disk.fails = False
+    await until("the disk is tried again", lambda: running.spool.refusal is None)
+    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert await running.problems() == {}
+
+
+async def test_no_answer_leaves_before_its_record_is_on_disk(
+    running: RunningSidecar, disk: FaultyDisk
+) -> None:
+    disk.hangs.clear()
+    calls = [asyncio.create_task(running.evaluate()) for _ in range(5)]
+    done, _ = await asyncio.wait(calls, timeout=0.3)
+    assert not done
+    disk.hangs.set()
+    answers = await asyncio.gather(*calls)
+    recorded = {record["eid"] for record in await running.records()}
+    assert recorded == {answer["event_id"] for answer in answers}
+
+
+async def test_a_strict_spool_answers_503_in_time(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    strict = SpoolSettings(tmp_path / "spool", mode="strict", timeout_ms=100, segment_bytes=SMALL)
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk, spool=strict) as running:
+            disk.hangs.clear()
+            try:
+                async with asyncio.timeout(20):
+                    answer = await running.call("POST", EVALUATE, orjson.dumps(ask()))
+            finally:
+                disk.hangs.set()
+            assert answer.status == 503
+
+
+async def test_best_effort_answers_while_the_disk_hangs(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    hasty = SpoolSettings(tmp_path / "spool", mode="best_effort", segment_bytes=SMALL)
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, disk=disk, spool=hasty) as running:
+            disk.hangs.clear()
+            try:
+                async with asyncio.timeout(20):
+                    answer = await running.evaluate()
+            finally:
+                disk.hangs.set()
+            [record] = await running.records()
+            assert record["eid"] == answer["event_id"]
+
+
+async def test_a_client_that_hangs_up_undoes_nothing(
+    running: RunningSidecar, disk: FaultyDisk
+) -> None:
+    disk.hangs.clear()
+    call = asyncio.create_task(running.evaluate(source_id="rates"))
+    await until("it is in the spool's hands", lambda: running.spool.bytes_waiting)
+    call.cancel()
+    await asyncio.wait([call])
+    await waiting.turns()
+    disk.hangs.set()
+    [record] = await running.records()
+    assert record["pub"]["request"]["source_id"] == "rates"
+    assert (await running.evaluate())["decision"] == "ALLOW"
+
+
+async def test_records_reach_the_log_in_order_and_once(tmp_path: Path) -> None:
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control, ships=True) as running:
+            answers = await asyncio.gather(*(running.evaluate() for _ in range(64)))
+            await until("they ship", lambda: len(control.records) == 64)
+            logged = [record["eid"] for record in control.records]
+            assert sorted(logged) == sorted(answer["event_id"] for answer in answers)
+            assert [record["src"]["n"] for record in control.records] == list(range(64))
+            await until("the receipt is here", lambda: running.parts.shipper.shipped == 64)
+            assert await running.metric("sluice_shipped_records_total") == 64
+
+
+async def test_lineage_of_a_retrieval_cites_its_decision(running: RunningSidecar) -> None:
+    key = running.agent_key()
+    pending = await running.parts.enforcer.evaluate(retrieval(), key)
+    detail: dict[str, int | str] = {
+        "status": 200,
+        "bytes": 12,
+        "sha256": hashlib.sha256(b"").hexdigest(),
+    }
+    running.parts.enforcer.note_retrieval(pending, dict(detail), "completed")
+    decision, lineage = await running.records()
+    assert lineage["kind"] == "lineage"
+    assert lineage["pub"]["event"] == {
+        "id": decision["eid"],
+        "core": b64(core_hash(orjson.dumps(decision, option=orjson.OPT_SORT_KEYS))),
+    }
+    assert lineage["pub"]["detail"] == detail
+
+
+async def test_lineage_that_does_not_fit_is_counted_and_harms_nothing(
+    running: RunningSidecar, disk: FaultyDisk
+) -> None:
+    key = running.agent_key()
+    pending = await running.parts.enforcer.evaluate(retrieval(), key)
+    disk.fails = True
+    with pytest.raises(SpoolUnwritable):
+        await running.parts.enforcer.evaluate(retrieval(), key)
+    running.parts.enforcer.note_retrieval(pending, {"status": 200}, "completed")
+    running.parts.enforcer.note_retrieval(pending._replace(stored=False), {}, "completed")
+    assert await running.metric("sluice_lineage_lost_total") == 2
+
+
+async def test_a_decision_is_one_line_in_the_debug_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="sidecar.recorder")
+    async with fake_control_api() as control:
+        control.furnish()
+        async with sidecar(tmp_path, control) as running:
+            answer = await running.evaluate(user_id="ann@example.com", query="secret text")
+            lines = [r.message for r in caplog.records if r.name == "sidecar.recorder"]
+            assert lines == [f"{answer['event_id']} ALLOW by underwriting: {answer['reason']}"]
+            assert "ann@" not in caplog.text
+            assert "secret" not in caplog.text
+            assert EVALUATE_KEY not in caplog.text
