@@ -24,7 +24,7 @@ from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.response_head import ResponseRenderer
 from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.metrics.counters import Observations
-from sidecar.metrics.metrics import make_metrics
+from sidecar.metrics.metrics import Metrics
 from sidecar.metrics.readiness import Readiness
 from sidecar.platform.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile
@@ -115,7 +115,7 @@ class Components:
         )
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self.metrics = make_metrics(registry)
+        self.metrics = Metrics(registry)
         observations = self._observe(registry, sessions)
         recorder = Recorder(spool, self.metrics, clock, random_bytes, self.policies.masks)
         self.enforcer = Enforcer(self.policies, sessions, recorder, self.metrics, random_bytes)

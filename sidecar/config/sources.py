@@ -1,11 +1,11 @@
 """Reads the data sources, each a mapping in the list `sources`. Knows no other key."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 from policies.definitions.definition import shown
 from policies.definitions.model import SENSITIVITIES, Sensitivity
-from sidecar.config.aws import aws_of
 from sidecar.config.listeners import (
     addresses_of,
     hosts_of,
@@ -17,10 +17,12 @@ from sidecar.config.listeners import (
 from sidecar.config.sections import Section
 from sidecar.config.tls import client_tls, pair_of
 from sidecar.settings.model import (
+    AWS_KINDS,
     KINDS,
     PERMISSIONS,
     ROUTE_CLASSES,
     SOURCE_MODES,
+    Aws,
     Defaults,
     NamedSource,
     RestRule,
@@ -65,7 +67,7 @@ def read_source(section: Section, base: Path, *, has_proxy: bool) -> Source:
         sensitivity_field=_field_path(section, "sensitivity_field", "acl.level"),
         hosts=hosts_of(section),
         path=path_of(section),
-        aws=aws_of(section, kind, base),
+        aws=_aws(section, kind, base),
         addresses=addresses_of(section),
         tls=client_tls(section, "tls", "upstream", base),
         listen_tls=pair_of(section, "listen_tls", base),
@@ -97,6 +99,26 @@ def _endpoint(section: Section, kind: str) -> str:
     if path is not None and not (path and _ENDPOINT.match(path)):
         section.complain("endpoint", f"{shown(path)} is not a plain path such as `/mcp`")
     return path or "/mcp"
+
+
+def _aws(section: Section, kind: str, base: Path) -> Aws:
+    """`aws` of a source of this kind. botocore finds what it leaves out."""
+    aws = section.section("aws")
+    named = aws.text("credentials_file") is not None
+    found = Aws(
+        region=aws.identifier("region"),
+        profile=aws.identifier("profile"),
+        credentials_file=aws.path("credentials_file", base, "") if named else None,
+    )
+    if found.credentials_file is not None and not found.credentials_file.is_file():
+        aws.complain("credentials_file", f"`{found.credentials_file}` is not a file")
+    if aws.given and kind not in AWS_KINDS:
+        section.complain("aws", f"applies only to sources of the kinds {', '.join(AWS_KINDS)}")
+    # An extra of the package (pyproject.toml): few sidecars need it.
+    if kind in AWS_KINDS and find_spec("botocore") is None:
+        section.complain("kind", f"`{kind}` needs botocore; run `pip install 'sluice[aws]'`")
+    aws.close()
+    return found
 
 
 def _arguments(section: Section, kind: str) -> dict[str, str]:

@@ -17,7 +17,6 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-_Family = type[GaugeMetricFamily | CounterMetricFamily]
 _Labelled = Callable[[], Mapping[str, float]]
 
 
@@ -87,30 +86,33 @@ class Observations(Collector):
     """Values that other parts keep, read at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._families: list[tuple[_Family, str, str, Callable[[], float]]] = []
-        self._labelled: list[tuple[_Family, str, str, str, _Labelled]] = []
+        self._read: list[Callable[[], Metric]] = []
         registry.register(self)
+
+    def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+        self._read.append(lambda: GaugeMetricFamily(name, documentation, value=read()))
+
+    def count(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+        self._read.append(lambda: CounterMetricFamily(name, documentation, value=read()))
 
     def gauges(self, name: str, documentation: str, label: str, read: _Labelled) -> None:
         """A gauge with one label; `read` returns a value for each label value, from a closed
         set."""
-        self._labelled.append((GaugeMetricFamily, name, documentation, label, read))
+        self._read.append(
+            lambda: _filled(GaugeMetricFamily(name, documentation, labels=(label,)), read())
+        )
 
     def counts(self, name: str, documentation: str, label: str, read: _Labelled) -> None:
         """As `gauges`, for a counter."""
-        self._labelled.append((CounterMetricFamily, name, documentation, label, read))
-
-    def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
-        self._families.append((GaugeMetricFamily, name, documentation, read))
-
-    def count(self, name: str, documentation: str, read: Callable[[], float]) -> None:
-        self._families.append((CounterMetricFamily, name, documentation, read))
+        self._read.append(
+            lambda: _filled(CounterMetricFamily(name, documentation, labels=(label,)), read())
+        )
 
     def collect(self) -> Iterator[Metric]:
-        for family, name, documentation, read in self._families:
-            yield family(name, documentation, value=read())
-        for kind, name, documentation, label, values in self._labelled:
-            labelled = kind(name, documentation, labels=(label,))
-            for each, value in values().items():
-                labelled.add_metric((each,), value)
-            yield labelled
+        return (read() for read in self._read)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:
+    for label, value in values.items():
+        family.add_metric((label,), value)
+    return family

@@ -4,7 +4,6 @@ Label values come from closed sets, never from a request: a tenant's, user's or 
 label would leak it, and would let an agent make memory grow.
 """
 
-from dataclasses import dataclass
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -37,88 +36,65 @@ REFUSALS = (
 DENIED_BY = frozenset((*NAMES, *REFUSALS))
 
 
-@dataclass(frozen=True, slots=True)
 class Metrics:
     """The counters and histograms. `/metrics` shows `registry`."""
 
-    registry: CollectorRegistry
-    decisions: Counter
-    """Decisions by outcome and check: `none` for an ALLOW, else the check or refusal that
-    denied."""
-    reported: Counter
-    """Denials by sources in mode `report`, which forwarded the request; by what denied."""
-    evaluate_seconds: Durations
-    """From a parsed request until the spool has its record."""
-    lineage_lost: Counter
-    """Retrieval lineage that did not fit in the spool."""
-    responses: Counter
-    """Responses on the sidecar's own ports, by operation and status."""
-    egress_refused: Counter
-    """Addresses that a data source's name resolved to and that are not allowed, by reason."""
-    requests: Counter
-    """Requests through the proxy, by kind of source, decision and class of status."""
-    upstream_failures: Counter
-    """Failures of data sources, by kind and cause."""
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        build = Gauge("sluice_build_info", "Always 1", ["version"], registry=registry)
+        build.labels(__version__).set(1)
+        counter = partial(Counter, registry=registry)
+        # By `none` for an ALLOW, else by the check or refusal that denied.
+        self.decisions = counter(
+            "sluice_decisions_total",
+            "Evaluations, by outcome and the check that denied.",
+            ("decision", "check"),
+        )
+        self.reported = counter(
+            "sluice_reported_total",
+            "Denials by sources in mode `report`, which forwarded the request, by check",
+            ("check",),
+        )
+        self.evaluate_seconds = Durations(
+            "sluice_evaluate_seconds",
+            "From a parsed request until the spool has its record",
+            SECONDS,
+            registry=registry,
+        )
+        self.lineage_lost = counter(
+            "sluice_lineage_lost_total", "Retrieval lineage that did not fit in the spool"
+        )
+        # On the sidecar's own ports; `requests` are the proxy's.
+        self.responses = counter(
+            "sluice_requests_total",
+            "Requests answered, by operation and status.",
+            ("operation", "status"),
+        )
+        self.egress_refused = counter(
+            "sluice_egress_refused_total",
+            "Addresses that a data source's name resolved to and that are not allowed",
+            ("reason",),
+        )
+        self.requests = counter(
+            "sluice_proxy_requests_total",
+            "Requests through the proxy, by kind of source, decision and class of status",
+            ("kind", "decision", "status"),
+        )
+        self.upstream_failures = counter(
+            "sluice_upstream_failures_total",
+            "Failures of data sources, by kind and cause",
+            ("kind", "cause"),
+        )
 
     def decided(self, decision: Decision, *, report_only: bool = False) -> None:
         """Count one decision. `report_only`: a denial by a source in mode `report`."""
         if decision.decision == "ALLOW":
             self.decisions.add("ALLOW", "none")
             return
-        # Outside the ten checks, the refusal's name is where a policy's would be.
+        # Outside the ten checks, the refusal's name is where a policy's would be. That may be a
+        # tenant's text, which must not become a label.
         check = decision.check or decision.policy_name
-        # `policy_name` may be a tenant's text, which must not become a label.
         check = check if check in DENIED_BY else "other"
         self.decisions.add("DENY", check)
         if report_only:
             self.reported.add(check)
-
-
-def make_metrics(registry: CollectorRegistry) -> Metrics:
-    """Create all of them, registered. Long because it is a list."""
-    counter = partial(Counter, registry=registry)
-    build = Gauge("sluice_build_info", "Always 1", ["version"], registry=registry)
-    build.labels(__version__).set(1)
-    return Metrics(
-        registry=registry,
-        decisions=counter(
-            "sluice_decisions_total",
-            "Evaluations, by outcome and the check that denied.",
-            ("decision", "check"),
-        ),
-        reported=counter(
-            "sluice_reported_total",
-            "Denials by sources in mode `report`, which forwarded the request, by check",
-            ("check",),
-        ),
-        evaluate_seconds=Durations(
-            "sluice_evaluate_seconds",
-            "From a parsed request until the spool has its record",
-            SECONDS,
-            registry=registry,
-        ),
-        lineage_lost=counter(
-            "sluice_lineage_lost_total",
-            "Retrieval lineage that did not fit in the spool",
-        ),
-        responses=counter(
-            "sluice_requests_total",
-            "Requests answered, by operation and status.",
-            ("operation", "status"),
-        ),
-        egress_refused=counter(
-            "sluice_egress_refused_total",
-            "Addresses that a data source's name resolved to and that are not allowed",
-            ("reason",),
-        ),
-        requests=counter(
-            "sluice_proxy_requests_total",
-            "Requests through the proxy, by kind of source, decision and class of status",
-            ("kind", "decision", "status"),
-        ),
-        upstream_failures=counter(
-            "sluice_upstream_failures_total",
-            "Failures of data sources, by kind and cause",
-            ("kind", "cause"),
-        ),
-    )

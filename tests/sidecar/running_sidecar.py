@@ -222,7 +222,7 @@ async def sidecar(
     ships: bool = False,
     **changed: Any,
 ) -> AsyncIterator[RunningSidecar]:
-    """A sidecar of `control`, ready to decide if `synced`. `ships`: whether records leave the spool."""
+    """A sidecar of `control`, ready to decide if `synced`. `ships`: records leave the spool."""
     clock = clock or FakeClock()
     configured = settings(tmp_path, control, **changed)
     control_clock = ControlClock(clock.clock)

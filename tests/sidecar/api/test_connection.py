@@ -12,9 +12,7 @@ import pytest
 from sidecar.http.request_body import MAX_BODY
 from tests import waiting
 from tests.sidecar.error_bodies import is_error, refused
-from tests.sidecar.fake_control_api import (
-    fake_control_api,
-)
+from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, head, raw, request, with_key
 

@@ -6,10 +6,8 @@ import pytest
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.settings.model import Pair, UpstreamTls
+from tests.sidecar.config.settings_file import LEAST, complaints, load
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.settings.test_model import LEAST, base, complaints, load
-
-__all__ = ["base"]
 
 AGENT = LEAST + "agent: {role: r, key_file: agent.key}\n"
 

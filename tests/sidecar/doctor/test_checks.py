@@ -18,16 +18,16 @@ from sidecar.doctor.finding import Severity, as_json, as_text, ordered
 from sidecar.doctor.host import Host, ListeningSocket, Unobservable
 from sidecar.settings.model import Pair, Source
 from tests.architecture.tree import ROOT
-from tests.sidecar.doctor.stand import (
+from tests.sidecar.doctor.recorded_host import (
     AGENT,
     SIDECAR,
     SOURCE,
     TEXT,
-    Recorded,
+    RecordedHost,
     bare,
     found,
+    observed,
     recorded,
-    scene,
     seen,
 )
 
@@ -43,12 +43,12 @@ def with_source(port: int, host: str = "127.0.0.1") -> str:
     return TEXT + SOURCE.replace("127.0.0.1:9", f"{host}:{port}")
 
 
-def of_kind(whole: DoctorContext, kind: str, **changes: object) -> DoctorContext:
+def of_kind(context: DoctorContext, kind: str, **changes: object) -> DoctorContext:
     """The same context with a source of another kind, even one that the sidecar doesn't speak."""
-    [only] = whole.settings.sources
+    [only] = context.settings.sources
     source: Source = replace(only, kind=kind, **changes)  # type: ignore[arg-type]
     return observe(
-        replace(whole.settings, sources=(source,)), whole.file, whole.host, whole.agent_uid
+        replace(context.settings, sources=(source,)), context.file, context.host, context.agent_uid
     )
 
 
@@ -56,7 +56,7 @@ def of_kind(whole: DoctorContext, kind: str, **changes: object) -> DoctorContext
 
 
 def test_an_agent_with_its_own_user_is_no_finding(tmp_path: Path) -> None:
-    assert found(scene(tmp_path), "users") == []
+    assert found(observed(tmp_path), "users") == []
 
 
 @pytest.mark.parametrize(
@@ -69,23 +69,23 @@ def test_an_agent_with_its_own_user_is_no_finding(tmp_path: Path) -> None:
 def test_an_agent_that_could_be_the_sidecar_is_found(
     tmp_path: Path, agent_uid: int, severity: str, text: str
 ) -> None:
-    assert seen(found(scene(tmp_path, agent_uid=agent_uid), "users")) == [(severity, text)]
+    assert seen(found(observed(tmp_path, agent_uid=agent_uid), "users")) == [(severity, text)]
 
 
 def test_an_unknown_agent_must_be_named(tmp_path: Path) -> None:
-    class AsRoot(Recorded):
+    class AsRoot(RecordedHost):
         def uid(self) -> int:
             return 0
 
-    class AsTheAgent(Recorded):
+    class AsTheAgent(RecordedHost):
         def uid(self) -> int:
             return AGENT
 
-    [finding] = found(scene(tmp_path, AsRoot(v4=recorded("complete.iptables")), agent_uid=None))
+    [finding] = found(observed(tmp_path, AsRoot(v4=recorded("complete.iptables")), agent_uid=None))
     assert (finding.check, finding.severity) == ("users", Severity.UNKNOWN)
     assert "--agent-uid" in finding.do
-    whole = scene(tmp_path, AsTheAgent(v4=recorded("complete.iptables")), agent_uid=None)
-    assert whole.agent_uid == AGENT
+    context = observed(tmp_path, AsTheAgent(v4=recorded("complete.iptables")), agent_uid=None)
+    assert context.agent_uid == AGENT
 
 
 @pytest.mark.parametrize(
@@ -101,16 +101,16 @@ def test_an_unknown_agent_must_be_named(tmp_path: Path) -> None:
 def test_the_sidecar_is_who_listens_at_its_address(
     tmp_path: Path, listen: str, address: str, is_there: bool
 ) -> None:
-    machine = bare()
-    machine.sockets = [ListeningSocket(ip_address(address), 8710, SIDECAR)]
-    whole = scene(tmp_path, machine, f"{TEXT}listen: '{listen}'\n")
-    assert bool(whole.sidecar_uids) is is_there
+    host = bare()
+    host.sockets = [ListeningSocket(ip_address(address), 8710, SIDECAR)]
+    context = observed(tmp_path, host, f"{TEXT}listen: '{listen}'\n")
+    assert bool(context.sidecar_uids) is is_there
 
 
 def test_a_sidecar_that_does_not_run_is_reported(tmp_path: Path) -> None:
-    machine = bare()
-    machine.sockets = []
-    [finding] = found(scene(tmp_path, machine), "users")
+    host = bare()
+    host.sockets = []
+    [finding] = found(observed(tmp_path, host), "users")
     assert finding.severity is Severity.UNKNOWN
     assert "127.0.0.1:8710" in finding.seen
 
@@ -127,14 +127,14 @@ def test_ports_that_other_hosts_reach_are_found(
     tmp_path: Path, host: str, found_there: bool
 ) -> None:
     text = with_source(9).replace("127.0.0.1:18000", f"'{host}:18000'")
-    findings = seen(found(scene(tmp_path, text=text), "listeners"))
+    findings = seen(found(observed(tmp_path, text=text), "listeners"))
     expected = [("high", f"source `kb` listens on `{ListenAddress.parse(f'{host}:18000')}`")]
     assert findings == (expected if found_there else [])
 
 
 def test_a_port_that_requires_a_key_is_less_severe(tmp_path: Path) -> None:
     text = f"{TEXT}listen: 0.0.0.0:8710\nmetrics_listen: 0.0.0.0:9464\n"
-    assert seen(found(scene(tmp_path, text=text), "listeners")) == [
+    assert seen(found(observed(tmp_path, text=text), "listeners")) == [
         ("low", "`listen` listens on `0.0.0.0:8710`")
     ]
 
@@ -143,25 +143,25 @@ def test_a_port_that_requires_a_key_is_less_severe(tmp_path: Path) -> None:
 
 
 def test_a_source_that_the_agent_can_reach_is_found(tmp_path: Path, open_port: int) -> None:
-    machine = Host()
-    whole = scene(tmp_path, machine, with_source(open_port), agent_uid=os.geteuid())
-    [finding] = found(whole, "direct")
+    host = Host()
+    context = observed(tmp_path, host, with_source(open_port), agent_uid=os.geteuid())
+    [finding] = found(context, "direct")
     assert finding.severity is Severity.HIGH
     assert f"127.0.0.1:{open_port} accepts connections from UID {os.geteuid()}" in finding.seen
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 def test_it_is_tried_as_the_agent(tmp_path: Path, open_port: int) -> None:
-    whole = scene(tmp_path, Host(), with_source(open_port), agent_uid=12_345)
-    [finding] = found(whole, "direct")
+    context = observed(tmp_path, Host(), with_source(open_port), agent_uid=12_345)
+    [finding] = found(context, "direct")
     assert "UID 12345, the agent's" in finding.seen
     assert os.geteuid() == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 def test_a_finding_says_when_another_user_tried(tmp_path: Path, open_port: int) -> None:
-    whole = scene(tmp_path, Host(), with_source(open_port), agent_uid=None)
-    [finding] = found(whole, "direct")
+    context = observed(tmp_path, Host(), with_source(open_port), agent_uid=None)
+    [finding] = found(context, "direct")
     assert "this process's own" in finding.seen
 
 
@@ -170,19 +170,19 @@ def test_another_user_can_not_be_tried_without_root(tmp_path: Path, open_port: i
         def connects(self, address: object, port: int, uid: int) -> bool:
             raise Unobservable("only root can connect as UID 7")
 
-    whole = scene(tmp_path, NotRoot(), with_source(open_port), agent_uid=7)
-    [finding] = found(whole, "direct")
+    context = observed(tmp_path, NotRoot(), with_source(open_port), agent_uid=7)
+    [finding] = found(context, "direct")
     assert finding.severity is Severity.UNKNOWN
 
 
 def test_a_source_that_refuses_connections_is_no_finding(tmp_path: Path, open_port: int) -> None:
-    whole = scene(tmp_path, Host(), with_source(9), agent_uid=os.geteuid())
-    assert found(whole, "direct") == []
+    context = observed(tmp_path, Host(), with_source(9), agent_uid=os.geteuid())
+    assert found(context, "direct") == []
 
 
 def test_a_name_that_does_not_resolve_is_reported(tmp_path: Path) -> None:
-    whole = scene(tmp_path, text=with_source(9, "kb.invalid"))
-    [finding] = found(whole, "direct", "private_names")
+    context = observed(tmp_path, text=with_source(9, "kb.invalid"))
+    [finding] = found(context, "direct", "private_names")
     assert finding.severity is Severity.UNKNOWN
     assert "kb.invalid" in finding.seen
 
@@ -190,7 +190,7 @@ def test_a_name_that_does_not_resolve_is_reported(tmp_path: Path) -> None:
 def test_a_connection_that_is_redirected_to_the_sidecar_proves_nothing(
     tmp_path: Path, open_port: int
 ) -> None:
-    class Elsewhere(Recorded):
+    class Elsewhere(RecordedHost):
         """A host whose packets to the source leave by a real interface."""
 
         def outgoing_interfaces(self, _address: object) -> tuple[str, ...]:
@@ -201,9 +201,9 @@ def test_a_connection_that_is_redirected_to_the_sidecar_proves_nothing(
 
     text = with_source(open_port, "kb.test")
     for name, findings in (("complete", 0), ("full-of-holes", 1)):
-        machine = Elsewhere(v4=recorded(f"{name}.iptables"))
-        machine.named["kb.test"] = [ip_address("10.20.0.7")]
-        assert len(found(scene(tmp_path, machine, text), "direct")) == findings
+        host = Elsewhere(v4=recorded(f"{name}.iptables"))
+        host.named["kb.test"] = [ip_address("10.20.0.7")]
+        assert len(found(observed(tmp_path, host, text), "direct")) == findings
 
 
 @pytest.mark.parametrize("kind", sorted(GRPC_PORTS))
@@ -211,9 +211,9 @@ def test_an_open_grpc_twin_is_found(
     tmp_path: Path, open_port: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(GRPC_PORTS, kind, open_port)
-    whole = scene(tmp_path, Host(), with_source(9), agent_uid=os.geteuid())
-    assert found(whole, "grpc_twins") == []
-    [finding] = found(of_kind(whole, kind), "grpc_twins")
+    context = observed(tmp_path, Host(), with_source(9), agent_uid=os.geteuid())
+    assert found(context, "grpc_twins") == []
+    [finding] = found(of_kind(context, kind), "grpc_twins")
     assert f"127.0.0.1:{open_port} accepts connections for gRPC" in finding.seen
 
 
@@ -232,9 +232,9 @@ def test_the_grpc_ports_are_those_of_the_data_sources() -> None:
      ("2606:2800::1", False)],
 )  # fmt: skip
 def test_a_name_for_a_private_address_is_found(tmp_path: Path, address: str, refused: bool) -> None:
-    machine = bare()
-    machine.named["kb.test"] = [ip_address(address)]
-    findings = found(scene(tmp_path, machine, with_source(9, "kb.test")), "private_names")
+    host = bare()
+    host.named["kb.test"] = [ip_address(address)]
+    findings = found(observed(tmp_path, host, with_source(9, "kb.test")), "private_names")
     assert [each.severity.value for each in findings] == (["low"] if refused else [])
     assert all(address in each.seen for each in findings)
 
@@ -252,10 +252,10 @@ def test_a_name_for_a_private_address_is_found(tmp_path: Path, address: str, ref
 def test_a_name_that_may_lead_to_many_addresses_is_found(
     tmp_path: Path, addresses: str, severities: list[str]
 ) -> None:
-    machine = bare()
-    machine.named["kb.test"] = [ip_address("10.1.2.3")]
+    host = bare()
+    host.named["kb.test"] = [ip_address("10.1.2.3")]
     text = f"{with_source(9, 'kb.test')}    addresses: {addresses}\n"
-    findings = found(scene(tmp_path, machine, text), "private_names")
+    findings = found(observed(tmp_path, host, text), "private_names")
     assert [each.severity.value for each in findings] == severities
 
 
@@ -275,36 +275,36 @@ def test_a_name_that_may_lead_to_many_addresses_is_found(
 def test_a_shared_name_is_found_if_a_name_decides(
     tmp_path: Path, upstream: str, changes: dict[str, object], found_there: bool
 ) -> None:
-    machine = bare()
-    machine.named = {name.partition("://")[2]: [ip_address("127.0.0.1")] for name in [upstream]}
-    whole = scene(tmp_path, machine, with_source(9))
-    [only] = whole.settings.sources
+    host = bare()
+    host.named = {name.partition("://")[2]: [ip_address("127.0.0.1")] for name in [upstream]}
+    context = observed(tmp_path, host, with_source(9))
+    [only] = context.settings.sources
     made: Source = replace(only, upstream=upstream, **changes)  # type: ignore[arg-type]
     for proxy, expected in ((None, False), (ListenAddress("127.0.0.1", 8711), found_there)):
-        settings = replace(whole.settings, sources=(made,), forward_proxy=proxy)
-        seen_there = observe(settings, whole.file, machine, AGENT)
+        settings = replace(context.settings, sources=(made,), forward_proxy=proxy)
+        seen_there = observe(settings, context.file, host, AGENT)
         assert bool(found(seen_there, "broad_hosts")) is expected
 
 
 def test_a_forward_proxy_that_other_hosts_reach_is_found(tmp_path: Path) -> None:
     text = f"{with_source(9)}forward_proxy: 0.0.0.0:8711\n"
-    assert seen(found(scene(tmp_path, text=text), "listeners")) == [
+    assert seen(found(observed(tmp_path, text=text), "listeners")) == [
         ("high", "`forward_proxy` listens on `0.0.0.0:8711`")
     ]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
 def test_a_literal_address_is_intended(tmp_path: Path, host: str) -> None:
-    assert found(scene(tmp_path, text=with_source(9, host)), "private_names") == []
+    assert found(observed(tmp_path, text=with_source(9, host)), "private_names") == []
 
 
 def test_a_source_that_only_reports_is_found(tmp_path: Path) -> None:
     for mode, findings in (("enforce", 0), ("report", 1)):
         text = f"{with_source(9)}    mode: {mode}\n"
-        assert len(found(scene(tmp_path, text=text), "report_mode")) == findings
+        assert len(found(observed(tmp_path, text=text), "report_mode")) == findings
 
 
-# ------------------------------------------------------------------------------------------- whole
+# ----------------------------------------------------------------------------------------- context
 
 
 def test_every_check_is_in_the_readme() -> None:
@@ -313,7 +313,7 @@ def test_every_check_is_in_the_readme() -> None:
 
 
 def test_the_most_severe_comes_first_and_nothing_twice(tmp_path: Path) -> None:
-    findings = found(scene(tmp_path, agent_uid=0), "users")
+    findings = found(observed(tmp_path, agent_uid=0), "users")
     [worst] = findings
     mild = worst._replace(severity=Severity.UNKNOWN)
     assert ordered([mild, worst, mild]) == [worst, mild]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.tree import ROOT
-from tests.sidecar.doctor.stand import KEYS, PASSWORD, SOURCE, TEXT, write
+from tests.sidecar.doctor.recorded_host import KEYS, PASSWORD, SOURCE, TEXT, write
 
 
 def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.architecture.tree import ROOT
-from tests.sidecar.doctor.inside import SOURCE_ADDRESS, SOURCE_PORT, WORLD
-from tests.sidecar.doctor.stand import AGENT, SIDECAR, SOURCE, TEXT, write
+from tests.sidecar.doctor.network_namespace import SOURCE_ADDRESS, SOURCE_PORT, WORLD
+from tests.sidecar.doctor.recorded_host import AGENT, SIDECAR, SOURCE, TEXT, write
 
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 SETTINGS = TEXT + SOURCE.replace("127.0.0.1:9", f"{SOURCE_ADDRESS}:{SOURCE_PORT}")
@@ -49,7 +49,7 @@ WALL = WALL.replace("done", f"{MORE[1]}\ndone")
 """The README's variant for a reverse proxy alone."""
 
 
-class Inside:
+class Namespace:
     """The process in the namespace."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -71,12 +71,12 @@ class Inside:
 
 
 @pytest.fixture
-def inside(tmp_path: Path) -> Iterator[Inside]:
+def namespace(tmp_path: Path) -> Iterator[Namespace]:
     write(tmp_path, SETTINGS)
     iptables = _tool("iptables")
     assert iptables is not None
     environ = {"PATH": PATH, "PYTHONPATH": str(ROOT), "IPTABLES_FOLDER": str(Path(iptables).parent)}
-    command = [sys.executable, "-m", "tests.sidecar.doctor.inside", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.sidecar.doctor.network_namespace", str(tmp_path)]
     process = subprocess.Popen(
         # With its own process namespace, whose processes all end with the first one.
         ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", *command],
@@ -87,42 +87,42 @@ def inside(tmp_path: Path) -> Iterator[Inside]:
         text=True,
     )
     try:
-        yield Inside(process)
+        yield Namespace(process)
     finally:
         process.kill()
         process.wait()
 
 
-def test_without_rules_the_agent_reaches_the_source(inside: Inside) -> None:
-    assert inside("connect", AGENT, SOURCE_ADDRESS, SOURCE_PORT) == "source"
-    [(severity, text)] = inside.findings("direct", "redirect", "udp", "other_users")
+def test_without_rules_the_agent_reaches_the_source(namespace: Namespace) -> None:
+    assert namespace("connect", AGENT, SOURCE_ADDRESS, SOURCE_PORT) == "source"
+    [(severity, text)] = namespace.findings("direct", "redirect", "udp", "other_users")
     assert severity == "high"
     target = f"{SOURCE_ADDRESS}:{SOURCE_PORT}"
     assert text == f"source `kb`: {target} accepts connections from UID {AGENT}, the agent's"
 
 
-def test_complete_rules_redirect_every_user_and_are_no_finding(inside: Inside) -> None:
-    inside("rules", COMPLETE)
+def test_complete_rules_redirect_every_user_and_are_no_finding(namespace: Namespace) -> None:
+    namespace("rules", COMPLETE)
     for address in (SOURCE_ADDRESS, *WORLD):
-        assert inside("connect", AGENT, address, SOURCE_PORT) == "sidecar"
-        assert inside("connect", 0, address, 443) == "sidecar"
-    assert inside("connect", SIDECAR, SOURCE_ADDRESS, SOURCE_PORT) == "source"
-    assert inside("connect", AGENT, "127.0.0.1", 8710) == "sidecar"
+        assert namespace("connect", AGENT, address, SOURCE_PORT) == "sidecar"
+        assert namespace("connect", 0, address, 443) == "sidecar"
+    assert namespace("connect", SIDECAR, SOURCE_ADDRESS, SOURCE_PORT) == "source"
+    assert namespace("connect", AGENT, "127.0.0.1", 8710) == "sidecar"
     for address in WORLD:
-        assert inside("udp", AGENT, address, 443) == "PermissionError"
-        assert inside("udp", 0, address, 53) == "PermissionError"
-        assert inside("udp", SIDECAR, address, 53) == "sent"
-    assert inside("doctor") == []
+        assert namespace("udp", AGENT, address, 443) == "PermissionError"
+        assert namespace("udp", 0, address, 53) == "PermissionError"
+        assert namespace("udp", SIDECAR, address, 53) == "sent"
+    assert namespace("doctor") == []
 
 
-def test_rules_for_a_reverse_proxy_let_nothing_else_out(inside: Inside) -> None:
-    inside("rules", WALL)
+def test_rules_for_a_reverse_proxy_let_nothing_else_out(namespace: Namespace) -> None:
+    namespace("rules", WALL)
     for address in (SOURCE_ADDRESS, *WORLD):
-        assert inside("connect", AGENT, address, SOURCE_PORT) == "ConnectionRefusedError"
-        assert inside("udp", AGENT, address, 443) == "PermissionError"
-    assert inside("connect", AGENT, "127.0.0.1", 8710) == "sidecar"
-    assert inside("connect", SIDECAR, SOURCE_ADDRESS, SOURCE_PORT) == "source"
-    assert inside("doctor") == []
+        assert namespace("connect", AGENT, address, SOURCE_PORT) == "ConnectionRefusedError"
+        assert namespace("udp", AGENT, address, 443) == "PermissionError"
+    assert namespace("connect", AGENT, "127.0.0.1", 8710) == "sidecar"
+    assert namespace("connect", SIDECAR, SOURCE_ADDRESS, SOURCE_PORT) == "source"
+    assert namespace("doctor") == []
 
 
 @pytest.mark.parametrize(
@@ -167,10 +167,10 @@ def test_rules_for_a_reverse_proxy_let_nothing_else_out(inside: Inside) -> None:
     ],
 )
 def test_a_hole_in_the_rules_is_real_and_is_found(
-    inside: Inside, undone: str, tried: tuple[Any, ...], severity: str, says: str
+    namespace: Namespace, undone: str, tried: tuple[Any, ...], severity: str, says: str
 ) -> None:
-    inside("rules", COMPLETE)
-    inside("rules", undone)
+    namespace("rules", COMPLETE)
+    namespace("rules", undone)
     *asked, answers = tried
-    assert inside(*asked) in answers.split()
-    assert (severity, says) in [(level, seen) for _, level, seen in inside("doctor")]
+    assert namespace(*asked) in answers.split()
+    assert (severity, says) in [(level, seen) for _, level, seen in namespace("doctor")]

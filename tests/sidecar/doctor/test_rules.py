@@ -6,7 +6,7 @@ import pytest
 
 from sidecar.doctor.iptables import Option, RuleSet, parse
 from sidecar.doctor.packet_trace import Packet, TraceResult, trace
-from tests.sidecar.doctor.stand import AGENT, SIDECAR, recorded
+from tests.sidecar.doctor.recorded_host import AGENT, SIDECAR, recorded
 
 FAR, FAR6 = "203.0.113.9", "2001:db8::9"
 PASSES = TraceResult(frozenset(), passes=True)

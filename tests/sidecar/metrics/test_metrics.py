@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from policies.checks.order import NAMES
 from policies.evaluate import Decision, refuse
 from sidecar.metrics.counters import Counter, Durations, Observations
-from sidecar.metrics.metrics import REFUSALS, make_metrics
+from sidecar.metrics.metrics import REFUSALS, Metrics
 
 
 def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -65,7 +65,7 @@ def test_observations_are_read_at_each_scrape() -> None:
 
 
 def test_labels_of_denials_come_from_a_closed_set() -> None:
-    metrics = make_metrics(CollectorRegistry())
+    metrics = Metrics(CollectorRegistry())
     for name in (*REFUSALS, "somebody's text"):
         metrics.decided(refuse(name, ""))
     for check in NAMES:
@@ -77,7 +77,7 @@ def test_labels_of_denials_come_from_a_closed_set() -> None:
 
 
 def test_a_forwarded_denial_is_counted_twice() -> None:
-    metrics = make_metrics(CollectorRegistry())
+    metrics = Metrics(CollectorRegistry())
     metrics.decided(refuse("write_denied", ""), report_only=True)
     metrics.decided(refuse("somebody's text", ""), report_only=True)
     metrics.decided(refuse("write_denied", ""))

@@ -32,7 +32,7 @@ from sidecar.enforce import Enforcer
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.live_keys import AgentIdentity, LiveKeys
-from sidecar.metrics.metrics import Metrics, make_metrics
+from sidecar.metrics.metrics import Metrics
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.document_fetcher import AllDocuments
 from sidecar.policy_cache.freshness import Freshness
@@ -157,7 +157,7 @@ async def sidecar(
     # There is no control API here: a session can't be claimed, and nothing else needs one.
     control = await ControlClient("http://127.0.0.1:9", "unused").__aenter__()
     sessions = SessionRegistry(control, CacheFile(tmp_path / "cache"), documents.get, CLOCK)
-    metrics = make_metrics(CollectorRegistry())
+    metrics = Metrics(CollectorRegistry())
     view = PolicyView(policy_set, freshness, AllDocuments(), CLOCK.monotonic)
     recorder = Recorder(opened, metrics, CLOCK, os.urandom, view.masks)
     enforcer = Enforcer(view, sessions, recorder, metrics, os.urandom)

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from policies.ground.errors import UpstreamFailed
 from policies.ground.listen_address import ListenAddress
 from sidecar.metrics.counters import Observations
-from sidecar.metrics.metrics import make_metrics
+from sidecar.metrics.metrics import Metrics
 from sidecar.protocols.messages import ResponseTooLarge
 from sidecar.proxy.assembly import FORWARD_PROXY, ProxyPorts
 from sidecar.proxy.limits import ProxyLimits
@@ -256,7 +256,7 @@ async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("status", [0, 100, 204, 302, 403, 599, 600, 999])
 def test_labels_are_of_closed_sets(status: int) -> None:
-    metrics = make_metrics(CollectorRegistry())
+    metrics = Metrics(CollectorRegistry())
     traffic = ProxyMetrics(metrics, "rest")
     traffic.count_request("ALLOW", status)
     failures: list[type[UpstreamFailed]] = [UpstreamFailed, ResponseTooLarge, *CAUSES]
