@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from policies.definitions.model import Agent, TenantSettings
+from policies.definitions.model import Agent, AgentStatus, TenantSettings
 from policies.sets.policy_set import (
     agent_document,
     agent_name,
@@ -123,11 +123,12 @@ async def test_an_agent_is_suspended_and_comes_back(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
     async with sidecar(tmp_path, control) as running:
-        for status, decision in (
+        steps: list[tuple[AgentStatus, str]] = [
             ("approved", "ALLOW"),
             ("suspended", "DENY"),
             ("approved", "ALLOW"),
-        ):
+        ]
+        for status, decision in steps:
             agent = agent_document(Agent(AGENT, status, (ROLE,)))
             await followed(running, control.publish({agent_name(AGENT): agent}))
             answer = await running.evaluate()
