@@ -42,6 +42,7 @@ class LocalResponse:
     ) -> "LocalResponse":
         """`event` are the fields about the decision, if the request failed after it."""
         if isinstance(error, BodyBudgetExceeded):
+            # Nothing was decided, so the agent may try again.
             event = (*event, (b"Retry-After", b"%d" % error.retry_after))
         return cls(error.status, (_JSON, *event, *_OWN_FIELDS), error.encoded(), close=close)
 

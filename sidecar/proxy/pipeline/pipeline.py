@@ -107,6 +107,7 @@ class ProxyPipeline:
         recorded: RecordedDecision | None,
         upstream_connection: UpstreamConnection | None,
     ) -> Response:
+        # The fast path sends nothing for a denial: all that is left is to answer it.
         if recorded is not None and not recorded.passes:
             await recorded.durable
             raise Denied(403, recorded)

@@ -98,6 +98,7 @@ class ProtocolCalls:
         # May fetch policy documents. The worker thread, which the filter may run in, can't.
         permits = await self._authorizer.permission(routed.attribution)
         visibility = self._visibility(sources, permits)
+        # The worker thread goes by the facts that are gathered here.
         if size > LONGEST_INLINE:
             permits.refresh()
         call = self._worker.call

@@ -90,6 +90,7 @@ class ResponseInspector:
             await response.finish()
         fields = response.fields
         whole = FetchedResponse(response.status, response.reason, fields, body)
+        # A filter in the worker thread goes by facts that are gathered on the loop.
         if len(body) > LONGEST_INLINE:
             allowed.refresh()
         part = await self._worker.call(len(body), prepared.filter_response, whole)
