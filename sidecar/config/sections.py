@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"[0-9]{1,15}\Z")
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?\Z")
 
 Complain = Callable[[int, str, str], None]
-"""Takes a line (0 if there is none), a key's full name, and what is wrong."""
+"""Takes a line (0 without one), a key's full name, and what is wrong."""
 
 _Choice = TypeVar("_Choice", bound=str)
 

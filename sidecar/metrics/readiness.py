@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 Probe = Callable[[], str | None]
-"""What is wrong at the moment, without paths or secrets; None if nothing is."""
+"""What is wrong at the moment, without paths or secrets; None if all is well."""
 
 
 class Readiness:

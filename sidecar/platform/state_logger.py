@@ -4,7 +4,7 @@ import logging
 
 
 class StateLogger:
-    """`problem` says what is wrong at the moment, None if nothing is."""
+    """`problem` says what is wrong at the moment; None if all is well."""
 
     def __init__(self, log: logging.Logger, what: str) -> None:
         self.problem: str | None = None
