@@ -25,7 +25,7 @@ from schemathesis.engine import Status, events, from_schema
 from schemathesis.engine.recorder import ScenarioRecorder
 from schemathesis.schemas import BaseSchema
 
-from tests.control_api.centre import SUPERADMIN, Centre, running
+from tests.control_api.running_api import SUPERADMIN, ControlApi, running
 
 SCOPES = ("admin", "read", "evaluate", "sidecar", "superadmin")
 REQUESTS = 20_000
@@ -98,7 +98,7 @@ class Found:
 
 
 def run(
-    centre: Centre,
+    api: ControlApi,
     scope: str,
     *,
     seed: int,
@@ -106,9 +106,9 @@ def run(
     phases: tuple[str, ...] = PHASES,
 ) -> Found:
     """One round with a new key of `scope`."""
-    own = None if scope == "superadmin" else centre.admin("POST", "/v1/keys", _key(scope))
-    schema = _schema(centre, SUPERADMIN if own is None else own["key"], seed, examples, phases)
-    SPARED.update(key["key_id"] for key in centre.admin("GET", "/v1/keys"))
+    own = None if scope == "superadmin" else api.admin("POST", "/v1/keys", _key(scope))
+    schema = _schema(api, SUPERADMIN if own is None else own["key"], seed, examples, phases)
+    SPARED.update(key["key_id"] for key in api.admin("GET", "/v1/keys"))
     found = Found()
     for event in from_schema(schema).execute():
         if isinstance(event, events.FatalError):
@@ -125,7 +125,7 @@ def _key(scope: str) -> dict[str, str]:
 
 
 def _schema(
-    centre: Centre, key: str, seed: int, examples: int, phases: tuple[str, ...]
+    api: ControlApi, key: str, seed: int, examples: int, phases: tuple[str, ...]
 ) -> BaseSchema:
     config = SchemathesisConfig.from_dict(
         {
@@ -144,7 +144,7 @@ def _schema(
             "phases": {phase: {"enabled": phase in phases} for phase in PHASES},
         }
     )
-    url = f"http://127.0.0.1:{centre.port}/openapi.json"
+    url = f"http://127.0.0.1:{api.port}/openapi.json"
     schema = schemathesis.openapi.from_url(url, config=config)
     schema.validate()
 
@@ -174,9 +174,9 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
 
 def one_round(directory: Path, scope: str, seed: int, **less: Any) -> Found:
     """Run on a new control API, and verify its log at the end."""
-    with running(directory) as centre:
-        found = run(centre, scope, seed=seed, **less)
-        centre.verified()
+    with running(directory) as api:
+        found = run(api, scope, seed=seed, **less)
+        api.verified()
     return found
 
 

@@ -15,24 +15,24 @@ import time
 from pathlib import Path
 
 from control_api.http.route import Route
-from tests.control_api.centre import running
 from tests.control_api.http.test_walk import OWNED, ids, object_for
 from tests.control_api.http.world import Tenant, absent_like, body_of, path_of
+from tests.control_api.running_api import running
 
 PAIRS = 400
 WARM = 20
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as centre:
-        ours, theirs = Tenant.made(centre, "ours"), Tenant.made(centre, "theirs")
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as api:
+        ours, theirs = Tenant.made(api, "ours"), Tenant.made(api, "theirs")
         for route in OWNED:
             foreign = object_for(route, theirs)
             print(f"{ids(route):<60} {share(ours, route, foreign, absent_like(foreign)):+.1%}")
 
 
 def share(tenant: Tenant, route: Route, foreign: str, absent: str) -> float:
-    connection = http.client.HTTPConnection("127.0.0.1", tenant.centre.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", tenant.api.port, timeout=30)
     pairs = []
     try:
         for number in range(WARM + PAIRS):

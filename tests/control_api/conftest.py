@@ -7,26 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.centre import Centre, running
+from tests.control_api.running_api import ControlApi, running
 from tests.postgres import serving
 
 
 @pytest.fixture(scope="module")
-def centre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
     """Shared by a module's tests: none may depend on what is not there."""
-    with running(tmp_path_factory.mktemp("centre")) as started:
+    with running(tmp_path_factory.mktemp("api")) as started:
         yield started
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Centre]:
+def fresh(tmp_path: Path) -> Iterator[ControlApi]:
     """A test's own, just after its first start."""
     with running(tmp_path) as started:
         yield started
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Centre]:
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControlApi]:
     """A test's own, once on each database."""
     url = None
     if request.param == "postgresql":

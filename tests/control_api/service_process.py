@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.centre import POLICIES, within
+from tests.control_api.running_api import POLICIES, within
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0

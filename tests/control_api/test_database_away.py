@@ -26,7 +26,7 @@ from control_api.store.database import connect
 from control_api.store.migrate import migrate
 from control_api.store.startup import open_with_retry
 from control_api.store.url import UnusableDatabase
-from tests.control_api.centre import MovableClock, within
+from tests.control_api.running_api import MovableClock, within
 from tests.control_api.service_process import ROOT, Process, process
 from tests.log_lines import entries
 from tests.postgres import serving

@@ -8,27 +8,27 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from tests.control_api.centre import Centre, asked, running
+from tests.control_api.running_api import ControlApi, asked, running
 from tests.control_api.service_process import process
 
 __all__ = ["process"]  # a fixture
 
 
 def test_metrics_can_have_a_port_of_their_own(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as centre:
-        assert centre.started is not None
-        assert centre.started.metrics_listen is not None
-        own = centre.started.metrics_listen.port
-        assert centre.call("GET", "/metrics").status == 404
-        assert "/metrics" not in centre.admin("GET", "/openapi.json")["paths"]
-        centre.evaluate()
-        text = centre.call("GET", "/metrics", key=None, port=own).raw.decode()
+    with running(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as api:
+        assert api.started is not None
+        assert api.started.metrics_listen is not None
+        own = api.started.metrics_listen.port
+        assert api.call("GET", "/metrics").status == 404
+        assert "/metrics" not in api.admin("GET", "/openapi.json")["paths"]
+        api.evaluate()
+        text = api.call("GET", "/metrics", key=None, port=own).raw.decode()
         assert 'sluice_decisions_total{check="none",decision="ALLOW"} 1.0' in text
-        assert centre.call("GET", "/v1/keys", key=None, port=own).status == 401
-        assert centre.call("GET", "/health", key=None, port=own).status == 404
+        assert api.call("GET", "/v1/keys", key=None, port=own).status == 401
+        assert api.call("GET", "/health", key=None, port=own).status == 404
 
 
-def test_no_label_of_a_metric_holds_a_caller_s_text(fresh: Centre) -> None:
+def test_no_label_of_a_metric_holds_a_caller_s_text(fresh: ControlApi) -> None:
     fresh.approved("agt_metrics")
     fresh.evaluate(user_id="u-secret", source_id="s-secret", agent_id="agt_metrics")
     fresh.call("GET", "/v1/agents/agt_metrics")

@@ -14,7 +14,7 @@ import pytest
 
 from control_api.http.router import Router
 from control_api.http.routes import ROUTES
-from tests.control_api.centre import SUPERADMIN, Centre
+from tests.control_api.running_api import SUPERADMIN, ControlApi
 from tests.control_api.test_readme import README
 
 STAND_IN = Path(__file__).with_name("curl.py")
@@ -34,13 +34,13 @@ def real(request: pytest.FixtureRequest) -> str:
 
 
 def test_each_command_is_answered_and_each_operation_is_shown(
-    fresh: Centre, tmp_path: Path, real: str
+    fresh: ControlApi, tmp_path: Path, real: str
 ) -> None:
     assert asked_by_commands(fresh, tmp_path, real) == GUARDED
     fresh.verified()
 
 
-def asked_by_commands(centre: Centre, directory: Path, real: str) -> set[str]:
+def asked_by_commands(api: ControlApi, directory: Path, real: str) -> set[str]:
     """Run them; the operations that were asked for, all of them answered well."""
     asked = directory / "asked"
     before = directory / "bin"
@@ -52,8 +52,8 @@ def asked_by_commands(centre: Centre, directory: Path, real: str) -> set[str]:
         "PATH": f"{before}:{os.environ['PATH']}",
         "CURL_REAL": real,
         "CURL_LOG": str(asked),
-        "SLUICE": f"http://127.0.0.1:{centre.port}",
-        "KEY": centre.admin_key,
+        "SLUICE": f"http://127.0.0.1:{api.port}",
+        "KEY": api.admin_key,
         "SUPERADMIN": SUPERADMIN,
     }
     done = subprocess.run(

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.centre import Centre, asked, within
+from tests.control_api.running_api import ControlApi, asked, within
 from tests.control_api.service_process import ROOT, Process, call, process
 from tests.postgres import serving, unbound
 
@@ -228,7 +228,7 @@ def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     assert "the loop died" in done.stderr
 
 
-def test_a_client_that_hangs_up_undoes_nothing(fresh: Centre) -> None:
+def test_a_client_that_hangs_up_undoes_nothing(fresh: ControlApi) -> None:
     body = json.dumps(asked()).encode()
     head = (
         f"POST /v1/context/evaluate HTTP/1.1\r\nHost: x\r\nX-API-Key: {fresh.admin_key}\r\n"

@@ -17,7 +17,7 @@ import pytest
 from control_api.settings import read
 from control_api.store.migrate import migrate
 from policies.ground.settings import SettingsError
-from tests.control_api.centre import Centre, running, within
+from tests.control_api.running_api import ControlApi, running, within
 from tests.control_api.service_process import Process, process
 from tests.postgres import serving
 from tests.sidecar.proxy.certificates import Authority, authority
@@ -92,34 +92,34 @@ def logged(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
 
 
 def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files: Files) -> None:
-    with running(tmp_path, **files.environ()) as centre:
-        assert shown(centre.port)
+    with running(tmp_path, **files.environ()) as api:
+        assert shown(api.port)
         older = authority().client()
         older.maximum_version = ssl.TLSVersion.TLSv1_2
-        assert shown(centre.port, older)
-        assert centre.settings.tls is not None
-        assert centre.settings.tls.context().minimum_version is ssl.TLSVersion.TLSv1_2
+        assert shown(api.port, older)
+        assert api.settings.tls is not None
+        assert api.settings.tls.context().minimum_version is ssl.TLSVersion.TLSv1_2
         with pytest.raises((http.client.HTTPException, OSError)):
-            centre.call("GET", "/health")
+            api.call("GET", "/health")
 
 
 def test_a_client_needs_a_certificate_if_an_authority_is_set(tmp_path: Path, files: Files) -> None:
     clients = authority("clients")
-    with running(tmp_path, **files.environ(*PARTS)) as centre:
-        assert shown(centre.port, authority().client(clients.issue("a client")))
-        assert refused(centre.port, authority().client())
-        assert refused(centre.port, authority().client(authority().issue("of another")))
+    with running(tmp_path, **files.environ(*PARTS)) as api:
+        assert shown(api.port, authority().client(clients.issue("a client")))
+        assert refused(api.port, authority().client())
+        assert refused(api.port, authority().client(authority().issue("of another")))
         # The authority is replaced: who was let in by the old one is not let in any more.
         files.put("client_ca", authority().path.read_bytes())
-        assert refused(centre.port, authority().client(clients.issue("a client")))
-        assert shown(centre.port, authority().client(authority().issue("of another")))
+        assert refused(api.port, authority().client(clients.issue("a client")))
+        assert shown(api.port, authority().client(authority().issue("of another")))
 
 
 def test_a_renewed_certificate_is_served(tmp_path: Path, files: Files) -> None:
-    with running(tmp_path, **files.environ()) as centre:
-        first = shown(centre.port)
+    with running(tmp_path, **files.environ()) as api:
+        first = shown(api.port)
         second = files.renew()
-        assert shown(centre.port) == second != first
+        assert shown(api.port) == second != first
 
 
 def test_a_swapped_link_is_a_renewed_certificate(tmp_path: Path, files: Files) -> None:
@@ -134,39 +134,39 @@ def test_a_swapped_link_is_a_renewed_certificate(tmp_path: Path, files: Files) -
     for part in PARTS[:2]:
         (mounted / part).symlink_to(Path("..data", part))
     given = Files(mounted, authority())
-    with running(tmp_path, **given.environ()) as centre:
-        first = shown(centre.port)
+    with running(tmp_path, **given.environ()) as api:
+        first = shown(api.port)
         (mounted / "..data_tmp").symlink_to("..2")
         (mounted / "..data_tmp").replace(mounted / "..data")
-        assert shown(centre.port) == second != first
+        assert shown(api.port) == second != first
 
 
 def test_an_unusable_file_leaves_the_old_certificate_and_is_logged_once(
     tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running(tmp_path, **files.environ()) as centre:
-        first = shown(centre.port)
+    with running(tmp_path, **files.environ()) as api:
+        first = shown(api.port)
         files.put("certificate", b"not a certificate")
-        assert shown(centre.port) == shown(centre.port) == first
+        assert shown(api.port) == shown(api.port) == first
         (logged_error,) = logged(caplog, "ERROR")
         assert logged_error.startswith(
             "the current certificates stay in use: SLUICE_TLS_CERTIFICATE: "
         )
         files.path("certificate").unlink()
-        assert shown(centre.port) == first
+        assert shown(api.port) == first
         assert "can't be read: no such file" in logged(caplog, "ERROR")[1]
         second = files.renew()
-        assert shown(centre.port) == second
+        assert shown(api.port) == second
         assert len(logged(caplog, "ERROR")) == 2
 
 
 def test_a_client_without_a_handshake_blocks_no_other(
     tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running(tmp_path, **files.environ()) as centre:
-        silent = [socket.create_connection(("127.0.0.1", centre.port)) for _ in range(20)]
+    with running(tmp_path, **files.environ()) as api:
+        silent = [socket.create_connection(("127.0.0.1", api.port)) for _ in range(20)]
         silent[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
-        assert shown(centre.port)
+        assert shown(api.port)
     for each in silent:
         each.close()
     assert not [each for each in caplog.records if each.exc_info]
@@ -212,7 +212,7 @@ def test_an_address_that_is_not_loopback_without_tls_is_a_warning(
 
 
 def test_loopback_without_tls_is_no_warning(
-    fresh: Centre, caplog: pytest.LogCaptureFixture
+    fresh: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert not [each for each in caplog.records if "SLUICE_TLS" in each.getMessage()]
 

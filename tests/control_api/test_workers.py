@@ -19,7 +19,7 @@ import pytest
 
 from tests import migrated
 from tests.conftest import SERVERS
-from tests.control_api.centre import asked, within
+from tests.control_api.running_api import asked, within
 from tests.control_api.service_process import Process, call
 from tests.log_lines import entries
 from tests.postgres import serving

@@ -52,7 +52,7 @@ def test_controls_for_an_incident_reach_a_sidecar_and_lift_again(either_way: Sta
     assert names >= {"agent_not_approved", "session_revoked", "tenant_frozen"}
 
 
-def test_a_freeze_outlives_the_centre_and_restarts(either_way: Stack) -> None:
+def test_a_freeze_outlives_the_control_api_and_restarts(either_way: Stack) -> None:
     stack = either_way
     assert stack.evaluate()[1]["decision"] == "ALLOW"
     stack.admin("POST", FREEZE, {"reason": "leaked key"})

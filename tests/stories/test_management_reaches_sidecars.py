@@ -63,7 +63,7 @@ def test_policies_agents_and_keys(either_way: Stack) -> None:
     soon(stack, (403, ""))
 
 
-def test_a_revoked_session_stays_so_without_the_centre_and_over_a_restart(
+def test_a_revoked_session_stays_so_without_the_control_api_and_over_a_restart(
     either_way: Stack,
 ) -> None:
     stack = either_way

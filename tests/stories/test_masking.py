@@ -72,10 +72,10 @@ class Doors:
         self.answers.append(str(answer))
         return answer
 
-    def centre(self) -> None:
+    def api(self) -> None:
         stack, port, key = self.stack, self.stack.control.port, self.stack.agent_key
         for number, user in enumerate(USERS):
-            asked = stack.ask(user_id=user, query=TEXT, session_id=f"centre-{number}")
+            asked = stack.ask(user_id=user, query=TEXT, session_id=f"api-{number}")
             answer = self._call(port, "/v1/context/evaluate", asked, key)
             self.events.append(answer["event_id"])
         items = {"items": [stack.ask(user_id=user, query=TEXT) for user in USERS]}
@@ -154,7 +154,7 @@ def written(directory: Path, part: str = "") -> bytes:
 def test_what_is_personal_is_nowhere_where_masking_is_on(tmp_path: Path, masking: bool) -> None:
     with stack_of(tmp_path, masking=masking) as stack:
         doors = Doors(stack)
-        doors.centre()
+        doors.api()
         doors.sidecar()
         doors.mistakes()
         doors.alert()

@@ -19,42 +19,42 @@ from control_api.store.queries import deliveries
 from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from tests.control_api.alerts.receiver import hook, mailbox
-from tests.control_api.centre import Centre, running, within
+from tests.control_api.running_api import ControlApi, running, within
 from tests.control_api.store.world import TENANT, World
 
 RULES, FIRED = "/v1/alerts/rules", "/v1/alerts/fired"
 ALLOW = {"SLUICE_WEBHOOK_ALLOW": "127.0.0.0/8"}
 
 
-def rule(centre: Centre, rule_type: str, threshold: int, **fields: Any) -> Any:
+def rule(api: ControlApi, rule_type: str, threshold: int, **fields: Any) -> Any:
     body = {"name": rule_type, "rule_type": rule_type, "threshold": threshold, **fields}
-    return centre.admin("POST", RULES, body)
+    return api.admin("POST", RULES, body)
 
 
-def fired(centre: Centre, rule_type: str) -> list[Any]:
-    return [each for each in centre.admin("GET", FIRED) if each["rule_type"] == rule_type]
+def fired(api: ControlApi, rule_type: str) -> list[Any]:
+    return [each for each in api.admin("GET", FIRED) if each["rule_type"] == rule_type]
 
 
-def settled(centre: Centre, rule_type: str, status: str, seconds: float = 10) -> Any:
+def settled(api: ControlApi, rule_type: str, status: str, seconds: float = 10) -> Any:
     def there() -> bool:
-        return any(each["status"] == status for each in fired(centre, rule_type))
+        return any(each["status"] == status for each in fired(api, rule_type))
 
     within(seconds, there, f"{rule_type} {status}")
-    return next(each for each in fired(centre, rule_type) if each["status"] == status)
+    return next(each for each in fired(api, rule_type) if each["status"] == status)
 
 
-def failing(centre: Centre) -> Any:
+def failing(api: ControlApi) -> Any:
     """The delivery whose first attempt failed."""
 
     def there() -> bool:
-        return any(each["last_error"] for each in fired(centre, "denial_spike"))
+        return any(each["last_error"] for each in fired(api, "denial_spike"))
 
     within(10, there, "an attempt that failed")
-    (delivery,) = fired(centre, "denial_spike")
+    (delivery,) = fired(api, "denial_spike")
     return delivery
 
 
-def test_each_type_fires_once(either: Centre) -> None:
+def test_each_type_fires_once(either: ControlApi) -> None:
     either.approved("a1")
     either.approved("a2")
     either.evaluate(source_id="handbook")
@@ -89,7 +89,7 @@ def test_each_type_fires_once(either: Centre) -> None:
     within(3, lambda: len(fired(either, "denial_spike")) == 2, "it fires again after the cooldown")
 
 
-def test_old_events_are_not_in_the_window(fresh: Centre) -> None:
+def test_old_events_are_not_in_the_window(fresh: ControlApi) -> None:
     for _ in range(5):
         fresh.evaluate(source_id="payroll")
     fresh.time.ahead = 3 * 60
@@ -100,7 +100,7 @@ def test_old_events_are_not_in_the_window(fresh: Centre) -> None:
     assert fired(fresh, "denial_spike") == []
 
 
-def test_a_disabled_rule_does_not_fire(fresh: Centre) -> None:
+def test_a_disabled_rule_does_not_fire(fresh: ControlApi) -> None:
     made = rule(fresh, "denial_spike", 1, enabled=False)
     rule(fresh, "high_deny_rate", 1, min_events=1)
     fresh.evaluate(source_id="payroll")
@@ -113,10 +113,10 @@ def test_a_disabled_rule_does_not_fire(fresh: Centre) -> None:
 
 
 def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
-    with hook() as receiver, running(tmp_path, **ALLOW) as centre:
-        made = rule(centre, "denial_spike", 1, webhook_url=receiver.url)
-        centre.evaluate(source_id="payroll", user_id="ann@example.com", query="my secret")
-        done = settled(centre, "denial_spike", "delivered")
+    with hook() as receiver, running(tmp_path, **ALLOW) as api:
+        made = rule(api, "denial_spike", 1, webhook_url=receiver.url)
+        api.evaluate(source_id="payroll", user_id="ann@example.com", query="my secret")
+        done = settled(api, "denial_spike", "delivered")
         assert (done["attempts"], done["last_error"]) == (1, None)
         assert done["target"] == f"http://127.0.0.1:{receiver.port}"
         ((headers, body),) = receiver.seen
@@ -126,35 +126,35 @@ def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
         assert told["data"]["detail"]["measured"] == 1
         assert b"ann@example.com" not in body
         assert b"secret" not in body
-        assert "secret-token" not in json.dumps(centre.admin("GET", FIRED))
+        assert "secret-token" not in json.dumps(api.admin("GET", FIRED))
 
 
 def test_a_failed_attempt_is_repeated_under_the_same_id_across_a_restart(tmp_path: Path) -> None:
-    with hook() as receiver, running(tmp_path, **ALLOW) as centre:
+    with hook() as receiver, running(tmp_path, **ALLOW) as api:
         receiver.status = 503
-        rule(centre, "denial_spike", 1, webhook_url=receiver.url)
-        centre.evaluate(source_id="payroll")
+        rule(api, "denial_spike", 1, webhook_url=receiver.url)
+        api.evaluate(source_id="payroll")
         within(5, lambda: receiver.seen, "a first attempt")
-        pending = failing(centre)
+        pending = failing(api)
         assert pending["status"] == "pending"
         assert pending["last_error"] == "answered 503"
         assert pending["next_attempt_at"] > pending["fired_at"]
-        centre.restart()
+        api.restart()
         receiver.status = 204
-        centre.time.ahead = 3600
-        done = settled(centre, "denial_spike", "delivered")
+        api.time.ahead = 3600
+        done = settled(api, "denial_spike", "delivered")
         assert done["attempts"] >= 2
         assert len({headers["webhook-id"] for headers, _ in receiver.seen}) == 1
 
 
 def test_attempts_end_after_a_day(tmp_path: Path) -> None:
-    with hook() as receiver, running(tmp_path, **ALLOW) as centre:
+    with hook() as receiver, running(tmp_path, **ALLOW) as api:
         receiver.status = 500
-        rule(centre, "denial_spike", 1, webhook_url=receiver.url)
-        centre.evaluate(source_id="payroll")
+        rule(api, "denial_spike", 1, webhook_url=receiver.url)
+        api.evaluate(source_id="payroll")
         within(5, lambda: receiver.seen, "a first attempt")
-        centre.time.ahead = 25 * 3600
-        failed = settled(centre, "denial_spike", "failed")
+        api.time.ahead = 25 * 3600
+        failed = settled(api, "denial_spike", "failed")
         assert failed["next_attempt_at"] is None
 
 
@@ -162,36 +162,36 @@ def test_attempts_end_after_a_day(tmp_path: Path) -> None:
 def test_gone_is_final_and_a_redirect_is_never_followed(
     tmp_path: Path, status: int, ends: str
 ) -> None:
-    with hook() as receiver, hook() as elsewhere, running(tmp_path, **ALLOW) as centre:
+    with hook() as receiver, hook() as elsewhere, running(tmp_path, **ALLOW) as api:
         receiver.status = status
         receiver.headers = {"Location": elsewhere.url}
-        rule(centre, "denial_spike", 1, webhook_url=receiver.url)
-        centre.evaluate(source_id="payroll")
-        delivery = failing(centre)
+        rule(api, "denial_spike", 1, webhook_url=receiver.url)
+        api.evaluate(source_id="payroll")
+        delivery = failing(api)
         assert delivery["status"] == ends
         assert str(status) in delivery["last_error"]
         assert elsewhere.seen == []
 
 
 def test_a_receiver_that_hangs_delays_nothing_else(tmp_path: Path) -> None:
-    with hook() as hanging, hook() as well, running(tmp_path, **ALLOW) as centre:
+    with hook() as hanging, hook() as well, running(tmp_path, **ALLOW) as api:
         hanging.hang = True
         for number in range(8):
-            rule(centre, "denial_spike", 1, name=f"h{number}", webhook_url=hanging.url)
-        rule(centre, "high_deny_rate", 1, min_events=1, webhook_url=well.url)
-        centre.evaluate(source_id="payroll")
-        settled(centre, "high_deny_rate", "delivered", 4)
+            rule(api, "denial_spike", 1, name=f"h{number}", webhook_url=hanging.url)
+        rule(api, "high_deny_rate", 1, min_events=1, webhook_url=well.url)
+        api.evaluate(source_id="payroll")
+        settled(api, "high_deny_rate", "delivered", 4)
         assert len(hanging.seen) <= 2
-        assert centre.evaluate()["decision"] == "ALLOW"
+        assert api.evaluate()["decision"] == "ALLOW"
         assert len(hanging.seen) <= 2, "it waited until the first attempts were given up"
 
 
 def test_a_private_address_is_refused_when_it_is_called(tmp_path: Path) -> None:
-    with hook() as receiver, running(tmp_path) as centre:
+    with hook() as receiver, running(tmp_path) as api:
         url = f"http://localhost:{receiver.port}/"
-        rule(centre, "denial_spike", 1, webhook_url=url)
-        centre.evaluate(source_id="payroll")
-        assert "not public" in failing(centre)["last_error"]
+        rule(api, "denial_spike", 1, webhook_url=url)
+        api.evaluate(source_id="payroll")
+        assert "not public" in failing(api)["last_error"]
         assert receiver.seen == []
 
 
@@ -209,11 +209,11 @@ def test_a_name_that_changes_between_check_and_call_changes_nothing(
     monkeypatch.setattr(webhook, "lookup", rebinding)
     monkeypatch.setattr(webhook, "CONNECT_SECONDS", 0.5)
     allow = {"SLUICE_WEBHOOK_ALLOW": "192.0.2.0/24"}
-    with hook() as receiver, running(tmp_path, **allow) as centre:
+    with hook() as receiver, running(tmp_path, **allow) as api:
         url = f"http://rebinding.example:{receiver.port}/"
-        rule(centre, "denial_spike", 1, webhook_url=url)
-        centre.evaluate(source_id="payroll")
-        failing(centre)
+        rule(api, "denial_spike", 1, webhook_url=url)
+        api.evaluate(source_id="payroll")
+        failing(api)
         assert asked == ["rebinding.example"], "resolved once for each attempt"
         assert receiver.seen == []
 
@@ -224,10 +224,10 @@ def test_mail_arrives_and_says_what_was_measured(tmp_path: Path) -> None:
             "SLUICE_SMTP_URL": f"smtp://127.0.0.1:{box.port}",
             "SLUICE_SMTP_FROM": "sluice@example.com",
         }
-        with running(tmp_path, **mail) as centre:
-            rule(centre, "denial_spike", 1, email="ops@example.com", name="die Ausreißer")
-            centre.evaluate(source_id="payroll")
-            done = settled(centre, "denial_spike", "delivered")
+        with running(tmp_path, **mail) as api:
+            rule(api, "denial_spike", 1, email="ops@example.com", name="die Ausreißer")
+            api.evaluate(source_id="payroll")
+            done = settled(api, "denial_spike", "delivered")
             assert (done["channel"], done["target"]) == ("email", "ops@example.com")
             (message,) = box.seen
             assert message["To"] == "ops@example.com"
@@ -247,17 +247,17 @@ def test_a_permanent_refusal_by_the_mail_server_is_final(
             "SLUICE_SMTP_URL": f"smtp://127.0.0.1:{box.port}",
             "SLUICE_SMTP_FROM": "sluice@example.com",
         }
-        with running(tmp_path, **mail) as centre:
-            rule(centre, "denial_spike", 1, email="ops@example.com")
-            centre.evaluate(source_id="payroll")
-            delivery = failing(centre)
+        with running(tmp_path, **mail) as api:
+            rule(api, "denial_spike", 1, email="ops@example.com")
+            api.evaluate(source_id="payroll")
+            delivery = failing(api)
             assert (delivery["status"], delivery["last_error"]) == (
                 status,
                 f"the mail server answered {reply[:3]}",
             )
 
 
-def test_without_a_mail_server_a_delivery_says_so(fresh: Centre) -> None:
+def test_without_a_mail_server_a_delivery_says_so(fresh: ControlApi) -> None:
     rule(fresh, "denial_spike", 1, email="ops@example.com")
     fresh.evaluate(source_id="payroll")
     failed = settled(fresh, "denial_spike", "failed")
@@ -266,7 +266,7 @@ def test_without_a_mail_server_a_delivery_says_so(fresh: Centre) -> None:
 
 def test_two_processes_fire_once(tmp_path: Path, migrated_url: str) -> None:
     with hook() as receiver, running(tmp_path, database_url=migrated_url, **ALLOW) as one:
-        other = Centre(tmp_path, policies=None, database_url=migrated_url, **ALLOW).start()
+        other = ControlApi(tmp_path, policies=None, database_url=migrated_url, **ALLOW).start()
         try:
             for number in range(10):
                 rule(one, "denial_spike", 1, name=str(number), webhook_url=receiver.url)

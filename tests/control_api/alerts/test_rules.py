@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.centre import Centre
+from tests.control_api.running_api import ControlApi
 
 RULES = "/v1/alerts/rules"
 RULE: dict[str, Any] = {"name": "many", "rule_type": "denial_spike", "threshold": 20}
 HOOK = "https://hooks.example.com/services/T0/secret?token=x"
 
 
-def test_a_rule_has_its_defaults_and_is_listed(either: Centre) -> None:
+def test_a_rule_has_its_defaults_and_is_listed(either: ControlApi) -> None:
     answer = either.call("POST", RULES, RULE)
     rule = answer.body
     assert answer.status == 201
@@ -36,40 +36,40 @@ def test_a_rule_has_its_defaults_and_is_listed(either: Centre) -> None:
     assert either.verified()["valid"]
 
 
-def test_a_webhooks_secret_is_shown_once_and_can_be_replaced(centre: Centre) -> None:
-    made = centre.admin("POST", RULES, {**RULE, "webhook_url": HOOK})
+def test_a_webhooks_secret_is_shown_once_and_can_be_replaced(api: ControlApi) -> None:
+    made = api.admin("POST", RULES, {**RULE, "webhook_url": HOOK})
     path, kind = f"{RULES}/{made['rule_id']}", {"rule_type": "denial_spike"}
     first = made.pop("webhook_secret")
     assert first.startswith("whsec_")
-    assert made in centre.admin("GET", RULES)
-    assert "webhook_secret" not in centre.admin("PUT", path, {**kind, "threshold": 7})
-    second = centre.admin("PUT", path, {**kind, "webhook_secret": None})["webhook_secret"]
+    assert made in api.admin("GET", RULES)
+    assert "webhook_secret" not in api.admin("PUT", path, {**kind, "threshold": 7})
+    second = api.admin("PUT", path, {**kind, "webhook_secret": None})["webhook_secret"]
     assert second not in (None, first)
     other = {**kind, "webhook_url": None}
-    assert "webhook_secret" not in centre.admin("PUT", path, other)
-    again = centre.admin("PUT", path, {**kind, "webhook_url": HOOK})
+    assert "webhook_secret" not in api.admin("PUT", path, other)
+    again = api.admin("PUT", path, {**kind, "webhook_url": HOOK})
     assert again["webhook_secret"] not in (first, second)
-    reader = centre.new_key("read")
-    shown = centre.call("GET", RULES, key=reader).raw.decode()
+    reader = api.new_key("read")
+    shown = api.call("GET", RULES, key=reader).raw.decode()
     assert "https://hooks.example.com" in shown
     assert "secret" not in shown
     assert "token" not in shown
 
 
-def test_a_change_keeps_the_fields_it_leaves_out(centre: Centre) -> None:
-    made = centre.admin("POST", RULES, {**RULE, "email": "ops@example.com", "window_minutes": 5})
+def test_a_change_keeps_the_fields_it_leaves_out(api: ControlApi) -> None:
+    made = api.admin("POST", RULES, {**RULE, "email": "ops@example.com", "window_minutes": 5})
     path = f"{RULES}/{made['rule_id']}"
-    changed = centre.admin("PUT", path, {"rule_type": "denial_spike", "enabled": False})
+    changed = api.admin("PUT", path, {"rule_type": "denial_spike", "enabled": False})
     assert {**changed, "updated_at": ""} == {**made, "enabled": False, "updated_at": ""}
-    entries = centre.verified()["total"]
-    assert centre.admin("PUT", path, {"rule_type": "denial_spike"}) == changed
-    assert centre.verified()["total"] == entries
-    wrong = centre.call("PUT", path, {"rule_type": "high_deny_rate"})
+    entries = api.verified()["total"]
+    assert api.admin("PUT", path, {"rule_type": "denial_spike"}) == changed
+    assert api.verified()["total"] == entries
+    wrong = api.call("PUT", path, {"rule_type": "high_deny_rate"})
     assert wrong.status == 422
     assert wrong.body["details"].startswith("rule_type: ")
-    assert centre.call("PUT", path, {"threshold": 3}).status == 422
+    assert api.call("PUT", path, {"threshold": 3}).status == 422
     missing = {"rule_type": "denial_spike"}
-    assert centre.call("PUT", f"{RULES}/none", missing).status == 404
+    assert api.call("PUT", f"{RULES}/none", missing).status == 404
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_change_keeps_the_fields_it_leaves_out(centre: Centre) -> None:
     ],
     ids=str,
 )
-def test_an_impossible_rule_is_422(centre: Centre, wrong: dict[str, Any]) -> None:
-    before = centre.admin("GET", RULES)
-    assert centre.call("POST", RULES, {**RULE, **wrong}).status == 422
-    assert centre.admin("GET", RULES) == before
+def test_an_impossible_rule_is_422(api: ControlApi, wrong: dict[str, Any]) -> None:
+    before = api.admin("GET", RULES)
+    assert api.call("POST", RULES, {**RULE, **wrong}).status == 422
+    assert api.admin("GET", RULES) == before

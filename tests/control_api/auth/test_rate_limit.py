@@ -15,7 +15,7 @@ from control_api.auth.principal import Caller
 from control_api.auth.rate_limit import OverLimit, RateLimit
 from control_api.metrics.metrics import Instruments
 from policies.ground.clock import Clock
-from tests.control_api.centre import SUPERADMIN, Centre, asked, running
+from tests.control_api.running_api import SUPERADMIN, ControlApi, asked, running
 
 
 @dataclass
@@ -102,21 +102,21 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
     with running(tmp_path_factory.mktemp("strict"), SLUICE_RATE_LIMIT="3") as started:
         yield started
 
 
-def over(centre: Centre, method: str, path: str, body: Any, key: str) -> Any:
+def over(api: ControlApi, method: str, path: str, body: Any, key: str) -> Any:
     """The first refusal, which comes within a few requests."""
     for _ in range(50):
-        answer = centre.call(method, path, body, key=key)
+        answer = api.call(method, path, body, key=key)
         if answer.status == 429:
             return answer
     raise AssertionError("fifty requests at once, and none was over the limit")
 
 
-def test_over_the_limit_is_429_with_retry_after_and_the_error_body(strict: Centre) -> None:
+def test_over_the_limit_is_429_with_retry_after_and_the_error_body(strict: ControlApi) -> None:
     answer = over(strict, "POST", "/v1/context/evaluate", asked(), strict.admin_key)
     assert answer.headers["Retry-After"] == "1"
     assert answer.headers["Cache-Control"] == "no-store"
@@ -127,7 +127,7 @@ def test_over_the_limit_is_429_with_retry_after_and_the_error_body(strict: Centr
     }
 
 
-def test_the_limit_is_checked_after_the_key_and_before_all_else(strict: Centre) -> None:
+def test_the_limit_is_checked_after_the_key_and_before_all_else(strict: ControlApi) -> None:
     over(strict, "GET", "/v1/nothing", None, strict.admin_key)
     for _ in range(10):
         assert strict.call("GET", "/v1/keys", key=None).status == 401
@@ -137,12 +137,12 @@ def test_the_limit_is_checked_after_the_key_and_before_all_else(strict: Centre) 
 
 
 def test_without_the_setting_nothing_is_limited(tmp_path: Path) -> None:
-    with running(tmp_path) as centre:
-        answers = [centre.call("GET", "/v1/keys").status for _ in range(200)]
+    with running(tmp_path) as api:
+        answers = [api.call("GET", "/v1/keys").status for _ in range(200)]
     assert set(answers) == {200}
 
 
-def test_refusals_are_counted(strict: Centre) -> None:
+def test_refusals_are_counted(strict: ControlApi) -> None:
     over(strict, "GET", "/v1/keys", None, strict.admin_key)
     text = strict.call("GET", "/metrics", key=None).raw.decode()
     line = next(

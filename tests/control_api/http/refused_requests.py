@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.centre import Answer, Centre
+from tests.control_api.running_api import Answer, ControlApi
 
 
 @pytest.fixture(autouse=True)
-def nothing_recorded(centre: Centre) -> Iterator[None]:
+def nothing_recorded(api: ControlApi) -> Iterator[None]:
     """No request in this module adds to the log."""
-    before = centre.verified()["total"]
+    before = api.verified()["total"]
     yield
-    assert centre.verified()["total"] == before
+    assert api.verified()["total"] == before
 
 
 def refused(answer: Answer, status: int) -> dict[str, Any]:
@@ -34,10 +34,10 @@ def refused(answer: Answer, status: int) -> dict[str, Any]:
     return body
 
 
-def raw_request(centre: Centre, request: bytes) -> bytes:
+def raw_request(api: ControlApi, request: bytes) -> bytes:
     """The response to these bytes, which need not be a valid request."""
     received = b""
-    with socket.create_connection(("127.0.0.1", centre.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", api.port), timeout=10) as connection:
         connection.sendall(request)
         while b'"code":' not in received:
             chunk = connection.recv(65536)

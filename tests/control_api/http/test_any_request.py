@@ -11,7 +11,7 @@ from urllib.parse import quote
 from control_api.http.openapi_responses import statuses
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
-from tests.control_api.centre import Centre
+from tests.control_api.running_api import ControlApi
 from tests.properties import few
 
 TEXTS = [
@@ -65,7 +65,7 @@ class Caller:
         return json.dumps(body).encode()
 
 
-def test_no_request_finds_a_bug_or_an_undescribed_status(either: Centre) -> None:
+def test_no_request_finds_a_bug_or_an_undescribed_status(either: ControlApi) -> None:
     seed = random.SystemRandom().getrandbits(32)  # each run asks something else
     either.approved("support")
     event_id = either.evaluate(session_id="s1")["event_id"]

@@ -10,28 +10,28 @@ import struct
 import pytest
 
 from control_api.json_logging import REQUEST_ID
-from tests.control_api.centre import Centre, within
 from tests.control_api.http.refused_requests import nothing_recorded, raw_request, refused
+from tests.control_api.running_api import ControlApi, within
 
 __all__ = ["nothing_recorded"]  # a fixture
 
 
-def test_an_unknown_path_is_404_with_the_error_body(centre: Centre) -> None:
+def test_an_unknown_path_is_404_with_the_error_body(api: ControlApi) -> None:
     for path in ("//", "/nothing", "/v1/nothing", "/v1/keys/", "//v1/keys", "/health/", "/V1/keys"):
-        assert refused(centre.call("GET", path), 404)["error"] == "Not Found"
+        assert refused(api.call("GET", path), 404)["error"] == "Not Found"
 
 
-def test_an_unsupported_method_is_405_and_names_the_supported_ones(centre: Centre) -> None:
+def test_an_unsupported_method_is_405_and_names_the_supported_ones(api: ControlApi) -> None:
     for method in ("PUT", "TRACE", "OPTIONS", "PATCH", "PROPFIND"):
-        answer = centre.call(method, "/v1/keys")
+        answer = api.call(method, "/v1/keys")
         refused(answer, 405)
         assert answer.headers["Allow"] == "GET, HEAD, POST"
         assert "Access-Control-Allow-Origin" not in answer.headers
 
 
-def test_head_is_get_without_the_body(centre: Centre) -> None:
+def test_head_is_get_without_the_body(api: ControlApi) -> None:
     for path in ("/health", "/v1/keys", "/openapi.json"):
-        get, head = centre.call("GET", path), centre.call("HEAD", path)
+        get, head = api.call("GET", path), api.call("HEAD", path)
         assert (head.status, head.raw) == (200, b"")
         assert head.headers["Content-Length"] == get.headers["Content-Length"]
 
@@ -50,9 +50,9 @@ def test_head_is_get_without_the_body(centre: Centre) -> None:
     ids=range(7),
 )
 def test_bytes_that_are_not_http_are_400_with_the_error_body(
-    centre: Centre, request_: bytes
+    api: ControlApi, request_: bytes
 ) -> None:
-    answer = raw_request(centre, request_)
+    answer = raw_request(api, request_)
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.split(b" ")[1] == b"400", answer
     assert b"Server: sluice" in head
@@ -60,30 +60,30 @@ def test_bytes_that_are_not_http_are_400_with_the_error_body(
     assert json.loads(body)["code"] == 400
 
 
-def test_a_chunked_body_that_breaks_off_is_400(centre: Centre) -> None:
-    head = f"POST /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: {centre.admin_key}\r\n".encode()
-    answer = raw_request(centre, head + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\nnonsense\r\n")
+def test_a_chunked_body_that_breaks_off_is_400(api: ControlApi) -> None:
+    head = f"POST /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: {api.admin_key}\r\n".encode()
+    answer = raw_request(api, head + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\nnonsense\r\n")
     assert answer.split(b" ")[1] == b"400", answer
 
 
-def test_expect_100_continue_is_answered_before_the_body_is_sent(centre: Centre) -> None:
+def test_expect_100_continue_is_answered_before_the_body_is_sent(api: ControlApi) -> None:
     body = b'{"name": 1, "scope": "read"}'
     head = (
-        f"POST /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: {centre.admin_key}\r\n"
+        f"POST /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: {api.admin_key}\r\n"
         f"Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode()
-    with socket.create_connection(("127.0.0.1", centre.port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", api.port), timeout=5) as connection:
         connection.sendall(head)
         assert connection.recv(1024) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(body)
         assert connection.recv(65536).startswith(b"HTTP/1.1 422 ")
 
 
-def test_a_valid_request_id_is_echoed_and_an_invalid_one_replaced(centre: Centre) -> None:
-    sound = centre.call("GET", "/health", headers={"X-Request-ID": "trace-1:2/3"})
+def test_a_valid_request_id_is_echoed_and_an_invalid_one_replaced(api: ControlApi) -> None:
+    sound = api.call("GET", "/health", headers={"X-Request-ID": "trace-1:2/3"})
     assert sound.headers["X-Request-ID"] == "trace-1:2/3"
     made = {
-        centre.call("GET", "/health", headers={"X-Request-ID": bad}).headers["X-Request-ID"]
+        api.call("GET", "/health", headers={"X-Request-ID": bad}).headers["X-Request-ID"]
         for bad in ("a b", "x" * 129, "<script>", "")
     }
     assert len(made) == 4
@@ -92,7 +92,7 @@ def test_a_valid_request_id_is_echoed_and_an_invalid_one_replaced(centre: Centre
 
 @pytest.mark.parametrize("resets", [False, True])
 def test_a_client_that_hangs_up_mid_body_is_logged_in_one_line_with_its_id(
-    centre: Centre, caplog: pytest.LogCaptureFixture, resets: bool
+    api: ControlApi, caplog: pytest.LogCaptureFixture, resets: bool
 ) -> None:
     ids: list[str | None] = []
 
@@ -105,8 +105,8 @@ def test_a_client_that_hangs_up_mid_body_is_logged_in_one_line_with_its_id(
     caplog.set_level(logging.INFO)
     logging.getLogger("sluice.http").addHandler(noting)
     try:
-        with socket.create_connection(("127.0.0.1", centre.port), timeout=5) as client:
-            head = f"POST /v1/policies HTTP/1.1\r\nHost: a\r\nX-API-Key: {centre.admin_key}\r\n"
+        with socket.create_connection(("127.0.0.1", api.port), timeout=5) as client:
+            head = f"POST /v1/policies HTTP/1.1\r\nHost: a\r\nX-API-Key: {api.admin_key}\r\n"
             head += "X-Request-ID: mine\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n"
             client.sendall(head.encode())
             assert client.recv(1024) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -115,7 +115,7 @@ def test_a_client_that_hangs_up_mid_body_is_logged_in_one_line_with_its_id(
                 linger = struct.pack("ii", 1, 0)
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         within(5, lambda: bool(ids))
-        assert centre.call("GET", "/health").status == 200
+        assert api.call("GET", "/health").status == 200
     finally:
         logging.getLogger("sluice.http").removeHandler(noting)
     assert ids == ["mine"]

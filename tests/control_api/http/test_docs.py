@@ -26,7 +26,7 @@ from control_api.http.openapi import describe
 from control_api.http.openapi_responses import statuses
 from control_api.http.routes import ROUTES
 from policies import __version__
-from tests.control_api.centre import Centre, within
+from tests.control_api.running_api import ControlApi, within
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (
@@ -42,8 +42,8 @@ FLAGS = (
 PAGE = render_page(describe(ROUTES, __version__))
 
 
-def test_the_page_shows_every_operation_with_its_fields_and_errors(centre: Centre) -> None:
-    answer = centre.call("GET", "/docs", key=None)
+def test_the_page_shows_every_operation_with_its_fields_and_errors(api: ControlApi) -> None:
+    answer = api.call("GET", "/docs", key=None)
     assert answer.raw == PAGE.body
     text = answer.raw.decode()
     assert len(text) < 400_000
@@ -59,8 +59,8 @@ def test_the_page_shows_every_operation_with_its_fields_and_errors(centre: Centr
             assert f"<strong>{status}</strong>" in section, (route.name, status)
 
 
-def test_the_page_loads_nothing_and_runs_only_its_own_script(centre: Centre) -> None:
-    answer = centre.call("GET", "/docs", key=None)
+def test_the_page_loads_nothing_and_runs_only_its_own_script(api: ControlApi) -> None:
+    answer = api.call("GET", "/docs", key=None)
     text = answer.raw.decode()
     assert not re.search(r"<(?:link|img|iframe|object|embed|base)\b", text)
     assert not re.search(r"@import|url\(|javascript:| on[a-z]+=| style=", text)
@@ -79,8 +79,8 @@ def test_the_page_loads_nothing_and_runs_only_its_own_script(centre: Centre) -> 
     assert not re.search(r"(?:https?:)?//[\w.]+", outside)
 
 
-def test_the_start_page_leads_to_the_description(centre: Centre) -> None:
-    answer = centre.call("GET", "/", key=None)
+def test_the_start_page_leads_to_the_description(api: ControlApi) -> None:
+    answer = api.call("GET", "/", key=None)
     assert (answer.status, answer.headers["Location"]) == (302, "docs")
 
 
@@ -174,15 +174,15 @@ def sending(operation: str, **values: str) -> str:
 
 
 async def test_a_reader_searches_and_tries_operations_in_a_browser(
-    centre: Centre, tmp_path: Path
+    api: ControlApi, tmp_path: Path
 ) -> None:
-    async with browsing(f"http://127.0.0.1:{centre.port}/", tmp_path / "profile") as browser:
+    async with browsing(f"http://127.0.0.1:{api.port}/", tmp_path / "profile") as browser:
         await browser.at("/docs")
         assert await browser.run("document.querySelector('details.try').hidden") is False
 
         # Without a key the service says so; with one, the list comes. The key isn't shown.
         assert "401" in await browser.run(sending("list_keys"))
-        await browser.run(f"document.querySelector('#key').value = '{centre.admin_key}'; 0")
+        await browser.run(f"document.querySelector('#key').value = '{api.admin_key}'; 0")
         listed = await browser.run(sending("list_keys", limit="1"))
         assert listed.startswith("200")
         assert '"key_id"' in listed
@@ -190,10 +190,10 @@ async def test_a_reader_searches_and_tries_operations_in_a_browser(
         made = await browser.run(sending("create_key", body='{"name": "tried", "scope": "read"}'))
         assert made.startswith("201")
         assert "X-Sluice-Revision: " in made
-        assert any(key["name"] == "tried" for key in centre.admin("GET", "/v1/keys"))
+        assert any(key["name"] == "tried" for key in api.admin("GET", "/v1/keys"))
 
         odd = "agt/../%2F?#é"
-        centre.admin("POST", "/v1/agents", {"agent_role": "support", "agent_id": odd})
+        api.admin("POST", "/v1/agents", {"agent_role": "support", "agent_id": odd})
         found = await browser.run(sending("get_agent", agent_id=odd))
         assert json.loads(found.partition("\n\n")[2])["agent_id"] == odd
         assert "422" in await browser.run(sending("list_keys", limit="0"))
@@ -214,7 +214,7 @@ async def test_a_reader_searches_and_tries_operations_in_a_browser(
         # Nothing keeps the key: no storage, no cookie, no address.
         stores = "[{...localStorage}, {...sessionStorage}, document.cookie, location.href]"
         kept = f"JSON.stringify({stores})"
-        assert centre.admin_key not in await browser.run(kept)
+        assert api.admin_key not in await browser.run(kept)
         await browser.run("location.href = 'health'; 0")
         await browser.at("/health")
         await browser.run("history.back(); 0")

@@ -13,23 +13,23 @@ import pytest
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from policies.ground.errors import SluiceError, Unavailable
-from tests.control_api.centre import SUPERADMIN, Answer, Centre, running
 from tests.control_api.http.expected import EXPECTED
 from tests.control_api.http.world import MAKERS, Tenant, body_of, object_kind, path_of
+from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, running
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
 SECRET = "a secret of ours: /somewhere/else"
 
 
 @pytest.fixture(scope="module")
-def centre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
     with running(tmp_path_factory.mktemp("errors")) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def tenant(centre: Centre) -> Tenant:
-    return Tenant.made(centre, "erring")
+def tenant(api: ControlApi) -> Tenant:
+    return Tenant.made(api, "erring")
 
 
 def ids(route: Route) -> str:
@@ -58,7 +58,7 @@ def check(answer: Answer, code: int) -> None:
 
 def called(tenant: Tenant, route: Route, key: str | None, **more: Any) -> Answer:
     path, body = path_of(route, "absent"), body_of(route, "absent")
-    return tenant.centre.call(route.method, path, body, key=key, **more)
+    return tenant.api.call(route.method, path, body, key=key, **more)
 
 
 def admitted(tenant: Tenant, route: Route) -> str:
@@ -72,7 +72,7 @@ def test_every_refusal_has_the_same_form(tenant: Tenant, route: Route) -> None:
     check(called(tenant, route, "no key of ours"), 403)
     wrong = next(scope for scope in tenant.keys if scope not in (route.scopes or ()))
     check(called(tenant, route, tenant.keys[wrong]), 403)
-    check(tenant.centre.call("PROPFIND", route.path, key=tenant.keys["read"]), 405)
+    check(tenant.api.call("PROPFIND", route.path, key=tenant.keys["read"]), 405)
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
@@ -90,7 +90,7 @@ def test_a_bug_is_500_and_shows_only_the_request_s_id(
     headers = {"X-Request-ID": "find-me"}
     path, body = path_of(route, object_id), body_of(route, object_id)
     key = admitted(tenant, route)
-    answer = tenant.centre.call(route.method, path, body, key=key, headers=headers)
+    answer = tenant.api.call(route.method, path, body, key=key, headers=headers)
     # If the operation itself refuses, there is nothing to render.
     own = EXPECTED[route.method, route.path].own
     check(answer, 500 if own < 400 else own)
@@ -116,7 +116,7 @@ def test_the_store_s_absence_is_503_with_retry_after(
         raise Unavailable
 
     monkeypatch.setattr("control_api.store.store.Store.reading", gone)
-    answer = tenant.centre.call("GET", "/v1/agents", key=tenant.keys["read"])
+    answer = tenant.api.call("GET", "/v1/agents", key=tenant.keys["read"])
     check(answer, 503)
     assert answer.headers["Retry-After"] == "1"
 
@@ -160,7 +160,7 @@ def test_requests_broken_at_the_byte_level_get_the_same_form(
     tenant: Tenant, sent: bytes, code: int
 ) -> None:
     sent = sent.replace(b"%KEY%", tenant.keys["admin"].encode())
-    with socket.create_connection(("127.0.0.1", tenant.centre.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", tenant.api.port), timeout=10) as connection:
         connection.sendall(sent)
         received = b""
         while b'"code":' not in received and (chunk := connection.recv(65536)):
@@ -176,7 +176,7 @@ def test_requests_broken_at_the_byte_level_get_the_same_form(
 def test_a_key_in_the_query_does_not_count(tenant: Tenant, name: str) -> None:
     key = tenant.keys["admin"]
     for path in ("/v1/keys", "/v1/policies", "/v1/nothing"):
-        answer = tenant.centre.call("GET", f"{path}?{name}={key}", key=None)
+        answer = tenant.api.call("GET", f"{path}?{name}={key}", key=None)
         check(answer, 401)
         assert key not in str(answer)
 
@@ -186,7 +186,7 @@ BEARER = ["Bearer {}", "bearer {}", "BEARER {}", "Bearer   {}"]
 
 @pytest.mark.parametrize("form", BEARER)
 def test_a_bearer_token_is_the_key_on_every_guarded_route(tenant: Tenant, form: str) -> None:
-    centre = tenant.centre
+    api = tenant.api
     for route in ROUTES:
         if route.scopes is None:
             continue
@@ -197,14 +197,12 @@ def test_a_bearer_token_is_the_key_on_every_guarded_route(tenant: Tenant, form: 
         sent = {"Authorization": form.format(key)}
         for headers in (sent, sent | {"X-API-Key": key}):
             # The key and scope are right, so the error is in the body or the query.
-            told = centre.call(
-                route.method, f"{path}?colour=red", raw=b"{", key=None, headers=headers
-            )
+            told = api.call(route.method, f"{path}?colour=red", raw=b"{", key=None, headers=headers)
             assert told.status not in (401, 403), (route.path, told.raw)
         wrong = {"Authorization": form.format(other)}
-        assert centre.call(route.method, path, raw=b"{", key=None, headers=wrong).status == 403
+        assert api.call(route.method, path, raw=b"{", key=None, headers=wrong).status == 403
         both = sent | {"X-API-Key": other}
-        refused = centre.call(route.method, path, raw=b"{", key=None, headers=both)
+        refused = api.call(route.method, path, raw=b"{", key=None, headers=both)
         check(refused, 401)
         assert "different keys" in refused.body["message"]
         assert key not in str(refused.raw)
@@ -212,15 +210,13 @@ def test_a_bearer_token_is_the_key_on_every_guarded_route(tenant: Tenant, form: 
 
 def test_another_scheme_beside_a_key_is_ignored(tenant: Tenant) -> None:
     basic = {"Authorization": "Basic YTpi"}
-    assert (
-        tenant.centre.call("GET", "/v1/keys", key=tenant.keys["read"], headers=basic).status == 200
-    )
+    assert tenant.api.call("GET", "/v1/keys", key=tenant.keys["read"], headers=basic).status == 200
 
 
 def test_two_keys_that_differ_are_counted(tenant: Tenant) -> None:
-    centre = tenant.centre
-    centre.call("GET", "/v1/keys", key=tenant.keys["read"], headers={"Authorization": "Bearer x"})
-    shown = centre.call("GET", "/metrics", key=None).raw.decode()
+    api = tenant.api
+    api.call("GET", "/v1/keys", key=tenant.keys["read"], headers={"Authorization": "Bearer x"})
+    shown = api.call("GET", "/metrics", key=None).raw.decode()
     assert 'sluice_refusals_total{reason="differ"}' in shown
 
 

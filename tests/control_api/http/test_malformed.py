@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from control_api.http.routes import ROUTES
-from tests.control_api.centre import Centre, asked
 from tests.control_api.http.refused_requests import nothing_recorded, raw_request, refused
 from tests.control_api.http.test_scopes import BODIES, ids, path_of
+from tests.control_api.running_api import ControlApi, asked
 
 __all__ = ["nothing_recorded"]  # a fixture
 WITH_BODY = [route for route in ROUTES if route.has_body]
@@ -51,8 +51,8 @@ NOT_JSON = [
 
 @pytest.mark.parametrize("raw", NOT_JSON, ids=range(len(NOT_JSON)))
 @pytest.mark.parametrize("route", WITH_FIELDS, ids=ids)
-def test_a_body_that_is_not_a_json_object_is_400(centre: Centre, route: Any, raw: bytes) -> None:
-    body = refused(centre.call(route.method, path_of(route), raw=raw), 400)
+def test_a_body_that_is_not_a_json_object_is_400(api: ControlApi, route: Any, raw: bytes) -> None:
+    body = refused(api.call(route.method, path_of(route), raw=raw), 400)
     assert body["error"] == "Bad Request"
 
 
@@ -61,69 +61,69 @@ def test_a_body_that_is_not_a_json_object_is_400(centre: Centre, route: Any, raw
     ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1", "x"],
 )
 @pytest.mark.parametrize("route", WITH_FIELDS, ids=ids)
-def test_another_content_type_is_400(centre: Centre, route: Any, content_type: str) -> None:
+def test_another_content_type_is_400(api: ControlApi, route: Any, content_type: str) -> None:
     body = BODIES[route.name]
     headers = {"Content-Type": content_type}
-    refused(centre.call(route.method, path_of(route), body, headers=headers), 400)
+    refused(api.call(route.method, path_of(route), body, headers=headers), 400)
 
 
 @pytest.mark.parametrize("route", UNIQUE, ids=ids)
-def test_a_duplicate_key_in_a_management_write_is_400(centre: Centre, route: Any) -> None:
+def test_a_duplicate_key_in_a_management_write_is_400(api: ControlApi, route: Any) -> None:
     name, value = next(iter(BODIES[route.name].items()))
     raw = json.dumps(BODIES[route.name])[:-1] + f', "{name}": {json.dumps(value)}}}'
-    body = refused(centre.call(route.method, path_of(route), raw=raw.encode()), 400)
+    body = refused(api.call(route.method, path_of(route), raw=raw.encode()), 400)
     assert name in body["message"]
 
 
 @pytest.mark.parametrize("route", CLOSED, ids=ids)
-def test_unknown_fields_in_a_write_are_422_all_at_once(centre: Centre, route: Any) -> None:
+def test_unknown_fields_in_a_write_are_422_all_at_once(api: ControlApi, route: Any) -> None:
     sent = {**BODIES[route.name], "denied_surces": [], "another": 1}
-    body = refused(centre.call(route.method, path_of(route), sent), 422)
+    body = refused(api.call(route.method, path_of(route), sent), 422)
     lines = body["details"].splitlines()
     assert "denied_surces: is not a known field" in lines
     assert "another: is not a known field" in lines
 
 
 @pytest.mark.parametrize("route", WITH_FIELDS, ids=ids)
-def test_every_invalid_field_has_a_line_of_its_own(centre: Centre, route: Any) -> None:
+def test_every_invalid_field_has_a_line_of_its_own(api: ControlApi, route: Any) -> None:
     wrong = {name: {"not": "this"} for name in route.body if name != "detail"}
-    body = refused(centre.call(route.method, path_of(route), wrong), 422)
+    body = refused(api.call(route.method, path_of(route), wrong), 422)
     named = {line.partition(":")[0].partition(".")[0] for line in body["details"].splitlines()}
     assert named == set(wrong)
 
 
 @pytest.mark.parametrize("route", REQUIRING, ids=ids)
-def test_a_missing_required_field_is_422(centre: Centre, route: Any) -> None:
-    body = refused(centre.call(route.method, path_of(route), {}), 422)
+def test_a_missing_required_field_is_422(api: ControlApi, route: Any) -> None:
+    body = refused(api.call(route.method, path_of(route), {}), 422)
     assert "is required" in body["details"]
 
 
 @pytest.mark.parametrize("route", WITH_BODY, ids=ids)
-def test_a_body_over_one_mebibyte_is_413(centre: Centre, route: Any) -> None:
+def test_a_body_over_one_mebibyte_is_413(api: ControlApi, route: Any) -> None:
     raw = b'{"name": "' + b"a" * (1024 * 1024) + b'"}'
-    refused(centre.call(route.method, path_of(route), raw=raw), 413)
+    refused(api.call(route.method, path_of(route), raw=raw), 413)
 
 
-def test_a_chunked_body_over_one_mebibyte_is_413(centre: Centre) -> None:
+def test_a_chunked_body_over_one_mebibyte_is_413(api: ControlApi) -> None:
     answer = raw_request(
-        centre,
+        api,
         b"POST /v1/keys HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
-        + f"X-API-Key: {centre.admin_key}\r\n\r\n".encode()
+        + f"X-API-Key: {api.admin_key}\r\n\r\n".encode()
         + (b"10000\r\n" + b"a" * 0x10000 + b"\r\n") * 17
         + b"0\r\n\r\n",
     )
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_body_that_grows_over_one_mebibyte_when_unpacked_is_413(centre: Centre) -> None:
+def test_a_body_that_grows_over_one_mebibyte_when_unpacked_is_413(api: ControlApi) -> None:
     raw = gzip.compress(b'{"name": "' + b"a" * (8 * 1024 * 1024) + b'"}')
     headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
-    refused(centre.call("POST", "/v1/keys", raw=raw, headers=headers), 413)
+    refused(api.call("POST", "/v1/keys", raw=raw, headers=headers), 413)
 
 
-def test_a_body_just_under_the_limit_is_read(centre: Centre) -> None:
+def test_a_body_just_under_the_limit_is_read(api: ControlApi) -> None:
     query = "a" * (64 * 1024 + 1)
-    body = refused(centre.call("POST", "/v1/context/evaluate", asked(query=query)), 422)
+    body = refused(api.call("POST", "/v1/context/evaluate", asked(query=query)), 422)
     assert body["details"].startswith("query: ")
 
 
@@ -133,17 +133,17 @@ def test_a_body_just_under_the_limit_is_read(centre: Centre) -> None:
 )
 @pytest.mark.parametrize("route", IDENTIFIED, ids=ids)
 def test_an_invalid_identifier_is_refused_in_a_path(
-    centre: Centre, route: Any, text: str, status: int
+    api: ControlApi, route: Any, text: str, status: int
 ) -> None:
     path = path_of(route).replace("none", text)
-    refused(centre.call(route.method, path, BODIES.get(route.name)), status)
+    refused(api.call(route.method, path, BODIES.get(route.name)), status)
 
 
 @pytest.mark.parametrize("route", IDENTIFIED, ids=ids)
-def test_an_unknown_object_is_404(centre: Centre, route: Any) -> None:
+def test_an_unknown_object_is_404(api: ControlApi, route: Any) -> None:
     for text in ("none", "%2F", "a%2Fb", "%252F", "a" * 256, "..", "%2e%2e", "ü".encode().hex()):
         path = path_of(route).replace("none", text)
-        refused(centre.call(route.method, path, BODIES.get(route.name)), 404)
+        refused(api.call(route.method, path, BODIES.get(route.name)), 404)
 
 
 NO_PAGE = """
@@ -155,25 +155,25 @@ cursor=WzFlMzAsICJhIl0 cursor=WzE4NDQ2NzQ0MDczNzA5NTUxNjE1XQ
 
 @pytest.mark.parametrize("query", NO_PAGE.split())
 @pytest.mark.parametrize("route", LISTS, ids=ids)
-def test_an_invalid_page_is_422(centre: Centre, route: Any, query: str) -> None:
-    refused(centre.call("GET", f"{path_of(route)}?{query}"), 422)
+def test_an_invalid_page_is_422(api: ControlApi, route: Any, query: str) -> None:
+    refused(api.call("GET", f"{path_of(route)}?{query}"), 422)
 
 
 @pytest.mark.parametrize(
     "query",
     ["decision=MAYBE", "from=yesterday", "to=2026-01-01", "agent_role=%00", "user_id=", "frm=x"],
 )
-def test_an_invalid_filter_is_422(centre: Centre, query: str) -> None:
-    refused(centre.call("GET", f"/v1/audit/events?{query}"), 422)
+def test_an_invalid_filter_is_422(api: ControlApi, query: str) -> None:
+    refused(api.call("GET", f"/v1/audit/events?{query}"), 422)
 
 
 @pytest.mark.parametrize("query", ["agent_role=%FF", "&".join(f"a{n}=1" for n in range(100))])
-def test_an_unreadable_query_is_400(centre: Centre, query: str) -> None:
-    refused(centre.call("GET", f"/v1/audit/events?{query}"), 400)
+def test_an_unreadable_query_is_400(api: ControlApi, query: str) -> None:
+    refused(api.call("GET", f"/v1/audit/events?{query}"), 400)
 
 
 @pytest.mark.parametrize(
     "query", ["since=-1", "since=x", "wait=26", "wait=-1", "wait=nan", "wait=inf", "wait=x"]
 )
-def test_an_invalid_poll_is_422(centre: Centre, query: str) -> None:
-    refused(centre.call("GET", f"/v1/sidecars/policy-set?{query}"), 422)
+def test_an_invalid_poll_is_422(api: ControlApi, query: str) -> None:
+    refused(api.call("GET", f"/v1/sidecars/policy-set?{query}"), 422)

@@ -19,8 +19,8 @@ from control_api.http.openapi_responses import example_of, statuses
 from control_api.http.route import Scope
 from control_api.http.routes import ROUTES
 from policies import __version__
-from tests.control_api.centre import Centre
 from tests.control_api.http.test_scopes import BODIES
+from tests.control_api.running_api import ControlApi
 
 DOCUMENT: dict[str, Any] = json.loads(describe(ROUTES, __version__))
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
@@ -198,12 +198,12 @@ def test_a_write_that_refuses_unknown_fields_says_so() -> None:
     assert set(schema("/v1/keys")["required"]) == {"name", "scope"}
 
 
-def test_what_is_answered_is_what_is_declared(centre: Centre) -> None:
+def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
     """Each response, parsed strictly as the type that the description was made from."""
-    centre.approved("agt_described")
-    event = centre.evaluate(agent_id="agt_described", session_id="described", query="q")
-    centre.admin("POST", "/v1/audit/lineage", {"event_id": event["event_id"], "action_type": "a"})
-    policy = centre.admin("GET", "/v1/policies")[0]
+    api.approved("agt_described")
+    event = api.evaluate(agent_id="agt_described", session_id="described", query="q")
+    api.admin("POST", "/v1/audit/lineage", {"event_id": event["event_id"], "action_type": "a"})
+    policy = api.admin("GET", "/v1/policies")[0]
     bodies = BODIES | {
         "replace_policy": {**BODIES["replace_policy"], "name": "another"},
         "record_lineage": {"event_id": event["event_id"], "action_type": "sent"},
@@ -214,16 +214,16 @@ def test_what_is_answered_is_what_is_declared(centre: Centre) -> None:
         "event_id": event["event_id"],
         "policy_id": policy["policy_id"],
         "agent_id": "agt_described",
-        "tenant_id": centre.admin("POST", "/v1/admin/tenants", {"name": "described"})["tenant_id"],
+        "tenant_id": api.admin("POST", "/v1/admin/tenants", {"name": "described"})["tenant_id"],
     }
-    rule = centre.admin("POST", "/v1/alerts/rules", BODIES["create_alert_rule"])
+    rule = api.admin("POST", "/v1/alerts/rules", BODIES["create_alert_rule"])
     values["rule_id"] = rule["rule_id"]
     for route in sorted(ROUTES, key=lambda route: route.method == "DELETE"):
-        made = centre.admin("POST", "/v1/keys", {"name": "described", "scope": "read"})
+        made = api.admin("POST", "/v1/keys", {"name": "described", "scope": "read"})
         path = route.path
         for name in route.parameters:
             path = path.replace("{" + name + "}", (values | {"key_id": made["key_id"]})[name])
-        answer = centre.call(route.method, path, bodies.get(route.name))
+        answer = api.call(route.method, path, bodies.get(route.name))
         assert answer.status == route.status, (route.name, answer.raw)
         assert answer.headers["Content-Type"].startswith(route.content_type)
         if route.response_type is not None:

@@ -16,28 +16,28 @@ from sqlalchemy import Engine, event
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from control_api.store.queries import agents
-from tests.control_api.centre import Centre, running
 from tests.control_api.http.test_walk import OWNED, ids, object_for
 from tests.control_api.http.world import Tenant, absent_like, body_of, path_of
+from tests.control_api.running_api import ControlApi, running
 
 LOOKS = 5
 """The service's background loops send statements, too: the least of several counts is used."""
 
 
 @pytest.fixture(scope="module")
-def centre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
     with running(tmp_path_factory.mktemp("refusals")) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def ours(centre: Centre) -> Tenant:
-    return Tenant.made(centre, "ours")
+def ours(api: ControlApi) -> Tenant:
+    return Tenant.made(api, "ours")
 
 
 @pytest.fixture(scope="module")
-def theirs(centre: Centre) -> Tenant:
-    return Tenant.made(centre, "theirs")
+def theirs(api: ControlApi) -> Tenant:
+    return Tenant.made(api, "theirs")
 
 
 def sent_for(tenant: Tenant, route: Route, object_id: str) -> list[str]:
@@ -54,7 +54,7 @@ def _sent_once(tenant: Tenant, route: Route, object_id: str) -> list[str]:
     event.listen(Engine, "before_cursor_execute", note)
     try:
         body, path = body_of(route, object_id), path_of(route, object_id)
-        answer = tenant.centre.call(route.method, path, body, key=tenant.keys["admin"])
+        answer = tenant.api.call(route.method, path, body, key=tenant.keys["admin"])
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     assert answer.status == 404

@@ -15,7 +15,7 @@ from control_api.store.schema.tables import api_keys, documents, tenants
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import document_digest, key_document, key_name
-from tests.control_api.centre import SUPERADMIN, Centre, asked, running, within
+from tests.control_api.running_api import SUPERADMIN, ControlApi, asked, running, within
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
 OPEN = [route for route in ROUTES if route.scopes is None]
@@ -36,15 +36,15 @@ BODIES: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def centre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
     with running(tmp_path_factory.mktemp("scopes")) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def keys(centre: Centre) -> dict[str, str]:
+def keys(api: ControlApi) -> dict[str, str]:
     """A live key of each scope."""
-    return {scope: centre.new_key(scope) for scope in SCOPES} | {"superadmin": SUPERADMIN}
+    return {scope: api.new_key(scope) for scope in SCOPES} | {"superadmin": SUPERADMIN}
 
 
 def path_of(route: Route) -> str:
@@ -61,9 +61,9 @@ def ids(route: Route) -> str:
 @pytest.mark.parametrize("scope", [*SCOPES, "superadmin"])
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
 def test_a_route_admits_exactly_its_scopes(
-    centre: Centre, keys: dict[str, str], route: Route, scope: str
+    api: ControlApi, keys: dict[str, str], route: Route, scope: str
 ) -> None:
-    answer = centre.call(route.method, path_of(route), BODIES.get(route.name), key=keys[scope])
+    answer = api.call(route.method, path_of(route), BODIES.get(route.name), key=keys[scope])
     assert route.scopes is not None
     if scope in route.scopes:
         assert answer.status in (200, 201, 404, 409), answer.raw
@@ -73,13 +73,13 @@ def test_a_route_admits_exactly_its_scopes(
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
-def test_no_key_is_401_whatever_else_is_wrong(centre: Centre, route: Route) -> None:
+def test_no_key_is_401_whatever_else_is_wrong(api: ControlApi, route: Route) -> None:
     for body in (BODIES.get(route.name), None):
-        answer = centre.call(route.method, path_of(route), body, key=None)
+        answer = api.call(route.method, path_of(route), body, key=None)
         assert answer.status == 401
         assert answer.body["error"] == "Unauthorized"
         assert answer.headers["WWW-Authenticate"]
-    assert centre.call(route.method, path_of(route), raw=b"{", key=None).status == 401
+    assert api.call(route.method, path_of(route), raw=b"{", key=None).status == 401
 
 
 @pytest.mark.parametrize(
@@ -87,24 +87,24 @@ def test_no_key_is_401_whatever_else_is_wrong(centre: Centre, route: Route) -> N
 )
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
 def test_a_key_that_is_not_valid_is_403_before_the_body_is_read(
-    centre: Centre, dead: dict[str, str], route: Route, kind: str
+    api: ControlApi, dead: dict[str, str], route: Route, kind: str
 ) -> None:
     for raw in (b"{", b"{}"):
-        answer = centre.call(route.method, path_of(route), raw=raw, key=dead[kind])
+        answer = api.call(route.method, path_of(route), raw=raw, key=dead[kind])
         assert answer.status == 403, (kind, answer.raw)
         assert answer.body["error"] == "Forbidden"
 
 
 @pytest.fixture(scope="module")
-def dead(centre: Centre) -> dict[str, str]:
+def dead(api: ControlApi) -> dict[str, str]:
     """Keys that are refused, one for each reason."""
-    revoked = centre.admin("POST", "/v1/keys", {"name": "revoked", "scope": "admin"})
-    centre.admin("DELETE", f"/v1/keys/{revoked['key_id']}")
-    expired = centre.admin(
+    revoked = api.admin("POST", "/v1/keys", {"name": "revoked", "scope": "admin"})
+    api.admin("DELETE", f"/v1/keys/{revoked['key_id']}")
+    expired = api.admin(
         "POST", "/v1/keys", {"name": "expired", "scope": "admin", "expires_days": 1}
     )
     orphan = make_key(b"o" * 32)
-    engine = create_engine(f"sqlite:///{centre.directory / 'data' / 'sluice.db'}")
+    engine = create_engine(f"sqlite:///{api.directory / 'data' / 'sluice.db'}")
     with engine.begin() as connection:
         connection.execute(
             update(api_keys).where(api_keys.c.key_id == expired["key_id"]).values(expires_at=1)
@@ -132,7 +132,7 @@ def dead(centre: Centre) -> dict[str, str]:
             )
         )
     engine.dispose()
-    _publish(centre, expired, orphan)
+    _publish(api, expired, orphan)
     return {
         "invalid": "not a key",
         "never made": make_key(b"n" * 32),
@@ -142,9 +142,9 @@ def dead(centre: Centre) -> dict[str, str]:
     }
 
 
-def _publish(centre: Centre, expired: dict[str, Any], orphan: str) -> None:
+def _publish(api: ControlApi, expired: dict[str, Any], orphan: str) -> None:
     """The documents that the operations on the two would publish."""
-    engine = create_engine(f"sqlite:///{centre.directory / 'data' / 'sluice.db'}")
+    engine = create_engine(f"sqlite:///{api.directory / 'data' / 'sluice.db'}")
     with engine.begin() as connection:
         name = key_name(key_digest(expired["key"]))
         body = key_document(Key(expired["key_id"], "admin", expires_at=1))
@@ -164,35 +164,35 @@ def _publish(centre: Centre, expired: dict[str, Any], orphan: str) -> None:
             )
         )
     engine.dispose()
-    centre.restart()
+    api.restart()
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nothing", "/%761/keys", "/v1/keys/"])
-def test_an_unknown_path_under_v1_asks_for_a_key_first(centre: Centre, path: str) -> None:
-    assert centre.call("GET", path, key=None).status == 401
-    assert centre.call("GET", path, key="invalid").status == 403
-    known = centre.call("GET", path)
+def test_an_unknown_path_under_v1_asks_for_a_key_first(api: ControlApi, path: str) -> None:
+    assert api.call("GET", path, key=None).status == 401
+    assert api.call("GET", path, key="invalid").status == 403
+    known = api.call("GET", path)
     assert known.status == (404 if path != "/%761/keys" else 200)
 
 
 @pytest.mark.parametrize("route", OPEN, ids=ids)
-def test_an_open_route_needs_no_key_and_ignores_one(centre: Centre, route: Route) -> None:
-    assert centre.call(route.method, route.path, key=None).status == route.status
-    assert centre.call(route.method, route.path, key="not a key").status == route.status
+def test_an_open_route_needs_no_key_and_ignores_one(api: ControlApi, route: Route) -> None:
+    assert api.call(route.method, route.path, key=None).status == route.status
+    assert api.call(route.method, route.path, key="not a key").status == route.status
 
 
-def test_a_key_dies_before_the_answer_to_its_revocation_leaves(centre: Centre) -> None:
+def test_a_key_dies_before_the_answer_to_its_revocation_leaves(api: ControlApi) -> None:
     for _ in range(20):
-        made = centre.admin("POST", "/v1/keys", {"name": "short-lived", "scope": "read"})
-        assert centre.call("GET", "/v1/keys", key=made["key"]).status == 200
-        centre.admin("DELETE", f"/v1/keys/{made['key_id']}")
-        assert centre.call("GET", "/v1/keys", key=made["key"]).status == 403
+        made = api.admin("POST", "/v1/keys", {"name": "short-lived", "scope": "read"})
+        assert api.call("GET", "/v1/keys", key=made["key"]).status == 200
+        api.admin("DELETE", f"/v1/keys/{made['key_id']}")
+        assert api.call("GET", "/v1/keys", key=made["key"]).status == 403
 
 
 def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Path) -> None:
     with running(tmp_path) as one:
         made = one.admin("POST", "/v1/keys", {"name": "shared", "scope": "read"})
-        other = Centre(tmp_path, policies=None)
+        other = ControlApi(tmp_path, policies=None)
         other.start()
         try:
             assert other.call("GET", "/v1/keys", key=made["key"]).status == 200

@@ -10,7 +10,6 @@ import pytest
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from policies.ground.keys import make_key
-from tests.control_api.centre import SUPERADMIN, Answer, Centre, running
 from tests.control_api.http.expected import EXPECTED, NAMED_IN_BODY, SCOPES, Expected
 from tests.control_api.http.world import (
     MAKERS,
@@ -20,6 +19,7 @@ from tests.control_api.http.world import (
     object_kind,
     path_of,
 )
+from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, running
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
 OPEN_PATHS = {"/health", "/health/ready", "/metrics", "/openapi.json", "/docs", "/"}
@@ -38,31 +38,31 @@ def expected(route: Route) -> Expected:
 
 
 @pytest.fixture(scope="module")
-def centre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
     with running(tmp_path_factory.mktemp("walk")) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def ours(centre: Centre) -> Tenant:
-    return Tenant.made(centre, "ours")
+def ours(api: ControlApi) -> Tenant:
+    return Tenant.made(api, "ours")
 
 
 @pytest.fixture(scope="module")
-def theirs(centre: Centre) -> Tenant:
-    return Tenant.made(centre, "theirs")
+def theirs(api: ControlApi) -> Tenant:
+    return Tenant.made(api, "theirs")
 
 
 @pytest.fixture(scope="module")
-def dead(centre: Centre) -> dict[str, str]:
+def dead(api: ControlApi) -> dict[str, str]:
     """Admin keys that no longer work, one for each reason."""
-    doomed = Tenant.made(centre, "doomed")
+    doomed = Tenant.made(api, "doomed")
     revoked = doomed.post("/v1/keys", {"name": "revoked", "scope": "admin"})
     revoke = f"/v1/keys/{revoked['key_id']}"
-    assert centre.call("DELETE", revoke, key=doomed.keys["admin"]).status == 200
-    off = Tenant.made(centre, "off")
+    assert api.call("DELETE", revoke, key=doomed.keys["admin"]).status == 200
+    off = Tenant.made(api, "off")
     deactivated = f"/v1/admin/tenants/{off.tenant_id}"
-    assert centre.call("DELETE", deactivated, key=SUPERADMIN).status == 200
+    assert api.call("DELETE", deactivated, key=SUPERADMIN).status == 200
     return {
         "unknown": make_key(b"u" * 32),
         "no key of ours": "nonsense",
@@ -139,7 +139,7 @@ def test_no_key_is_401_whatever_the_request(ours: Tenant, route: Route) -> None:
     for object_id in (object_for(route, ours), "absent"):
         path = path_of(route, object_id)
         for body in (body_of(route, object_id), {"not": "known"}):
-            assert ours.centre.call(route.method, path, body, key=None).status == 401
+            assert ours.api.call(route.method, path, body, key=None).status == 401
 
 
 @pytest.mark.parametrize("why", ["unknown", "no key of ours", "revoked", "deactivated"])
@@ -149,23 +149,23 @@ def test_a_dead_key_is_403_whatever_the_request(
 ) -> None:
     object_id = object_for(route, ours)
     path, body = path_of(route, object_id), body_of(route, object_id)
-    answer = ours.centre.call(route.method, path, body, key=dead[why])
+    answer = ours.api.call(route.method, path, body, key=dead[why])
     assert answer.status == 403, answer.raw
     assert answer.body["error"] == "Forbidden"
 
 
-def test_an_expired_key_is_403_on_every_route(centre: Centre) -> None:
-    tenant = Tenant.made(centre, "expiring")
+def test_an_expired_key_is_403_on_every_route(api: ControlApi) -> None:
+    tenant = Tenant.made(api, "expiring")
     key = tenant.post("/v1/keys", {"name": "short", "scope": "admin", "expires_days": 1})["key"]
     objects = {route: object_for(route, tenant) for route in GUARDED}
-    assert centre.call("GET", "/v1/keys", key=key).status == 200
-    centre.time.ahead += 86_400
+    assert api.call("GET", "/v1/keys", key=key).status == 200
+    api.time.ahead += 86_400
     try:
         for route, object_id in objects.items():
             path, body = path_of(route, object_id), body_of(route, object_id)
-            assert centre.call(route.method, path, body, key=key).status == 403, ids(route)
+            assert api.call(route.method, path, body, key=key).status == 403, ids(route)
     finally:
-        centre.time.ahead -= 86_400
+        api.time.ahead -= 86_400
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"not": "known"}', b"\xff"], ids=range(4))
@@ -176,14 +176,14 @@ def test_the_scope_is_judged_before_the_body(
 ) -> None:
     if scope not in expected(route).may:
         path = path_of(route, "absent")
-        assert ours.centre.call(route.method, path, raw=raw, key=ours.keys[scope]).status == 403
+        assert ours.api.call(route.method, path, raw=raw, key=ours.keys[scope]).status == 403
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
 def test_a_query_that_is_not_known_is_judged_after_the_scope(ours: Tenant, route: Route) -> None:
     path = path_of(route, "absent") + "?colour=blue&limit=none"
     for scope in set(SCOPES) - expected(route).may:
-        answer = ours.centre.call(route.method, path, key=ours.keys[scope])
+        answer = ours.api.call(route.method, path, key=ours.keys[scope])
         assert answer.status == 403, (scope, answer.raw)
 
 
@@ -201,10 +201,10 @@ def test_an_unsupported_method_is_405_after_the_key(
     # Another path may have the same form: `reload` is not a policy's id.
     alike = {r.method for r in ROUTES if r.path != path and same_form(r.path, target)}
     for method in sorted(set(METHODS) - has - alike):
-        assert ours.centre.call(method, target, key=None).status == 401
-        assert ours.centre.call(method, target, key=dead["revoked"]).status == 403
+        assert ours.api.call(method, target, key=None).status == 401
+        assert ours.api.call(method, target, key=dead["revoked"]).status == 403
         for scope in SCOPES:
-            answer = ours.centre.call(method, target, key=ours.keys[scope])
+            answer = ours.api.call(method, target, key=ours.keys[scope])
             assert answer.status == 405, (method, answer.raw)
             shared = {*has, *(alike if path in SHARED else ())}
             allowed = {*shared, *({"HEAD"} if "GET" in shared else ())}
@@ -223,15 +223,15 @@ def test_an_unknown_path_is_401_without_a_key_and_404_with_one(
     ours: Tenant, dead: dict[str, str], path: str
 ) -> None:
     for method in METHODS:
-        assert ours.centre.call(method, path, key=None).status == 401
-        assert ours.centre.call(method, path, key=dead["deactivated"]).status == 403
+        assert ours.api.call(method, path, key=None).status == 401
+        assert ours.api.call(method, path, key=dead["deactivated"]).status == 403
         for scope in SCOPES:
-            assert ours.centre.call(method, path, key=ours.keys[scope]).status == 404
+            assert ours.api.call(method, path, key=ours.keys[scope]).status == 404
 
 
 def test_a_key_that_was_rotated_away_is_403(ours: Tenant) -> None:
     made = ours.post("/v1/keys", {"name": "turning", "scope": "read"})
     turned = ours.post(f"/v1/keys/{made['key_id']}/rotate", None)
-    call = ours.centre.call
+    call = ours.api.call
     assert call("GET", "/v1/keys", key=made["key"]).status == 403
     assert call("GET", "/v1/keys", key=turned["key"]).status == 200

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from control_api.http.route import Route
-from tests.control_api.centre import SUPERADMIN, Answer, Centre, asked
 from tests.control_api.http.expected import NAMED_IN_BODY, SCOPES
+from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, asked
 
 _numbers = itertools.count(1)
 
@@ -20,31 +20,31 @@ _numbers = itertools.count(1)
 class Tenant:
     """One tenant: a key of each scope, and objects made on demand."""
 
-    def __init__(self, centre: Centre, tenant_id: str, admin_key: str) -> None:
-        self.centre, self.tenant_id = centre, tenant_id
+    def __init__(self, api: ControlApi, tenant_id: str, admin_key: str) -> None:
+        self.api, self.tenant_id = api, tenant_id
         self.keys = {"admin": admin_key, "superadmin": SUPERADMIN}
         for scope in SCOPES:
             if scope not in self.keys:
                 self.keys[scope] = self.post("/v1/keys", {"name": scope, "scope": scope})["key"]
 
     @classmethod
-    def made(cls, centre: Centre, name: str) -> Tenant:
-        answer = centre.call("POST", "/v1/admin/tenants", {"name": name}, key=SUPERADMIN)
+    def made(cls, api: ControlApi, name: str) -> Tenant:
+        answer = api.call("POST", "/v1/admin/tenants", {"name": name}, key=SUPERADMIN)
         assert answer.status == 201, answer.raw
-        return cls(centre, answer.body["tenant_id"], answer.body["admin_key"])
+        return cls(api, answer.body["tenant_id"], answer.body["admin_key"])
 
     def post(self, path: str, body: Any) -> Any:
-        answer = self.centre.call("POST", path, body, key=self.keys["admin"])
+        answer = self.api.call("POST", path, body, key=self.keys["admin"])
         assert answer.status < 300, answer.raw
         return answer.body
 
     def call(self, route: Route, scope: str, object_id: str) -> Answer:
         """A request to the route for this object; without an object, one that succeeds."""
         path, body = path_of(route, object_id), body_of(route, object_id)
-        answer = self.centre.call(route.method, path, body, key=self.keys[scope])
+        answer = self.api.call(route.method, path, body, key=self.keys[scope])
         if route.name == "freeze_tenant":
             # Objects made later need a tenant that evaluates.
-            lifted = self.centre.call("DELETE", path, key=self.keys["admin"])
+            lifted = self.api.call("DELETE", path, key=self.keys["admin"])
             assert lifted.status == 200, lifted.raw
         return answer
 
@@ -116,7 +116,7 @@ def _rule(tenant: Tenant) -> str:
 
 
 def _tenant(tenant: Tenant) -> str:
-    return Tenant.made(tenant.centre, f"tenant {next(_numbers)}").tenant_id
+    return Tenant.made(tenant.api, f"tenant {next(_numbers)}").tenant_id
 
 
 MAKERS: dict[str, Callable[[Tenant], str]] = {

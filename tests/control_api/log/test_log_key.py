@@ -21,7 +21,7 @@ from control_api.security.secret_file import UnusableFile
 from control_api.store.url import UnusableDatabase
 from policies.ground.canonical import b64
 from policies.ground.signing import endorsed
-from tests.control_api.centre import Centre, running
+from tests.control_api.running_api import ControlApi, running
 from tests.control_api.store.world import sql
 from tests.postgres import serving, unbound
 from tests.stack import ROOT
@@ -30,22 +30,22 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def shared(tmp_path: Path, migrated_url: str) -> Iterator[Centre]:
+def shared(tmp_path: Path, migrated_url: str) -> Iterator[ControlApi]:
     """A replica on a database that others may share."""
     url = serving(migrated_url)
     with running(tmp_path / "one", database_url=url) as started:
         yield started
 
 
-def key_of(centre: Centre) -> Any:
-    return centre.admin("GET", "/v1/sidecars/policy-set")
+def key_of(api: ControlApi) -> Any:
+    return api.admin("GET", "/v1/sidecars/policy-set")
 
 
-def sibling(centre: Centre, directory: Path) -> Centre:
+def sibling(api: ControlApi, directory: Path) -> ControlApi:
     """Another replica of the same database, without the first one's files."""
-    made = Centre(directory, database_url=centre.environ["SLUICE_DATABASE_URL"])
+    made = ControlApi(directory, database_url=api.environ["SLUICE_DATABASE_URL"])
     (directory / "data").mkdir(mode=0o700)
-    shutil.copy(centre.directory / "data" / "first-start.json", directory / "data")
+    shutil.copy(api.directory / "data" / "first-start.json", directory / "data")
     return made
 
 
@@ -130,7 +130,7 @@ def test_the_command_rotates_and_shows_only_public_halves(tmp_path: Path) -> Non
     assert b64(ring.signer.seed()) not in done.stdout + done.stderr
 
 
-def test_after_a_rotation_the_next_start_signs_with_the_new_key(either: Centre) -> None:
+def test_after_a_rotation_the_next_start_signs_with_the_new_key(either: ControlApi) -> None:
     before = key_of(either)
     assert before["log_key_history"] == []
     log_key.rotate(either.directory / "data")
@@ -143,7 +143,7 @@ def test_after_a_rotation_the_next_start_signs_with_the_new_key(either: Centre) 
     assert after["log_key"] != before["log_key"]
 
 
-def test_a_foreign_key_is_refused_with_what_to_copy(shared: Centre, tmp_path: Path) -> None:
+def test_a_foreign_key_is_refused_with_what_to_copy(shared: ControlApi, tmp_path: Path) -> None:
     other = sibling(shared, tmp_path / "other")
     with pytest.raises(BaseExceptionGroup) as refused:
         other.start()
@@ -160,7 +160,7 @@ def test_a_foreign_key_is_refused_with_what_to_copy(shared: Centre, tmp_path: Pa
 
 
 def test_a_store_of_an_older_version_registers_the_first_key(
-    shared: Centre, tmp_path: Path
+    shared: ControlApi, tmp_path: Path
 ) -> None:
     signs = key_of(shared)["log_key"]
     shared.stop()
@@ -172,7 +172,7 @@ def test_a_store_of_an_older_version_registers_the_first_key(
         sibling(shared, tmp_path / "other").start()
 
 
-def rotated_one_of_two(shared: Centre, other: Centre) -> None:
+def rotated_one_of_two(shared: ControlApi, other: ControlApi) -> None:
     shutil.copy(shared.directory / "data" / "log.key", other.directory / "data")
     other.start()
     log_key.rotate(shared.directory / "data")
@@ -180,7 +180,7 @@ def rotated_one_of_two(shared: Centre, other: Centre) -> None:
 
 
 def test_in_a_rolling_rotation_the_old_replica_continues_until_its_restart(
-    shared: Centre, tmp_path: Path
+    shared: ControlApi, tmp_path: Path
 ) -> None:
     """It signs with its own key, and trusts the new one's signatures."""
     old = sibling(shared, tmp_path / "old")
@@ -205,15 +205,15 @@ def test_in_a_rolling_rotation_the_old_replica_continues_until_its_restart(
         old.stop()
 
 
-def aged_and_purged(centre: Centre) -> None:
-    centre.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
-    centre.time.ahead += 2 * DAY
+def aged_and_purged(api: ControlApi) -> None:
+    api.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
+    api.time.ahead += 2 * DAY
     lines: list[str] = []
-    work = purge(centre.settings, centre.time.clock(), os.urandom, "default", lines.append)
+    work = purge(api.settings, api.time.clock(), os.urandom, "default", lines.append)
     assert asyncio.run(work), lines
 
 
-def test_a_purge_under_a_former_key_verifies_under_the_new_one(either: Centre) -> None:
+def test_a_purge_under_a_former_key_verifies_under_the_new_one(either: ControlApi) -> None:
     either.evaluate()
     aged_and_purged(either)
     note = either.verified()["checkpoint"]["note"]
@@ -226,7 +226,7 @@ def test_a_purge_under_a_former_key_verifies_under_the_new_one(either: Centre) -
     assert either.verified()["checkpoint"]["note"] != note
 
 
-def test_a_purge_with_a_foreign_key_is_refused(shared: Centre, tmp_path: Path) -> None:
+def test_a_purge_with_a_foreign_key_is_refused(shared: ControlApi, tmp_path: Path) -> None:
     other = sibling(shared, tmp_path / "other")
     log_key.open_or_make(other.directory / "data")
     work = purge(other.settings, other.time.clock(), os.urandom, "default", print)

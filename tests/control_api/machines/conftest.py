@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from tests.control_api.centre import Centre, running
+from tests.control_api.running_api import ControlApi, running
 from tests.properties import few
 
 Run = Callable[[type[RuleBasedStateMachine]], None]
@@ -16,15 +16,15 @@ Run = Callable[[type[RuleBasedStateMachine]], None]
 
 @pytest.fixture
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    with running(tmp_path_factory.mktemp("machine")) as centre:
+    with running(tmp_path_factory.mktemp("machine")) as api:
 
         def runs(machine: type[RuleBasedStateMachine]) -> None:
-            machine.centre = centre
+            machine.api = api
             tried = settings(max_examples=few(25, at_least=8), stateful_step_count=25)
             run_state_machine_as_test(machine, settings=tried)
-            assert centre.verified()["valid"]
+            assert api.verified()["valid"]
 
         yield runs
 
 
-__all__ = ["Centre", "run"]
+__all__ = ["ControlApi", "run"]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from policies.definitions.model import AGENT_STATUSES
-from tests.control_api.centre import Centre
 from tests.control_api.machines.conftest import Run
+from tests.control_api.running_api import ControlApi
 
 RUNS = itertools.count()
 MOVES = {
@@ -23,7 +23,7 @@ MOVES = {
 
 
 class Agent(RuleBasedStateMachine):
-    centre: ClassVar[Centre]
+    api: ClassVar[ControlApi]
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,13 +36,13 @@ class Agent(RuleBasedStateMachine):
     @rule()
     def register(self) -> None:
         body = {"agent_id": self.agent_id, "agent_role": "support"}
-        answer = self.centre.call("POST", "/v1/agents", body)
+        answer = self.api.call("POST", "/v1/agents", body)
         assert answer.status == (201 if self.status is None else 409)
         self.status = self.status or "draft"
 
     @rule(status=st.sampled_from(AGENT_STATUSES))
     def move(self, status: str) -> None:
-        answer = self.centre.call("PATCH", f"{self.path}/status", {"status": status})
+        answer = self.api.call("PATCH", f"{self.path}/status", {"status": status})
         if self.status is None:
             assert answer.status == 404
         elif status in MOVES[self.status]:
@@ -53,14 +53,14 @@ class Agent(RuleBasedStateMachine):
 
     @rule(roles=st.sampled_from([["support"], ["other"], ["support", "other"], []]))
     def permit(self, roles: list[str]) -> None:
-        answer = self.centre.call("PUT", self.path, {"permitted_roles": roles})
+        answer = self.api.call("PUT", self.path, {"permitted_roles": roles})
         assert answer.status == (404 if self.status is None else 200)
         if self.status is not None:
             self.roles = roles or ["support"]
 
     @rule()
     def evaluate(self) -> None:
-        answer = self.centre.evaluate(agent_id=self.agent_id)
+        answer = self.api.evaluate(agent_id=self.agent_id)
         if self.status is None:
             expected = "agent_not_registered"
         elif self.status != "approved":
@@ -74,7 +74,7 @@ class Agent(RuleBasedStateMachine):
 
     @invariant()
     def it_is_shown_as_it_is(self) -> None:
-        answer = self.centre.call("GET", self.path)
+        answer = self.api.call("GET", self.path)
         if self.status is None:
             assert answer.status == 404
             return

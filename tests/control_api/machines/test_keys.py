@@ -9,8 +9,8 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.control_api.centre import Centre, asked
 from tests.control_api.machines.conftest import Run
+from tests.control_api.running_api import ControlApi, asked
 
 DAY = 86_400
 RUNS = itertools.count()
@@ -29,7 +29,7 @@ class Known:
 
 
 class Keys(RuleBasedStateMachine):
-    centre: ClassVar[Centre]
+    api: ClassVar[ControlApi]
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,13 +37,13 @@ class Keys(RuleBasedStateMachine):
         self.keys: list[Known] = []
 
     def live(self, key: Known) -> bool:
-        return not key.revoked and self.centre.time.ahead < key.dies
+        return not key.revoked and self.api.time.ahead < key.dies
 
     @rule(days=st.sampled_from([1, 2, None]))
     def create(self, days: int | None) -> None:
         body = {"name": self.name, "scope": "evaluate", "expires_days": days}
-        made = self.centre.admin("POST", "/v1/keys", body)
-        dies = float("inf") if days is None else self.centre.time.ahead + days * DAY
+        made = self.api.admin("POST", "/v1/keys", body)
+        dies = float("inf") if days is None else self.api.time.ahead + days * DAY
         self.keys.append(Known(made["key_id"], made["key"], dies))
 
     @rule(slot=SLOTS, bound=st.sampled_from([None, "someone"]))
@@ -51,7 +51,7 @@ class Keys(RuleBasedStateMachine):
         if slot < len(self.keys):
             key = self.keys[slot]
             path = f"/v1/keys/{key.key_id}/binding"
-            answer = self.centre.call("PATCH", path, {"bound_agent_id": bound})
+            answer = self.api.call("PATCH", path, {"bound_agent_id": bound})
             assert answer.status == (404 if key.revoked else 200)
             key.bound = key.bound if key.revoked else bound
 
@@ -60,7 +60,7 @@ class Keys(RuleBasedStateMachine):
         if slot < len(self.keys):
             key = self.keys[slot]
             path = f"/v1/keys/{key.key_id}/binding"
-            answer = self.centre.call("PATCH", path, {"permitted_roles": list(roles)})
+            answer = self.api.call("PATCH", path, {"permitted_roles": list(roles)})
             assert answer.status == (404 if key.revoked else 200)
             key.roles = key.roles if key.revoked else roles
 
@@ -68,7 +68,7 @@ class Keys(RuleBasedStateMachine):
     def rotate(self, slot: int) -> None:
         if slot < len(self.keys):
             key = self.keys[slot]
-            answer = self.centre.call("POST", f"/v1/keys/{key.key_id}/rotate")
+            answer = self.api.call("POST", f"/v1/keys/{key.key_id}/rotate")
             assert answer.status == (201 if self.live(key) else 409)
             if answer.status == 201:
                 made = answer.body
@@ -79,19 +79,19 @@ class Keys(RuleBasedStateMachine):
     def revoke(self, slot: int) -> None:
         if slot < len(self.keys):
             key = self.keys[slot]
-            answer = self.centre.call("DELETE", f"/v1/keys/{key.key_id}")
+            answer = self.api.call("DELETE", f"/v1/keys/{key.key_id}")
             assert answer.status == (404 if key.revoked else 200)
             key.revoked = True
 
     @rule()
     def a_day_goes_by(self) -> None:
-        self.centre.time.ahead += DAY + 1
+        self.api.time.ahead += DAY + 1
 
     @rule(slot=SLOTS)
     def call(self, slot: int) -> None:
         if slot < len(self.keys):
             key = self.keys[slot]
-            answer = self.centre.call("POST", EVALUATE, asked(), key=key.secret)
+            answer = self.api.call("POST", EVALUATE, asked(), key=key.secret)
             assert answer.status == (200 if self.live(key) else 403)
             if answer.status == 200:
                 expected = "support-reads"
@@ -103,7 +103,7 @@ class Keys(RuleBasedStateMachine):
 
     @invariant()
     def the_list_is_the_model(self) -> None:
-        found = self.centre.admin("GET", "/v1/keys?limit=1000")
+        found = self.api.admin("GET", "/v1/keys?limit=1000")
         listed = {
             each["key_id"]: (each["bound_agent_id"], tuple(each["permitted_roles"]))
             for each in found

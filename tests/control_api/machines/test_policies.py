@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.control_api.centre import Centre
 from tests.control_api.machines.conftest import Run
+from tests.control_api.running_api import ControlApi
 
 RUNS = itertools.count()
 SOURCES = st.sampled_from(["a", "b"])
@@ -19,7 +19,7 @@ SLOTS = st.integers(0, 3)
 class Policies(RuleBasedStateMachine):
     """`model` holds what each policy made here should be; None for one that was deleted."""
 
-    centre: ClassVar[Centre]
+    api: ClassVar[ControlApi]
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Policies(RuleBasedStateMachine):
     @rule(name=st.sampled_from("xy"), source=SOURCES)
     def create(self, name: str, source: str) -> None:
         body = self.body(name, source)
-        answer = self.centre.call("POST", "/v1/policies", body)
+        answer = self.api.call("POST", "/v1/policies", body)
         assert answer.status == (409 if self.taken(name) else 201)
         if answer.status == 201:
             policy = answer.body["policy_id"]
@@ -61,7 +61,7 @@ class Policies(RuleBasedStateMachine):
         policy = self.made[slot]
         body, present = self.body(name, source), self.model[policy]
         version = self.versions[policy]
-        answer = self.centre.call(
+        answer = self.api.call(
             "PUT",
             f"/v1/policies/{policy}",
             body,
@@ -84,7 +84,7 @@ class Policies(RuleBasedStateMachine):
         if slot >= len(self.made):
             return
         policy = self.made[slot]
-        answer = self.centre.call("DELETE", f"/v1/policies/{policy}")
+        answer = self.api.call("DELETE", f"/v1/policies/{policy}")
         assert answer.status == (404 if self.model[policy] is None else 200)
         if self.model[policy] is not None:
             self.model[policy] = None
@@ -95,22 +95,20 @@ class Policies(RuleBasedStateMachine):
         """No file defines what was made here."""
         if slot < len(self.made):
             path = f"/v1/policies/{self.made[slot]}/restore"
-            assert self.centre.call("POST", path).status == 409
+            assert self.api.call("POST", path).status == 409
 
     @rule(slot=SLOTS)
     def history(self, slot: int) -> None:
         if slot < len(self.made):
             policy = self.made[slot]
-            found = self.centre.admin("GET", f"/v1/policies/{policy}/history")
+            found = self.api.admin("GET", f"/v1/policies/{policy}/history")
             numbers = [each["version"] for each in found]
             assert numbers == list(range(self.versions[policy], 0, -1))
             assert (found[0]["change"] == "deleted") == (self.model[policy] is None)
 
     @rule(source=SOURCES)
     def decide(self, source: str) -> None:
-        answer = self.centre.evaluate(
-            agent_role=self.role, source_id=source, sensitivity_level="low"
-        )
+        answer = self.api.evaluate(agent_role=self.role, source_id=source, sensitivity_level="low")
         active = [body for body in self.model.values() if body is not None]
         allowing = sorted(body["name"] for body in active if source in body["allowed_sources"])
         if allowing:
@@ -123,7 +121,7 @@ class Policies(RuleBasedStateMachine):
 
     @invariant()
     def the_list_is_the_model(self) -> None:
-        found = self.centre.admin("GET", f"/v1/policies?agent_role={self.role}")
+        found = self.api.admin("GET", f"/v1/policies?agent_role={self.role}")
         listed = {each["policy_id"]: (each["name"], each["allowed_sources"]) for each in found}
         assert listed == {
             policy: (body["name"], body["allowed_sources"])

@@ -8,8 +8,8 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.control_api.centre import Centre
 from tests.control_api.machines.conftest import Run
+from tests.control_api.running_api import ControlApi
 
 RUNS = itertools.count()
 DAY = 86_400
@@ -18,7 +18,7 @@ SLOTS = st.integers(0, 2)
 
 
 class Sessions(RuleBasedStateMachine):
-    centre: ClassVar[Centre]
+    api: ClassVar[ControlApi]
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,8 +31,8 @@ class Sessions(RuleBasedStateMachine):
     @initialize()
     def agents(self) -> None:
         for agent in ("a0", "a1"):
-            if self.centre.call("GET", f"/v1/agents/{agent}").status == 404:
-                self.centre.approved(agent)
+            if self.api.call("GET", f"/v1/agents/{agent}").status == 404:
+                self.api.approved(agent)
 
     def session(self, slot: int) -> str:
         return f"s-{self.run}-{slot}"
@@ -40,15 +40,15 @@ class Sessions(RuleBasedStateMachine):
     def state(self, session: str) -> str:
         if session in self.revoked:
             return "revoked"
-        return "active" if self.centre.time.ahead < self.dies[session] else "expired"
+        return "active" if self.api.time.ahead < self.dies[session] else "expired"
 
     @rule(slot=SLOTS, agent=st.sampled_from(AGENTS))
     def evaluate(self, slot: int, agent: str | None) -> None:
         session = self.session(slot)
-        answer = self.centre.evaluate(session_id=session, agent_id=agent)
+        answer = self.api.evaluate(session_id=session, agent_id=agent)
         if session not in self.owners:
             self.owners[session] = agent
-            self.dies[session] = self.centre.time.ahead + DAY
+            self.dies[session] = self.api.time.ahead + DAY
         expected = {"revoked": "session_revoked", "expired": "session_expired"}.get(
             self.state(session)
         )
@@ -60,7 +60,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(slot=SLOTS)
     def by_who_may_not_claim(self, slot: int) -> None:
         session = self.session(slot)
-        answer = self.centre.evaluate(session_id=session, agent_id="nobody")
+        answer = self.api.evaluate(session_id=session, agent_id="nobody")
         assert answer["policy_name"] == "agent_not_registered"
         self.events[session] = self.events.get(session, 0) + 1
 
@@ -68,7 +68,7 @@ class Sessions(RuleBasedStateMachine):
     def revoke(self, slot: int, reason: str | None) -> None:
         session = self.session(slot)
         query = "" if reason is None else f"?reason={reason}"
-        answer = self.centre.call("DELETE", f"/v1/sessions/{session}{query}")
+        answer = self.api.call("DELETE", f"/v1/sessions/{session}{query}")
         if session not in self.owners:
             assert answer.status == 404
             return
@@ -79,17 +79,17 @@ class Sessions(RuleBasedStateMachine):
     @rule()
     def time_goes_by(self) -> None:
         # Not to the second of an end: the model's clock and the service's differ by a moment.
-        self.centre.time.ahead += DAY / 2 + 7
+        self.api.time.ahead += DAY / 2 + 7
 
     @invariant()
     def each_is_shown_as_it_is(self) -> None:
         listed = {
             each["session_id"]: each["status"]
-            for each in self.centre.admin("GET", "/v1/sessions?limit=1000")
+            for each in self.api.admin("GET", "/v1/sessions?limit=1000")
         }
         for slot in range(3):
             session = self.session(slot)
-            answer = self.centre.call("GET", f"/v1/sessions/{session}")
+            answer = self.api.call("GET", f"/v1/sessions/{session}")
             if session not in self.owners:
                 assert answer.status == 404
                 assert session not in listed

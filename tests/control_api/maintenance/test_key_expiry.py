@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.centre import Centre, running, within
+from tests.control_api.running_api import ControlApi, running, within
 
 DAY = 86_400
 
 
-def seconds(centre: Centre) -> float | None:
+def seconds(api: ControlApi) -> float | None:
     """The metric's one sample, if there is one."""
-    text = centre.call("GET", "/metrics", key=None).raw.decode()
+    text = api.call("GET", "/metrics", key=None).raw.decode()
     assert "# TYPE sluice_key_expiry_seconds gauge" in text
     found = re.search(r"^sluice_key_expiry_seconds(\S*) (\S+)$", text, re.MULTILINE)
     assert found is None or not found[1]
     return None if found is None else float(found[2])
 
 
-def made(centre: Centre, **fields: Any) -> dict[str, Any]:
+def made(api: ControlApi, **fields: Any) -> dict[str, Any]:
     body = {"name": "a key", "scope": "read", **fields}
-    answer: dict[str, Any] = centre.admin("POST", "/v1/keys", body)
+    answer: dict[str, Any] = api.admin("POST", "/v1/keys", body)
     return answer
 
 
@@ -36,20 +36,20 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.name == "sluice.keys"]
 
 
-def test_a_sidecar_s_key_has_no_expiry_unless_one_is_given(centre: Centre) -> None:
-    assert made(centre, scope="sidecar")["expires_at"] is None
-    assert made(centre, scope="sidecar", expires_days=None)["expires_at"] is None
-    limited = made(centre, scope="sidecar", expires_days=30)
+def test_a_sidecar_s_key_has_no_expiry_unless_one_is_given(api: ControlApi) -> None:
+    assert made(api, scope="sidecar")["expires_at"] is None
+    assert made(api, scope="sidecar", expires_days=None)["expires_at"] is None
+    limited = made(api, scope="sidecar", expires_days=30)
     assert limited["expires_at"] is not None
-    rotated = centre.admin("POST", f"/v1/keys/{limited['key_id']}/rotate")
+    rotated = api.admin("POST", f"/v1/keys/{limited['key_id']}/rotate")
     assert rotated["expires_at"] == limited["expires_at"]
-    assert made(centre, scope="evaluate")["expires_at"] is not None
+    assert made(api, scope="evaluate")["expires_at"] is not None
     path = "/v1/admin/tenants/default/keys"
-    provisioned = centre.admin("POST", path, {"name": "provisioned", "scope": "sidecar"})
+    provisioned = api.admin("POST", path, {"name": "provisioned", "scope": "sidecar"})
     assert provisioned["expires_at"] is None
 
 
-def test_the_metric_is_the_next_expiry_of_any_tenant(fresh: Centre) -> None:
+def test_the_metric_is_the_next_expiry_of_any_tenant(fresh: ControlApi) -> None:
     assert seconds(fresh) is None
     made(fresh, expires_days=300)
     within(10, lambda: seconds(fresh) == about(300))
@@ -69,9 +69,9 @@ def test_the_metric_is_the_next_expiry_of_any_tenant(fresh: Centre) -> None:
 def test_the_log_warns_of_a_key_once_a_day_from_14_days_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with running(tmp_path) as centre:
-        far = made(centre, expires_days=15)
-        near = made(centre, name="loan agents", expires_days=13)
+    with running(tmp_path) as api:
+        far = made(api, expires_days=15)
+        near = made(api, name="loan agents", expires_days=13)
         within(10, lambda: warnings(caplog))
         (told,) = warnings(caplog)
         assert told == (
@@ -80,15 +80,15 @@ def test_the_log_warns_of_a_key_once_a_day_from_14_days_before(
         )
         assert near["key"] not in told
         # Another look on the same day says nothing new.
-        made(centre, expires_days=200)
-        centre.time.ahead = 2 * DAY
-        made(centre, expires_days=201)
+        made(api, expires_days=200)
+        api.time.ahead = 2 * DAY
+        made(api, expires_days=201)
         within(10, lambda: len(warnings(caplog)) == 2)
         assert far["key_id"] in warnings(caplog)[1]
 
 
 def test_a_restart_warns_again_and_knows_the_expiry_at_once(
-    either: Centre, caplog: pytest.LogCaptureFixture
+    either: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     near = made(either, expires_days=1)
     within(10, lambda: warnings(caplog))

@@ -16,25 +16,25 @@ from typing import Any
 import pytest
 
 from control_api.maintenance import retention
-from tests.control_api.centre import Centre, within
+from tests.control_api.running_api import ControlApi, within
 from tests.control_api.store.world import sql
 
 DAY = 86_400.0
 
 
-def aged(centre: Centre, days: float = 3) -> list[str]:
+def aged(api: ControlApi, days: float = 3) -> list[str]:
     """Events that are older than a retention of a day; and the ids of those that are not."""
     for _ in range(20):
-        centre.evaluate()
-    centre.time.ahead += days * DAY
-    centre.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
-    return [centre.evaluate()["event_id"] for _ in range(5)]
+        api.evaluate()
+    api.time.ahead += days * DAY
+    api.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
+    return [api.evaluate()["event_id"] for _ in range(5)]
 
 
-def command(centre: Centre, *arguments: str) -> subprocess.CompletedProcess[str]:
+def command(api: ControlApi, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "control_api", *arguments],
-        env={**os.environ, **centre.environ},
+        env={**os.environ, **api.environ},
         capture_output=True,
         text=True,
         check=False,
@@ -42,7 +42,7 @@ def command(centre: Centre, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_settings_are_shown_in_words_and_changed_one_by_one(fresh: Centre) -> None:
+def test_settings_are_shown_in_words_and_changed_one_by_one(fresh: ControlApi) -> None:
     shown = fresh.admin("GET", "/v1/settings/retention")
     assert (shown["retention_days"], shown["session_retention_days"]) == (365, 90)
     assert "365 days" in shown["audit_policy"]
@@ -61,24 +61,24 @@ def test_settings_are_shown_in_words_and_changed_one_by_one(fresh: Centre) -> No
 @pytest.mark.parametrize(
     "body", [{"retention_days": -1}, {"retention_days": 3651}, {"retention_days": None}, {"x": 1}]
 )
-def test_settings_out_of_bounds_are_refused(centre: Centre, body: object) -> None:
-    assert centre.call("PUT", "/v1/settings/retention", body).status == 422
+def test_settings_out_of_bounds_are_refused(api: ControlApi, body: object) -> None:
+    assert api.call("PUT", "/v1/settings/retention", body).status == 422
 
 
-def test_only_an_admin_changes_them(centre: Centre) -> None:
-    key = centre.new_key("read")
+def test_only_an_admin_changes_them(api: ControlApi) -> None:
+    key = api.new_key("read")
     body = {"retention_days": 1}
-    assert centre.call("PUT", "/v1/settings/retention", body, key=key).status == 403
-    assert centre.call("GET", "/v1/settings/retention", key=key).status == 200
+    assert api.call("PUT", "/v1/settings/retention", body, key=key).status == 403
+    assert api.call("GET", "/v1/settings/retention", key=key).status == 200
 
 
-def test_there_is_no_anchor_before_a_purge(centre: Centre) -> None:
-    shown = centre.admin("GET", "/v1/audit/retention")
+def test_there_is_no_anchor_before_a_purge(api: ControlApi) -> None:
+    shown = api.admin("GET", "/v1/audit/retention")
     assert shown["anchor"] is None
     assert shown.keys() == {"retention_days", "policy", "anchor"}
 
 
-def test_every_hour_old_data_is_purged(either: Centre, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_hour_old_data_is_purged(either: ControlApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
     monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
     either.restart()
@@ -102,7 +102,7 @@ def test_every_hour_old_data_is_purged(either: Centre, monkeypatch: pytest.Monke
 
 
 def test_a_tenant_whose_log_does_not_verify_delays_no_other(
-    fresh: Centre, monkeypatch: pytest.MonkeyPatch
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
     monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
@@ -124,17 +124,17 @@ def test_a_tenant_whose_log_does_not_verify_delays_no_other(
     within(20, lambda: b'sluice_purges_total{outcome="refused"}' in _metrics(fresh))
 
 
-def _metrics(centre: Centre) -> bytes:
-    return centre.call("GET", "/metrics").raw
+def _metrics(api: ControlApi) -> bytes:
+    return api.call("GET", "/metrics").raw
 
 
-def _sql(centre: Centre, statement: str) -> None:
-    with sqlite3.connect(centre.directory / "data" / "sluice.db", timeout=10) as connection:
+def _sql(api: ControlApi, statement: str) -> None:
+    with sqlite3.connect(api.directory / "data" / "sluice.db", timeout=10) as connection:
         connection.execute(statement)
     connection.close()
 
 
-def test_the_command_purges_beside_a_running_service(either: Centre) -> None:
+def test_the_command_purges_beside_a_running_service(either: ControlApi) -> None:
     """By the real clock: nothing is old enough; the command says so, and all goes on."""
     either.evaluate()
     done = command(either, "purge")
@@ -145,21 +145,21 @@ def test_the_command_purges_beside_a_running_service(either: Centre) -> None:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def long_ago(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Centre]:
+def long_ago(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControlApi]:
     """One that was first started ten days ago: the command has the real clock."""
     url = None
     if request.param == "postgresql":
         url = request.getfixturevalue("migrated_url")
-    centre = Centre(tmp_path, database_url=url)
-    centre.time.ahead = -10 * DAY
-    centre.start()
+    api = ControlApi(tmp_path, database_url=url)
+    api.time.ahead = -10 * DAY
+    api.start()
     try:
-        yield centre
+        yield api
     finally:
-        centre.stop()
+        api.stop()
 
 
-def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: Centre) -> None:
+def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: ControlApi) -> None:
     for _ in range(30):
         long_ago.evaluate()
     long_ago.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
@@ -176,7 +176,7 @@ def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: Centre) -> N
 
 
 def test_the_command_exits_with_2_for_an_unknown_tenant_and_1_for_a_failure(
-    fresh: Centre,
+    fresh: ControlApi,
 ) -> None:
     done = command(fresh, "purge", "--tenant", "nobody")
     assert (done.returncode, done.stdout) == (2, "")
@@ -197,7 +197,7 @@ def test_the_command_exits_with_2_for_an_unknown_tenant_and_1_for_a_failure(
 
 
 def test_sessions_are_purged_independently_and_stay_ended(
-    either: Centre, monkeypatch: pytest.MonkeyPatch
+    either: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert either.evaluate(session_id="s-expired")["decision"] == "ALLOW"
     assert either.evaluate(session_id="s-revoked")["decision"] == "ALLOW"
@@ -236,15 +236,15 @@ def test_sessions_are_purged_independently_and_stay_ended(
     either.verified()
 
 
-def _changes(centre: Centre) -> list[Any]:
+def _changes(api: ControlApi) -> list[Any]:
     rows = asyncio.run(
-        sql(centre.settings.database_url, "SELECT entry FROM log_entries WHERE kind = 'change'")
+        sql(api.settings.database_url, "SELECT entry FROM log_entries WHERE kind = 'change'")
     )
     entries = [json.loads(bytes(row.entry))["pub"] for row in rows]
     return [each["detail"] for each in entries if each["what"] == "sessions.purged"]
 
 
-def test_a_claim_that_meets_the_purge_finds_an_ended_session(long_ago: Centre) -> None:
+def test_a_claim_that_meets_the_purge_finds_an_ended_session(long_ago: ControlApi) -> None:
     """An agent that claims while a session is being purged never gets a new one."""
     for number in range(40):
         long_ago.evaluate(session_id=f"s-{number}")

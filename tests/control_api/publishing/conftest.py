@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests import redis
-from tests.control_api.centre import Centre, running
 from tests.control_api.publishing.reader import Reader
+from tests.control_api.running_api import ControlApi, running
 
 
 @pytest.fixture
@@ -19,11 +19,11 @@ def redis_server(tmp_path: Path) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def publishing(tmp_path: Path, redis_server: redis.Redis) -> Iterator[Centre]:
+def publishing(tmp_path: Path, redis_server: redis.Redis) -> Iterator[ControlApi]:
     with running(tmp_path, SLUICE_REDIS_URL=redis_server.url) as started:
         yield started
 
 
 @pytest.fixture
-def reader(publishing: Centre, redis_server: redis.Redis) -> Reader:
+def reader(publishing: ControlApi, redis_server: redis.Redis) -> Reader:
     return Reader(publishing, redis_server)

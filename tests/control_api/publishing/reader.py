@@ -14,7 +14,7 @@ from redis.retry import Retry
 from policies.sets.merkle_map import ROOT, node_digest, nodes_of, prove
 from policies.sets.redis_keys import AT, CHALLENGES, beats_key, changes_key, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat, SetHead, SignatureRejected
-from tests.control_api.centre import Centre, within
+from tests.control_api.running_api import ControlApi, within
 from tests.redis import Redis
 
 TENANT = "default"
@@ -24,8 +24,8 @@ _nonces = itertools.count(10_000_000)
 class Reader:
     """Of one tenant, by the key that the control API itself tells."""
 
-    def __init__(self, centre: Centre, server: Redis, tenant_id: str = TENANT) -> None:
-        self.centre = centre
+    def __init__(self, api: ControlApi, server: Redis, tenant_id: str = TENANT) -> None:
+        self.api = api
         self.server = server
         once = Retry(NoBackoff(), 0)
         self.redis: Any = redis_py.Redis(port=server.port, protocol=2, socket_timeout=5, retry=once)
@@ -35,7 +35,7 @@ class Reader:
         """Epoch, revision, and the documents with their digests, by HTTP."""
         epoch, since, held = "", 0, dict[str, str]()
         while True:
-            page = self.centre.admin(
+            page = self.api.admin(
                 "GET", f"/v1/sidecars/policy-set?since={since}&epoch={epoch or ''}"
             )
             for document in page["documents"]:
@@ -50,7 +50,7 @@ class Reader:
 
     @property
     def public(self) -> bytes:
-        page = self.centre.admin("GET", "/v1/sidecars/policy-set?since=0")
+        page = self.api.admin("GET", "/v1/sidecars/policy-set?since=0")
         return base64.b64decode(page["log_key"])
 
     def opened(self, sealed: bytes) -> SetHead:

@@ -11,10 +11,10 @@ import redis as redis_py
 
 from policies.sets.redis_keys import set_key
 from tests import redis
-from tests.control_api.centre import running, within
 from tests.control_api.publishing.reader import Reader
 from tests.control_api.publishing.test_faults import metric
 from tests.control_api.publishing.test_sessions import claim, state
+from tests.control_api.running_api import running, within
 from tests.redis_users import CONTROL, SECRET, SIDECAR, make_user, refusals
 from tests.relay import certificate, relaying
 
@@ -33,11 +33,11 @@ def test_the_readmes_user_may_do_everything_the_service_does(
     root: Any = redis_py.Redis(port=server.port)
     make_user(root, CONTROL)
     url = f"redis://{CONTROL}:{SECRET}@127.0.0.1:{server.port}/0"
-    with running(tmp_path, SLUICE_REDIS_URL=url) as centre:
-        reader = Reader(centre, server)
-        centre.approved("agt_1")
+    with running(tmp_path, SLUICE_REDIS_URL=url) as api:
+        reader = Reader(api, server)
+        api.approved("agt_1")
         reader.follows()
-        claim(centre, "s-1")
+        claim(api, "s-1")
         within(5, lambda: state(reader, "s-1") == "active")
         # Everything that it ever heals.
         root.flushall()
@@ -53,7 +53,7 @@ def test_the_readmes_user_may_do_everything_the_service_does(
         root.hdel(set_key("default"), "d/tenant")
         reader.answered(reader.ask("d/tenant"))
         reader.follows()
-        assert metric(centre, 'sluice_redis_pushes_total{outcome="rebuilt"}') >= 1
+        assert metric(api, 'sluice_redis_pushes_total{outcome="rebuilt"}') >= 1
     assert refusals(root, CONTROL) == []
 
 
@@ -98,10 +98,10 @@ def test_a_wrong_password_is_logged_without_the_password(
     tmp_path: Path, server: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = f"redis://nobody:hunter2@127.0.0.1:{server.port}"
-    with running(tmp_path, SLUICE_REDIS_URL=url) as centre:
-        centre.approved("agt_1")
-        within(5, lambda: metric(centre, "sluice_redis_tenants_behind") == 1)
-        assert "hunter2" not in centre.call("GET", "/metrics").raw.decode()
+    with running(tmp_path, SLUICE_REDIS_URL=url) as api:
+        api.approved("agt_1")
+        within(5, lambda: metric(api, "sluice_redis_tenants_behind") == 1)
+        assert "hunter2" not in api.call("GET", "/metrics").raw.decode()
     assert any("can't be pushed to Redis" in r.getMessage() for r in caplog.records)
     assert "hunter2" not in caplog.text
 
@@ -110,8 +110,8 @@ def test_tls_uses_the_configured_authority(tmp_path: Path, server: redis.Redis) 
     context, shown = certificate(tmp_path)
     with relaying(server.port, context) as relay:
         url = f"rediss://127.0.0.1:{relay.port}/0?ssl_ca_certs={shown}"
-        with running(tmp_path, SLUICE_REDIS_URL=url) as centre:
-            Reader(centre, server).follows()
+        with running(tmp_path, SLUICE_REDIS_URL=url) as api:
+            Reader(api, server).follows()
             assert relay.accepted > 0
 
 
@@ -121,10 +121,10 @@ def test_a_server_with_an_untrusted_certificate_gets_no_data(
     context, _ = certificate(tmp_path)
     with (
         relaying(server.port, context) as relay,
-        running(tmp_path, SLUICE_REDIS_URL=f"rediss://127.0.0.1:{relay.port}/0") as centre,
+        running(tmp_path, SLUICE_REDIS_URL=f"rediss://127.0.0.1:{relay.port}/0") as api,
     ):
-        centre.approved("agt_1")
-        within(5, lambda: metric(centre, "sluice_redis_tenants_behind") == 1)
+        api.approved("agt_1")
+        within(5, lambda: metric(api, "sluice_redis_tenants_behind") == 1)
         assert relay.accepted > 0
         assert redis_py.Redis(port=server.port).dbsize() == 0
 
@@ -139,19 +139,19 @@ def test_on_a_cluster_each_tenant_lies_where_its_slot_is(
     tmp_path: Path, cluster: list[redis.Redis]
 ) -> None:
     url = f"redis+cluster://127.0.0.1:{cluster[1].port},127.0.0.1:{cluster[0].port}"
-    with running(tmp_path, SLUICE_REDIS_URL=url) as centre:
+    with running(tmp_path, SLUICE_REDIS_URL=url) as api:
         whole: Any = redis_py.RedisCluster(host="127.0.0.1", port=cluster[0].port, protocol=2)
-        made = [centre.admin("POST", "/v1/admin/tenants", {"name": f"t{n}"}) for n in range(8)]
+        made = [api.admin("POST", "/v1/admin/tenants", {"name": f"t{n}"}) for n in range(8)]
         ids = [each["tenant_id"] for each in made]
         within(10, lambda: all(whole.hexists(set_key(tenant), "head") for tenant in ids))
         sizes = [redis_py.Redis(port=node.port).dbsize() for node in cluster]
         assert all(sizes), sizes
-        reader = Reader(centre, cluster[0])
+        reader = Reader(api, cluster[0])
         reader.redis = whole
         reader.follows()
         reader.answered(reader.ask())
-        claim(centre, "s-1")
-        claim(centre, "s-2")
+        claim(api, "s-1")
+        claim(api, "s-2")
         within(5, lambda: state(reader, "s-1") == state(reader, "s-2") == "active")
         whole.delete(set_key("default"))
         reader.answered(reader.ask())

@@ -10,43 +10,43 @@ import pytest
 
 from control_api.publishing.redis_client import ANSWER
 from tests import redis
-from tests.control_api.centre import Centre, running, within
 from tests.control_api.publishing.reader import Reader
+from tests.control_api.running_api import ControlApi, running, within
 from tests.relay import relaying
 
 pytestmark = redis.needs_redis
 
 
-def metric(centre: Centre, name: str) -> float:
-    for line in centre.call("GET", "/metrics").raw.decode().splitlines():
+def metric(api: ControlApi, name: str) -> float:
+    for line in api.call("GET", "/metrics").raw.decode().splitlines():
         if line.startswith(f"{name} "):
             return float(line.rpartition(" ")[2])
     raise AssertionError(name)
 
 
-def writes_do_not_wait(centre: Centre) -> None:
+def writes_do_not_wait(api: ControlApi) -> None:
     """Not for Redis to be given up: that would take so long for each agent."""
     before = time.monotonic()
     for number in range(5):
-        centre.approved(f"agt_{number}")
+        api.approved(f"agt_{number}")
     assert time.monotonic() - before < 5 * ANSWER
 
 
 def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(tmp_path: Path) -> None:
     with redis.running(tmp_path / "redis") as server:
         server.stop()
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
-            writes_do_not_wait(centre)
-            within(5, lambda: metric(centre, "sluice_redis_tenants_behind") == 1)
-            within(5, lambda: metric(centre, "sluice_redis_behind_seconds") > 0)
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+            writes_do_not_wait(api)
+            within(5, lambda: metric(api, "sluice_redis_tenants_behind") == 1)
+            within(5, lambda: metric(api, "sluice_redis_behind_seconds") > 0)
             server.start()
-            Reader(centre, server).follows(10)
-            within(5, lambda: metric(centre, "sluice_redis_tenants_behind") == 0)
-            within(5, lambda: metric(centre, "sluice_redis_behind_seconds") == 0)
+            Reader(api, server).follows(10)
+            within(5, lambda: metric(api, "sluice_redis_tenants_behind") == 0)
+            within(5, lambda: metric(api, "sluice_redis_behind_seconds") == 0)
 
 
 def test_an_outage_logs_one_line_when_it_begins_and_one_when_it_ends(
-    publishing: Centre, reader: Reader, caplog: pytest.LogCaptureFixture
+    publishing: ControlApi, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader.follows()
     reader.server.stop()
@@ -62,7 +62,7 @@ def test_an_outage_logs_one_line_when_it_begins_and_one_when_it_ends(
 
 
 def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(
-    publishing: Centre, reader: Reader
+    publishing: ControlApi, reader: Reader
 ) -> None:
     reader.follows()
     reader.server.signal(signal.SIGKILL)
@@ -72,7 +72,7 @@ def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(
     reader.answered(reader.ask(), 10)
 
 
-def test_a_redis_that_hangs_delays_no_write(publishing: Centre, reader: Reader) -> None:
+def test_a_redis_that_hangs_delays_no_write(publishing: ControlApi, reader: Reader) -> None:
     reader.follows()
     reader.server.signal(signal.SIGSTOP)
     try:
@@ -89,13 +89,13 @@ def test_a_redis_restored_from_an_older_dump_is_updated(
 ) -> None:
     with (
         redis.running(tmp_path / "redis") as server,
-        running(tmp_path, SLUICE_REDIS_URL=server.url) as centre,
+        running(tmp_path, SLUICE_REDIS_URL=server.url) as api,
     ):
-        reader = Reader(centre, server)
-        centre.approved("agt_1")
+        reader = Reader(api, server)
+        api.approved("agt_1")
         reader.follows()
         reader.redis.save()
-        centre.approved("agt_2")
+        api.approved("agt_2")
         reader.follows()
         server.signal(signal.SIGKILL)
         server.start()
@@ -110,20 +110,20 @@ def test_a_redis_that_became_a_replica_is_left_for_its_primary(tmp_path: Path) -
         redis.running(tmp_path / "one") as one,
         redis.running(tmp_path / "two") as two,
         relaying(one.port) as relay,
-        running(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as centre,
+        running(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as api,
     ):
-        Reader(centre, one).follows()
+        Reader(api, one).follows()
         relay.target = two.port
         # It follows nobody: who goes on reading there hears of nothing.
         one.command("REPLICAOF", "127.0.0.1", "1")
-        reader = Reader(centre, two)
-        centre.approved("agt_1")
+        reader = Reader(api, two)
+        api.approved("agt_1")
         reader.follows(10)
         reader.answered(reader.ask(), 10)
 
 
 def test_a_full_redis_is_logged_and_filled_when_there_is_room(
-    publishing: Centre, reader: Reader, caplog: pytest.LogCaptureFixture
+    publishing: ControlApi, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader.follows()
     reader.redis.config_set("maxmemory", 1)
@@ -156,12 +156,12 @@ def test_a_redis_that_answers_nonsense_counts_as_down(tmp_path: Path, rubbish: b
     with (
         redis.running(tmp_path / "redis") as server,
         relaying(server.port) as relay,
-        running(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as centre,
+        running(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as api,
     ):
-        reader = Reader(centre, server)
+        reader = Reader(api, server)
         reader.follows()
         relay.rubbish = rubbish
-        writes_do_not_wait(centre)
+        writes_do_not_wait(api)
         time.sleep(0.5)  # some attempts fail
         relay.rubbish = None
         reader.follows(10)
@@ -170,8 +170,8 @@ def test_a_redis_that_answers_nonsense_counts_as_down(tmp_path: Path, rubbish: b
 
 def test_a_service_that_stops_while_redis_hangs_stops_in_time(tmp_path: Path) -> None:
     with redis.running(tmp_path / "redis") as server:
-        centre = Centre(tmp_path, SLUICE_REDIS_URL=server.url).start()
-        Reader(centre, server).follows()
+        api = ControlApi(tmp_path, SLUICE_REDIS_URL=server.url).start()
+        Reader(api, server).follows()
         server.signal(signal.SIGSTOP)
-        centre.approved("agt_1")
-        centre.stop()  # fails where that takes more than 30 s
+        api.approved("agt_1")
+        api.stop()  # fails where that takes more than 30 s

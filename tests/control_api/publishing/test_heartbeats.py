@@ -9,15 +9,15 @@ import redis as redis_py
 
 from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat
-from tests.control_api.centre import Centre, within
 from tests.control_api.publishing.reader import Reader
+from tests.control_api.running_api import ControlApi, within
 from tests.redis import needs_redis
 
 pytestmark = needs_redis
 
 
 def test_a_challenge_is_answered_with_the_store_s_revision(
-    publishing: Centre, reader: Reader
+    publishing: ControlApi, reader: Reader
 ) -> None:
     beat = reader.answered(reader.ask())
     epoch, revision, _ = reader.store()
@@ -37,7 +37,7 @@ def test_challenges_that_come_together_share_a_heartbeat(reader: Reader) -> None
 
 
 def test_an_unknown_or_deactivated_tenant_gets_no_heartbeat(
-    publishing: Centre, reader: Reader
+    publishing: ControlApi, reader: Reader
 ) -> None:
     made = publishing.admin("POST", "/v1/admin/tenants", {"name": "acme"})["tenant_id"]
     acme = Reader(publishing, reader.server, made)
@@ -50,7 +50,9 @@ def test_an_unknown_or_deactivated_tenant_gets_no_heartbeat(
     assert unknown
 
 
-def test_malformed_entries_in_the_stream_are_skipped(publishing: Centre, reader: Reader) -> None:
+def test_malformed_entries_in_the_stream_are_skipped(
+    publishing: ControlApi, reader: Reader
+) -> None:
     reader.answered(reader.ask())
     for entry in (
         {"x": "y"},
@@ -139,7 +141,7 @@ def test_a_flushed_redis_is_filled_by_the_first_challenge(reader: Reader) -> Non
 
 
 def test_a_field_that_a_sidecar_reports_missing_is_restored(
-    publishing: Centre, reader: Reader
+    publishing: ControlApi, reader: Reader
 ) -> None:
     publishing.approved("agt_1")
     reader.follows()

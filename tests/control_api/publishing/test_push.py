@@ -6,8 +6,8 @@ import itertools
 import time
 
 from policies.sets.redis_keys import changes_key
-from tests.control_api.centre import Centre
 from tests.control_api.publishing.reader import Reader
+from tests.control_api.running_api import ControlApi
 from tests.redis import needs_redis
 
 pytestmark = needs_redis
@@ -20,7 +20,9 @@ def test_the_first_start_s_documents_are_published(reader: Reader) -> None:
     assert head.since == 0 or reader.changes()[0].since == 0
 
 
-def test_every_write_is_pushed_on_top_of_the_one_before(publishing: Centre, reader: Reader) -> None:
+def test_every_write_is_pushed_on_top_of_the_one_before(
+    publishing: ControlApi, reader: Reader
+) -> None:
     for number in range(20):
         publishing.approved(f"agt_{number}")
     publishing.new_key()
@@ -33,7 +35,7 @@ def test_every_write_is_pushed_on_top_of_the_one_before(publishing: Centre, read
 
 
 def test_a_document_that_was_removed_is_gone_with_its_nodes(
-    publishing: Centre, reader: Reader
+    publishing: ControlApi, reader: Reader
 ) -> None:
     reader.follows()
     before = reader.fields()
@@ -49,7 +51,7 @@ def test_a_document_that_was_removed_is_gone_with_its_nodes(
     }
 
 
-def test_a_push_waits_for_no_heartbeat(publishing: Centre, reader: Reader) -> None:
+def test_a_push_waits_for_no_heartbeat(publishing: ControlApi, reader: Reader) -> None:
     reader.follows()
     stream, took = changes_key("default"), []
     for _ in range(30):
@@ -62,7 +64,7 @@ def test_a_push_waits_for_no_heartbeat(publishing: Centre, reader: Reader) -> No
     assert sorted(took)[15] < 0.3
 
 
-def test_nothing_is_pushed_where_nothing_changed(publishing: Centre, reader: Reader) -> None:
+def test_nothing_is_pushed_where_nothing_changed(publishing: ControlApi, reader: Reader) -> None:
     reader.follows()
     pushed = reader.changes()
     publishing.admin("POST", "/v1/policies/reload")
@@ -72,7 +74,7 @@ def test_nothing_is_pushed_where_nothing_changed(publishing: Centre, reader: Rea
 
 
 def test_a_set_survives_a_restart_of_the_service_untouched(
-    publishing: Centre, reader: Reader
+    publishing: ControlApi, reader: Reader
 ) -> None:
     reader.follows()
     pushed = reader.changes()

@@ -12,8 +12,8 @@ import pytest
 from control_api.log.log_key import rotate
 from policies.ground.signing import Endorsement
 from policies.sets.redis_keys import changes_key, set_key
-from tests.control_api.centre import Centre, within
 from tests.control_api.publishing.reader import Reader
+from tests.control_api.running_api import ControlApi, within
 from tests.redis import needs_redis
 
 pytestmark = needs_redis
@@ -50,7 +50,7 @@ SPOILED: dict[str, Callable[[Any], object]] = {
 def test_a_damaged_set_equals_the_stores_again_after_one_challenge(
     reader: Reader, spoil: str
 ) -> None:
-    reader.centre.approved("agt_1")
+    reader.api.approved("agt_1")
     reader.follows()
     SPOILED[spoil](reader.redis)
     reader.answered(reader.ask())
@@ -60,10 +60,10 @@ def test_a_damaged_set_equals_the_stores_again_after_one_challenge(
 
 @pytest.mark.parametrize("spoil", SPOILED)
 def test_a_push_that_finds_a_damaged_set_repairs_it(reader: Reader, spoil: str) -> None:
-    reader.centre.approved("agt_1")
+    reader.api.approved("agt_1")
     reader.follows()
     SPOILED[spoil](reader.redis)
-    reader.centre.approved("agt_2")
+    reader.api.approved("agt_2")
     reader.follows()
 
 
@@ -77,7 +77,7 @@ def test_a_head_that_is_not_ours_is_replaced(reader: Reader, head: bytes) -> Non
     assert reader.is_the_store_s()
 
 
-def test_a_replayed_older_set_is_updated(publishing: Centre, reader: Reader) -> None:
+def test_a_replayed_older_set_is_updated(publishing: ControlApi, reader: Reader) -> None:
     reader.follows()
     old = reader.fields()
     for number in range(5):
@@ -93,7 +93,7 @@ def test_a_replayed_older_set_is_updated(publishing: Centre, reader: Reader) -> 
 
 
 def test_an_older_head_with_newer_nodes_does_not_say_what_changed(
-    publishing: Centre, reader: Reader
+    publishing: ControlApi, reader: Reader
 ) -> None:
     """Nodes that its root does not lead to tell nothing of what there was."""
     reader.follows()
@@ -106,7 +106,7 @@ def test_an_older_head_with_newer_nodes_does_not_say_what_changed(
     assert reader.changes()[-1].names is None
 
 
-def test_only_what_differs_is_written(publishing: Centre, reader: Reader) -> None:
+def test_only_what_differs_is_written(publishing: ControlApi, reader: Reader) -> None:
     for number in range(30):
         publishing.approved(f"agt_{number}")
     reader.follows()
@@ -118,7 +118,7 @@ def test_only_what_differs_is_written(publishing: Centre, reader: Reader) -> Non
     assert written <= 2, "the head, and nothing else"
 
 
-def test_a_rebuild_whose_replica_died_is_taken_over(publishing: Centre, reader: Reader) -> None:
+def test_a_rebuild_whose_replica_died_is_taken_over(publishing: ControlApi, reader: Reader) -> None:
     """Its lock runs out; one that never does, or of another type, is not ours."""
     reader.follows()
     reader.redis.delete(SET)
@@ -127,7 +127,9 @@ def test_a_rebuild_whose_replica_died_is_taken_over(publishing: Centre, reader: 
     reader.follows()
 
 
-def test_a_store_restored_to_an_older_state_is_followed(publishing: Centre, reader: Reader) -> None:
+def test_a_store_restored_to_an_older_state_is_followed(
+    publishing: ControlApi, reader: Reader
+) -> None:
     reader.follows()
     publishing.stop()
     files = {p: p.read_bytes() for p in (publishing.directory / "data").glob("sluice.db*")}
@@ -149,7 +151,7 @@ def test_a_store_restored_to_an_older_state_is_followed(publishing: Centre, read
 
 
 def test_a_head_by_a_replaced_key_is_signed_again_on_request(
-    publishing: Centre, reader: Reader
+    publishing: ControlApi, reader: Reader
 ) -> None:
     publishing.approved("agt_1")
     reader.follows()

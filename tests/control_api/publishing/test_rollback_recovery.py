@@ -11,7 +11,7 @@ import redis as redis_py
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_name
 from tests import redis
-from tests.control_api.centre import Centre, asked, running
+from tests.control_api.running_api import ControlApi, asked, running
 from tests.stack import wait_until
 
 pytestmark = redis.needs_redis
@@ -24,63 +24,63 @@ def head_revision(server: redis.Redis) -> int:
     return int(at.decode().rpartition(":")[2]) if at else -1
 
 
-def revision(centre: Centre) -> int:
-    return int(centre.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"])
+def revision(api: ControlApi) -> int:
+    return int(api.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"])
 
 
-def pushed(centre: Centre, server: redis.Redis) -> None:
-    wait_until("Redis has it", lambda: head_revision(server) == revision(centre))
+def pushed(api: ControlApi, server: redis.Redis) -> None:
+    wait_until("Redis has it", lambda: head_revision(server) == revision(api))
 
 
-def lifted(centre: Centre) -> None:
+def lifted(api: ControlApi) -> None:
     """The freeze is lost too; it is only known that the tenant's document differed."""
-    state = centre.admin("GET", "/v1/freeze")
+    state = api.admin("GET", "/v1/freeze")
     assert state["frozen"]
     assert "restored" in state["reason"]
-    assert centre.evaluate()["policy_name"] == "tenant_frozen"
-    centre.admin("DELETE", "/v1/freeze")
+    assert api.evaluate()["policy_name"] == "tenant_frozen"
+    api.admin("DELETE", "/v1/freeze")
 
 
 def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     with redis.running(tmp_path / "redis") as server:
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
-            doomed = centre.admin("POST", "/v1/keys", {"name": "doomed", "scope": "evaluate"})
-            lasting = centre.admin("POST", "/v1/keys", {"name": "lasting", "scope": "evaluate"})
-            centre.approved("agt_gone")
-            centre.approved("agt_stays")
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+            doomed = api.admin("POST", "/v1/keys", {"name": "doomed", "scope": "evaluate"})
+            lasting = api.admin("POST", "/v1/keys", {"name": "lasting", "scope": "evaluate"})
+            api.approved("agt_gone")
+            api.approved("agt_stays")
             body = asked(agent_id="agt_stays", session_id="s-1")
-            assert centre.call("POST", "/v1/context/evaluate", body).body["decision"] == "ALLOW"
-            pushed(centre, server)
+            assert api.call("POST", "/v1/context/evaluate", body).body["decision"] == "ALLOW"
+            pushed(api, server)
         shutil.copytree(data, copy)
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
-            centre.admin("DELETE", f"/v1/keys/{doomed['key_id']}")
-            centre.admin("PATCH", "/v1/agents/agt_gone/status", {"status": "deprecated"})
-            centre.admin("DELETE", "/v1/sessions/s-1")
-            centre.admin("POST", "/v1/freeze", {"reason": "key leaked"})
-            late = centre.admin("POST", "/v1/keys", {"name": "late", "scope": "evaluate"})
-            pushed(centre, server)
-            seen = revision(centre)
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+            api.admin("DELETE", f"/v1/keys/{doomed['key_id']}")
+            api.admin("PATCH", "/v1/agents/agt_gone/status", {"status": "deprecated"})
+            api.admin("DELETE", "/v1/sessions/s-1")
+            api.admin("POST", "/v1/freeze", {"reason": "key leaked"})
+            late = api.admin("POST", "/v1/keys", {"name": "late", "scope": "evaluate"})
+            pushed(api, server)
+            seen = revision(api)
         shutil.rmtree(data)
         copy.rename(data)
-        with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             # A write makes the service look at Redis, as a sidecar's heartbeat request would.
-            centre.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
-            wait_until("the revision leaps", lambda: revision(centre) > seen)
-            pushed(centre, server)
-            keys = {row["name"] for row in centre.admin("GET", "/v1/keys")}
+            api.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
+            wait_until("the revision leaps", lambda: revision(api) > seen)
+            pushed(api, server)
+            keys = {row["name"] for row in api.admin("GET", "/v1/keys")}
             assert "lasting" in keys
             assert not keys & {"doomed", "late"}
             for key, status in ((doomed, 403), (late, 403), (lasting, 200)):
-                answer = centre.call("POST", "/v1/context/evaluate", asked(), key=key["key"])
+                answer = api.call("POST", "/v1/context/evaluate", asked(), key=key["key"])
                 assert answer.status == status
-            lifted(centre)
-            gone = centre.call("POST", "/v1/context/evaluate", asked(agent_id="agt_gone")).body
+            lifted(api)
+            gone = api.call("POST", "/v1/context/evaluate", asked(agent_id="agt_gone")).body
             assert gone["policy_name"] == "agent_not_approved"
-            again = centre.call("POST", "/v1/context/evaluate", body).body
+            again = api.call("POST", "/v1/context/evaluate", body).body
             assert again["policy_name"] == "session_revoked"
-            assert centre.evaluate(agent_id="agt_stays")["decision"] == "ALLOW"
-            assert centre.admin("GET", "/v1/audit/verify")["valid"]
+            assert api.evaluate(agent_id="agt_stays")["decision"] == "ALLOW"
+            assert api.admin("GET", "/v1/audit/verify")["valid"]
             document = key_name(key_digest(doomed["key"]))
-            page = centre.admin("GET", f"/v1/sidecars/policy-set?since={seen}&epoch=")
+            page = api.admin("GET", f"/v1/sidecars/policy-set?since={seen}&epoch=")
             assert document not in {each["name"] for each in page["documents"] if each["body"]}

@@ -7,16 +7,16 @@ from typing import Any
 
 from policies.sets.redis_keys import session_key
 from policies.sets.signed_head import Claim
-from tests.control_api.centre import Centre, within
 from tests.control_api.publishing.reader import Reader
+from tests.control_api.running_api import ControlApi, within
 from tests.redis import needs_redis
 
 pytestmark = needs_redis
 
 
-def claim(centre: Centre, session_id: str, **changed: Any) -> Any:
+def claim(api: ControlApi, session_id: str, **changed: Any) -> Any:
     body = {"session_id": session_id, "agent_role": "support", "user_id": "u-1", **changed}
-    return centre.admin("POST", "/v1/sidecars/sessions/claim", body)
+    return api.admin("POST", "/v1/sidecars/sessions/claim", body)
 
 
 def held(reader: Reader, session_id: str) -> Claim | None:
@@ -30,7 +30,7 @@ def state(reader: Reader, session_id: str) -> str | None:
 
 
 def test_a_claim_is_signed_and_expires_a_day_after_the_session(
-    publishing: Centre, reader: Reader
+    publishing: ControlApi, reader: Reader
 ) -> None:
     claim(publishing, "s-1", agent_id="agt_1")
     within(5, lambda: held(reader, "s-1"))
@@ -41,7 +41,7 @@ def test_a_claim_is_signed_and_expires_a_day_after_the_session(
     assert abs(left - (1440 * 60 + 86_400)) < 60
 
 
-def test_every_later_claim_sees_the_first_owner(publishing: Centre, reader: Reader) -> None:
+def test_every_later_claim_sees_the_first_owner(publishing: ControlApi, reader: Reader) -> None:
     claim(publishing, "s-1", agent_id="agt_1")
     claim(publishing, "s-1", agent_id="agt_2")
     time.sleep(0.2)
@@ -50,7 +50,7 @@ def test_every_later_claim_sees_the_first_owner(publishing: Centre, reader: Read
     assert found.agent_id == "agt_1"
 
 
-def test_a_revocation_is_never_undone(publishing: Centre, reader: Reader) -> None:
+def test_a_revocation_is_never_undone(publishing: ControlApi, reader: Reader) -> None:
     claim(publishing, "s-1")
     within(5, lambda: state(reader, "s-1") == "active")
     before = reader.redis.dump(session_key("default", "s-1"))
@@ -63,7 +63,7 @@ def test_a_revocation_is_never_undone(publishing: Centre, reader: Reader) -> Non
     within(5, lambda: state(reader, "s-1") == "revoked")
 
 
-def test_many_claims_at_once_all_arrive(publishing: Centre, reader: Reader) -> None:
+def test_many_claims_at_once_all_arrive(publishing: ControlApi, reader: Reader) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     names = [f"s-{number}" for number in range(200)]
@@ -72,7 +72,9 @@ def test_many_claims_at_once_all_arrive(publishing: Centre, reader: Reader) -> N
     within(5, lambda: all(state(reader, name) == "active" for name in names))
 
 
-def test_a_key_of_another_type_in_its_place_is_replaced(publishing: Centre, reader: Reader) -> None:
+def test_a_key_of_another_type_in_its_place_is_replaced(
+    publishing: ControlApi, reader: Reader
+) -> None:
     reader.redis.set(session_key("default", "s-1"), "x")
     reader.redis.hset(session_key("default", "s-2"), mapping={"rank": "9", "c": "forged"})
     claim(publishing, "s-1")
@@ -82,7 +84,7 @@ def test_a_key_of_another_type_in_its_place_is_replaced(publishing: Centre, read
 
 
 def test_sessions_that_redis_missed_are_written_when_it_is_back(
-    publishing: Centre, reader: Reader
+    publishing: ControlApi, reader: Reader
 ) -> None:
     reader.follows()
     reader.server.stop()

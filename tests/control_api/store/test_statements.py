@@ -24,7 +24,7 @@ from control_api.store.schema.columns import metadata
 from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
 from tests import migrated
-from tests.control_api.centre import Centre
+from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import TENANT, Spool, opened
 from tests.control_api.test_readme_curl import asked_by_commands
 from tests.postgres import serving
@@ -78,32 +78,30 @@ def walked(
 
 
 def walk(directory: Path, url: str) -> None:
-    centre = Centre(directory, database_url=url)
-    centre.time.ahead = -10 * DAY
-    centre.start()
+    api = ControlApi(directory, database_url=url)
+    api.time.ahead = -10 * DAY
+    api.start()
     try:
-        asked_by_commands(centre, directory, "")
+        asked_by_commands(api, directory, "")
         rule = {
             "name": "any",
             "rule_type": "denial_spike",
             "threshold": 1,
             "email": "a@example.org",
         }
-        centre.admin("POST", "/v1/alerts/rules", rule)
-        centre.evaluate(session_id="s-old")
-        centre.evaluate(source_id="payroll")
-        centre.admin(
+        api.admin("POST", "/v1/alerts/rules", rule)
+        api.evaluate(session_id="s-old")
+        api.evaluate(source_id="payroll")
+        api.admin(
             "PUT",
             "/v1/settings/retention",
             {"retention_days": 1, "session_retention_days": 1},
         )
         time.sleep(1.2)  # let the background loops run
     finally:
-        centre.stop()
+        api.stop()
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
-    assert asyncio.run(
-        purge(centre.settings, clock, RandomBuffer(os.urandom), None, lambda _: None)
-    )
+    assert asyncio.run(purge(api.settings, clock, RandomBuffer(os.urandom), None, lambda _: None))
     asyncio.run(_more(url))
 
 

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 
 from deploy.client.run import run
-from tests.control_api.centre import Centre, running
+from tests.control_api.running_api import ControlApi, running
 from tests.sidecar.proxy.certificates import Authority, authority
 
 
 @contextmanager
-def serving(directory: Path, issuer: Authority, name: str, **more: str) -> Iterator[Centre]:
+def serving(directory: Path, issuer: Authority, name: str, **more: str) -> Iterator[ControlApi]:
     """A control API that presents a certificate of `issuer` for `name`."""
     pair = issuer.issue(name)
     tls = {"SLUICE_TLS_CERTIFICATE": str(pair.certificate), "SLUICE_TLS_KEY": str(pair.key)}
-    with running(directory, **tls, **more) as centre:
-        yield centre
+    with running(directory, **tls, **more) as api:
+        yield api
 
 
-def agents(centre: Centre, *words: str) -> int:
-    url = f"https://127.0.0.1:{centre.port}"
-    key = {"SLUICE_API_KEY": centre.admin_key}
+def agents(api: ControlApi, *words: str) -> int:
+    url = f"https://127.0.0.1:{api.port}"
+    key = {"SLUICE_API_KEY": api.admin_key}
     return run("agents", ["list", "--url", url, "--json", *words], key)
 
 
@@ -33,15 +33,15 @@ def test_only_a_certificate_of_the_named_authority_is_trusted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours, theirs = authority("ours"), authority("theirs")
-    with serving(tmp_path / "a", ours, "127.0.0.1") as centre:
+    with serving(tmp_path / "a", ours, "127.0.0.1") as api:
         capsys.readouterr()
-        assert agents(centre, "--ca", str(ours.path)) == 0
+        assert agents(api, "--ca", str(ours.path)) == 0
         assert json.loads(capsys.readouterr().out) == []
         for words in ((), ("--ca", str(theirs.path))):
-            assert agents(centre, *words) == 1
+            assert agents(api, *words) == 1
             assert "--ca FILE names the authority" in capsys.readouterr().err
-    with serving(tmp_path / "b", ours, "another.example") as centre:
-        assert agents(centre, "--ca", str(ours.path)) == 1
+    with serving(tmp_path / "b", ours, "another.example") as api:
+        assert agents(api, "--ca", str(ours.path)) == 1
         assert "not valid for '127.0.0.1'" in capsys.readouterr().err
 
 
@@ -51,9 +51,9 @@ def test_a_client_certificate_is_presented_on_request(
     ours = authority("ours")
     pair = ours.issue("operator")
     shown = ("--cert", str(pair.certificate), "--cert-key", str(pair.key))
-    with serving(tmp_path, ours, "127.0.0.1", SLUICE_TLS_CLIENT_CA=str(ours.path)) as centre:
-        assert agents(centre, "--ca", str(ours.path), *shown) == 0
-        assert agents(centre, "--ca", str(ours.path)) == 1
+    with serving(tmp_path, ours, "127.0.0.1", SLUICE_TLS_CLIENT_CA=str(ours.path)) as api:
+        assert agents(api, "--ca", str(ours.path), *shown) == 0
+        assert agents(api, "--ca", str(ours.path)) == 1
         assert "no response from" in capsys.readouterr().err
 
 

@@ -66,7 +66,7 @@ def test_every_kind_that_a_sidecar_may_send_is_read(kind: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["change", "redact", "purge", "incarnation", "", "Decision"])
-def test_a_kind_that_is_the_centres_own_is_refused(kind: str) -> None:
+def test_a_kind_of_the_control_api_itself_is_refused(kind: str) -> None:
     with pytest.raises(Invalid):
         read_payload(payload(make_record(kind, "x-1", RECORDS["decision"].pub)))
 

@@ -9,8 +9,7 @@ import pytest
 
 from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.settings.model import UpstreamTls
-from tests.control_api.centre import Centre as ControlApi
-from tests.control_api.centre import running
+from tests.control_api.running_api import ControlApi, running
 from tests.sidecar.proxy.certificates import authority
 
 PATH = "/v1/sidecars/policy-set"

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from policies.definitions.model import AGENT_STATUSES
-from tests.control_api.centre import Centre
+from tests.control_api.running_api import ControlApi
 
 OPEN = {
     ("draft", "pending_approval"),
@@ -31,9 +31,9 @@ WAY = {
 }
 
 
-def listed(centre: Centre, agent_id: str) -> Any:
+def listed(api: ControlApi, agent_id: str) -> Any:
     """The agent, without its activity."""
-    shown = centre.admin("GET", f"/v1/agents/{agent_id}")
+    shown = api.admin("GET", f"/v1/agents/{agent_id}")
     shown.pop("activity")
     return shown
 
@@ -41,31 +41,31 @@ def listed(centre: Centre, agent_id: str) -> Any:
 @pytest.mark.parametrize(
     ("before", "after"), list(itertools.product(AGENT_STATUSES, AGENT_STATUSES))
 )
-def test_a_status_moves_as_the_contract_says(centre: Centre, before: str, after: str) -> None:
+def test_a_status_moves_as_the_contract_says(api: ControlApi, before: str, after: str) -> None:
     agent_id = f"{before}-{after}"
-    centre.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "support"})
+    api.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "support"})
     for status in WAY[before]:
-        centre.admin("PATCH", f"/v1/agents/{agent_id}/status", {"status": status})
-    entries = centre.verified()["total"]
-    shown = listed(centre, agent_id)
-    answer = centre.call("PATCH", f"/v1/agents/{agent_id}/status", {"status": after})
+        api.admin("PATCH", f"/v1/agents/{agent_id}/status", {"status": status})
+    entries = api.verified()["total"]
+    shown = listed(api, agent_id)
+    answer = api.call("PATCH", f"/v1/agents/{agent_id}/status", {"status": after})
     if before == after:
         assert (answer.status, answer.body) == (200, shown)
-        assert centre.verified()["total"] == entries
+        assert api.verified()["total"] == entries
     elif (before, after) in OPEN:
         assert (answer.status, answer.body["status"]) == (200, after)
-        assert centre.verified()["total"] == entries + 1
+        assert api.verified()["total"] == entries + 1
     else:
         assert answer.status == 409
         assert f"`{before}`" in answer.body["message"]
         for move in (move for state, move in OPEN if state == before):
             assert f"`{move}`" in answer.body["message"]
-        assert listed(centre, agent_id) == shown
-        assert centre.verified()["total"] == entries
+        assert listed(api, agent_id) == shown
+        assert api.verified()["total"] == entries
 
 
-def test_an_agent_starts_as_a_draft_with_its_defaults(centre: Centre) -> None:
-    answer = centre.call("POST", "/v1/agents", {"agent_role": "support"})
+def test_an_agent_starts_as_a_draft_with_its_defaults(api: ControlApi) -> None:
+    answer = api.call("POST", "/v1/agents", {"agent_role": "support"})
     agent = answer.body
     assert answer.status == 201
     assert agent["agent_id"].startswith("agt_")
@@ -73,31 +73,31 @@ def test_an_agent_starts_as_a_draft_with_its_defaults(centre: Centre) -> None:
     assert agent["permitted_roles"] == ["support"]
     assert agent["credential_type"] == "api_key"
     assert agent["created_at"] == agent["updated_at"]
-    assert listed(centre, agent["agent_id"]) == agent
+    assert listed(api, agent["agent_id"]) == agent
 
 
-def test_a_taken_id_is_409(centre: Centre) -> None:
+def test_a_taken_id_is_409(api: ControlApi) -> None:
     body = {"agent_role": "support", "agent_id": "taken"}
-    assert centre.call("POST", "/v1/agents", body).status == 201
-    assert centre.call("POST", "/v1/agents", body).status == 409
+    assert api.call("POST", "/v1/agents", body).status == 201
+    assert api.call("POST", "/v1/agents", body).status == 409
 
 
 @pytest.mark.parametrize(
     "agent_id", ["spiffe://prod/ns/loans", "a b", "ä", "a%2Fb", "[x]*?", "..", "\u202e", "a" * 256]
 )
-def test_an_id_is_kept_byte_for_byte(centre: Centre, agent_id: str) -> None:
-    made = centre.admin("POST", "/v1/agents", {"agent_role": "support", "agent_id": agent_id})
+def test_an_id_is_kept_byte_for_byte(api: ControlApi, agent_id: str) -> None:
+    made = api.admin("POST", "/v1/agents", {"agent_role": "support", "agent_id": agent_id})
     assert made["agent_id"] == agent_id
     path = f"/v1/agents/{quote(agent_id, safe='')}"
-    assert centre.admin("GET", path)["agent_id"] == agent_id
-    moved = centre.admin("PATCH", f"{path}/status", {"status": "pending_approval"})
+    assert api.admin("GET", path)["agent_id"] == agent_id
+    moved = api.admin("PATCH", f"{path}/status", {"status": "pending_approval"})
     assert moved["agent_id"] == agent_id
 
 
-def test_ids_that_look_alike_are_different(centre: Centre) -> None:
+def test_ids_that_look_alike_are_different(api: ControlApi) -> None:
     for agent_id in ("Look", "look", "look ", "lo\u0308ok", "l\u00f6ok"):
         body = {"agent_role": "support", "agent_id": agent_id}
-        assert centre.call("POST", "/v1/agents", body).status == 201
+        assert api.call("POST", "/v1/agents", body).status == 201
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ def test_ids_that_look_alike_are_different(centre: Centre) -> None:
         {"agent_role": None},
     ],
 )
-def test_an_invalid_registration_is_422(centre: Centre, body: Any) -> None:
-    assert centre.call("POST", "/v1/agents", body).status == 422
+def test_an_invalid_registration_is_422(api: ControlApi, body: Any) -> None:
+    assert api.call("POST", "/v1/agents", body).status == 422
 
 
-def test_filters_narrow_and_pages_go_on(fresh: Centre) -> None:
+def test_filters_narrow_and_pages_go_on(fresh: ControlApi) -> None:
     for number in range(5):
         body = {
             "agent_id": f"a{number}",
@@ -138,7 +138,7 @@ def test_filters_narrow_and_pages_go_on(fresh: Centre) -> None:
     assert ids("owner=nobody") == []
 
 
-def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: Centre) -> None:
+def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: ControlApi) -> None:
     fresh.approved("a1")
     idle = fresh.admin("GET", "/v1/agents/a1")["activity"]
     nothing = {"total": 0, "allowed": 0, "denied": 0, "deny_rate": 0.0}
@@ -164,7 +164,7 @@ def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: Centre) -> Non
     assert fresh.admin("GET", "/v1/agents/a1")["activity"] == idle
 
 
-def test_the_registry_counts_its_agents_and_their_denials(fresh: Centre) -> None:
+def test_the_registry_counts_its_agents_and_their_denials(fresh: ControlApi) -> None:
     fresh.approved("a1")
     fresh.approved("a2")
     fresh.admin("POST", "/v1/agents", {"agent_id": "a3", "agent_role": "support"})
@@ -190,7 +190,7 @@ def test_the_registry_counts_its_agents_and_their_denials(fresh: Centre) -> None
     }
 
 
-def test_an_update_changes_the_fields_given_and_never_the_status(either: Centre) -> None:
+def test_an_update_changes_the_fields_given_and_never_the_status(either: ControlApi) -> None:
     either.approved("a1")
     before = listed(either, "a1")
     path = "/v1/agents/a1"
@@ -227,18 +227,18 @@ def test_an_update_changes_the_fields_given_and_never_the_status(either: Centre)
         {"bound_key_id": "key_none"},
     ],
 )
-def test_an_update_that_breaks_the_schema_is_422(centre: Centre, wrong: dict[str, Any]) -> None:
-    centre.call("POST", "/v1/agents", {"agent_id": "w", "agent_role": "support"})
-    before = listed(centre, "w")
-    answer = centre.call("PUT", "/v1/agents/w", wrong)
+def test_an_update_that_breaks_the_schema_is_422(api: ControlApi, wrong: dict[str, Any]) -> None:
+    api.call("POST", "/v1/agents", {"agent_id": "w", "agent_role": "support"})
+    before = listed(api, "w")
+    answer = api.call("PUT", "/v1/agents/w", wrong)
     assert answer.status == 422
     assert answer.body["details"].startswith(next(iter(wrong)))
-    assert listed(centre, "w") == before
+    assert listed(api, "w") == before
 
 
-def test_an_agent_can_only_be_bound_to_a_live_key(centre: Centre) -> None:
-    made = centre.admin("POST", "/v1/keys", {"name": "k", "scope": "evaluate"})
+def test_an_agent_can_only_be_bound_to_a_live_key(api: ControlApi) -> None:
+    made = api.admin("POST", "/v1/keys", {"name": "k", "scope": "evaluate"})
     body = {"agent_role": "support", "bound_key_id": made["key_id"]}
-    assert centre.admin("POST", "/v1/agents", body)["bound_key_id"] == made["key_id"]
-    centre.admin("DELETE", f"/v1/keys/{made['key_id']}")
-    assert centre.call("POST", "/v1/agents", body).status == 422
+    assert api.admin("POST", "/v1/agents", body)["bound_key_id"] == made["key_id"]
+    api.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    assert api.call("POST", "/v1/agents", body).status == 422

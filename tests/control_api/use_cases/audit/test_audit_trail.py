@@ -12,10 +12,10 @@ from control_api.use_cases.audit.list_events import EventsRequest
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import document_digest, key_document, key_name
-from tests.control_api.centre import Centre
+from tests.control_api.running_api import ControlApi
 
 
-def test_events_are_listed_newest_first_with_every_field(fresh: Centre) -> None:
+def test_events_are_listed_newest_first_with_every_field(fresh: ControlApi) -> None:
     answers = [fresh.evaluate(user_id=f"u{number}") for number in range(3)]
     events = fresh.events()
     assert [event["event_id"] for event in events] == [a["event_id"] for a in answers[::-1]]
@@ -27,7 +27,7 @@ def test_events_are_listed_newest_first_with_every_field(fresh: Centre) -> None:
     assert len(events[0]["timestamp"]) == len("2026-01-01T00:00:00.000000Z")
 
 
-def test_filters_narrow(fresh: Centre) -> None:
+def test_filters_narrow(fresh: ControlApi) -> None:
     fresh.approved("agt")
     fresh.evaluate(user_id="ann", session_id="s1")
     fresh.evaluate(user_id="bob", source_id="payroll")
@@ -51,7 +51,7 @@ def test_filters_narrow(fresh: Centre) -> None:
     assert {query: len(fresh.events(f"?{query}")) for query in expected} == expected
 
 
-def test_pages_neither_skip_nor_repeat_while_others_write(either: Centre) -> None:
+def test_pages_neither_skip_nor_repeat_while_others_write(either: ControlApi) -> None:
     first = [either.evaluate()["event_id"] for _ in range(10)]
     seen = []
     for page in either.pages("/v1/audit/events?limit=3"):
@@ -60,16 +60,16 @@ def test_pages_neither_skip_nor_repeat_while_others_write(either: Centre) -> Non
     assert seen == first[::-1]
 
 
-def test_a_session_s_trail_is_in_order_and_unknown_ones_are_404(centre: Centre) -> None:
-    answers = [centre.evaluate(session_id="trail/1") for _ in range(5)]
-    pages = list(centre.pages("/v1/audit/sessions/trail%2F1?limit=2"))
+def test_a_session_s_trail_is_in_order_and_unknown_ones_are_404(api: ControlApi) -> None:
+    answers = [api.evaluate(session_id="trail/1") for _ in range(5)]
+    pages = list(api.pages("/v1/audit/sessions/trail%2F1?limit=2"))
     assert [len(page) for page in pages] == [2, 2, 1]
     trail = [event["event_id"] for page in pages for event in page]
     assert trail == [answer["event_id"] for answer in answers]
-    assert centre.call("GET", "/v1/audit/sessions/never").status == 404
+    assert api.call("GET", "/v1/audit/sessions/never").status == 404
 
 
-def test_lineage_is_recorded_on_its_event_and_read_in_order(either: Centre) -> None:
+def test_lineage_is_recorded_on_its_event_and_read_in_order(either: ControlApi) -> None:
     event_id = either.evaluate()["event_id"]
     sent = [
         {"event_id": event_id, "action_type": "summary", "detail": {"n": 1.5, "Ä": [None]}},
@@ -87,24 +87,24 @@ def test_lineage_is_recorded_on_its_event_and_read_in_order(either: Centre) -> N
     assert either.verified()["events"] == 1
 
 
-def test_lineage_comes_in_pages(centre: Centre) -> None:
-    event_id = centre.evaluate()["event_id"]
+def test_lineage_comes_in_pages(api: ControlApi) -> None:
+    event_id = api.evaluate()["event_id"]
     for number in range(5):
         body = {"event_id": event_id, "action_type": f"a{number}"}
-        centre.admin("POST", "/v1/audit/lineage", body)
-    pages = list(centre.pages(f"/v1/audit/lineage/{event_id}?limit=2"))
+        api.admin("POST", "/v1/audit/lineage", body)
+    pages = list(api.pages(f"/v1/audit/lineage/{event_id}?limit=2"))
     assert [page["event"]["event_id"] for page in pages] == [event_id] * 3
     actions = [[action["action_type"] for action in page["actions"]] for page in pages]
     assert actions == [["a0", "a1"], ["a2", "a3"], ["a4"]]
 
 
-def test_lineage_of_an_unknown_event_is_404(centre: Centre) -> None:
+def test_lineage_of_an_unknown_event_is_404(api: ControlApi) -> None:
     body = {"event_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d", "action_type": "a"}
-    assert centre.call("POST", "/v1/audit/lineage", body).status == 404
-    assert centre.call("GET", f"/v1/audit/lineage/{body['event_id']}").status == 404
+    assert api.call("POST", "/v1/audit/lineage", body).status == 404
+    assert api.call("GET", f"/v1/audit/lineage/{body['event_id']}").status == 404
 
 
-def test_lineage_can_t_be_recorded_on_a_change(fresh: Centre) -> None:
+def test_lineage_can_t_be_recorded_on_a_change(fresh: ControlApi) -> None:
     fresh.new_key("read")
     with sqlite3.connect(fresh.directory / "data" / "sluice.db") as database:
         (eid,) = database.execute("SELECT eid FROM log_entries WHERE kind='change'").fetchone()
@@ -112,7 +112,7 @@ def test_lineage_can_t_be_recorded_on_a_change(fresh: Centre) -> None:
     assert fresh.call("POST", "/v1/audit/lineage", body).status == 404
 
 
-def test_a_bound_key_records_lineage_as_its_binding_allows(fresh: Centre) -> None:
+def test_a_bound_key_records_lineage_as_its_binding_allows(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "bound", "scope": "evaluate"})
     for agent_id in ("mine", "yours"):
         fresh.approved(agent_id)
@@ -127,18 +127,18 @@ def test_a_bound_key_records_lineage_as_its_binding_allows(fresh: Centre) -> Non
     assert statuses == {"mine": 201, "yours": 403}
 
 
-def _bind(centre: Centre, key: str, key_id: str, agent_id: str) -> None:
+def _bind(api: ControlApi, key: str, key_id: str, agent_id: str) -> None:
     """Bind a key as the operation does: by its document."""
     body = key_document(Key(key_id, "evaluate", agent_id))
-    with sqlite3.connect(centre.directory / "data" / "sluice.db") as database:
+    with sqlite3.connect(api.directory / "data" / "sluice.db") as database:
         database.execute(
             "UPDATE documents SET body = ?, digest = ? WHERE name = ?",
             (body, document_digest(body), key_name(key_digest(key))),
         )
-    centre.restart()
+    api.restart()
 
 
-def test_a_tampered_log_is_answered_with_200_and_says_where(fresh: Centre) -> None:
+def test_a_tampered_log_is_answered_with_200_and_says_where(fresh: ControlApi) -> None:
     answers = [fresh.evaluate(user_id=f"u{number}") for number in range(3)]
     with sqlite3.connect(fresh.directory / "data" / "sluice.db") as database:
         database.execute(
@@ -151,12 +151,12 @@ def test_a_tampered_log_is_answered_with_200_and_says_where(fresh: Centre) -> No
 
 
 @pytest.mark.parametrize("detail", [[1], "text", 5, None])
-def test_a_detail_that_is_not_an_object_is_422(centre: Centre, detail: Any) -> None:
+def test_a_detail_that_is_not_an_object_is_422(api: ControlApi, detail: Any) -> None:
     body = {"event_id": "e", "action_type": "a", "detail": detail}
-    assert centre.call("POST", "/v1/audit/lineage", body).status == 422
+    assert api.call("POST", "/v1/audit/lineage", body).status == 422
 
 
-def test_stats_count_what_the_trail_holds(fresh: Centre) -> None:
+def test_stats_count_what_the_trail_holds(fresh: ControlApi) -> None:
     empty = {"total": 0, "allowed": 0, "denied": 0, "deny_rate": 0.0}
     nothing = {**empty, "by_source_type": {}, "top_roles": [], "top_sources": []}
     assert fresh.admin("GET", "/v1/audit/stats") == nothing

@@ -17,7 +17,7 @@ from policies.ground.signing import receipt_message, verify
 from policies.retrieval import parse_retrieval
 from policies.trail.record import decision_record
 from policies.trail.spool_chain import core_hash, spool_payload, src_member
-from tests.control_api.centre import Answer, Centre, asked
+from tests.control_api.running_api import Answer, ControlApi, asked
 
 EVENTS = "/v1/sidecars/events"
 
@@ -46,7 +46,7 @@ class Spool:
         return {"source": self.source, "instance": self.instance, "records": records}
 
 
-def test_records_are_ingested_exactly_once_and_receipted(either: Centre) -> None:
+def test_records_are_ingested_exactly_once_and_receipted(either: ControlApi) -> None:
     spool, before = Spool(), either.verified()
     records = [spool.record(user_id=f"u{number}") for number in range(5)]
     log_key = unb64(either.admin("GET", "/v1/sidecars/policy-set?since=0")["log_key"])
@@ -65,32 +65,32 @@ def test_records_are_ingested_exactly_once_and_receipted(either: Centre) -> None
     assert events[0]["user_id"] == "u4"
 
 
-def test_a_gap_or_another_chain_is_409_and_ingests_nothing(centre: Centre) -> None:
+def test_a_gap_or_another_chain_is_409_and_ingests_nothing(api: ControlApi) -> None:
     spool = Spool(instance="gap")
     records = [spool.record() for _ in range(3)]
-    centre.admin("POST", EVENTS, spool.batch(records[:1]))
-    total = centre.verified()["total"]
+    api.admin("POST", EVENTS, spool.batch(records[:1]))
+    total = api.verified()["total"]
     for sent in (records[2:], [Spool(instance="gap").record(), *records[2:]]):
-        answer = centre.call("POST", EVENTS, spool.batch(sent))
+        answer = api.call("POST", EVENTS, spool.batch(sent))
         assert answer.status == 409
         assert "held: n 0" in answer.body["details"]
-    assert centre.verified()["total"] == total
+    assert api.verified()["total"] == total
 
 
-def test_a_bad_record_is_422_and_nothing_of_its_batch_is_recorded(centre: Centre) -> None:
+def test_a_bad_record_is_422_and_nothing_of_its_batch_is_recorded(api: ControlApi) -> None:
     spool = Spool(instance="bad")
     records = [spool.record() for _ in range(2)]
-    total = centre.verified()["total"]
+    total = api.verified()["total"]
     broken = orjson.loads(orjson.dumps(records[1]))
     broken["core"]["pub"]["response"]["decision"] = "ALLOW"
     broken["open"] = {}
     batches: list[list[Any]] = [[records[0], broken], [{}], [1], [records[0], "x"]]
     for sent in batches:
-        answer = centre.call("POST", EVENTS, spool.batch(sent))
+        answer = api.call("POST", EVENTS, spool.batch(sent))
         assert answer.status == 422, answer.raw
     other = {**spool.batch(records), "source": "sidecar-2"}
-    assert centre.call("POST", EVENTS, other).status == 422
-    assert centre.verified()["total"] == total
+    assert api.call("POST", EVENTS, other).status == 422
+    assert api.verified()["total"] == total
 
 
 def packed(spool: Spool, records: list[Any]) -> bytes:
@@ -100,12 +100,12 @@ def packed(spool: Spool, records: list[Any]) -> bytes:
     return zlib.compress(b'%b,"records":[%b]}' % (envelope[:-1], payloads), 1, 31)
 
 
-def sent_packed(centre: Centre, raw: bytes, coding: str = "gzip") -> Answer:
+def sent_packed(api: ControlApi, raw: bytes, coding: str = "gzip") -> Answer:
     headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
-    return centre.call("POST", EVENTS, raw=raw, headers=headers)
+    return api.call("POST", EVENTS, raw=raw, headers=headers)
 
 
-def test_a_compressed_batch_is_ingested_like_a_plain_one(either: Centre) -> None:
+def test_a_compressed_batch_is_ingested_like_a_plain_one(either: ControlApi) -> None:
     spool, before = Spool(instance="packed"), either.verified()["events"]
     records = [spool.record(user_id=f"ü{number}") for number in range(300)]
     first = sent_packed(either, packed(spool, records[:200]))
@@ -117,12 +117,12 @@ def test_a_compressed_batch_is_ingested_like_a_plain_one(either: Centre) -> None
     assert either.verified()["events"] == before + 300
 
 
-def test_a_compressed_batch_of_a_whole_mebibyte_is_ingested(centre: Centre) -> None:
+def test_a_compressed_batch_of_a_whole_mebibyte_is_ingested(api: ControlApi) -> None:
     spool = Spool(instance="large")
     records = [spool.record(query="ü" * 15_000) for _ in range(33)]
     raw = packed(spool, records)
     assert 1_000_000 < len(zlib.decompress(raw, 31)) <= 1024 * 1024
-    assert sent_packed(centre, raw).body["n"] == 32
+    assert sent_packed(api, raw).body["n"] == 32
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_a_compressed_batch_of_a_whole_mebibyte_is_ingested(centre: Centre) -> N
     ids=["cut off", "a wrong length", "rubbish", "not compressed", "empty", "too large inside"],
 )
 def test_a_batch_that_does_not_unpack_is_refused_as_a_whole(
-    centre: Centre, spoil: Any, status: int
+    api: ControlApi, spoil: Any, status: int
 ) -> None:
-    spool, total = Spool(instance=f"spoilt-{time.time_ns()}"), centre.verified()["total"]
+    spool, total = Spool(instance=f"spoilt-{time.time_ns()}"), api.verified()["total"]
     raw = packed(spool, [spool.record() for _ in range(50)])
-    assert sent_packed(centre, spoil(raw)).status == status
-    assert centre.verified()["total"] == total
-    assert sent_packed(centre, raw).body["n"] == 49
+    assert sent_packed(api, spoil(raw)).status == status
+    assert api.verified()["total"] == total
+    assert sent_packed(api, raw).body["n"] == 49

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.centre import Centre, asked
+from tests.control_api.running_api import ControlApi, asked
 
 
-def test_a_batch_is_answered_in_order_with_an_event_each(either: Centre) -> None:
+def test_a_batch_is_answered_in_order_with_an_event_each(either: ControlApi) -> None:
     sources = [("handbook", "payroll")[number % 3 == 0] for number in range(100)]
     body = {"items": [asked(source_id=source) for source in sources]}
     results = either.admin("POST", "/v1/context/evaluate/batch", body)["results"]
@@ -25,7 +25,7 @@ def test_a_batch_is_answered_in_order_with_an_event_each(either: Centre) -> None
     ("semantics", "decided"),
     [("all", 4), ("stop_on_deny", 3), ("stop_on_allow", 1)],
 )
-def test_a_batch_stops_by_its_semantics(fresh: Centre, semantics: str, decided: int) -> None:
+def test_a_batch_stops_by_its_semantics(fresh: ControlApi, semantics: str, decided: int) -> None:
     sources = ["handbook", "handbook", "payroll", "handbook"]
     items = [asked(source_id=source) for source in sources]
     body = {"items": items, "semantics": semantics}
@@ -33,7 +33,7 @@ def test_a_batch_stops_by_its_semantics(fresh: Centre, semantics: str, decided: 
     assert fresh.verified()["events"] == decided
 
 
-def test_a_batch_with_a_fault_is_422_as_a_whole(fresh: Centre) -> None:
+def test_a_batch_with_a_fault_is_422_as_a_whole(fresh: ControlApi) -> None:
     items: list[Any] = [asked(), asked(agent_role=None), 7, asked(sensitivity_level="x")]
     answer = fresh.call("POST", "/v1/context/evaluate/batch", {"items": items, "semantics": "y"})
     assert answer.status == 422
@@ -50,7 +50,7 @@ def test_a_batch_with_a_fault_is_422_as_a_whole(fresh: Centre) -> None:
     assert fresh.verified()["events"] == 0
 
 
-def test_a_batch_claims_a_session_for_its_first_item(fresh: Centre) -> None:
+def test_a_batch_claims_a_session_for_its_first_item(fresh: ControlApi) -> None:
     fresh.approved("a1")
     fresh.approved("a2")
     items = [asked(session_id="s", agent_id=agent) for agent in ("a1", "a2", "a1")]

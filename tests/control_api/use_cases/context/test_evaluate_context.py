@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from control_api.requests.retrieval import AskedRetrieval
 from policies.ground.errors import Invalid
 from policies.retrieval import parse_retrieval
-from tests.control_api.centre import Centre, asked, running
+from tests.control_api.running_api import ControlApi, asked, running
 from tests.properties import examples
 
 
-def test_an_allowed_retrieval_is_answered_with_the_policy_and_the_event(centre: Centre) -> None:
-    answer = centre.evaluate(session_id="s-allowed", query="what is the return policy?")
+def test_an_allowed_retrieval_is_answered_with_the_policy_and_the_event(api: ControlApi) -> None:
+    answer = api.evaluate(session_id="s-allowed", query="what is the return policy?")
     assert answer["decision"] == "ALLOW"
     assert answer["policy_name"] == "support-reads"
     assert list(answer) == ["decision", "policy_name", "reason", "event_id"]
-    event = centre.admin("GET", f"/v1/audit/lineage/{answer['event_id']}")["event"]
+    event = api.admin("GET", f"/v1/audit/lineage/{answer['event_id']}")["event"]
     assert event["decision"] == "ALLOW"
     assert event["reason"] == answer["reason"]
     assert event["query"] == "what is the return policy?"
@@ -44,16 +44,16 @@ def test_an_allowed_retrieval_is_answered_with_the_policy_and_the_event(centre: 
     ],
 )
 def test_a_failed_check_denies_with_status_200_and_is_recorded(
-    centre: Centre, changed: dict[str, Any], policy_name: str, check: str
+    api: ControlApi, changed: dict[str, Any], policy_name: str, check: str
 ) -> None:
-    answer = centre.evaluate(**changed)
+    answer = api.evaluate(**changed)
     assert (answer["decision"], answer["policy_name"]) == ("DENY", policy_name)
-    event = centre.admin("GET", f"/v1/audit/lineage/{answer['event_id']}")["event"]
+    event = api.admin("GET", f"/v1/audit/lineage/{answer['event_id']}")["event"]
     assert event["check"] == check
     assert event["policy_name"] == policy_name
 
 
-def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(fresh: Centre) -> None:
+def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(fresh: ControlApi) -> None:
     fresh.admin("POST", "/v1/agents", {"agent_id": "a", "agent_role": "support"})
     seen = []
     for status in (
@@ -69,14 +69,14 @@ def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(fresh: Centr
     ]
 
 
-def test_an_agent_claims_only_its_permitted_roles(fresh: Centre) -> None:
+def test_an_agent_claims_only_its_permitted_roles(fresh: ControlApi) -> None:
     fresh.approved("both", role="support", permitted_roles=["support", "other"])
     fresh.approved("other", role="other")
     assert fresh.evaluate(agent_id="both")["decision"] == "ALLOW"
     assert fresh.evaluate(agent_id="other")["policy_name"] == "role_not_permitted"
 
 
-def test_only_its_key_can_present_a_bound_agent(fresh: Centre) -> None:
+def test_only_its_key_can_present_a_bound_agent(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "its own", "scope": "evaluate"})
     fresh.approved("bound", bound_key_id=made["key_id"])
     assert fresh.evaluate(key=made["key"], agent_id="bound")["decision"] == "ALLOW"
@@ -84,16 +84,16 @@ def test_only_its_key_can_present_a_bound_agent(fresh: Centre) -> None:
 
 
 def test_the_global_flag_demands_an_agent_id_before_any_other_check(tmp_path: Any) -> None:
-    with running(tmp_path, SLUICE_REQUIRE_AGENT_ID="1") as centre:
-        centre.approved("a")
-        assert centre.evaluate(agent_role="nobody")["policy_name"] == "agent_id_required"
-        assert centre.evaluate(agent_id="a")["decision"] == "ALLOW"
-        centre.environ["SLUICE_REQUIRE_AGENT_ID"] = "0"
-        centre.restart()
-        assert centre.evaluate()["decision"] == "ALLOW"
+    with running(tmp_path, SLUICE_REQUIRE_AGENT_ID="1") as api:
+        api.approved("a")
+        assert api.evaluate(agent_role="nobody")["policy_name"] == "agent_id_required"
+        assert api.evaluate(agent_id="a")["decision"] == "ALLOW"
+        api.environ["SLUICE_REQUIRE_AGENT_ID"] = "0"
+        api.restart()
+        assert api.evaluate()["decision"] == "ALLOW"
 
 
-def test_64_clients_at_once_leave_a_gapless_and_valid_log(either: Centre) -> None:
+def test_64_clients_at_once_leave_a_gapless_and_valid_log(either: ControlApi) -> None:
     key, before = either.new_key(), either.verified()["total"]
     each, answered = 20, []
 
@@ -123,25 +123,25 @@ def test_64_clients_at_once_leave_a_gapless_and_valid_log(either: Centre) -> Non
     assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1))
 
 
-def test_unknown_fields_are_ignored(centre: Centre) -> None:
-    assert centre.evaluate(colour="blue", explain=True)["decision"] == "ALLOW"
-    answer = centre.call("POST", "/v1/context/evaluate?trace=1", asked())
+def test_unknown_fields_are_ignored(api: ControlApi) -> None:
+    assert api.evaluate(colour="blue", explain=True)["decision"] == "ALLOW"
+    answer = api.call("POST", "/v1/context/evaluate?trace=1", asked())
     assert answer.status == 200
 
 
 def test_an_evaluation_that_fails_denies_and_is_recorded(
-    centre: Centre, monkeypatch: pytest.MonkeyPatch
+    api: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a check raised")
 
     monkeypatch.setattr("control_api.domain.decisions.evaluate", broken)
-    answer = centre.evaluate()
+    answer = api.evaluate()
     assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
     monkeypatch.undo()
-    event = centre.admin("GET", f"/v1/audit/lineage/{answer['event_id']}")["event"]
+    event = api.admin("GET", f"/v1/audit/lineage/{answer['event_id']}")["event"]
     assert event["policy_name"] == "evaluation_error"
-    centre.verified()
+    api.verified()
 
 
 FIELDS = [name for name in AskedRetrieval.model_fields if name not in AskedRetrieval.in_query]
@@ -178,7 +178,7 @@ def _fails(body: dict[str, Any]) -> bool:
     return False
 
 
-def test_an_explanation_adds_a_member_and_changes_nothing_else(either: Centre) -> None:
+def test_an_explanation_adds_a_member_and_changes_nothing_else(either: ControlApi) -> None:
     path = "/v1/context/evaluate?explain=true"
     allowed = either.call("POST", path, asked()).body
     assert list(allowed) == ["decision", "policy_name", "reason", "event_id", "explain"]
@@ -203,21 +203,21 @@ def test_an_explanation_adds_a_member_and_changes_nothing_else(either: Centre) -
 
 
 @pytest.mark.parametrize("query", ["explain=1", "explain=", "explain=true&explain=true"])
-def test_an_invalid_explain_is_422(centre: Centre, query: str) -> None:
-    assert centre.call("POST", f"/v1/context/evaluate?{query}", asked()).status == 422
+def test_an_invalid_explain_is_422(api: ControlApi, query: str) -> None:
+    assert api.call("POST", f"/v1/context/evaluate?{query}", asked()).status == 422
 
 
 @pytest.mark.parametrize("query", ["", "?explain=true"])
-def test_the_decision_is_also_in_headers(centre: Centre, query: str) -> None:
+def test_the_decision_is_also_in_headers(api: ControlApi, query: str) -> None:
     for source, decision in (("handbook", "ALLOW"), ("payroll", "DENY")):
         path, body = f"/v1/context/evaluate{query}", asked(source_id=source)
-        answer = centre.call("POST", path, body)
+        answer = api.call("POST", path, body)
         assert answer.headers["X-Sluice-Decision"] == answer.body["decision"] == decision
         assert answer.headers["X-Sluice-Event-Id"] == answer.body["event_id"]
-        simulated = centre.call("POST", f"/v1/context/simulate{query}", body)
+        simulated = api.call("POST", f"/v1/context/simulate{query}", body)
         assert simulated.body["decision"] == decision
         for name in ("X-Sluice-Decision", "X-Sluice-Event-Id"):
             assert name not in simulated.headers
-    refused = centre.call("POST", "/v1/context/evaluate", {"agent_role": 1})
+    refused = api.call("POST", "/v1/context/evaluate", {"agent_role": 1})
     assert refused.status == 422
     assert "X-Sluice-Decision" not in refused.headers

@@ -2,24 +2,24 @@
 
 from pathlib import Path
 
-from tests.control_api.centre import SUPERADMIN, Centre, running
+from tests.control_api.running_api import SUPERADMIN, ControlApi, running
 
 USER = "ann@example.com"
 
 
-def switch(centre: Centre, on: bool) -> None:
-    answer = centre.call(
+def switch(api: ControlApi, on: bool) -> None:
+    answer = api.call(
         "PATCH", "/v1/admin/tenants/default/settings", {"pii_masking": on}, key=SUPERADMIN
     )
     assert answer.status == 200, answer.raw
 
 
-def shown(centre: Centre, event_id: str) -> tuple[bool, str, str]:
-    (event,) = [each for each in centre.events() if each["event_id"] == event_id]
+def shown(api: ControlApi, event_id: str) -> tuple[bool, str, str]:
+    (event,) = [each for each in api.events() if each["event_id"] == event_id]
     return event["pii_masked"], event["user_id"], event["query"]
 
 
-def test_a_tenants_setting_holds_from_the_next_call_on(either: Centre) -> None:
+def test_a_tenants_setting_holds_from_the_next_call_on(either: ControlApi) -> None:
     asked = {"user_id": USER, "query": "at 10.0.0.7"}
     before = either.evaluate(**asked)["event_id"]
     switch(either, True)
@@ -32,7 +32,7 @@ def test_a_tenants_setting_holds_from_the_next_call_on(either: Centre) -> None:
     assert either.verified()["total"] >= 3
 
 
-def test_masked_events_are_found_by_the_masked_value(fresh: Centre) -> None:
+def test_masked_events_are_found_by_the_masked_value(fresh: ControlApi) -> None:
     switch(fresh, True)
     event_id = fresh.evaluate(user_id=USER)["event_id"]
     assert not fresh.events("?user_id=ann%40example.com")
@@ -40,7 +40,7 @@ def test_masked_events_are_found_by_the_masked_value(fresh: Centre) -> None:
 
 
 def test_the_services_flag_overrides_a_tenants(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_PII_MASKING="1") as centre:
-        switch(centre, False)
-        event_id = centre.evaluate(user_id=USER, query="x")["event_id"]
-        assert shown(centre, event_id) == (True, "[EMAIL]", "x")
+    with running(tmp_path, SLUICE_PII_MASKING="1") as api:
+        switch(api, False)
+        event_id = api.evaluate(user_id=USER, query="x")["event_id"]
+        assert shown(api, event_id) == (True, "[EMAIL]", "x")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.control_api.centre import Centre, running
+from tests.control_api.running_api import ControlApi, running
 
 
-def test_a_session_belongs_to_the_agent_that_claimed_it(either: Centre) -> None:
+def test_a_session_belongs_to_the_agent_that_claimed_it(either: ControlApi) -> None:
     either.approved("a")
     either.approved("b")
     assert either.evaluate(session_id="s", agent_id="a")["decision"] == "ALLOW"
@@ -20,29 +20,29 @@ def test_a_session_belongs_to_the_agent_that_claimed_it(either: Centre) -> None:
     assert either.evaluate(session_id="s", agent_id="a")["decision"] == "ALLOW"
 
 
-def test_a_caller_that_fails_the_first_four_checks_claims_no_session(centre: Centre) -> None:
-    assert centre.evaluate(session_id="s-free", agent_id="nobody")["decision"] == "DENY"
-    centre.approved("rightful")
-    assert centre.evaluate(session_id="s-free", agent_id="rightful")["decision"] == "ALLOW"
+def test_a_caller_that_fails_the_first_four_checks_claims_no_session(api: ControlApi) -> None:
+    assert api.evaluate(session_id="s-free", agent_id="nobody")["decision"] == "DENY"
+    api.approved("rightful")
+    assert api.evaluate(session_id="s-free", agent_id="rightful")["decision"] == "ALLOW"
 
 
-def test_a_denied_call_that_passes_the_first_four_claims_its_session(centre: Centre) -> None:
-    centre.approved("first")
-    denied = centre.evaluate(session_id="s-denied", agent_id="first", source_id="payroll")
+def test_a_denied_call_that_passes_the_first_four_claims_its_session(api: ControlApi) -> None:
+    api.approved("first")
+    denied = api.evaluate(session_id="s-denied", agent_id="first", source_id="payroll")
     assert denied["decision"] == "DENY"
-    assert centre.evaluate(session_id="s-denied")["policy_name"] == "session_agent_mismatch"
+    assert api.evaluate(session_id="s-denied")["policy_name"] == "session_agent_mismatch"
 
 
 def test_a_session_expires_for_good_and_is_recorded_as_expired(tmp_path: Any) -> None:
-    with running(tmp_path, SLUICE_SESSION_TTL_MINUTES="10") as centre:
-        assert centre.evaluate(session_id="s")["decision"] == "ALLOW"
-        centre.time.ahead = 9 * 60
-        assert centre.evaluate(session_id="s")["decision"] == "ALLOW"
-        centre.time.ahead = 10 * 60 + 1
-        assert centre.evaluate(session_id="s")["policy_name"] == "session_expired"
-        centre.restart()
-        assert centre.evaluate(session_id="s")["policy_name"] == "session_expired"
-        centre.verified()
+    with running(tmp_path, SLUICE_SESSION_TTL_MINUTES="10") as api:
+        assert api.evaluate(session_id="s")["decision"] == "ALLOW"
+        api.time.ahead = 9 * 60
+        assert api.evaluate(session_id="s")["decision"] == "ALLOW"
+        api.time.ahead = 10 * 60 + 1
+        assert api.evaluate(session_id="s")["policy_name"] == "session_expired"
+        api.restart()
+        assert api.evaluate(session_id="s")["policy_name"] == "session_expired"
+        api.verified()
 
 
 def test_a_session_lives_as_long_as_the_role_s_strictest_policy_says(tmp_path: Any) -> None:
@@ -53,7 +53,7 @@ policies:
   - {name: short, agent_role: support, allowed_sources: ["*"], denied_sources: [],
      max_sensitivity: critical, session_ttl_minutes: 5}
 """
-    with running(tmp_path, policies=policies) as centre:
-        assert centre.evaluate(session_id="s")["policy_name"] == "long"
-        centre.time.ahead = 5 * 60 + 1
-        assert centre.evaluate(session_id="s")["policy_name"] == "session_expired"
+    with running(tmp_path, policies=policies) as api:
+        assert api.evaluate(session_id="s")["policy_name"] == "long"
+        api.time.ahead = 5 * 60 + 1
+        assert api.evaluate(session_id="s")["policy_name"] == "session_expired"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.control_api.centre import Centre, asked
+from tests.control_api.running_api import ControlApi, asked
 
 
-def test_a_simulation_leaves_nothing(either: Centre) -> None:
+def test_a_simulation_leaves_nothing(either: ControlApi) -> None:
     reader = either.new_key("read")
     before = either.verified()["total"]
     body = asked(session_id="never", source_id="payroll")

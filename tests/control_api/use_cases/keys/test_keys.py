@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from policies.ground.keys import well_formed
-from tests.control_api.centre import Centre, asked
+from tests.control_api.running_api import ControlApi, asked
 
 DAY = 86_400
 
 
-def test_a_key_is_shown_once_and_never_listed(centre: Centre) -> None:
-    answer = centre.call("POST", "/v1/keys", {"name": "shown once", "scope": "read"})
+def test_a_key_is_shown_once_and_never_listed(api: ControlApi) -> None:
+    answer = api.call("POST", "/v1/keys", {"name": "shown once", "scope": "read"})
     made = answer.body
     assert answer.status == 201
     assert list(made) == ["key_id", "name", "key", "scope", "expires_at", "created_at"]
     assert well_formed(made["key"])
     assert made["key_id"].startswith("key_")
-    listed = centre.call("GET", "/v1/keys")
+    listed = api.call("GET", "/v1/keys")
     assert made["key"] not in listed.raw.decode()
     (row,) = [row for row in listed.body if row["key_id"] == made["key_id"]]
     assert list(row) == [
@@ -34,7 +34,7 @@ def test_a_key_is_shown_once_and_never_listed(centre: Centre) -> None:
     ]
 
 
-def test_the_secret_is_nowhere_in_the_data_directory(fresh: Centre) -> None:
+def test_the_secret_is_nowhere_in_the_data_directory(fresh: ControlApi) -> None:
     key = fresh.new_key("read")
     fresh.stop()
     for path in (fresh.directory / "data").iterdir():
@@ -46,7 +46,7 @@ def test_the_secret_is_nowhere_in_the_data_directory(fresh: Centre) -> None:
     ("fields", "days"),
     [({}, 365), ({"expires_days": 1}, 1), ({"expires_days": 3650}, 3650)],
 )
-def test_a_key_expires_after_its_days(fresh: Centre, fields: Any, days: int) -> None:
+def test_a_key_expires_after_its_days(fresh: ControlApi, fields: Any, days: int) -> None:
     key = fresh.new_key("read", **fields)
     fresh.time.ahead = days * DAY - 60
     assert fresh.call("GET", "/v1/keys", key=key).status == 200
@@ -54,33 +54,33 @@ def test_a_key_expires_after_its_days(fresh: Centre, fields: Any, days: int) -> 
     assert fresh.call("GET", "/v1/keys", key=key).status == 403
 
 
-def test_a_key_with_null_days_never_expires(centre: Centre) -> None:
+def test_a_key_with_null_days_never_expires(api: ControlApi) -> None:
     body = {"name": "for ever", "scope": "read", "expires_days": None}
-    assert centre.admin("POST", "/v1/keys", body)["expires_at"] is None
+    assert api.admin("POST", "/v1/keys", body)["expires_at"] is None
 
 
 @pytest.mark.parametrize("days", [0, -1, 3651, 1.5, "30", True])
-def test_days_out_of_bounds_are_422(centre: Centre, days: Any) -> None:
+def test_days_out_of_bounds_are_422(api: ControlApi, days: Any) -> None:
     body = {"name": "n", "scope": "read", "expires_days": days}
-    answer = centre.call("POST", "/v1/keys", body)
+    answer = api.call("POST", "/v1/keys", body)
     assert answer.status == 422
     assert answer.body["details"].startswith("expires_days: ")
 
 
 @pytest.mark.parametrize("scope", ["superadmin", "ADMIN", "", None, "write"])
-def test_no_other_scope_can_be_made(centre: Centre, scope: Any) -> None:
-    assert centre.call("POST", "/v1/keys", {"name": "n", "scope": scope}).status == 422
+def test_no_other_scope_can_be_made(api: ControlApi, scope: Any) -> None:
+    assert api.call("POST", "/v1/keys", {"name": "n", "scope": scope}).status == 422
 
 
-def test_a_second_revocation_is_404_and_a_revoked_key_is_not_listed(centre: Centre) -> None:
-    made = centre.admin("POST", "/v1/keys", {"name": "gone", "scope": "read"})
+def test_a_second_revocation_is_404_and_a_revoked_key_is_not_listed(api: ControlApi) -> None:
+    made = api.admin("POST", "/v1/keys", {"name": "gone", "scope": "read"})
     path = f"/v1/keys/{made['key_id']}"
-    assert centre.call("DELETE", path).body == {}
-    assert centre.call("DELETE", path).status == 404
-    assert made["key_id"] not in [row["key_id"] for row in centre.admin("GET", "/v1/keys")]
+    assert api.call("DELETE", path).body == {}
+    assert api.call("DELETE", path).status == 404
+    assert made["key_id"] not in [row["key_id"] for row in api.admin("GET", "/v1/keys")]
 
 
-def test_a_change_is_in_the_log_without_the_secret(fresh: Centre) -> None:
+def test_a_change_is_in_the_log_without_the_secret(fresh: ControlApi) -> None:
     before = fresh.verified()
     made = fresh.admin("POST", "/v1/keys", {"name": "traced", "scope": "read"})
     fresh.admin("DELETE", f"/v1/keys/{made['key_id']}")
@@ -95,7 +95,7 @@ def test_a_change_is_in_the_log_without_the_secret(fresh: Centre) -> None:
     assert made["key"].encode() not in text
 
 
-def test_pages_show_every_key_once_newest_first(fresh: Centre) -> None:
+def test_pages_show_every_key_once_newest_first(fresh: ControlApi) -> None:
     made = [
         fresh.admin("POST", "/v1/keys", {"name": f"n{number}", "scope": "read"})["key_id"]
         for number in range(7)
@@ -110,14 +110,14 @@ def test_pages_show_every_key_once_newest_first(fresh: Centre) -> None:
     assert len(seen) == 8  # and the first admin's
 
 
-def policy_of(key: str, centre: Centre, **changed: Any) -> str:
+def policy_of(key: str, api: ControlApi, **changed: Any) -> str:
     """The policy name in the response to an evaluation with this key; empty on an ALLOW."""
-    answer = centre.call("POST", "/v1/context/evaluate", asked(**changed), key=key)
+    answer = api.call("POST", "/v1/context/evaluate", asked(**changed), key=key)
     assert answer.status == 200, answer.raw
     return "" if answer.body["decision"] == "ALLOW" else str(answer.body["policy_name"])
 
 
-def test_a_binding_s_two_fields_are_independent(either: Centre) -> None:
+def test_a_binding_s_two_fields_are_independent(either: ControlApi) -> None:
     either.approved("a1")
     made = either.admin("POST", "/v1/keys", {"name": "bound", "scope": "evaluate"})
     path, key = f"/v1/keys/{made['key_id']}/binding", made["key"]
@@ -145,7 +145,7 @@ def test_a_binding_s_two_fields_are_independent(either: Centre) -> None:
     assert either.call("PATCH", path, {}).status == 404
 
 
-def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either: Centre) -> None:
+def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either: ControlApi) -> None:
     fields = {"name": "rotated", "scope": "evaluate", "expires_days": 30}
     old = either.admin("POST", "/v1/keys", fields)
     either.approved("a1", bound_key_id=old["key_id"])
@@ -170,7 +170,7 @@ def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either: Centre) 
     assert either.verified()["valid"]
 
 
-def test_a_dead_key_can_t_be_rotated(fresh: Centre) -> None:
+def test_a_dead_key_can_t_be_rotated(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "k", "scope": "read", "expires_days": 1})
     path = f"/v1/keys/{made['key_id']}/rotate"
     fresh.time.ahead = DAY + 1
@@ -183,7 +183,7 @@ def test_a_dead_key_can_t_be_rotated(fresh: Centre) -> None:
     assert fresh.call("POST", "/v1/keys/key_none/rotate").status == 404
 
 
-def test_a_caller_may_rotate_the_key_it_calls_with(fresh: Centre) -> None:
+def test_a_caller_may_rotate_the_key_it_calls_with(fresh: ControlApi) -> None:
     (row,) = [row for row in fresh.admin("GET", "/v1/keys") if row["scope"] == "admin"]
     new = fresh.admin("POST", f"/v1/keys/{row['key_id']}/rotate")
     assert fresh.call("GET", "/v1/keys").status == 403

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.centre import Answer, Centre
+from tests.control_api.running_api import Answer, ControlApi
 
 BODY: dict[str, Any] = {
     "name": "claims",
@@ -26,32 +26,34 @@ EMPTY: dict[str, Any] = {
 }
 
 
-def made(centre: Centre, **changed: Any) -> Any:
-    return centre.admin("POST", "/v1/policies", {**BODY, **changed})
+def made(api: ControlApi, **changed: Any) -> Any:
+    return api.admin("POST", "/v1/policies", {**BODY, **changed})
 
 
-def decides(centre: Centre, role: str = "claims", source: str = "claims-1") -> str:
-    answer = centre.evaluate(agent_role=role, source_id=source, sensitivity_level="low")
+def decides(api: ControlApi, role: str = "claims", source: str = "claims-1") -> str:
+    answer = api.evaluate(agent_role=role, source_id=source, sensitivity_level="low")
     decision: str = answer["decision"]
     return decision
 
 
-def versions(centre: Centre, policy_id: str) -> list[tuple[int, str, str]]:
-    found = centre.admin("GET", f"/v1/policies/{policy_id}/history")
+def versions(api: ControlApi, policy_id: str) -> list[tuple[int, str, str]]:
+    found = api.admin("GET", f"/v1/policies/{policy_id}/history")
     return [(each["version"], each["change"], each["policy"]["name"]) for each in found]
 
 
-def replaced(centre: Centre, policy_id: str, if_match: str | None = None, **changed: Any) -> Answer:
+def replaced(
+    api: ControlApi, policy_id: str, if_match: str | None = None, **changed: Any
+) -> Answer:
     headers = {} if if_match is None else {"If-Match": if_match}
-    return centre.call("PUT", f"/v1/policies/{policy_id}", {**BODY, **changed}, headers=headers)
+    return api.call("PUT", f"/v1/policies/{policy_id}", {**BODY, **changed}, headers=headers)
 
 
-def changes(centre: Centre) -> int:
-    verified = centre.verified()
+def changes(api: ControlApi) -> int:
+    verified = api.verified()
     return int(verified["total"] - verified["events"])
 
 
-def test_a_policy_is_in_force_when_its_answer_leaves(either: Centre) -> None:
+def test_a_policy_is_in_force_when_its_answer_leaves(either: ControlApi) -> None:
     assert decides(either) == "DENY"
     answer = either.call("POST", "/v1/policies", BODY)
     policy = answer.body
@@ -76,31 +78,31 @@ def test_a_policy_is_in_force_when_its_answer_leaves(either: Centre) -> None:
     assert either.verified()["valid"]
 
 
-def test_a_deleted_policy_is_not_found_and_frees_its_name(centre: Centre) -> None:
-    first = made(centre, name="short")["policy_id"]
-    centre.admin("DELETE", f"/v1/policies/{first}")
+def test_a_deleted_policy_is_not_found_and_frees_its_name(api: ControlApi) -> None:
+    first = made(api, name="short")["policy_id"]
+    api.admin("DELETE", f"/v1/policies/{first}")
     for method, path in (("GET", ""), ("DELETE", ""), ("PUT", "")):
         body = BODY if method == "PUT" else None
-        assert centre.call(method, f"/v1/policies/{first}{path}", body).status == 404
-    assert first not in [each["policy_id"] for each in centre.admin("GET", "/v1/policies")]
-    assert made(centre, name="short")["policy_id"] != first
+        assert api.call(method, f"/v1/policies/{first}{path}", body).status == 404
+    assert first not in [each["policy_id"] for each in api.admin("GET", "/v1/policies")]
+    assert made(api, name="short")["policy_id"] != first
 
 
-def test_a_taken_name_is_409(centre: Centre) -> None:
-    one, two = made(centre, name="one"), made(centre, name="two")
-    assert centre.call("POST", "/v1/policies", {**BODY, "name": "one"}).status == 409
-    answer = replaced(centre, two["policy_id"], name="one")
+def test_a_taken_name_is_409(api: ControlApi) -> None:
+    one, two = made(api, name="one"), made(api, name="two")
+    assert api.call("POST", "/v1/policies", {**BODY, "name": "one"}).status == 409
+    answer = replaced(api, two["policy_id"], name="one")
     assert answer.status == 409
     assert "`one`" in answer.body["message"]
-    assert replaced(centre, one["policy_id"], name="one", max_sensitivity="low").status == 200
+    assert replaced(api, one["policy_id"], name="one", max_sensitivity="low").status == 200
 
 
-def test_an_identical_body_makes_no_version(centre: Centre) -> None:
-    policy = made(centre, name="same")
-    before = changes(centre)
-    answer = replaced(centre, policy["policy_id"], name="same", allowed_tasks=None)
+def test_an_identical_body_makes_no_version(api: ControlApi) -> None:
+    policy = made(api, name="same")
+    before = changes(api)
+    answer = replaced(api, policy["policy_id"], name="same", allowed_tasks=None)
     assert answer.body == policy
-    assert changes(centre) == before
+    assert changes(api) == before
 
 
 @pytest.mark.parametrize(
@@ -118,16 +120,16 @@ def test_an_identical_body_makes_no_version(centre: Centre) -> None:
         ("*, *", 422),
     ],
 )
-def test_if_match_is_honoured(centre: Centre, tag: str, status: int) -> None:
-    policy = made(centre, name=f"match {tag}")
+def test_if_match_is_honoured(api: ControlApi, tag: str, status: int) -> None:
+    policy = made(api, name=f"match {tag}")
     changed = {"name": f"match {tag}", "max_sensitivity": "low"}
-    answer = replaced(centre, policy["policy_id"], tag, **changed)
+    answer = replaced(api, policy["policy_id"], tag, **changed)
     assert answer.status == status, answer.raw
-    now = centre.admin("GET", f"/v1/policies/{policy['policy_id']}")
+    now = api.admin("GET", f"/v1/policies/{policy['policy_id']}")
     assert now["version"] == (2 if status == 200 else 1)
 
 
-def test_of_two_replacements_of_the_same_version_one_wins(either: Centre) -> None:
+def test_of_two_replacements_of_the_same_version_one_wins(either: ControlApi) -> None:
     policy = made(either)["policy_id"]
     answers: list[int] = []
 
@@ -143,7 +145,7 @@ def test_of_two_replacements_of_the_same_version_one_wins(either: Centre) -> Non
     assert len(versions(either, policy)) == 2
 
 
-def test_a_restore_brings_back_what_the_file_says(either: Centre) -> None:
+def test_a_restore_brings_back_what_the_file_says(either: ControlApi) -> None:
     (policy,) = either.admin("GET", "/v1/policies")
     path = f"/v1/policies/{policy['policy_id']}"
     body = {name: policy[name] for name in BODY | EMPTY}
@@ -172,7 +174,7 @@ def test_a_restore_brings_back_what_the_file_says(either: Centre) -> None:
     ]
 
 
-def test_a_restore_needs_a_file_and_a_free_name(fresh: Centre) -> None:
+def test_a_restore_needs_a_file_and_a_free_name(fresh: ControlApi) -> None:
     own = made(fresh)["policy_id"]
     assert fresh.call("POST", f"/v1/policies/{own}/restore").status == 409
     (policy,) = [row for row in fresh.admin("GET", "/v1/policies") if row["name"] != "claims"]
@@ -183,13 +185,13 @@ def test_a_restore_needs_a_file_and_a_free_name(fresh: Centre) -> None:
     assert fresh.call("GET", "/v1/policies/pol_none/history").status == 404
 
 
-def test_history_goes_page_by_page(centre: Centre) -> None:
-    policy = made(centre, name="often")["policy_id"]
+def test_history_goes_page_by_page(api: ControlApi) -> None:
+    policy = made(api, name="often")["policy_id"]
     for minutes in range(1, 8):
-        replaced(centre, policy, name="often", session_ttl_minutes=minutes)
-    pages = list(centre.pages(f"/v1/policies/{policy}/history?limit=3"))
+        replaced(api, policy, name="often", session_ttl_minutes=minutes)
+    pages = list(api.pages(f"/v1/policies/{policy}/history?limit=3"))
     assert [[row["version"] for row in page] for page in pages] == [[8, 7, 6], [5, 4, 3], [2, 1]]
-    key = centre.admin("GET", "/v1/keys")
+    key = api.admin("GET", "/v1/keys")
     assert pages[0][0]["changed_by"] in {row["key_id"] for row in key}
     assert pages[0][0]["policy"]["session_ttl_minutes"] == 7
 
@@ -210,32 +212,32 @@ def test_history_goes_page_by_page(centre: Centre) -> None:
     ],
 )
 def test_a_policy_that_breaks_the_schema_is_422_and_changes_nothing(
-    centre: Centre, wrong: dict[str, Any]
+    api: ControlApi, wrong: dict[str, Any]
 ) -> None:
-    before = changes(centre)
-    answer = centre.call("POST", "/v1/policies", {**BODY, **wrong})
+    before = changes(api)
+    answer = api.call("POST", "/v1/policies", {**BODY, **wrong})
     assert answer.status == 422
     assert answer.body["details"].startswith(next(iter(wrong)))
-    assert changes(centre) == before
+    assert changes(api) == before
 
 
-def test_a_role_with_too_many_bytes_of_policies_is_409(centre: Centre) -> None:
+def test_a_role_with_too_many_bytes_of_policies_is_409(api: ControlApi) -> None:
     big = [f"{number:03}" + "x" * 250 for number in range(1000)]
     fields = {"agent_role": "big", "allowed_sources": big, "denied_sources": big}
-    made(centre, name="big 1", **fields)
-    made(centre, name="big 2", **fields)
-    answer = centre.call("POST", "/v1/policies", {**BODY, "name": "big 3", **fields})
+    made(api, name="big 1", **fields)
+    made(api, name="big 2", **fields)
+    answer = api.call("POST", "/v1/policies", {**BODY, "name": "big 3", **fields})
     assert answer.status == 409
     assert "wildcards" in answer.body["message"]
 
 
-def test_lists_filter_by_each_attribute(centre: Centre) -> None:
-    made(centre, name="f1", agent_role="f", industry="banking", process_group="lending")
-    made(centre, name="f2", agent_role="f", industry="banking")
-    made(centre, name="f3", agent_role="g", process_group="lending")
+def test_lists_filter_by_each_attribute(api: ControlApi) -> None:
+    made(api, name="f1", agent_role="f", industry="banking", process_group="lending")
+    made(api, name="f2", agent_role="f", industry="banking")
+    made(api, name="f3", agent_role="g", process_group="lending")
 
     def names(query: str) -> list[str]:
-        return [row["name"] for row in centre.admin("GET", f"/v1/policies?{query}")]
+        return [row["name"] for row in api.admin("GET", f"/v1/policies?{query}")]
 
     assert names("agent_role=f") == ["f2", "f1"]
     assert names("industry=banking&agent_role=f&process_group=lending") == ["f1"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from control_api.domain import policy_reload
-from tests.control_api.centre import POLICIES, Centre, running, within
+from tests.control_api.running_api import POLICIES, ControlApi, running, within
 
 ONE = """\
   - {name: NAME, agent_role: ROLE, allowed_sources: ["*"], denied_sources: [],
@@ -32,22 +32,22 @@ def unwatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         await self._app.stopping.wait()
 
     monkeypatch.setattr("control_api.maintenance.policy_files.PolicyFiles.watch", never)
-    with running(tmp_path) as centre:
-        yield centre
+    with running(tmp_path) as api:
+        yield api
 
 
-def reload(centre: Centre) -> dict[str, Any]:
-    answer: dict[str, Any] = centre.admin("POST", "/v1/policies/reload")
+def reload(api: ControlApi) -> dict[str, Any]:
+    answer: dict[str, Any] = api.admin("POST", "/v1/policies/reload")
     assert answer.pop("status") == "reloaded"
     return answer
 
 
-def rows(centre: Centre, query: str) -> list[Any]:
-    with sqlite3.connect(centre.directory / "data" / "sluice.db") as database:
+def rows(api: ControlApi, query: str) -> list[Any]:
+    with sqlite3.connect(api.directory / "data" / "sluice.db") as database:
         return database.execute(query).fetchall()
 
 
-def test_a_reload_says_what_it_added_updated_and_removed(unwatched: Centre) -> None:
+def test_a_reload_says_what_it_added_updated_and_removed(unwatched: ControlApi) -> None:
     nothing: dict[str, Any] = {
         "added": [],
         "updated": [],
@@ -69,7 +69,9 @@ def test_a_reload_says_what_it_added_updated_and_removed(unwatched: Centre) -> N
     unwatched.verified()
 
 
-def test_each_change_is_a_version_and_a_record_and_no_change_leaves_none(unwatched: Centre) -> None:
+def test_each_change_is_a_version_and_a_record_and_no_change_leaves_none(
+    unwatched: ControlApi,
+) -> None:
     first = unwatched.admin("GET", "/v1/policies")[0]
     total = unwatched.verified()["total"]
     reload(unwatched)
@@ -89,7 +91,7 @@ def test_each_change_is_a_version_and_a_record_and_no_change_leaves_none(unwatch
     assert unwatched.verified()["total"] == total + 2
 
 
-def test_one_bad_file_changes_nothing_and_is_named_with_line_and_key(unwatched: Centre) -> None:
+def test_one_bad_file_changes_nothing_and_is_named_with_line_and_key(unwatched: ControlApi) -> None:
     before = unwatched.admin("GET", "/v1/policies")
     total = unwatched.verified()["total"]
     unwatched.policy_file.write_text(definitions(("good", "good")))
@@ -107,7 +109,7 @@ def test_one_bad_file_changes_nothing_and_is_named_with_line_and_key(unwatched: 
     assert reload(unwatched)["added"] == ["good"]
 
 
-def test_a_policy_that_a_user_modified_or_deleted_is_skipped(unwatched: Centre) -> None:
+def test_a_policy_that_a_user_modified_or_deleted_is_skipped(unwatched: ControlApi) -> None:
     unwatched.policy_file.write_text(POLICIES + ONE.replace("NAME", "deleted"))
     reload(unwatched)
     with sqlite3.connect(unwatched.directory / "data" / "sluice.db") as database:
@@ -124,7 +126,7 @@ def test_a_policy_that_a_user_modified_or_deleted_is_skipped(unwatched: Centre) 
     assert rows(unwatched, "SELECT file FROM policies WHERE file IS NOT NULL") == []
 
 
-def test_a_name_that_another_policy_has_is_a_fault_of_the_file(unwatched: Centre) -> None:
+def test_a_name_that_another_policy_has_is_a_fault_of_the_file(unwatched: ControlApi) -> None:
     with sqlite3.connect(unwatched.directory / "data" / "sluice.db") as database:
         database.execute("UPDATE policies SET file = NULL, file_body = NULL")
     answer = unwatched.call("POST", "/v1/policies/reload")
@@ -132,7 +134,7 @@ def test_a_name_that_another_policy_has_is_a_fault_of_the_file(unwatched: Centre
     assert "name of another active policy" in answer.body["details"]
 
 
-def test_a_policy_that_comes_back_is_a_new_one(unwatched: Centre) -> None:
+def test_a_policy_that_comes_back_is_a_new_one(unwatched: ControlApi) -> None:
     before = unwatched.admin("GET", "/v1/policies")[0]
     unwatched.policy_file.unlink()
     reload(unwatched)
@@ -143,7 +145,7 @@ def test_a_policy_that_comes_back_is_a_new_one(unwatched: Centre) -> None:
     assert after["version"] == 1
 
 
-def test_a_policy_that_moves_to_another_file_stays_the_same(unwatched: Centre) -> None:
+def test_a_policy_that_moves_to_another_file_stays_the_same(unwatched: ControlApi) -> None:
     text = POLICIES + "    industry: demo\n    process_group: support\n"
     unwatched.policy_file.write_text(text)
     reload(unwatched)
@@ -154,14 +156,14 @@ def test_a_policy_that_moves_to_another_file_stays_the_same(unwatched: Centre) -
     assert rows(unwatched, "SELECT file FROM policies") == [("default/demo/moved.yaml",)]
 
 
-def test_a_policy_that_changes_its_role_leaves_the_one_it_had(unwatched: Centre) -> None:
+def test_a_policy_that_changes_its_role_leaves_the_one_it_had(unwatched: ControlApi) -> None:
     unwatched.policy_file.write_text(POLICIES.replace("agent_role: support", "agent_role: other"))
     assert reload(unwatched)["updated"] == ["support-reads"]
     assert unwatched.evaluate()["policy_name"] == "default_deny"
     assert unwatched.evaluate(agent_role="other")["decision"] == "ALLOW"
 
 
-def test_a_change_on_disk_is_in_force_within_two_seconds(either: Centre) -> None:
+def test_a_change_on_disk_is_in_force_within_two_seconds(either: ControlApi) -> None:
     either.policy_file.write_text(POLICIES.replace("payroll", "handbook"))
     within(2, lambda: either.evaluate()["decision"] == "DENY")
     temporary = either.policy_file.with_name(".support.yaml.tmp")
@@ -177,7 +179,7 @@ def test_a_change_on_disk_is_in_force_within_two_seconds(either: Centre) -> None
     either.verified()
 
 
-def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: Centre) -> None:
+def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: ControlApi) -> None:
     fresh.policy_file.write_text("policies: [\n")
 
     def counted() -> bool:
@@ -206,13 +208,13 @@ def test_a_directory_that_is_swapped_as_kubernetes_does_is_loaded(tmp_path: Path
 
     mount("..1", POLICIES)
     (home / "support.yaml").symlink_to("..data/support.yaml")
-    with running(tmp_path, policies=None) as centre:
-        assert centre.evaluate()["decision"] == "ALLOW"
+    with running(tmp_path, policies=None) as api:
+        assert api.evaluate()["decision"] == "ALLOW"
         mount("..2", POLICIES.replace("payroll", "handbook"))
-        within(2, lambda: centre.evaluate()["decision"] == "DENY")
+        within(2, lambda: api.evaluate()["decision"] == "DENY")
 
 
-def test_filters_and_pages_show_each_policy_once(unwatched: Centre) -> None:
+def test_filters_and_pages_show_each_policy_once(unwatched: ControlApi) -> None:
     folder = unwatched.policy_file.parent.parent
     for industry in ("banking", "retail"):
         (folder / industry).mkdir()
@@ -237,20 +239,20 @@ def test_filters_and_pages_show_each_policy_once(unwatched: Centre) -> None:
     assert names("agent_role=nobody") == []
 
 
-def test_a_tenant_s_files_define_only_its_own_policies(unwatched: Centre) -> None:
+def test_a_tenant_s_files_define_only_its_own_policies(unwatched: ControlApi) -> None:
     other = unwatched.policy_file.parents[2] / "other" / "demo" / "support.yaml"
     other.parent.mkdir(parents=True)
     other.write_text("policies: [")
     assert reload(unwatched)["unchanged"] == ["support-reads"]
 
 
-def test_two_replicas_that_see_the_same_change_make_one_version_of_it(either: Centre) -> None:
-    other = Centre(either.directory, policies=None, database_url=database_of(either)).start()
+def test_two_replicas_that_see_the_same_change_make_one_version_of_it(either: ControlApi) -> None:
+    other = ControlApi(either.directory, policies=None, database_url=database_of(either)).start()
     try:
         for number in range(5):
             either.policy_file.write_text(POLICIES.replace("payroll", f"payroll-{number}"))
-            for centre in (either, other):
-                within(3, partial(denies, centre, number))
+            for api in (either, other):
+                within(3, partial(denies, api, number))
         (policy,) = either.admin("GET", "/v1/policies")
         assert policy["version"] == 6
         either.verified()
@@ -258,16 +260,18 @@ def test_two_replicas_that_see_the_same_change_make_one_version_of_it(either: Ce
         other.stop()
 
 
-def database_of(centre: Centre) -> str | None:
-    return centre.environ.get("SLUICE_DATABASE_URL")
+def database_of(api: ControlApi) -> str | None:
+    return api.environ.get("SLUICE_DATABASE_URL")
 
 
-def denies(centre: Centre, number: int) -> bool:
-    answer = centre.evaluate(source_id=f"payroll-{number}")
+def denies(api: ControlApi, number: int) -> bool:
+    answer = api.evaluate(source_id=f"payroll-{number}")
     return "denied" in answer["reason"]
 
 
-def test_an_outdated_plan_is_made_again(unwatched: Centre, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_plan_is_made_again(
+    unwatched: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[Any] = []
 
     async def overtaken(*arguments: Any) -> bool:
@@ -288,7 +292,7 @@ def test_an_outdated_plan_is_made_again(unwatched: Centre, monkeypatch: pytest.M
 
 
 def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
-    fresh: Centre, caplog: pytest.LogCaptureFixture
+    fresh: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They are warnings of a reload by their tenant, and in the log for the operator."""
     acme = fresh.admin("POST", "/v1/admin/tenants", {"name": "acme"})
@@ -317,20 +321,20 @@ def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
 def test_without_a_policy_directory_policies_of_files_stay(
     tmp_path: Path,
 ) -> None:
-    with running(tmp_path) as centre:
-        (before,) = centre.admin("GET", "/v1/policies")
-    with running(tmp_path, SLUICE_POLICY_DIR="") as centre:
-        assert centre.admin("GET", "/v1/policies") == [before]
-        answer = reload(centre)
+    with running(tmp_path) as api:
+        (before,) = api.admin("GET", "/v1/policies")
+    with running(tmp_path, SLUICE_POLICY_DIR="") as api:
+        assert api.admin("GET", "/v1/policies") == [before]
+        answer = reload(api)
         assert answer.pop("warnings") == [
             "SLUICE_POLICY_DIR is not set: no policy comes from a file"
         ]
         assert not any(answer.values())
-        assert centre.admin("GET", "/v1/policies") == [before]
-        assert centre.evaluate()["decision"] == "ALLOW"
+        assert api.admin("GET", "/v1/policies") == [before]
+        assert api.evaluate()["decision"] == "ALLOW"
 
 
 def test_a_first_start_without_a_policy_directory_has_no_policies(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_POLICY_DIR="") as centre:
-        assert centre.admin("GET", "/v1/policies") == []
-        assert centre.evaluate()["policy_name"] == "default_deny"
+    with running(tmp_path, SLUICE_POLICY_DIR="") as api:
+        assert api.admin("GET", "/v1/policies") == []
+        assert api.evaluate()["policy_name"] == "default_deny"

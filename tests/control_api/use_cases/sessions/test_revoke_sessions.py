@@ -7,29 +7,29 @@ from typing import Any
 import pytest
 
 from control_api.use_cases.sessions.revoke_sessions import BATCH
-from tests.control_api.centre import Centre, running, within
+from tests.control_api.running_api import ControlApi, running, within
 
 PATH = "/v1/sessions/revoke"
 WHY = "leaked key"
 
 
-def revoke(centre: Centre, **wanted: Any) -> int:
-    count: int = centre.admin("POST", PATH, {"reason": WHY, **wanted})["revoked"]
+def revoke(api: ControlApi, **wanted: Any) -> int:
+    count: int = api.admin("POST", PATH, {"reason": WHY, **wanted})["revoked"]
     return count
 
 
-def furnish(centre: Centre) -> None:
+def furnish(api: ControlApi) -> None:
     """Six sessions, of two agents and no agent, of two users and two roles."""
     for agent_id in ("a1", "a2"):
-        centre.approved(agent_id)
+        api.approved(agent_id)
         for user in ("ann", "bob"):
-            centre.evaluate(session_id=f"{agent_id}-{user}", agent_id=agent_id, user_id=user)
-    centre.evaluate(session_id="alone", user_id="ann")
-    centre.evaluate(session_id="other", user_id="ann", agent_role="other")
+            api.evaluate(session_id=f"{agent_id}-{user}", agent_id=agent_id, user_id=user)
+    api.evaluate(session_id="alone", user_id="ann")
+    api.evaluate(session_id="other", user_id="ann", agent_role="other")
 
 
-def revoked(centre: Centre) -> set[str]:
-    return {row["session_id"] for row in centre.admin("GET", "/v1/sessions?status=revoked")}
+def revoked(api: ControlApi) -> set[str]:
+    return {row["session_id"] for row in api.admin("GET", "/v1/sessions?status=revoked")}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def revoked(centre: Centre) -> set[str]:
     ],
 )
 def test_sessions_that_match_all_filters_are_revoked(
-    fresh: Centre, wanted: dict[str, Any], expected: set[str]
+    fresh: ControlApi, wanted: dict[str, Any], expected: set[str]
 ) -> None:
     furnish(fresh)
     answer = fresh.call("POST", PATH, {"reason": WHY, **wanted})
@@ -56,7 +56,7 @@ def test_sessions_that_match_all_filters_are_revoked(
     assert revoke(fresh, **wanted) == 0
 
 
-def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: Centre) -> None:
+def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: ControlApi) -> None:
     furnish(either)
     entries = either.verified()["total"]
     assert revoke(either, user_id="ann") == 4
@@ -74,14 +74,14 @@ def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: Ce
     assert either.evaluate(session_id="new", user_id="ann")["decision"] == "ALLOW"
 
 
-def test_an_earlier_revocation_keeps_its_reason(fresh: Centre) -> None:
+def test_an_earlier_revocation_keeps_its_reason(fresh: ControlApi) -> None:
     fresh.evaluate(session_id="s1")
     fresh.admin("DELETE", "/v1/sessions/s1?reason=first")
     assert revoke(fresh, agent_role="support") == 0
     assert fresh.admin("GET", "/v1/sessions/s1")["revocation_reason"] == "first"
 
 
-def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: Centre) -> None:
+def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: ControlApi) -> None:
     count = 2 * BATCH + 1
     for at in range(0, count, 100):
         items = [
@@ -106,7 +106,7 @@ def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: Centre
     either.verified()
 
 
-def test_another_replica_follows_within_a_second(either: Centre) -> None:
+def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
     url = either.environ.get("SLUICE_DATABASE_URL")
     with running(either.directory, policies=None, database_url=url) as other:
         assert other.evaluate(session_id="s1", user_id="ann")["decision"] == "ALLOW"
@@ -116,14 +116,14 @@ def test_another_replica_follows_within_a_second(either: Centre) -> None:
 
 @pytest.mark.parametrize("masking", ["0", "1"])
 def test_a_user_whose_id_was_masked_is_found(tmp_path: Any, masking: str) -> None:
-    with running(tmp_path, SLUICE_PII_MASKING=masking) as centre:
-        centre.evaluate(session_id="s1", user_id="ann@example.com")
-        centre.evaluate(session_id="s2", user_id="u-1001")
-        assert revoke(centre, user_id="ann@example.com") == 1
-        assert revoked(centre) == {"s1"}
+    with running(tmp_path, SLUICE_PII_MASKING=masking) as api:
+        api.evaluate(session_id="s1", user_id="ann@example.com")
+        api.evaluate(session_id="s2", user_id="u-1001")
+        assert revoke(api, user_id="ann@example.com") == 1
+        assert revoked(api) == {"s1"}
 
 
-def test_another_tenant_s_sessions_stay(fresh: Centre) -> None:
+def test_another_tenant_s_sessions_stay(fresh: ControlApi) -> None:
     made = fresh.call("POST", "/v1/admin/tenants", {"name": "other"}).body
     fresh.evaluate(session_id="s1")
     body = {"agent_role": "support", "reason": WHY}
@@ -144,17 +144,17 @@ def test_another_tenant_s_sessions_stay(fresh: Centre) -> None:
     ],
 )
 def test_a_revocation_without_a_filter_is_422(
-    centre: Centre, body: dict[str, Any], field: str
+    api: ControlApi, body: dict[str, Any], field: str
 ) -> None:
-    answer = centre.call("POST", PATH, body)
+    answer = api.call("POST", PATH, body)
     assert answer.status == 422
     assert answer.body["details"].startswith(field)
 
 
-def test_a_session_may_have_the_id_revoke(centre: Centre) -> None:
-    centre.evaluate(session_id="revoke")
-    assert centre.admin("GET", "/v1/sessions/revoke")["status"] == "active"
-    assert centre.admin("DELETE", "/v1/sessions/revoke")["status"] == "revoked"
-    refused = centre.call("PUT", "/v1/sessions/revoke", {})
+def test_a_session_may_have_the_id_revoke(api: ControlApi) -> None:
+    api.evaluate(session_id="revoke")
+    assert api.admin("GET", "/v1/sessions/revoke")["status"] == "active"
+    assert api.admin("DELETE", "/v1/sessions/revoke")["status"] == "revoked"
+    refused = api.call("PUT", "/v1/sessions/revoke", {})
     assert refused.status == 405
     assert refused.headers["Allow"] == "DELETE, GET, HEAD, POST"

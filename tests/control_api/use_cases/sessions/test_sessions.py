@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.centre import Centre, running, within
+from tests.control_api.running_api import ControlApi, running, within
 
 MINUTE = 60
 
 
-def statuses(centre: Centre, query: str = "") -> dict[str, str]:
-    found = centre.admin("GET", f"/v1/sessions?{query}")
+def statuses(api: ControlApi, query: str = "") -> dict[str, str]:
+    found = api.admin("GET", f"/v1/sessions?{query}")
     return {each["session_id"]: each["status"] for each in found}
 
 
-def test_a_session_is_shown_with_what_was_decided_in_it(either: Centre) -> None:
+def test_a_session_is_shown_with_what_was_decided_in_it(either: ControlApi) -> None:
     either.approved("a1")
     first = either.evaluate(session_id="s1", agent_id="a1", user_id="ann")
     either.evaluate(session_id="s1", agent_id="a1", source_id="payroll")
@@ -46,7 +46,7 @@ def test_a_session_is_shown_with_what_was_decided_in_it(either: Centre) -> None:
     assert either.call("GET", "/v1/audit/sessions/none").status == 404
 
 
-def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: Centre) -> None:
+def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: ControlApi) -> None:
     either.evaluate(session_id="s1")
     answer = either.call("DELETE", "/v1/sessions/s1?reason=key%20lost")
     revoked = answer.body
@@ -64,7 +64,7 @@ def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: Ce
     assert either.verified()["valid"]
 
 
-def test_a_session_expires_to_the_microsecond(fresh: Centre) -> None:
+def test_a_session_expires_to_the_microsecond(fresh: ControlApi) -> None:
     fresh.evaluate(session_id="s1")
     fresh.time.ahead = 24 * 60 * MINUTE - 5
     assert fresh.evaluate(session_id="s1")["decision"] == "ALLOW"
@@ -75,7 +75,7 @@ def test_a_session_expires_to_the_microsecond(fresh: Centre) -> None:
     assert statuses(fresh, "status=expired") == {"s1": "expired"}
 
 
-def test_lists_filter_and_go_page_by_page(fresh: Centre) -> None:
+def test_lists_filter_and_go_page_by_page(fresh: ControlApi) -> None:
     names = [f"s{number}" for number in range(7)]
     for name in names:
         fresh.evaluate(session_id=name)
@@ -89,7 +89,7 @@ def test_lists_filter_and_go_page_by_page(fresh: Centre) -> None:
     assert fresh.call("GET", "/v1/sessions?status=gone").status == 422
 
 
-def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either: Centre) -> None:
+def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either: ControlApi) -> None:
     agents = [f"a{number}" for number in range(8)]
     for agent in agents:
         either.approved(agent)
@@ -112,7 +112,7 @@ def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either: Centre)
 
 def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Any) -> None:
     with running(tmp_path) as one:
-        other = Centre(tmp_path, policies=None)
+        other = ControlApi(tmp_path, policies=None)
         other.start()
         try:
             assert other.evaluate(session_id="s1")["decision"] == "ALLOW"
@@ -126,7 +126,7 @@ def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Any) 
 
 
 @pytest.mark.parametrize("query", ["reason=%00", "reason=" + "x" * 4097, "why=x"])
-def test_an_invalid_reason_is_422(centre: Centre, query: str) -> None:
-    centre.evaluate(session_id="kept")
-    assert centre.call("DELETE", f"/v1/sessions/kept?{query}").status == 422
-    assert statuses(centre)["kept"] == "active"
+def test_an_invalid_reason_is_422(api: ControlApi, query: str) -> None:
+    api.evaluate(session_id="kept")
+    assert api.call("DELETE", f"/v1/sessions/kept?{query}").status == 422
+    assert statuses(api)["kept"] == "active"

@@ -14,24 +14,24 @@ from policies.evaluate import Decision, evaluate, gather
 from policies.ground.canonical import unb64
 from policies.retrieval import parse_retrieval
 from policies.sets.policy_set import PolicySet, document_digest
-from tests.control_api.centre import POLICIES, Answer, Centre, asked, running
+from tests.control_api.running_api import POLICIES, Answer, ControlApi, asked, running
 
 POLL = "/v1/sidecars/policy-set"
 
 
-def poll(centre: Centre, since: int, epoch: str, wait: float = 0, key: str = "") -> dict[str, Any]:
-    answer = centre.call("GET", f"{POLL}?since={since}&epoch={epoch}&wait={wait:g}", key=key)
+def poll(api: ControlApi, since: int, epoch: str, wait: float = 0, key: str = "") -> dict[str, Any]:
+    answer = api.call("GET", f"{POLL}?since={since}&epoch={epoch}&wait={wait:g}", key=key)
     assert answer.status == 200, answer.raw
     page: dict[str, Any] = answer.body
     return page
 
 
-def whole(centre: Centre) -> tuple[dict[str, Any], dict[str, str | None]]:
+def whole(api: ControlApi) -> tuple[dict[str, Any], dict[str, str | None]]:
     """The last page, and every document by name."""
-    page = poll(centre, 0, "")
+    page = poll(api, 0, "")
     documents = {each["name"]: each["body"] for each in page["documents"]}
     while page["more"]:
-        page = poll(centre, page["documents"][-1]["revision"], page["epoch"])
+        page = poll(api, page["documents"][-1]["revision"], page["epoch"])
         documents |= {each["name"]: each["body"] for each in page["documents"]}
     return page, documents
 
@@ -50,7 +50,7 @@ def waiting(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, seen
 
 
-def test_the_first_page_is_a_reset_and_decides_as_the_api_does(fresh: Centre) -> None:
+def test_the_first_page_is_a_reset_and_decides_as_the_api_does(fresh: ControlApi) -> None:
     fresh.approved("agt")
     page, documents = whole(fresh)
     assert page["tenant_id"] == "default"
@@ -63,7 +63,7 @@ def test_the_first_page_is_a_reset_and_decides_as_the_api_does(fresh: Centre) ->
     assert (decision.decision, decision.reason) == (answer["decision"], answer["reason"])
 
 
-def test_documents_carry_their_digest_and_come_in_order_of_revision(fresh: Centre) -> None:
+def test_documents_carry_their_digest_and_come_in_order_of_revision(fresh: ControlApi) -> None:
     page = poll(fresh, 0, "")
     assert page["reset"] is True
     revisions = [each["revision"] for each in page["documents"]]
@@ -73,12 +73,12 @@ def test_documents_carry_their_digest_and_come_in_order_of_revision(fresh: Centr
         assert document_digest(each["body"].encode()) == each["digest"]
 
 
-def look_up(centre: Centre, *names: str) -> dict[str, Any]:
-    page: dict[str, Any] = centre.admin("POST", f"{POLL}/documents", {"names": list(names)})
+def look_up(api: ControlApi, *names: str) -> dict[str, Any]:
+    page: dict[str, Any] = api.admin("POST", f"{POLL}/documents", {"names": list(names)})
     return page
 
 
-def test_documents_by_name_are_those_of_the_pages(fresh: Centre) -> None:
+def test_documents_by_name_are_those_of_the_pages(fresh: ControlApi) -> None:
     fresh.approved("agt")
     page, documents = whole(fresh)
     found = look_up(fresh, "tenant", "agent/agt", "agent/nobody")
@@ -94,7 +94,7 @@ def test_documents_by_name_are_those_of_the_pages(fresh: Centre) -> None:
             assert document_digest(each["body"].encode()) == each["digest"]
 
 
-def test_a_document_is_looked_up_within_its_own_tenant(fresh: Centre) -> None:
+def test_a_document_is_looked_up_within_its_own_tenant(fresh: ControlApi) -> None:
     fresh.approved("agt")
     made = fresh.admin("POST", "/v1/admin/tenants", {"name": "other"})
     answer = fresh.call(
@@ -106,10 +106,10 @@ def test_a_document_is_looked_up_within_its_own_tenant(fresh: Centre) -> None:
         assert fresh.call("POST", f"{POLL}/documents", body, key=fresh.admin_key).status == 422
 
 
-def test_no_news_is_answered_after_the_wait(centre: Centre) -> None:
-    page, _ = whole(centre)
+def test_no_news_is_answered_after_the_wait(api: ControlApi) -> None:
+    page, _ = whole(api)
     started = time.monotonic()
-    heartbeat = poll(centre, page["revision"], page["epoch"], wait=0.5)
+    heartbeat = poll(api, page["revision"], page["epoch"], wait=0.5)
     assert 0.4 < time.monotonic() - started < 20
     assert (heartbeat["documents"], heartbeat["reset"], heartbeat["more"]) == ([], False, False)
     assert heartbeat["revision"] == page["revision"]
@@ -117,7 +117,7 @@ def test_no_news_is_answered_after_the_wait(centre: Centre) -> None:
 
 
 @pytest.mark.parametrize("what", ["key", "agent", "policy"])
-def test_a_change_wakes_a_waiting_sidecar(fresh: Centre, what: str) -> None:
+def test_a_change_wakes_a_waiting_sidecar(fresh: ControlApi, what: str) -> None:
     page, _ = whole(fresh)
     thread, seen = waiting(lambda: poll(fresh, page["revision"], page["epoch"], wait=20))
     if what == "key":
@@ -138,7 +138,7 @@ def test_a_change_wakes_a_waiting_sidecar(fresh: Centre, what: str) -> None:
 def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> None:
     with running(tmp_path) as one:
         page, _ = whole(one)
-        other = Centre(tmp_path, policies=None).start()
+        other = ControlApi(tmp_path, policies=None).start()
         try:
             thread, seen = waiting(lambda: poll(one, page["revision"], page["epoch"], wait=20))
             other.new_key("read")
@@ -150,7 +150,7 @@ def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> N
             other.stop()
 
 
-def test_a_removed_document_comes_without_a_body(fresh: Centre) -> None:
+def test_a_removed_document_comes_without_a_body(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "n", "scope": "evaluate"})
     page, documents = whole(fresh)
     fresh.admin("DELETE", f"/v1/keys/{made['key_id']}")
@@ -159,13 +159,13 @@ def test_a_removed_document_comes_without_a_body(fresh: Centre) -> None:
     assert (document["body"], document["digest"]) == (None, None)
 
 
-def test_another_epoch_or_a_later_revision_is_a_reset(centre: Centre) -> None:
-    page, documents = whole(centre)
+def test_another_epoch_or_a_later_revision_is_a_reset(api: ControlApi) -> None:
+    page, documents = whole(api)
     for since, epoch in ((page["revision"], "another"), (page["revision"] + 1, page["epoch"])):
-        anew = poll(centre, since, epoch, wait=5)
+        anew = poll(api, since, epoch, wait=5)
         assert anew["reset"] is True
         assert {each["name"] for each in anew["documents"]} == set(documents)
-    assert poll(centre, 0, page["epoch"])["reset"] is False
+    assert poll(api, 0, page["epoch"])["reset"] is False
 
 
 def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> None:
@@ -175,13 +175,13 @@ def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> Non
         f"     denied_sources: [], max_sensitivity: low}}\n"
         for name in names
     ]
-    with running(tmp_path, policies="policies:\n" + "".join(lines)) as centre:
-        page, pages = poll(centre, 0, ""), 1
+    with running(tmp_path, policies="policies:\n" + "".join(lines)) as api:
+        page, pages = poll(api, 0, ""), 1
         found = [each["name"] for each in page["documents"]]
         while page["more"]:
             assert len(page["documents"]) <= 512
             assert sum(len(each["body"] or "") for each in page["documents"]) <= 768 * 1024
-            page = poll(centre, page["documents"][-1]["revision"], page["epoch"], wait=20)
+            page = poll(api, page["documents"][-1]["revision"], page["epoch"], wait=20)
             assert page["reset"] is False
             found += [each["name"] for each in page["documents"]]
             pages += 1
@@ -190,7 +190,7 @@ def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> Non
         assert {f"role/role-{name}" for name in names} < set(found)
 
 
-def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: Centre) -> None:
+def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: ControlApi) -> None:
     page, _ = whole(fresh)
     thread, seen = waiting(lambda: poll(fresh, page["revision"], page["epoch"], wait=20))
     stopped = time.monotonic()
@@ -201,7 +201,7 @@ def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: Centre) -> 
     fresh.start()
 
 
-def test_a_key_that_is_revoked_while_it_waits_learns_nothing(fresh: Centre) -> None:
+def test_a_key_that_is_revoked_while_it_waits_learns_nothing(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "sidecar", "scope": "sidecar"})
     page, _ = whole(fresh)
     path = f"{POLL}?since={page['revision']}&epoch={page['epoch']}&wait=20"
@@ -213,15 +213,15 @@ def test_a_key_that_is_revoked_while_it_waits_learns_nothing(fresh: Centre) -> N
 
 
 def test_too_many_waiting_sidecars_are_asked_to_retry(
-    centre: Centre, monkeypatch: pytest.MonkeyPatch
+    api: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page, _ = whole(centre)
+    page, _ = whole(api)
     path = f"{POLL}?since={page['revision']}&epoch={page['epoch']}&wait=5"
     monkeypatch.setattr("asyncio.Semaphore.locked", lambda self: True)
-    assert centre.call("GET", path).status == 503
+    assert api.call("GET", path).status == 503
 
 
-def test_a_session_is_claimed_once_and_everyone_learns_its_owner(either: Centre) -> None:
+def test_a_session_is_claimed_once_and_everyone_learns_its_owner(either: ControlApi) -> None:
     body = {"session_id": "s", "agent_role": "support", "agent_id": "a", "user_id": "ann"}
     first = either.admin("POST", "/v1/sidecars/sessions/claim", body)
     assert first["state"] == "active"

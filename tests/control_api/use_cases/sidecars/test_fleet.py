@@ -6,34 +6,34 @@ import threading
 import time
 from typing import Any
 
-from tests.control_api.centre import Centre, asked
+from tests.control_api.running_api import ControlApi, asked
 
 REPORT = "/v1/sidecars/report"
 LIST = "/v1/sidecars"
 
 
-def tell(centre: Centre, sidecar_id: str, **changed: Any) -> dict[str, Any]:
+def tell(api: ControlApi, sidecar_id: str, **changed: Any) -> dict[str, Any]:
     body = {
         "sidecar_id": sidecar_id,
         "run_id": "run-1",
         "version": "1.0.0",
-        "epoch": epoch(centre),
+        "epoch": epoch(api),
         "revision": 0,
         "spool_depth": 0,
         **changed,
     }
-    answer: dict[str, Any] = centre.admin("POST", REPORT, body)
+    answer: dict[str, Any] = api.admin("POST", REPORT, body)
     return answer
 
 
-def epoch(centre: Centre) -> str:
-    return str(centre.admin("GET", "/v1/sidecars/policy-set?since=0")["epoch"])
+def epoch(api: ControlApi) -> str:
+    return str(api.admin("GET", "/v1/sidecars/policy-set?since=0")["epoch"])
 
 
-def waited(centre: Centre, revision: int, timeout: int) -> tuple[list[str], float]:
+def waited(api: ControlApi, revision: int, timeout: int) -> tuple[list[str], float]:
     """The sidecars that are behind, and the seconds until the response."""
     started = time.monotonic()
-    rows = centre.admin("GET", f"{LIST}?wait_for={revision}&timeout={timeout}")
+    rows = api.admin("GET", f"{LIST}?wait_for={revision}&timeout={timeout}")
     return [row["sidecar_id"] for row in rows], time.monotonic() - started
 
 
@@ -41,7 +41,7 @@ def revision_of(answer: Any) -> int:
     return int(answer.headers["X-Sluice-Revision"])
 
 
-def test_a_report_is_listed_as_it_was_sent(either: Centre) -> None:
+def test_a_report_is_listed_as_it_was_sent(either: ControlApi) -> None:
     report = {
         "agent_id": "agt",
         "agent_role": "loan_underwriter",
@@ -67,12 +67,12 @@ def test_a_report_is_listed_as_it_was_sent(either: Centre) -> None:
     assert again["last_seen"] > first["last_seen"]
 
 
-def test_unknown_fields_of_a_newer_sidecar_are_ignored(centre: Centre) -> None:
-    tell(centre, "newer", colour="green")
-    assert "newer" in [row["sidecar_id"] for row in centre.admin("GET", LIST)]
+def test_unknown_fields_of_a_newer_sidecar_are_ignored(api: ControlApi) -> None:
+    tell(api, "newer", colour="green")
+    assert "newer" in [row["sidecar_id"] for row in api.admin("GET", LIST)]
 
 
-def test_the_list_comes_in_pages(fresh: Centre) -> None:
+def test_the_list_comes_in_pages(fresh: ControlApi) -> None:
     for number in range(5):
         tell(fresh, f"s-{number}")
     answer = fresh.call("GET", f"{LIST}?limit=2")
@@ -80,7 +80,7 @@ def test_the_list_comes_in_pages(fresh: Centre) -> None:
     assert 'rel="next"' in answer.headers["Link"]
 
 
-def test_a_restart_is_no_duplicate_and_a_copy_is(either: Centre) -> None:
+def test_a_restart_is_no_duplicate_and_a_copy_is(either: ControlApi) -> None:
     def duplicate() -> bool:
         return bool(either.admin("GET", LIST)[0]["duplicate"])
 
@@ -91,7 +91,7 @@ def test_a_restart_is_no_duplicate_and_a_copy_is(either: Centre) -> None:
     assert duplicate()
 
 
-def test_every_management_write_returns_its_revision(fresh: Centre) -> None:
+def test_every_management_write_returns_its_revision(fresh: ControlApi) -> None:
     before = fresh.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
     agent = fresh.call("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
     assert revision_of(agent) == before + 1
@@ -110,7 +110,7 @@ def test_every_management_write_returns_its_revision(fresh: Centre) -> None:
     assert "X-Sluice-Revision" not in refused.headers
 
 
-def test_waiting_ends_when_every_live_sidecar_has_the_revision(either: Centre) -> None:
+def test_waiting_ends_when_every_live_sidecar_has_the_revision(either: ControlApi) -> None:
     assert waited(either, 10**9, 5)[0] == []  # there is none
     tell(either, "s-1", revision=5)
     tell(either, "s-2", revision=4)
@@ -128,6 +128,6 @@ def test_waiting_ends_when_every_live_sidecar_has_the_revision(either: Centre) -
     assert 0.3 < seconds < 5
 
 
-def test_a_revision_of_another_store_does_not_count(centre: Centre) -> None:
-    tell(centre, "elsewhere", epoch="another", revision=10**6)
-    assert "elsewhere" in waited(centre, 1, 0)[0]
+def test_a_revision_of_another_store_does_not_count(api: ControlApi) -> None:
+    tell(api, "elsewhere", epoch="another", revision=10**6)
+    assert "elsewhere" in waited(api, 1, 0)[0]

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.centre import Centre, asked, running, within
+from tests.control_api.running_api import ControlApi, asked, running, within
 
 REASON = {"reason": "a leaked key reads contracts"}
 HEADER = "X-Sluice-Revision"
 
 
-def freeze(centre: Centre) -> dict[str, Any]:
-    state: dict[str, Any] = centre.admin("POST", "/v1/freeze", REASON)
+def freeze(api: ControlApi) -> dict[str, Any]:
+    state: dict[str, Any] = api.admin("POST", "/v1/freeze", REASON)
     return state
 
 
-def named(centre: Centre, **changed: Any) -> str:
-    name: str = centre.evaluate(**changed)["policy_name"]
+def named(api: ControlApi, **changed: Any) -> str:
+    name: str = api.evaluate(**changed)["policy_name"]
     return name
 
 
-def test_a_freeze_denies_everything_and_is_lifted_again(either: Centre) -> None:
+def test_a_freeze_denies_everything_and_is_lifted_again(either: ControlApi) -> None:
     either.approved("a1")
     none = {"frozen": False, "reason": None, "frozen_at": None}
     assert either.admin("GET", "/v1/freeze") == none
@@ -45,7 +45,7 @@ def test_a_freeze_denies_everything_and_is_lifted_again(either: Centre) -> None:
     either.verified()
 
 
-def test_freezing_and_lifting_again_change_nothing(fresh: Centre) -> None:
+def test_freezing_and_lifting_again_change_nothing(fresh: ControlApi) -> None:
     first = fresh.call("POST", "/v1/freeze", REASON)
     entries = fresh.verified()["total"]
     again = fresh.call("POST", "/v1/freeze", {"reason": "another"})
@@ -61,7 +61,7 @@ def test_freezing_and_lifting_again_change_nothing(fresh: Centre) -> None:
     assert fresh.verified()["total"] == entries
 
 
-def test_a_freeze_holds_over_a_restart_and_other_settings(either: Centre) -> None:
+def test_a_freeze_holds_over_a_restart_and_other_settings(either: ControlApi) -> None:
     state = freeze(either)
     path = "/v1/admin/tenants/default/settings"
     either.admin("PATCH", path, {"require_agent_id": True})
@@ -75,7 +75,7 @@ def test_a_freeze_holds_over_a_restart_and_other_settings(either: Centre) -> Non
     assert named(either) == "support-reads"
 
 
-def test_another_replica_follows_within_a_second(either: Centre) -> None:
+def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
     url = either.environ.get("SLUICE_DATABASE_URL")
     with running(either.directory, policies=None, database_url=url) as other:
         assert named(other) == "support-reads"
@@ -85,7 +85,7 @@ def test_another_replica_follows_within_a_second(either: Centre) -> None:
         within(1, lambda: named(either) == "support-reads")
 
 
-def test_a_batch_and_a_simulation_are_denied_too(fresh: Centre) -> None:
+def test_a_batch_and_a_simulation_are_denied_too(fresh: ControlApi) -> None:
     freeze(fresh)
     body = {"items": [asked(), asked(source_id="payroll"), asked()]}
     results = fresh.admin("POST", "/v1/context/evaluate/batch", body)["results"]
@@ -96,10 +96,10 @@ def test_a_batch_and_a_simulation_are_denied_too(fresh: Centre) -> None:
 
 
 @pytest.mark.parametrize("path", ["evaluate", "simulate"])
-def test_an_explanation_tells_how_to_lift_it(centre: Centre, path: str) -> None:
-    freeze(centre)
-    told = centre.admin("POST", f"/v1/context/{path}?explain=true", asked(source_id="payroll"))
-    centre.admin("DELETE", "/v1/freeze")
+def test_an_explanation_tells_how_to_lift_it(api: ControlApi, path: str) -> None:
+    freeze(api)
+    told = api.admin("POST", f"/v1/context/{path}?explain=true", asked(source_id="payroll"))
+    api.admin("DELETE", "/v1/freeze")
     outcomes = {check["outcome"] for check in told["explain"]["checks"]}
     assert outcomes == {"not_reached"}
     assert told["explain"]["nearest_miss"] == {
@@ -111,7 +111,7 @@ def test_an_explanation_tells_how_to_lift_it(centre: Centre, path: str) -> None:
     }
 
 
-def test_no_session_is_claimed_while_the_tenant_is_frozen(fresh: Centre) -> None:
+def test_no_session_is_claimed_while_the_tenant_is_frozen(fresh: ControlApi) -> None:
     fresh.evaluate(session_id="before")
     freeze(fresh)
     for session_id in ("before", "during"):
@@ -122,7 +122,7 @@ def test_no_session_is_claimed_while_the_tenant_is_frozen(fresh: Centre) -> None
         assert fresh.evaluate(session_id=session_id)["decision"] == "ALLOW"
 
 
-def test_management_and_other_tenants_go_on(fresh: Centre) -> None:
+def test_management_and_other_tenants_go_on(fresh: ControlApi) -> None:
     made = fresh.call("POST", "/v1/admin/tenants", {"name": "other"}).body
     freeze(fresh)
     other = made["admin_key"]
@@ -133,7 +133,7 @@ def test_management_and_other_tenants_go_on(fresh: Centre) -> None:
     fresh.admin("DELETE", f"/v1/policies/{fresh.admin('GET', '/v1/policies')[0]['policy_id']}")
 
 
-def test_a_freeze_is_counted_under_its_own_name(fresh: Centre) -> None:
+def test_a_freeze_is_counted_under_its_own_name(fresh: ControlApi) -> None:
     freeze(fresh)
     fresh.evaluate()
     shown = fresh.call("GET", "/metrics", key=None).raw.decode()
@@ -144,6 +144,6 @@ def test_a_freeze_is_counted_under_its_own_name(fresh: Centre) -> None:
 @pytest.mark.parametrize(
     "body", [{}, {"reason": None}, {"reason": 1}, {"reason": "a", "until": "b"}, {"reason": "a\0"}]
 )
-def test_a_freeze_without_a_reason_is_422(centre: Centre, body: Any) -> None:
-    assert centre.call("POST", "/v1/freeze", body).status == 422
-    assert not centre.admin("GET", "/v1/freeze")["frozen"]
+def test_a_freeze_without_a_reason_is_422(api: ControlApi, body: Any) -> None:
+    assert api.call("POST", "/v1/freeze", body).status == 422
+    assert not api.admin("GET", "/v1/freeze")["frozen"]

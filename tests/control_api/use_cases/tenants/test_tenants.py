@@ -6,19 +6,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.control_api.centre import POLICIES, Centre, asked, running, within
+from tests.control_api.running_api import POLICIES, ControlApi, asked, running, within
 
 TENANTS = "/v1/admin/tenants"
 
 
-def made(centre: Centre, name: str = "acme") -> tuple[str, str]:
-    answer = centre.call("POST", TENANTS, {"name": name})
+def made(api: ControlApi, name: str = "acme") -> tuple[str, str]:
+    answer = api.call("POST", TENANTS, {"name": name})
     assert answer.status == 201, answer.raw
     assert list(answer.body) == ["tenant_id", "admin_key"]
     return answer.body["tenant_id"], answer.body["admin_key"]
 
 
-def test_a_tenant_begins_with_its_key_and_nothing_of_others(either: Centre) -> None:
+def test_a_tenant_begins_with_its_key_and_nothing_of_others(either: ControlApi) -> None:
     tenant_id, key = made(either)
     assert tenant_id.startswith("ten_")
     assert [each["name"] for each in either.call("GET", "/v1/keys", key=key).body] == [
@@ -40,7 +40,7 @@ def test_a_tenant_begins_with_its_key_and_nothing_of_others(either: Centre) -> N
     assert (verified["valid"], verified["events"]) == (True, 1)
 
 
-def test_a_taken_name_is_409_even_in_a_race(either: Centre) -> None:
+def test_a_taken_name_is_409_even_in_a_race(either: ControlApi) -> None:
     answers: list[int] = []
 
     def create() -> None:
@@ -55,7 +55,7 @@ def test_a_taken_name_is_409_even_in_a_race(either: Centre) -> None:
     assert len(either.admin("GET", TENANTS)) == 2
 
 
-def test_a_setting_is_in_force_when_its_answer_leaves(either: Centre) -> None:
+def test_a_setting_is_in_force_when_its_answer_leaves(either: ControlApi) -> None:
     tenant_id, key = made(either)
     path = f"{TENANTS}/{tenant_id}/settings"
 
@@ -78,12 +78,14 @@ def test_a_setting_is_in_force_when_its_answer_leaves(either: Centre) -> None:
 
 
 def test_the_global_flag_holds_whatever_the_tenant_says(tmp_path: Path) -> None:
-    with running(tmp_path, SLUICE_REQUIRE_AGENT_ID="1") as centre:
-        centre.admin("PATCH", f"{TENANTS}/default/settings", {"require_agent_id": False})
-        assert centre.evaluate()["policy_name"] == "agent_id_required"
+    with running(tmp_path, SLUICE_REQUIRE_AGENT_ID="1") as api:
+        api.admin("PATCH", f"{TENANTS}/default/settings", {"require_agent_id": False})
+        assert api.evaluate()["policy_name"] == "agent_id_required"
 
 
-def test_deactivation_stops_keys_at_once_and_reactivation_brings_them_back(either: Centre) -> None:
+def test_deactivation_stops_keys_at_once_and_reactivation_brings_them_back(
+    either: ControlApi,
+) -> None:
     tenant_id, key = made(either)
     path = f"{TENANTS}/{tenant_id}"
     assert either.call("DELETE", path).body == {}
@@ -100,7 +102,7 @@ def test_deactivation_stops_keys_at_once_and_reactivation_brings_them_back(eithe
         assert either.call(method, f"{TENANTS}/none{each}").status == 404
 
 
-def test_a_key_is_provisioned_without_the_tenant_s_credentials(either: Centre) -> None:
+def test_a_key_is_provisioned_without_the_tenant_s_credentials(either: ControlApi) -> None:
     tenant_id, _ = made(either)
     fields = {"name": "for them", "scope": "read", "expires_days": 7}
     answer = either.call("POST", f"{TENANTS}/{tenant_id}/keys", fields)
@@ -112,7 +114,7 @@ def test_a_key_is_provisioned_without_the_tenant_s_credentials(either: Centre) -
     assert "for them" not in {each["name"] for each in either.admin("GET", "/v1/keys")}
 
 
-def test_a_new_tenant_s_policy_files_are_loaded(fresh: Centre) -> None:
+def test_a_new_tenant_s_policy_files_are_loaded(fresh: ControlApi) -> None:
     tenant_id, key = made(fresh)
     folder = fresh.directory / "policies" / tenant_id / "demo"
     folder.mkdir(parents=True)
@@ -123,7 +125,7 @@ def test_a_new_tenant_s_policy_files_are_loaded(fresh: Centre) -> None:
 def test_another_process_learns_of_a_deactivation_within_a_second(tmp_path: Path) -> None:
     with running(tmp_path) as one:
         tenant_id, key = made(one)
-        other = Centre(tmp_path, policies=None)
+        other = ControlApi(tmp_path, policies=None)
         other.start()
         try:
             assert other.call("GET", "/v1/keys", key=key).status == 200

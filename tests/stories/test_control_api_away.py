@@ -8,7 +8,7 @@ from tests.stack import running, wait_until
 from tests.stories.clients import each_exactly_once, in_thread, while_asking
 
 
-async def test_the_log_catches_up_exactly_once_after_a_while_without_the_centre(
+async def test_the_log_catches_up_exactly_once_after_a_while_without_the_control_api(
     tmp_path: Path,
 ) -> None:
     seconds = few(60, at_least=15)  # a minute where there is time

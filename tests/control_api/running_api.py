@@ -56,7 +56,7 @@ class MovableClock:
         return Clock(self.now, time.monotonic)
 
 
-class Centre:
+class ControlApi:
     """One running control API, in a thread of its own."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Centre:
     def settings(self) -> Settings:
         return read(self.environ)
 
-    def start(self) -> Centre:
+    def start(self) -> ControlApi:
         ready = threading.Event()
         self.failure = None
 
@@ -221,12 +221,12 @@ def asked(**changed: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def running(directory: Path, **settings: Any) -> Iterator[Centre]:
-    centre = Centre(directory, **settings).start()
+def running(directory: Path, **settings: Any) -> Iterator[ControlApi]:
+    api = ControlApi(directory, **settings).start()
     try:
-        yield centre
+        yield api
     finally:
-        centre.stop()
+        api.stop()
 
 
 def within(seconds: float, true: Callable[[], object], what: str = "it") -> None:
