@@ -26,8 +26,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 AWS_KINDS: tuple[Kind, ...] = ("bedrock", "s3")
 """The kinds whose requests the sidecar signs with its own AWS credentials."""
 
-RouteClass = Literal["retrieve", "write", "metadata", "deny"]
-ROUTE_CLASSES: tuple[RouteClass, ...] = get_args(RouteClass)
+RestRouteClass = Literal["retrieve", "write", "metadata", "deny"]
+ROUTE_CLASSES: tuple[RestRouteClass, ...] = get_args(RestRouteClass)
 
 SourceMode = Literal["enforce", "report"]
 SOURCE_MODES: tuple[SourceMode, ...] = get_args(SourceMode)
@@ -57,7 +57,7 @@ class RestRule:
     """The method that it matches, or `*` for all."""
     path: str
     """The canonical path that it matches; `{name}` is one segment, `**` any number."""
-    class_: RouteClass
+    class_: RestRouteClass
     """What a matching request does: `retrieve`, `write`, `metadata` or `deny`."""
     source_id: str | None = None
     """The source id that a matching request retrieves, with `{name}` filled in; by default
