@@ -11,7 +11,8 @@ Whatever fails on the way is a DENY, recorded like any other. If not even that c
 there is no decision, and the caller gets `Unavailable` (503). A retrieval becomes an ALLOW only
 through `Recorder.conclude`, which always makes a record.
 
-Knows the order of the steps. Knows nothing of HTTP, of files, or of how the policy set gets here.
+Knows the order of the steps, which is why they are in one file. Knows nothing of HTTP, of files, or
+of how the policy set gets here.
 """
 
 import contextlib

@@ -8,7 +8,7 @@ Enforcement points). `README.md` in this folder follows one record through it.
     resources.py  what the parts share
     errors.py     why a record was not kept
 
-    writing/      records to disk: appender (number and chain), group_commit (when a batch goes to
+    writing/      records to disk: appender (number and chain), batcher (when a batch goes to
                   disk), writer (the thread that writes and syncs), instance_rotation (end one
                   instance, begin the next), losses (what a gap record must declare), maintenance
                   (retry after a bad disk), deadlines

@@ -1,8 +1,9 @@
-"""Every link in a document leads somewhere, and every package is in ARCHITECTURE.md."""
+"""Every link in a document leads somewhere; ARCHITECTURE.md has every package and large file."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tests.architecture import import_graph
 from tests.architecture.tree import ROOT, files
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
+MAX_LINES = 250
+MAX_MODULES = 15
 DOCUMENTS = [path for path in files() if path.suffix == ".md"]
 
 
@@ -44,6 +47,17 @@ def test_the_map_follows_a_decision_a_request_and_a_change() -> None:
     for title in ("a decision", "a proxied request", "a policy change"):
         section = text.partition(f"## The life of {title}\n")[2].partition("\n## ")[0]
         assert len(LINK.findall(section)) >= 7
+
+
+def test_what_is_large_is_explained() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    section = text.partition("## Sizes\n")[2].partition("\n## ")[0]
+    explained = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
+    modules = [path for path in files() if path.suffix == ".py" and name(path)[:5] != "tests"]
+    folders = Counter(name(path.parent) + "/" for path in modules)
+    long = [name(path) for path in modules if len(path.read_text().splitlines()) > MAX_LINES]
+    wide = [folder for folder, count in folders.items() if count > MAX_MODULES]
+    assert sorted(explained) == sorted(long + wide)
 
 
 def test_the_drawn_imports_are_the_imports() -> None:

@@ -5,8 +5,8 @@
     documents  with that digest
 
 One HMGET reads all three as they were at one moment. An attacker who can write to this Redis can
-withhold news from us, but can't tell us anything that the control API did not say. Knows commands;
-knows nothing of what is held here, nor of when to look again.
+withhold news, but can't tell us anything that the control API did not say. Knows commands. Knows
+nothing of what is held here, nor of when to look again.
 """
 
 import asyncio
@@ -97,10 +97,10 @@ class RedisReader:
         return True
 
     async def challenge(self, nonce: str, damaged: Sequence[bytes]) -> None:
-        """Ask for a heartbeat that names `nonce`, and report damaged fields. Those go to a stream
-        that no other tenant reads."""
+        """Ask for a heartbeat that names `nonce`, and report damaged fields."""
         fields = {"t": self._tenant, "n": nonce}
         if damaged:
+            # To a stream that no other tenant reads.
             await self._report_damage(damaged)
             fields["m"] = "1"
         await self._call(
@@ -108,12 +108,10 @@ class RedisReader:
         )
 
     async def _report_damage(self, damaged: Sequence[bytes]) -> None:
-        listed = orjson.dumps([field.decode() for field in damaged]).decode()
-        key = doubts_key(self._tenant)
+        key, entry = doubts_key(self._tenant), {"f": orjson.dumps([*map(bytes.decode, damaged)])}
+        request = self._client.xadd(key, entry, maxlen=MAX_DAMAGE_REPORTS, approximate=False)
         try:
-            await self._call(
-                self._client.xadd(key, {"f": listed}, maxlen=MAX_DAMAGE_REPORTS, approximate=False)
-            )
+            await self._call(request)
         except FeedFailed as error:
             # The control API removes whatever is in the way once it is asked to look.
             log.warning("can't report the damage in Redis to the control API: %s", error)
@@ -141,9 +139,8 @@ class RedisReader:
     async def more_heads(self) -> list[SetHead]:
         """The heads of the changes since the last read, without waiting."""
         assert self._change_id is not None
-        start = b"(" + self._change_id
-        entries = await self._call(self._client.xrange(self._changes, min=start, count=MAX_ENTRIES))
-        if entries:
+        request = self._client.xrange(self._changes, b"(" + self._change_id, count=MAX_ENTRIES)
+        if entries := await self._call(request):
             self._change_id = entries[-1][0]
         return self._all_verified(SetHead, entries, b"h")
 

@@ -1,6 +1,6 @@
 """Numbers, chains and frames records for the current instance, and reports what becomes of them.
 
-Knows how much room is left and how much of it is reserved. `group_commit` decides when records go
+Knows how much room is left and how much of it is reserved. `batcher` decides when records go
 to disk. Knows no modes, and nothing of shipping.
 """
 
@@ -17,7 +17,7 @@ from sidecar.spool.errors import RecordTooLarge, SpoolFull, SpoolUnwritable
 from sidecar.spool.instance import Instance, Segment
 from sidecar.spool.storage.frames import FRAME, MAX_PAYLOAD, Header, frame_bytes, header_bytes
 from sidecar.spool.storage.layout import segment_file
-from sidecar.spool.writing.group_commit import GroupCommit
+from sidecar.spool.writing.batcher import Batcher
 from sidecar.spool.writing.writer import Start, WriteJob
 
 RESERVE_FRACTION = 8
@@ -50,7 +50,7 @@ class Appender:
         """Bytes left in the current segment."""
         self.waiting = 0
         """Bytes gathered or being synced."""
-        self.batches = GroupCommit()
+        self.batches = Batcher()
         self._loop = asyncio.get_running_loop()
         self._now = clock.now
         self._segment_bytes = segment_bytes

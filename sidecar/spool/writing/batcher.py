@@ -17,7 +17,7 @@ LAZY_SECONDS = 0.02
 """How long a record that is not urgent may wait for one that is."""
 
 
-class GroupCommit:
+class Batcher:
     """Set `submit` before use: it hands a job to the writer. Records go into `current`, the last
     job of the batch."""
 
