@@ -19,8 +19,10 @@ MAX_DOCUMENTS = 50_000
 
 _CHUNK = 500  # SQLite limits the parameters of one statement
 _FETCH = "SELECT digest, body FROM held WHERE name = ?"
+_TRIM = """
+DELETE FROM held WHERE id IN (SELECT id FROM held WHERE name NOT IN ({}) ORDER BY id LIMIT ?)
+"""
 _STORE = "INSERT OR REPLACE INTO held (name, digest, body) VALUES (?, ?, ?)"
-_TRIM = "DELETE FROM held WHERE id IN (SELECT id FROM held ORDER BY id LIMIT ?) AND name NOT IN"
 
 
 class HeldDocument(NamedTuple):
@@ -82,15 +84,17 @@ class WorkingSet(PolicyStore):
             self._set(connection, epoch=position.epoch, revision=position.revision)
             # In the same write: if there is no room to trim, nothing is in force.
             if count > MAX_DOCUMENTS:
-                self._trim(connection)
-                count = _count(connection)
+                count = self._trim(connection)
         # All of it is on disk as one write. If we die here, the restart begins at the new revision.
         self.position, self._count = position, count
 
-    def _trim(self, connection: sqlite3.Connection) -> None:
-        # A tenth at a time, so that not every new document causes a trim.
-        query = f"{_TRIM} ({_marks(self._required)})"
-        connection.execute(query, (MAX_DOCUMENTS // 10, *self._required))
+    def _trim(self, connection: sqlite3.Connection) -> int:
+        """The documents left. Counts first: a replaced document was counted as another one."""
+        if _count(connection) > MAX_DOCUMENTS:
+            # A tenth at a time, so that not every new document causes a trim.
+            query = _TRIM.format(_marks(self._required))
+            connection.execute(query, (*self._required, MAX_DOCUMENTS // 10))
+        return _count(connection)
 
 
 def _count(connection: sqlite3.Connection) -> int:
