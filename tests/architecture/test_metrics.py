@@ -42,11 +42,11 @@ async def test_the_same_fact_has_the_same_name_and_labels(tmp_path: Path) -> Non
     instruments.http.requests.labels("evaluate_context", 200).inc()
     control = families(generate_latest(registry).decode())
     async with fake_control_api() as fake:
-        fake.furnish()
-        async with sidecar(tmp_path, fake) as stand:
-            await stand.evaluate()
-            await stand.evaluate(session_id="s-1")
-            beside = families((await stand.call("GET", "/metrics", key=None)).text())
+        fake.create_tenant()
+        async with sidecar(tmp_path, fake) as running:
+            await running.evaluate()
+            await running.evaluate(session_id="s-1")
+            beside = families((await running.call("GET", "/metrics", key=None)).text())
     both = control.keys() & beside
     assert {name for name in both if not name.startswith(ONLY_PROCESS)} == SAME.keys()
     assert any(name.startswith(ONLY_PROCESS) for name in both)

@@ -51,7 +51,7 @@ def feed(
 async def control() -> AsyncIterator[fake_control_api.FakeControlApi]:
     """A control API with a tenant that has a policy, an agent and keys."""
     async with fake_control_api.fake_control_api() as started:
-        started.furnish()
+        started.create_tenant()
         yield started
 
 

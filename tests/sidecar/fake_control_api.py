@@ -73,11 +73,11 @@ class FakeControlApi:
         self.feeds = True
         """Whether the policy set can be had here; False leaves Redis as the only way."""
         self.looked_up: list[list[str]] = []
-        self.spoil: Any = None
+        self.tamper: Any = None
         """Called with each policy-set answer before it is sent."""
         self.hold_claims: asyncio.Event | None = None
         self.ship = True
-        self.hasty = False
+        self.answers_at_once = False
         """Whether a poll without news is answered at once."""
         self._changed = asyncio.Event()
         self._held: dict[str, tuple[int, str]] = {}
@@ -95,7 +95,7 @@ class FakeControlApi:
         self._changed = asyncio.Event()
         return self.revision
 
-    def furnish(self, *policies: Policy, settings: TenantSettings | None = None) -> None:
+    def create_tenant(self, *policies: Policy, settings: TenantSettings | None = None) -> None:
         """A tenant with one role, an approved agent, and a key of each scope."""
         self.publish(
             {
@@ -152,7 +152,7 @@ class FakeControlApi:
         assert 0 <= wait <= 25
         self.polls.append((epoch, since))
         reset = epoch != self.epoch or since > self.revision
-        if not reset and since == self.revision and wait and not self.hasty:
+        if not reset and since == self.revision and wait and not self.answers_at_once:
             changed = self._changed
             try:
                 async with asyncio.timeout(wait):
@@ -160,8 +160,8 @@ class FakeControlApi:
             except TimeoutError:
                 pass
         answer = self._answer(0 if reset else since, reset)
-        if self.spoil is not None:
-            answer = self.spoil(answer) or answer
+        if self.tamper is not None:
+            answer = self.tamper(answer) or answer
         return web.json_response(answer, dumps=lambda value: orjson.dumps(value).decode())
 
     def _without_feed(self) -> web.Response | None:
@@ -181,8 +181,8 @@ class FakeControlApi:
             revision, body = self.documents.get(name, (0, None))
             page.append((revision, name, body))
         answer = self._wire(page[: self.page], False, len(page) > self.page)
-        if self.spoil is not None:
-            answer = self.spoil(answer) or answer
+        if self.tamper is not None:
+            answer = self.tamper(answer) or answer
         return web.json_response(answer, dumps=lambda value: orjson.dumps(value).decode())
 
     def _answer(self, since: int, reset: bool) -> dict[str, Any]:

@@ -79,9 +79,9 @@ class FakeControlApiWithRedis(FakeControlApi):
             self.push(since, changes)
         return revision
 
-    def furnish(self, *policies: Policy, settings: TenantSettings | None = None) -> None:
+    def create_tenant(self, *policies: Policy, settings: TenantSettings | None = None) -> None:
         """The key of the sidecar itself is a document too."""
-        super().furnish(*policies, settings=settings)
+        super().create_tenant(*policies, settings=settings)
         self.publish({key_name(key_digest(SIDECAR_KEY)): key_document(Key("key_s", "sidecar"))})
 
     def head(self, since: int, names: tuple[str, ...] | None) -> SetHead:

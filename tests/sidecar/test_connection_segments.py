@@ -38,7 +38,7 @@ def running() -> Iterator[Running]:
 
         async def start() -> RunningSidecar:
             control = await stack.enter_async_context(fake_control_api())
-            control.furnish()
+            control.create_tenant()
             return await stack.enter_async_context(sidecar(Path(folder), control))
 
         yield runner, runner.run(start())
@@ -54,9 +54,9 @@ def message(size: int, chunk: int = 0) -> bytes:
 
 
 async def sent(
-    stand: RunningSidecar, messages: list[bytes], sizes: Iterator[int], turns: int = 0
+    running: RunningSidecar, messages: list[bytes], sizes: Iterator[int], turns: int = 0
 ) -> None:
-    agent = Agent(stand.ports[0])
+    agent = Agent(running.ports[0])
     async with asyncio.timeout(20):
         await agent.send(cut(b"".join(messages), sizes), turns)
         received = await agent.until(lambda read: len(answers(read)) >= len(messages), 20)
@@ -70,21 +70,21 @@ async def sent(
 @pytest.mark.parametrize("chunk", [0, 1000])
 @pytest.mark.parametrize("size", [300_000, 700_000, MAX_BODY])
 def test_a_large_body_is_read(running: Running, size: int, chunk: int, segment: int) -> None:
-    runner, stand = running
-    runner.run(sent(stand, [message(size, chunk)], itertools.repeat(segment)))
+    runner, served = running
+    runner.run(sent(served, [message(size, chunk)], itertools.repeat(segment)))
 
 
 @pytest.mark.parametrize("count", [32, 33, 50, 200])
 def test_any_number_of_requests_in_one_write_is_answered(running: Running, count: int) -> None:
-    runner, stand = running
-    runner.run(sent(stand, [message(0)] * count, itertools.repeat(WHOLE)))
+    runner, served = running
+    runner.run(sent(served, [message(0)] * count, itertools.repeat(WHOLE)))
 
 
 def test_requests_behind_a_body_that_came_late_are_answered(running: Running) -> None:
-    runner, stand = running
+    runner, served = running
     late = message(1000)
     segments = itertools.chain([len(late) - 500], itertools.repeat(WHOLE))
-    runner.run(sent(stand, [late, *[message(0)] * 60], segments, 20))
+    runner.run(sent(served, [late, *[message(0)] * 60], segments, 20))
 
 
 @given(
@@ -105,21 +105,21 @@ def test_requests_behind_a_body_that_came_late_are_answered(running: Running) ->
 def test_every_segmentation_comes_to_the_same(
     running: Running, messages: list[bytes], copies: int, segments: list[int], turns: int
 ) -> None:
-    runner, stand = running
+    runner, served = running
     total = sum(map(len, messages))
     copies = min(copies, max(1, 4 * MAX_BODY // total))
     sizes = [max(size, total * copies // 3000) for size in segments]
-    runner.run(sent(stand, messages * copies, itertools.cycle(sizes), turns))
+    runner.run(sent(served, messages * copies, itertools.cycle(sizes), turns))
 
 
 def test_a_body_beyond_the_budget_is_turned_away(running: Running) -> None:
-    runner, stand = running
-    bodies = stand.parts.bodies
+    runner, served = running
+    bodies = served.parts.bodies
 
     async def crowded() -> bytes:
         with bodies.lease() as lease:
             lease.grow(BODY_BUDGET_BYTES - 1000)
-            agent = Agent(stand.ports[0])
+            agent = Agent(served.ports[0])
             await agent.send(cut(message(300_000), itertools.repeat(65_536)), 2)
             received = await agent.until(lambda read: bool(answers(read)))
             agent.close()
@@ -129,7 +129,7 @@ def test_a_body_beyond_the_budget_is_turned_away(running: Running) -> None:
     assert received.startswith(b"HTTP/1.1 503 ")
     assert b"\r\nRetry-After: 1\r\n" in received
     assert bodies.held == 0
-    runner.run(sent(stand, [message(300_000)], itertools.repeat(65_536)))
+    runner.run(sent(served, [message(300_000)], itertools.repeat(65_536)))
 
 
 @pytest.mark.parametrize("resets", [False, True])
@@ -138,18 +138,18 @@ async def test_a_client_that_hangs_up_in_mid_body_is_one_line(
 ) -> None:
     caplog.set_level(logging.INFO)
     async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control) as running:
             caplog.clear()
-            reader, writer = await connect(stand)
+            reader, writer = await connect(running)
             fields = b"X-Request-ID: mine\r\nExpect: 100-continue\r\nContent-Length: 100\r\n"
             writer.write(head(fields + with_key()))
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
             writer.write(b"half")
             leave(writer) if resets else writer.close()
             await until("it is told", lambda: "hung up" in caplog.text)
-            assert (await stand.call("GET", "/health")).status == 200
-            assert await stand.records() == []
+            assert (await running.call("GET", "/health")).status == 200
+            assert await running.records() == []
     lines = [each for each in caplog.records if each.name == "sidecar.api.dispatch"]
     assert [each.getMessage() for each in lines] == [
         "request mine: the client hung up in the middle of its body"
@@ -161,11 +161,11 @@ async def test_a_client_that_hangs_up_in_mid_body_is_one_line(
 async def test_an_offer_to_upgrade_is_ignored(tmp_path: Path) -> None:
     """And nothing behind it is read: it may belong to the other protocol (RFC 9931)."""
     async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control) as running:
             offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
             for behind in (b"", request(with_key(), GOOD)):
-                reader, writer = await connect(stand)
+                reader, writer = await connect(running)
                 writer.write(request(offer + with_key(), GOOD) + behind)
                 async with asyncio.timeout(5):
                     everything = await reader.read()
@@ -173,4 +173,4 @@ async def test_an_offer_to_upgrade_is_ignored(tmp_path: Path) -> None:
                 assert everything.count(b"HTTP/1.1 ") == 1
                 assert b'"decision":"ALLOW"' in everything
                 writer.close()
-            assert len(await stand.records()) == 2
+            assert len(await running.records()) == 2

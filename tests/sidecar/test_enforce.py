@@ -109,7 +109,7 @@ async def test_without_a_policy_set_no_key_is_called_invalid(tmp_path: Path) -> 
 
 async def test_a_start_without_the_control_api_decides_by_the_set_on_disk(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control):
             pass
         await control.stop()

@@ -33,13 +33,13 @@ WAYS = ["http", pytest.param("redis", marks=redis.needs_redis)]
 async def control(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FakeControlApi]:
     if request.param == "http":
         async with fake_control_api() as made:
-            made.furnish()
+            made.create_tenant()
             yield made
         return
     with redis.running(tmp_path / "redis") as server:
         by_redis = FakeControlApiWithRedis(server)
         await by_redis.start()
-        by_redis.furnish()
+        by_redis.create_tenant()
         yield by_redis
         await by_redis.stop()
 
@@ -77,7 +77,7 @@ async def test_a_freeze_denies_everything_and_is_lifted(
 
 async def test_a_batch_lists_and_an_explanation_show_it(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish(settings=TenantSettings(control.tenant_id, frozen_at=FROZEN_AT))
+        control.create_tenant(settings=TenantSettings(control.tenant_id, frozen_at=FROZEN_AT))
         async with sidecar(tmp_path, control) as running:
             body = orjson.dumps({"items": [ask(), ask(source_id="none")]})
             results = (await running.call("POST", f"{EVALUATE}/batch", body)).json()["results"]

@@ -59,7 +59,7 @@ async def test_what_is_revoked_is_refused_within_a_second(
 
 async def test_an_expired_key_is_refused_whatever_the_host_s_clock_says(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control, staleness_seconds=3600) as running:
             expires = running.clock.clock.now() + 60_000_000
             bound = key_document(Key("key_e", "evaluate", expires_at=expires))

@@ -40,7 +40,7 @@ async def recorded(running: RunningSidecar) -> list[dict[str, Any]]:
 async def test_the_tenants_document_decides_what_is_masked(
     tmp_path: Path, control: FakeControlApi, masking: bool
 ) -> None:
-    control.furnish(settings=TenantSettings("default", pii_masking=masking))
+    control.create_tenant(settings=TenantSettings("default", pii_masking=masking))
     async with sidecar(tmp_path, control) as running:
         await running.evaluate(user_id=USER, query=QUERY, session_id="s-1")
         (record,) = await recorded(running)
@@ -62,7 +62,7 @@ async def test_without_a_policy_set_everything_is_masked(
 
 
 async def test_a_policy_set_that_is_too_old_masks(tmp_path: Path, control: FakeControlApi) -> None:
-    control.furnish()
+    control.create_tenant()
     async with sidecar(tmp_path, control) as running:
         await running.evaluate(user_id=USER)
         await control.stop()

@@ -25,7 +25,7 @@ BEARER = f"Bearer {EVALUATE_KEY}"
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[RunningSidecar]:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control) as started:
             yield started
 

@@ -44,7 +44,7 @@ def small(tmp_path: Path) -> SpoolSettings:
 
 async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control, spool=small(tmp_path)) as running:
             await fill(running)
             answer = await running.evaluate(query="x" * 60_000)
@@ -60,7 +60,7 @@ async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: P
 
 async def test_if_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control, spool=small(tmp_path)) as running:
             await fill(running)
             body = orjson.dumps(ask(query="x" * 60_000))
@@ -124,7 +124,7 @@ async def test_a_strict_spool_answers_503_in_time(tmp_path: Path) -> None:
     disk = FaultyDisk()
     strict = SpoolSettings(tmp_path / "spool", mode="strict", timeout_ms=100, segment_bytes=SMALL)
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control, disk=disk, spool=strict) as running:
             disk.hangs.clear()
             try:
@@ -137,10 +137,10 @@ async def test_a_strict_spool_answers_503_in_time(tmp_path: Path) -> None:
 
 async def test_best_effort_answers_while_the_disk_hangs(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    hasty = SpoolSettings(tmp_path / "spool", mode="best_effort", segment_bytes=SMALL)
+    best_effort = SpoolSettings(tmp_path / "spool", mode="best_effort", segment_bytes=SMALL)
     async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, disk=disk, spool=hasty) as running:
+        control.create_tenant()
+        async with sidecar(tmp_path, control, disk=disk, spool=best_effort) as running:
             disk.hangs.clear()
             try:
                 async with asyncio.timeout(20):
@@ -168,7 +168,7 @@ async def test_a_client_that_hangs_up_undoes_nothing(
 
 async def test_records_reach_the_log_in_order_and_once(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control, ships=True) as running:
             answers = await asyncio.gather(*(running.evaluate() for _ in range(64)))
             await until("they ship", lambda: len(control.records) == 64)
@@ -215,7 +215,7 @@ async def test_a_decision_is_one_line_in_the_debug_log(
 ) -> None:
     caplog.set_level("DEBUG", logger="sidecar.recorder")
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control) as running:
             answer = await running.evaluate(user_id="ann@example.com", query="secret text")
             lines = [r.message for r in caplog.records if r.name == "sidecar.recorder"]

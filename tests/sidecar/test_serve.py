@@ -31,7 +31,7 @@ from tests.sidecar.fake_control_api import (
     fake_control_api,
 )
 from tests.sidecar.running_sidecar import EVALUATE, FakeClock, ask, settings, until
-from tests.sidecar.running_sidecar import sidecar as stand_of
+from tests.sidecar.running_sidecar import sidecar as running_of
 from tests.stack import ROOT
 
 HEADERS = {"X-API-Key": EVALUATE_KEY, "Content-Type": "application/json"}
@@ -132,7 +132,7 @@ async def test_a_stop_signal_ships_what_is_left_and_exits_0(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     async with fake_control_api() as control, process(tmp_path, control) as sidecar:
-        control.furnish()
+        control.create_tenant()
         await sidecar.start()
         async with ClientSession() as session:
             asked = [sidecar.evaluate(session) for _ in range(100)]
@@ -146,7 +146,7 @@ async def test_a_stop_signal_ships_what_is_left_and_exits_0(
 
 async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path: Path) -> None:
     async with fake_control_api() as control, process(tmp_path, control) as sidecar:
-        control.furnish()
+        control.create_tenant()
         control.hold_claims = asyncio.Event()
         await sidecar.start()
         async with ClientSession() as session:
@@ -166,7 +166,7 @@ async def test_a_stop_without_the_control_api_keeps_the_records_for_the_next_sta
     tmp_path: Path,
 ) -> None:
     async with fake_control_api() as control, process(tmp_path, control) as sidecar:
-        control.furnish()
+        control.create_tenant()
         await sidecar.start()
         await control.stop()
         async with ClientSession() as session:
@@ -199,7 +199,7 @@ async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
             return
 
     async with fake_control_api() as control, process(tmp_path, control) as sidecar:
-        control.furnish()
+        control.create_tenant()
         for _ in range(5):
             await sidecar.start()
             clients = [asyncio.create_task(client(sidecar)) for _ in range(16)]
@@ -226,7 +226,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         fake_control_api() as control,
         process(tmp_path, control, drain_seconds=60) as sidecar,
     ):
-        control.furnish()
+        control.create_tenant()
         control.hold_claims = asyncio.Event()
         await sidecar.start()
         async with ClientSession() as session:
@@ -281,7 +281,7 @@ async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
 
 async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path: Path) -> None:
     async with fake_control_api() as control, process(tmp_path, control) as first:
-        control.furnish()
+        control.create_tenant()
         await first.start()
         async with process(tmp_path, control) as second:
             await second.start(ready=False)
@@ -332,16 +332,16 @@ async def test_a_loop_that_dies_or_ends_takes_the_sidecar_with_it(
 
 async def test_a_stop_says_so_before_it_closes(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
-        async with stand_of(tmp_path, control) as stand:
-            stand.parts.readiness.draining = True
-            assert "stop" in (await stand.problems())["process"]
-            assert (await stand.evaluate())["decision"] == "ALLOW"
+        control.create_tenant()
+        async with running_of(tmp_path, control) as running:
+            running.parts.readiness.draining = True
+            assert "stop" in (await running.problems())["process"]
+            assert (await running.evaluate())["decision"] == "ALLOW"
 
 
 async def test_an_idle_sidecar_stops_quickly(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         told = settings(tmp_path, control, listen=ListenAddress("127.0.0.1", free_port()))
         stop = asyncio.Event()
         serving = asyncio.create_task(serve(told, FakeClock().clock, os.urandom, stop))

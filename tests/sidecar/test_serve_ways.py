@@ -39,7 +39,7 @@ async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
             "sources": sources,
         }  # fmt: skip
         async with process(tmp_path, control, **settings) as sidecar:
-            control.furnish()
+            control.create_tenant()
             await sidecar.start()
             for port in (sidecar.port, proxy, reverse, loop):
                 for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]"):
@@ -67,7 +67,7 @@ async def test_an_open_tunnel_does_not_delay_a_stop(tmp_path: Path) -> None:
         }  # fmt: skip
         settings = {"forward_proxy": f"127.0.0.1:{proxy}", "drain_seconds": 1, "sources": [source]}
         async with process(tmp_path, control, **settings) as sidecar:
-            control.furnish()
+            control.create_tenant()
             await sidecar.start()
             where = f"127.0.0.1:{upstream.port}"
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy)

@@ -74,7 +74,7 @@ async def test_the_control_api_says_who_owns_it(
     tmp_path: Path, session: dict[str, Any], policy_name: str
 ) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         control.sessions["s-1"] = session
         async with sidecar(tmp_path, control) as running:
             for _ in range(2):
@@ -95,7 +95,7 @@ async def test_a_caller_that_fails_the_identity_checks_claims_nothing(
     tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     async with fake_control_api() as control:
-        control.furnish(settings=TenantSettings("default", require_agent_id=True))
+        control.create_tenant(settings=TenantSettings("default", require_agent_id=True))
         async with sidecar(tmp_path, control) as running:
             answer = await running.evaluate(session_id="s-1", **changed)
             assert answer["decision"] == "DENY"
@@ -113,7 +113,7 @@ async def test_a_caller_that_no_policy_allows_still_claims(
 
 async def test_concurrent_calls_of_a_new_session_share_one_claim(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         control.hold_claims = asyncio.Event()
         async with sidecar(tmp_path, control) as running:
             calls = [asyncio.create_task(running.evaluate(session_id="s-1")) for _ in range(20)]
@@ -139,7 +139,7 @@ async def test_two_agents_racing_for_a_session_can_not_both_have_it(
 async def test_a_session_expires_by_the_clock_and_never_comes_back(tmp_path: Path) -> None:
     clock = FakeClock()
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         expires = rfc3339(clock.clock.now() + 60_000_000)
         control.sessions["s-1"] = foreign(agent_id=AGENT, expires_at=expires)
         async with sidecar(tmp_path, control, clock=clock, staleness_seconds=3600) as running:
@@ -153,7 +153,7 @@ async def test_a_session_expires_by_the_clock_and_never_comes_back(tmp_path: Pat
 
 async def test_known_sessions_survive_a_restart_without_the_control_api(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control) as running:
             assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
         await control.stop()
@@ -190,7 +190,7 @@ async def test_a_control_api_that_hangs_is_waited_for_no_longer_than_the_limit(
 ) -> None:
     monkeypatch.setattr(sessions_module, "CLAIM_SECONDS", 0.2)
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         control.hold_claims = asyncio.Event()
         async with sidecar(tmp_path, control) as running:
             calls = [denied_unclaimed(running, "did not answer within 0.2 s") for _ in range(5)]
@@ -226,7 +226,7 @@ async def test_an_answer_that_is_no_session_is_a_denial(
     tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         control.sessions["s-new"] = foreign(session_id="s-new", agent_id=AGENT) | changed
         async with sidecar(tmp_path, control) as running:
             await denied_unclaimed(running, "")
@@ -234,12 +234,12 @@ async def test_an_answer_that_is_no_session_is_a_denial(
 
 async def test_another_store_makes_every_claim_void(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control, staleness_seconds=2.0) as running:
             await running.evaluate(session_id="s-1")
             control.sessions.clear()
             control.epoch, control.revision, control.documents = "epoch-2", 0, {}
-            control.furnish(policy(name="renewed"))
+            control.create_tenant(policy(name="renewed"))
             await until("it follows", lambda: running.parts.follower.polls > 1)
 
             async def renewed() -> bool:
@@ -272,7 +272,7 @@ async def test_known_sessions_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     for name, value in (("MAX_IN_MEMORY", 5), ("MAX_ON_DISK", 20), ("_TRIM_EVERY", 10)):
         monkeypatch.setattr(sessions_module, name, value)
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         for number in range(60):
             session_id = f"s-{number}"
             expires = rfc3339(FAR + number * 1_000_000)

@@ -68,14 +68,14 @@ def test_the_file_holds_the_new_seed_and_only_the_old_keys_signature(
     assert [path.name for path in tmp_path.iterdir()] == ["log.key"]
 
 
-@pytest.mark.parametrize("spoil", [lambda t: t[:-20], lambda t: t.replace('"from"', '"frm"')])
+@pytest.mark.parametrize("tamper", [lambda t: t[:-20], lambda t: t.replace('"from"', '"frm"')])
 def test_a_file_with_invalid_endorsements_is_refused_and_unchanged(
-    tmp_path: Path, spoil: Any
+    tmp_path: Path, tamper: Any
 ) -> None:
     log_key.open_or_make(tmp_path)
     log_key.rotate(tmp_path)
     path = tmp_path / "log.key"
-    path.write_text(spoiled := spoil(path.read_text()))
+    path.write_text(spoiled := tamper(path.read_text()))
     for use in (log_key.open_or_make, log_key.open_existing, log_key.rotate):
         with pytest.raises(UnusableFile, match="holds no signing key"):
             use(tmp_path)

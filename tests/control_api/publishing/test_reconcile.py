@@ -46,23 +46,23 @@ SPOILED: dict[str, Callable[[Any], object]] = {
 }
 
 
-@pytest.mark.parametrize("spoil", SPOILED)
+@pytest.mark.parametrize("tamper", SPOILED)
 def test_a_damaged_set_equals_the_stores_again_after_one_challenge(
-    reader: Reader, spoil: str
+    reader: Reader, tamper: str
 ) -> None:
     reader.api.approved("agt_1")
     reader.follows()
-    SPOILED[spoil](reader.redis)
+    SPOILED[tamper](reader.redis)
     reader.answered(reader.ask())
     reader.follows()
     assert reader.changes()
 
 
-@pytest.mark.parametrize("spoil", SPOILED)
-def test_a_push_that_finds_a_damaged_set_repairs_it(reader: Reader, spoil: str) -> None:
+@pytest.mark.parametrize("tamper", SPOILED)
+def test_a_push_that_finds_a_damaged_set_repairs_it(reader: Reader, tamper: str) -> None:
     reader.api.approved("agt_1")
     reader.follows()
-    SPOILED[spoil](reader.redis)
+    SPOILED[tamper](reader.redis)
     reader.api.approved("agt_2")
     reader.follows()
 

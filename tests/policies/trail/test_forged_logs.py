@@ -80,13 +80,13 @@ ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("spoil", ENCODINGS.values(), ids=ENCODINGS.keys())
-def test_a_forged_entry_in_another_encoding_is_found(spoil: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize("tamper", ENCODINGS.values(), ids=ENCODINGS.keys())
+def test_a_forged_entry_in_another_encoding_is_found(tamper: Callable[[bytes], bytes]) -> None:
     def seal(entry: dict[str, Any]) -> bytes:
         raw = encode(entry)
         if entry["seq"] == 1:
-            assert spoil(raw) != raw
-        return spoil(raw) if entry["seq"] == 1 else raw
+            assert tamper(raw) != raw
+        return tamper(raw) if entry["seq"] == 1 else raw
 
     rows = forged(lambda seq, entry: None, seal)
     broken(rows, 1, head_of(rows))

@@ -125,7 +125,7 @@ async def test_a_body_that_does_not_arrive_is_408(
 ) -> None:
     monkeypatch.setattr("sidecar.http.request_body.BODY_SECONDS", 0.2)
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control) as running:
             reader, writer = await connect(running)
             writer.write(request(with_key(), GOOD)[:-5])

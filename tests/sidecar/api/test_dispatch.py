@@ -103,7 +103,7 @@ async def test_an_internal_error_is_500_with_only_the_request_id(
         raise ZeroDivisionError("secret of the house")
 
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control) as running:
             monkeypatch.setattr(running.parts.enforcer, "decide", broken)
             answer = await running.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": "r-17"})

@@ -143,7 +143,7 @@ async def test_health_and_readiness_need_no_key_and_show_no_path(tmp_path: Path)
             assert is_error(503, answer.body)["details"].startswith("policy_set: ")
             assert str(tmp_path) not in answer.text()
             await control.start()
-            control.furnish()
+            control.create_tenant()
 
             async def ready() -> bool:
                 return (await running.call("GET", "/health/ready", key=None)).status == 200
@@ -159,7 +159,7 @@ async def test_health_and_readiness_need_no_key_and_show_no_path(tmp_path: Path)
 
 async def test_metrics_can_move_to_a_port_of_their_own(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         own = ListenAddress("127.0.0.1", 0)
         async with sidecar(tmp_path, control, metrics_listen=own) as running:
             assert (await running.call("GET", "/metrics", key=None)).status == 404

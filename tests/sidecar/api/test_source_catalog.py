@@ -90,7 +90,7 @@ def judged(item: dict[str, Any]) -> dict[str, bool]:
 
 async def test_the_agent_sees_what_it_may_read_and_up_to_which_level(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish(reading())
+        control.create_tenant(reading())
         async with sidecar(tmp_path, control, sources=(KB, CRM)) as running:
             answer = await told(running)
             assert (answer["agent_id"], answer["agent_role"]) == (AGENT, "underwriter")
@@ -116,7 +116,7 @@ async def test_the_agent_sees_what_it_may_read_and_up_to_which_level(tmp_path: P
 
 async def test_the_list_agrees_with_decisions(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish(reading())
+        control.create_tenant(reading())
         async with sidecar(tmp_path, control, sources=(KB, CRM)) as running:
             for item in (await told(running))["items"]:
                 for each in item["sources"]:
@@ -128,7 +128,7 @@ async def test_the_list_agrees_with_decisions(tmp_path: Path) -> None:
 
 async def test_nothing_is_recorded(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish(reading())
+        control.create_tenant(reading())
         async with sidecar(tmp_path, control, sources=(KB,)) as running:
             await told(running)
             assert await running.records() == []
@@ -146,7 +146,7 @@ async def test_policies_of_other_roles_and_agents_are_not_listed(tmp_path: Path)
             max_sensitivity="critical",
             permitted_agent_ids=("agt_audit",),
         )
-        control.furnish(reading(), foreign)
+        control.create_tenant(reading(), foreign)
         teller = policy(agent_role="teller", name="t", allowed_sources=("contracts-till",))
         control.publish({role_name("teller"): role_document((teller,))})
         give_key(control, OTHER_KEY, Key("key_o", "evaluate"))
@@ -170,7 +170,7 @@ async def test_policies_of_other_roles_and_agents_are_not_listed(tmp_path: Path)
 
 async def test_another_key_sees_the_role_that_it_is_bound_to(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish(reading())
+        control.create_tenant(reading())
         teller = policy(agent_role="teller", allowed_sources=("payroll",), denied_sources=())
         control.publish({role_name("teller"): role_document((teller,))})
         give_key(control, OTHER_KEY, Key("key_o", "evaluate", permitted_roles=("teller",)))
@@ -184,7 +184,7 @@ async def test_another_key_sees_the_role_that_it_is_bound_to(tmp_path: Path) -> 
 
 async def test_a_key_with_several_roles_must_name_one(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish(reading())
+        control.create_tenant(reading())
         roles = ("teller", "underwriter")
         control.publish(
             {agent_name("agt_two"): agent_document(Agent("agt_two", "approved", roles))}
@@ -203,7 +203,7 @@ async def test_a_key_with_several_roles_must_name_one(tmp_path: Path) -> None:
 
 async def test_an_administrator_sees_what_the_agent_would(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish(reading())
+        control.create_tenant(reading())
         give_key(control, ADMIN_KEY, Key("key_a", "admin"))
         async with sidecar(tmp_path, control, sources=(KB, CRM)) as running:
             assert await told(running, ADMIN_KEY) == await told(running)
@@ -217,7 +217,7 @@ async def test_an_administrator_sees_what_the_agent_would(tmp_path: Path) -> Non
 
 async def test_an_agent_that_is_no_longer_approved_sees_nothing(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish(reading())
+        control.create_tenant(reading())
         async with sidecar(tmp_path, control, sources=(KB,)) as running:
             entry = Agent(AGENT, "deprecated", ("underwriter",))
             control.publish({agent_name(AGENT): agent_document(entry)})
@@ -230,7 +230,7 @@ async def test_an_agent_that_is_no_longer_approved_sees_nothing(tmp_path: Path) 
 
 async def test_the_default_task_of_a_source_counts(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish(reading(allowed_tasks=("review",)))
+        control.create_tenant(reading(allowed_tasks=("review",)))
         source = replace(KB, defaults=Defaults(task="chat"))
         async with sidecar(tmp_path, control, sources=(source,)) as running:
             assert not any(judged((await told(running))["items"][0]).values())
@@ -238,7 +238,7 @@ async def test_the_default_task_of_a_source_counts(tmp_path: Path) -> None:
 
 async def test_a_stale_policy_set_lists_nothing(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish(reading())
+        control.create_tenant(reading())
         async with sidecar(tmp_path, control, sources=(KB,)) as running:
             await control.stop()
             running.clock.ahead = 31
@@ -249,7 +249,7 @@ async def test_a_stale_policy_set_lists_nothing(tmp_path: Path) -> None:
 
 async def test_a_sidecar_without_sources_lists_none(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish(reading())
+        control.create_tenant(reading())
         async with sidecar(tmp_path, control) as running:
             assert (await told(running))["items"] == []
 

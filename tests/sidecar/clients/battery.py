@@ -14,8 +14,8 @@ import pytest
 
 from tests.relay import relaying
 from tests.sidecar.clients.client import Client, GaveUp, Heard, act
+from tests.sidecar.clients.client_setup import WAYS, ClientSetup
 from tests.sidecar.clients.library import DOCUMENT, EVENTS, GREAT, PACKED, UNPACKED, Arrived
-from tests.sidecar.clients.stand import WAYS, Stand
 from tests.sidecar.proxy.proxy_setup import until
 
 FIELDS = {
@@ -35,23 +35,25 @@ class Battery:
     tunnels: ClassVar[bool] = False
     no_tunnel: ClassVar[type[Exception]] = OSError
 
-    async def both(self, stand: Stand, name: str, path: str, *given: Any) -> tuple[Heard, Arrived]:
+    async def both(
+        self, setup: ClientSetup, name: str, path: str, *given: Any
+    ) -> tuple[Heard, Arrived]:
         """The same call without the sidecar and through it: what was heard, and what arrived, was
         the same both times."""
         call = getattr(self.client, name)
-        with stand.directly() as base:
+        with setup.directly() as base:
             direct = await act(call, base + path, *given)
-        expected = list(stand.library.log)
-        stand.library.clear()
-        with stand.through() as base:
+        expected = list(setup.library.log)
+        setup.library.clear()
+        with setup.through() as base:
             through = await act(call, base + path, *given)
         assert through.told == direct.told
-        assert stand.library.log == expected
+        assert setup.library.log == expected
         assert direct.event_id is None
         [arrived] = expected
         return through, arrived
 
-    async def refused(self, stand: Stand, answer: Heard, path: str) -> None:
+    async def refused(self, setup: ClientSetup, answer: Heard, path: str) -> None:
         """Denied as reading `path` is, once and in words; nothing of it arrived."""
         assert answer.status == 403
         said = json.loads(answer.body)
@@ -60,191 +62,191 @@ class Battery:
         assert "`denied_sources`" in said["decision"]["reason"]
         assert said["decision"]["event_id"] == answer.event_id
         assert dict(answer.fields)["x-sluice-decision"] == "DENY"
-        assert await stand.decisions() == [("DENY", path)]
-        assert stand.library.log == []
+        assert await setup.decisions() == [("DENY", path)]
+        assert setup.library.log == []
 
-    async def test_a_read_is_as_from_the_data_source(self, stand: Stand) -> None:
-        answer, arrived = await self.both(stand, "get", ODD, FIELDS)
+    async def test_a_read_is_as_from_the_data_source(self, setup: ClientSetup) -> None:
+        answer, arrived = await self.both(setup, "get", ODD, FIELDS)
         assert answer.body == DOCUMENT
         for name, value in FIELDS.items():
             assert arrived.values(name) == [value]
-        assert await stand.decisions() == [("ALLOW", "/open/document")]
-        [lineage] = await stand.sidecar.lineage()
+        assert await setup.decisions() == [("ALLOW", "/open/document")]
+        [lineage] = await setup.sidecar.lineage()
         assert lineage["event"]["id"] == answer.event_id
         assert lineage["outcome"] == "completed"
         assert lineage["detail"]["bytes"] == len(DOCUMENT)
         assert lineage["detail"]["sha256"] == hashlib.sha256(DOCUMENT).hexdigest()
 
-    async def test_who_it_is_for_is_recorded_and_goes_no_further(self, stand: Stand) -> None:
+    async def test_who_it_is_for_is_recorded_and_goes_no_further(self, setup: ClientSetup) -> None:
         who = {
             "X-Sluice-User": "ann",
             "X-Sluice-Task": "summary",
             "baggage": "a=1,sluice.user=x",
         }
-        with stand.through() as base:
+        with setup.through() as base:
             await act(self.client.get, f"{base}/open/document", who)
-        assert (await stand.opened())[0]["user_id"] == "ann"
-        record = (await stand.sidecar.records())[0]
+        assert (await setup.opened())[0]["user_id"] == "ann"
+        record = (await setup.sidecar.records())[0]
         assert record["pub"]["request"]["task_type"] == "summary"
-        [arrived] = stand.library.log
+        [arrived] = setup.library.log
         assert [value for _, value in arrived.fields if "ann" in value or "summary" in value] == []
         assert arrived.values("baggage") == ["a=1"]
 
-    async def test_a_denial_is_heard_with_its_reason(self, stand: Stand) -> None:
-        with stand.through() as base:
+    async def test_a_denial_is_heard_with_its_reason(self, setup: ClientSetup) -> None:
+        with setup.through() as base:
             answer = await act(self.client.get, f"{base}/shut/secret", FIELDS)
-        await self.refused(stand, answer, "/shut/secret")
+        await self.refused(setup, answer, "/shut/secret")
 
-    @pytest.mark.parametrize("stand", ["absolute", "opened"], indirect=True)
-    async def test_what_is_no_source_is_denied_by_its_name(self, stand: Stand) -> None:
-        asked = act(self.client.get, f"{stand.scheme}://elsewhere.test:81/x")
-        if stand.way == "opened" or self.tunnels:
-            with stand.through(), pytest.raises(self.no_tunnel, match="403"):
+    @pytest.mark.parametrize("setup", ["absolute", "opened"], indirect=True)
+    async def test_what_is_no_source_is_denied_by_its_name(self, setup: ClientSetup) -> None:
+        asked = act(self.client.get, f"{setup.scheme}://elsewhere.test:81/x")
+        if setup.way == "opened" or self.tunnels:
+            with setup.through(), pytest.raises(self.no_tunnel, match="403"):
                 await asked
             where = "tcp://elsewhere.test:81"
         else:
-            with stand.through():
+            with setup.through():
                 answer = await asked
             assert answer.status == 403
             assert json.loads(answer.body)["decision"]["policy_name"] == "unknown_destination"
             where = "http://elsewhere.test:81"
         # Once: no client is left trying again.
-        assert await stand.decisions() == [("DENY", where)]
+        assert await setup.decisions() == [("DENY", where)]
 
-    async def test_posted_json_arrives_as_it_was_sent(self, stand: Stand) -> None:
+    async def test_posted_json_arrives_as_it_was_sent(self, setup: ClientSetup) -> None:
         value = {"query": "r\u00e9sum\u00e9", "top": 3, "of": [1.5, None, True]}
-        answer, arrived = await self.both(stand, "post_json", "/open/search", value)
+        answer, arrived = await self.both(setup, "post_json", "/open/search", value)
         assert json.loads(answer.body) == json.loads(arrived.body) == value
         assert arrived.values("content-type")[0].startswith("application/json")
 
-    async def test_a_denied_post_is_heard_with_its_reason(self, stand: Stand) -> None:
-        with stand.through() as base:
+    async def test_a_denied_post_is_heard_with_its_reason(self, setup: ClientSetup) -> None:
+        with setup.through() as base:
             answer = await act(self.client.post_json, f"{base}/shut/search", {"query": "x"})
-        await self.refused(stand, answer, "/shut/search")
+        await self.refused(setup, answer, "/shut/search")
 
-    async def test_a_head_tells_the_length(self, stand: Stand) -> None:
-        answer, _ = await self.both(stand, "head", "/open/great")
+    async def test_a_head_tells_the_length(self, setup: ClientSetup) -> None:
+        answer, _ = await self.both(setup, "head", "/open/great")
         assert dict(answer.fields)["content-length"] == str(len(GREAT))
         assert answer.body == b""
 
     @pytest.mark.parametrize("name", ["great", "stream"])
-    async def test_a_download_is_streamed_whole(self, stand: Stand, name: str) -> None:
+    async def test_a_download_is_streamed_whole(self, setup: ClientSetup, name: str) -> None:
         read = hashlib.sha256()
-        with stand.through() as base:
+        with setup.through() as base:
             await act(self.client.download, f"{base}/open/{name}", read.update)
         assert read.hexdigest() == hashlib.sha256(GREAT).hexdigest()
-        [lineage] = await stand.sidecar.lineage()
+        [lineage] = await setup.sidecar.lineage()
         assert lineage["outcome"] == "completed"
         assert lineage["detail"]["bytes"] == len(GREAT)
         assert lineage["detail"]["sha256"] == read.hexdigest()
 
-    async def test_an_upload_streams_part_by_part(self, stand: Stand) -> None:
+    async def test_an_upload_streams_part_by_part(self, setup: ClientSetup) -> None:
         parts = [b"part %d " % number * 100 for number in range(4)]
 
         def as_they_arrive() -> Iterator[bytes]:
             for part in parts:
                 yield part
                 # A proxy that waits for the whole would never let the first part arrive.
-                assert stand.library.taken.acquire(timeout=5), "a part was held back"
+                assert setup.library.taken.acquire(timeout=5), "a part was held back"
 
-        with stand.through() as base:
+        with setup.through() as base:
             answer = await act(self.client.upload, f"{base}/open/upload", as_they_arrive())
-        [arrived] = stand.library.log
+        [arrived] = setup.library.log
         assert arrived.body == b"".join(parts)
         assert arrived.values("transfer-encoding") == ["chunked"]
         assert arrived.values("content-length") == []
         assert json.loads(answer.body) == {"sha256": hashlib.sha256(arrived.body).hexdigest()}
 
-    async def test_an_upload_with_a_length_keeps_it(self, stand: Stand) -> None:
-        answer, arrived = await self.both(stand, "put", "/open/upload", GREAT)
+    async def test_an_upload_with_a_length_keeps_it(self, setup: ClientSetup) -> None:
+        answer, arrived = await self.both(setup, "put", "/open/upload", GREAT)
         assert answer.status == 200
         assert arrived.body == GREAT
         assert arrived.values("content-length") == [str(len(GREAT))]
 
-    async def test_a_denied_upload_is_heard_with_its_reason(self, stand: Stand) -> None:
-        with stand.through() as base:
+    async def test_a_denied_upload_is_heard_with_its_reason(self, setup: ClientSetup) -> None:
+        with setup.through() as base:
             answer = await act(self.client.put, f"{base}/shut/upload", GREAT)
-        await self.refused(stand, answer, "/shut/upload")
+        await self.refused(setup, answer, "/shut/upload")
 
-    async def test_a_packed_answer_stays_packed_up_to_the_client(self, stand: Stand) -> None:
-        answer, _ = await self.both(stand, "get", "/open/packed")
+    async def test_a_packed_answer_stays_packed_up_to_the_client(self, setup: ClientSetup) -> None:
+        answer, _ = await self.both(setup, "get", "/open/packed")
         assert answer.body == UNPACKED
-        [lineage] = await stand.sidecar.lineage()
+        [lineage] = await setup.sidecar.lineage()
         assert lineage["detail"]["sha256"] == hashlib.sha256(PACKED).hexdigest()
 
-    async def test_a_redirect_is_the_clients_to_follow(self, stand: Stand) -> None:
-        answer, _ = await self.both(stand, "get", "/open/moved/on")
+    async def test_a_redirect_is_the_clients_to_follow(self, setup: ClientSetup) -> None:
+        answer, _ = await self.both(setup, "get", "/open/moved/on")
         assert answer.status == 302
         assert dict(answer.fields)["location"] == "/open/document"
-        stand.library.clear()
-        with stand.through() as base:
+        setup.library.clear()
+        with setup.through() as base:
             answer = await act(self.client.get, f"{base}/open/moved/on", follow=True)
         assert answer.body == DOCUMENT
-        assert stand.library.targets == ["/open/moved/on", "/open/document"]
+        assert setup.library.targets == ["/open/moved/on", "/open/document"]
 
-    async def test_a_redirect_to_what_is_denied_is_denied(self, stand: Stand) -> None:
-        with stand.through() as base:
+    async def test_a_redirect_to_what_is_denied_is_denied(self, setup: ClientSetup) -> None:
+        with setup.through() as base:
             answer = await act(self.client.get, f"{base}/open/moved/shut", follow=True)
         assert answer.status == 403
-        assert await stand.decisions() == [("ALLOW", "/open/moved/shut"), ("DENY", "/shut/secret")]
-        assert stand.library.targets == ["/open/moved/shut"]
+        assert await setup.decisions() == [("ALLOW", "/open/moved/shut"), ("DENY", "/shut/secret")]
+        assert setup.library.targets == ["/open/moved/shut"]
 
-    async def test_cookies_come_back_to_who_set_them(self, stand: Stand) -> None:
-        with stand.through() as base:
+    async def test_cookies_come_back_to_who_set_them(self, setup: ClientSetup) -> None:
+        with setup.through() as base:
             paths = ("/open/cookies", "/open/document")
             baked, _ = await act(self.client.session, [base + path for path in paths])
             await act(self.client.session, [f"{base}/open/document"])
         cookies = [value for name, value in baked.fields if name == "set-cookie"]
         assert cookies == ["one=1; Path=/", "two=2; Path=/open"]
-        first, second, other = (each.values("cookie") for each in stand.library.log)
+        first, second, other = (each.values("cookie") for each in setup.library.log)
         assert first == other == []
         assert sorted("; ".join(second).split("; ")) == ["one=1", "two=2"]
 
-    async def test_connections_are_kept_as_without_the_sidecar(self, stand: Stand) -> None:
+    async def test_connections_are_kept_as_without_the_sidecar(self, setup: ClientSetup) -> None:
         paths = [f"/open/document/{number}" for number in range(50)]
-        with relaying(stand.origin) as direct, stand.directly(direct.port) as base:
+        with relaying(setup.origin) as direct, setup.directly(direct.port) as base:
             await act(self.client.session, [base + path for path in paths])
-        stand.library.clear()
-        with relaying(stand.port) as through, stand.through(through.port) as base:
+        setup.library.clear()
+        with relaying(setup.port) as through, setup.through(through.port) as base:
             answers = await act(self.client.session, [base + path for path in paths])
         assert [each.body for each in answers] == [DOCUMENT] * 50
-        assert stand.library.targets == paths
+        assert setup.library.targets == paths
         assert through.accepted == direct.accepted
-        assert len(stand.library.connections) == 1, "the sidecar keeps its own"
-        assert await stand.decisions() == [("ALLOW", path) for path in paths]
+        assert len(setup.library.connections) == 1, "the sidecar keeps its own"
+        assert await setup.decisions() == [("ALLOW", path) for path in paths]
 
-    async def test_a_failure_of_the_data_source_is_its_own(self, stand: Stand) -> None:
+    async def test_a_failure_of_the_data_source_is_its_own(self, setup: ClientSetup) -> None:
         for status in (404, 503):
-            stand.library.clear()
-            answer, _ = await self.both(stand, "get", f"/open/fails/{status}")
+            setup.library.clear()
+            answer, _ = await self.both(setup, "get", f"/open/fails/{status}")
             assert answer.status == status
             assert json.loads(answer.body) == {"complaint": f"of {status}"}
 
-    async def test_each_event_of_a_stream_is_heard_at_once(self, stand: Stand) -> None:
+    async def test_each_event_of_a_stream_is_heard_at_once(self, setup: ClientSetup) -> None:
         events: list[str] = []
 
         def event(data: str) -> None:
             events.append(data)
-            stand.library.heard.release()
+            setup.library.heard.release()
 
-        with stand.through() as base:
+        with setup.through() as base:
             await act(self.client.events, f"{base}/open/events", event)
         assert events == [str(number) for number in range(EVENTS)]
-        [lineage] = await stand.sidecar.lineage()
+        [lineage] = await setup.sidecar.lineage()
         assert lineage["outcome"] == "completed"
 
-    async def test_who_gives_up_leaves_nothing_running(self, stand: Stand) -> None:
-        with stand.through() as base, pytest.raises(GaveUp):
+    async def test_who_gives_up_leaves_nothing_running(self, setup: ClientSetup) -> None:
+        with setup.through() as base, pytest.raises(GaveUp):
             await act(self.client.give_up, f"{base}/open/never", 0.2)
-        await until(lambda: stand.library.lost == 1)
-        [lineage] = await stand.sidecar.lineage()
+        await until(lambda: setup.library.lost == 1)
+        [lineage] = await setup.sidecar.lineage()
         assert (lineage["outcome"], lineage["detail"]["bytes"]) == ("truncated", 0)
 
-    async def test_who_closes_early_ends_the_answer(self, stand: Stand) -> None:
-        with stand.through() as base:
+    async def test_who_closes_early_ends_the_answer(self, setup: ClientSetup) -> None:
+        with setup.through() as base:
             async with asyncio.timeout(20):
                 await act(self.client.leave, f"{base}/open/endless")
-        await until(lambda: stand.library.lost == 1)
-        [lineage] = await stand.sidecar.lineage()
+        await until(lambda: setup.library.lost == 1)
+        [lineage] = await setup.sidecar.lineage()
         assert lineage["outcome"] == "truncated"
         assert lineage["detail"]["bytes"] > 0

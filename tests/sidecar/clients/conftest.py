@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.sidecar.clients.stand import WAYS, Stand, standing
+from tests.sidecar.clients.client_setup import WAYS, ClientSetup, client_setup
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -17,12 +17,12 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test runs on the ways that it names, else on those of its class, else on `WAYS`."""
     marks = metafunc.definition.iter_markers("parametrize")
-    if "stand" in metafunc.fixturenames and not any(mark.args[0] == "stand" for mark in marks):
+    if "setup" in metafunc.fixturenames and not any(mark.args[0] == "setup" for mark in marks):
         ways = getattr(metafunc.cls, "ways", WAYS)
-        metafunc.parametrize("stand", ways, indirect=True)
+        metafunc.parametrize("setup", ways, indirect=True)
 
 
 @pytest.fixture
-async def stand(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stand]:
-    async with standing(tmp_path, request.param) as made:
+async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClientSetup]:
+    async with client_setup(tmp_path, request.param) as made:
         yield made

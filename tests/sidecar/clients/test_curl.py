@@ -12,8 +12,8 @@ import pytest
 from tests import servers
 from tests.sidecar.clients.battery import Battery
 from tests.sidecar.clients.client import NONE, GaveUp, Heard, act, heard
+from tests.sidecar.clients.client_setup import ClientSetup
 from tests.sidecar.clients.library import DOCUMENT
-from tests.sidecar.clients.stand import Stand
 
 pytestmark = pytest.mark.skipif(servers.of_system("curl") is None, reason="no curl here")
 
@@ -113,29 +113,29 @@ class Curl:
 class TestCurl(Battery):
     client = Curl()
 
-    async def test_its_exit_code_tells_of_a_denial(self, stand: Stand) -> None:
+    async def test_its_exit_code_tells_of_a_denial(self, setup: ClientSetup) -> None:
         def run(url: str) -> "subprocess.CompletedProcess[bytes]":
             command = [*_CURL, "--fail-with-body", url]
             return subprocess.run(command, capture_output=True, check=False)
 
-        with stand.through() as base:
+        with setup.through() as base:
             found = await act(run, f"{base}/shut/secret")
         assert found.returncode == _FAILED
         assert json.loads(found.stdout)["decision"]["policy_name"] == "analysts-read"
         assert b"403" in found.stderr
 
-    @pytest.mark.parametrize("stand", ["absolute"], indirect=True)
-    async def test_a_plain_tunnel_is_judged_request_by_request(self, stand: Stand) -> None:
-        with stand.through() as base:
+    @pytest.mark.parametrize("setup", ["absolute"], indirect=True)
+    async def test_a_plain_tunnel_is_judged_request_by_request(self, setup: ClientSetup) -> None:
+        with setup.through() as base:
             paths = ("/open/document", "/shut/secret", "/open/document")
             answers = await act(curl, [base + path for path in paths], "--proxytunnel")
         assert [each.status for each in answers] == [200, 403, 200]
-        assert [each[0] for each in await stand.decisions()] == ["ALLOW", "DENY", "ALLOW"]
-        assert stand.library.targets == ["/open/document"] * 2
+        assert [each[0] for each in await setup.decisions()] == ["ALLOW", "DENY", "ALLOW"]
+        assert setup.library.targets == ["/open/document"] * 2
 
-    @pytest.mark.parametrize("stand", ["listen", "absolute"], indirect=True)
-    async def test_an_offer_of_another_protocol_is_passed_over(self, stand: Stand) -> None:
-        with stand.through() as base:
+    @pytest.mark.parametrize("setup", ["listen", "absolute"], indirect=True)
+    async def test_an_offer_of_another_protocol_is_passed_over(self, setup: ClientSetup) -> None:
+        with setup.through() as base:
             [answer] = await act(curl, [f"{base}/open/document"], "--http2")
         assert answer.body == DOCUMENT
-        assert stand.library.log[0].values("upgrade") == []
+        assert setup.library.log[0].values("upgrade") == []

@@ -7,7 +7,7 @@ import requests
 
 from tests.sidecar.clients.battery import Battery
 from tests.sidecar.clients.client import NONE, GaveUp, Heard, heard
-from tests.sidecar.clients.stand import ALL_WAYS
+from tests.sidecar.clients.client_setup import ALL_WAYS
 
 
 def told(answer: requests.Response) -> Heard:

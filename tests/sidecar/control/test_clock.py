@@ -134,15 +134,15 @@ async def test_records_bear_the_control_api_s_time(tmp_path: Path) -> None:
     clock = FakeClock()
     clock.wall_ahead = 3600
     async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, clock=clock) as stand:
-            reporter = stand.parts.reporter
+        control.create_tenant()
+        async with sidecar(tmp_path, control, clock=clock) as running:
+            reporter = running.parts.reporter
             await reporter.report()
-            await stand.evaluate()
-            [record] = await stand.records()
+            await running.evaluate()
+            [record] = await running.records()
             assert abs(micros(record["src"]["t"]) - control.now()) < 2_000_000
-            running = asyncio.create_task(reporter.run())
-            control.furnish()
+            reporting = asyncio.create_task(reporter.run())
+            control.create_tenant()
             control.publish({"role/another": b"[]"})
             await until(
                 "the new revision is reported",
@@ -152,4 +152,4 @@ async def test_records_bear_the_control_api_s_time(tmp_path: Path) -> None:
             assert (report["sidecar_id"], report["epoch"]) == ("sidecar-1", control.epoch)
             assert report["refusing"] is None
             assert report["spool_depth"] == 1
-            running.cancel()
+            reporting.cancel()

@@ -45,7 +45,7 @@ async def test_a_receipt_about_anything_else_forgets_nothing(
     tmp_path: Path, wrong: dict[str, object]
 ) -> None:
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
-        log.spoil = lambda receipt: {**receipt, **wrong}
+        log.tamper = lambda receipt: {**receipt, **wrong}
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
             await until(lambda: shipper.failures >= 1)
@@ -59,11 +59,11 @@ async def test_a_signed_receipt_for_less_than_was_sent_forgets_nothing(tmp_path:
             await keep(spool, 0)
             await until(lambda: spool.depth == 0)
             old = log.receipt("sidecar-1", spool.instance)
-            log.spoil = lambda _: old
+            log.tamper = lambda _: old
             await keep(spool, 1)
             await until(lambda: shipper.failures >= 1)
             assert spool.depth == 1
-            log.spoil = dict
+            log.tamper = dict
             await until(lambda: spool.depth == 0)
         check_log(log, 0, 1)
 

@@ -126,7 +126,7 @@ def _at_least(count: int) -> Any:
 
 async def test_the_own_port_keeps_no_key(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with sidecar(tmp_path, control) as setup:
             reader, writer = await connect(setup)
             for _ in range(3):

@@ -35,7 +35,7 @@ class FakeLog:
         self.always: Callable[[], web.Response] | None = None
         self.lost = 0
         self.sign_with: Signer | None = None
-        self.spoil: Callable[[dict[str, Any]], dict[str, Any]] = dict
+        self.tamper: Callable[[dict[str, Any]], dict[str, Any]] = dict
         self.keys: list[str | None] = []
         self.address = ""
 
@@ -67,7 +67,7 @@ class FakeLog:
             self.lost -= 1
             assert request.transport is not None
             request.transport.abort()
-        return web.json_response(self.spoil(receipt))
+        return web.json_response(self.tamper(receipt))
 
     def _append(self, body: dict[str, Any]) -> dict[str, Any]:
         assert body.keys() == {"source", "instance", "records"}

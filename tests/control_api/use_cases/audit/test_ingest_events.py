@@ -126,7 +126,7 @@ def test_a_compressed_batch_of_a_whole_mebibyte_is_ingested(api: ControlApi) -> 
 
 
 @pytest.mark.parametrize(
-    ("spoil", "status"),
+    ("tamper", "status"),
     [
         (lambda raw: raw[: len(raw) // 2], 400),
         (lambda raw: raw[:-4] + b"\0\0\0\0", 400),
@@ -138,10 +138,10 @@ def test_a_compressed_batch_of_a_whole_mebibyte_is_ingested(api: ControlApi) -> 
     ids=["cut off", "a wrong length", "rubbish", "not compressed", "empty", "too large inside"],
 )
 def test_a_batch_that_does_not_unpack_is_refused_as_a_whole(
-    api: ControlApi, spoil: Any, status: int
+    api: ControlApi, tamper: Any, status: int
 ) -> None:
     spool, total = Spool(instance=f"spoilt-{time.time_ns()}"), api.verified()["total"]
     raw = packed(spool, [spool.record() for _ in range(50)])
-    assert sent_packed(api, spoil(raw)).status == status
+    assert sent_packed(api, tamper(raw)).status == status
     assert api.verified()["total"] == total
     assert sent_packed(api, raw).body["n"] == 49

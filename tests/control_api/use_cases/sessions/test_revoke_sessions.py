@@ -18,7 +18,7 @@ def revoke(api: ControlApi, **wanted: Any) -> int:
     return count
 
 
-def furnish(api: ControlApi) -> None:
+def create_agents_and_keys(api: ControlApi) -> None:
     """Six sessions, of two agents and no agent, of two users and two roles."""
     for agent_id in ("a1", "a2"):
         api.approved(agent_id)
@@ -48,7 +48,7 @@ def revoked(api: ControlApi) -> set[str]:
 def test_sessions_that_match_all_filters_are_revoked(
     fresh: ControlApi, wanted: dict[str, Any], expected: set[str]
 ) -> None:
-    furnish(fresh)
+    create_agents_and_keys(fresh)
     answer = fresh.call("POST", PATH, {"reason": WHY, **wanted})
     assert (answer.status, answer.body) == (200, {"revoked": len(expected)})
     assert answer.headers["X-Sluice-Revision"]
@@ -57,7 +57,7 @@ def test_sessions_that_match_all_filters_are_revoked(
 
 
 def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: ControlApi) -> None:
-    furnish(either)
+    create_agents_and_keys(either)
     entries = either.verified()["total"]
     assert revoke(either, user_id="ann") == 4
     assert either.verified()["total"] == entries + 4

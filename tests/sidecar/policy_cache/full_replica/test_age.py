@@ -15,7 +15,7 @@ async def test_no_news_is_news(tmp_path: Path) -> None:
         fake_control_api() as control,
         polling_replica(tmp_path, control, limit=2.0) as replica,
     ):
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         polls = replica.follower.polls
         replica.clock.ahead += 1.9
@@ -33,9 +33,9 @@ async def test_a_control_api_that_answers_at_once_is_not_polled_in_a_tight_loop(
         fake_control_api() as control,
         polling_replica(tmp_path, control, limit=2.0) as replica,
     ):
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
-        control.hasty = True
+        control.answers_at_once = True
         running = asyncio.create_task(replica.follower.run())
         await asyncio.sleep(1.2)
         running.cancel()
@@ -48,7 +48,7 @@ async def test_the_age_counts_from_when_the_poll_was_sent(tmp_path: Path) -> Non
         fake_control_api() as control,
         polling_replica(tmp_path, control, limit=2.0) as replica,
     ):
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         await replica.follower.step()  # which waits half a second for news
         assert replica.freshness.age() > 0.4
@@ -62,7 +62,7 @@ async def test_a_restart_goes_by_the_wall_clock(tmp_path: Path, moved: float, st
         fake_control_api() as control,
         polling_replica(tmp_path, control, limit=30.0) as replica,
     ):
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
     clock = FakeClock()
     clock.wall_ahead = moved
@@ -78,7 +78,7 @@ async def test_a_wall_clock_that_steps_ages_nothing(tmp_path: Path) -> None:
         fake_control_api() as control,
         polling_replica(tmp_path, control, limit=30.0) as replica,
     ):
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         replica.clock.wall_ahead = 3600
         assert not replica.stale()

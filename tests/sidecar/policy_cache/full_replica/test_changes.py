@@ -26,7 +26,7 @@ async def test_a_first_replica_is_whole_and_fresh(tmp_path: Path) -> None:
         assert replica.stale()
         with pytest.raises(NoPolicySet):
             replica.policy_set.settings()
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         assert replica.policy_set.revision == control.revision
         assert replica.policy_set.settings() == TenantSettings("default")
@@ -39,7 +39,7 @@ async def test_a_first_replica_is_whole_and_fresh(tmp_path: Path) -> None:
 async def test_a_change_of_many_pages_comes_into_force_at_once(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.page = 10
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         before = replica.policy_set.revision
         control.publish({**dict(many_roles(35)), role_name(ROLE): None})
@@ -58,7 +58,7 @@ async def test_a_change_of_many_pages_comes_into_force_at_once(tmp_path: Path) -
 async def test_a_change_that_was_cut_off_is_finished_where_it_stopped(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.page = 10
-        control.furnish()
+        control.create_tenant()
         control.publish(dict(many_roles(25)))
         await replica.follower.step()
         await replica.follower.step()
@@ -75,7 +75,7 @@ async def test_a_change_that_was_killed_halfway_leaves_the_old_set(tmp_path: Pat
     async with fake_control_api() as control:
         control.page = 10
         async with polling_replica(tmp_path, control) as replica:
-            control.furnish()
+            control.create_tenant()
             await replica.sync()
             before = replica.policy_set.revision
             control.publish({**dict(many_roles(15)), role_name(ROLE): None})
@@ -92,7 +92,7 @@ async def test_a_change_that_was_killed_halfway_leaves_the_old_set(tmp_path: Pat
 
 async def test_what_was_replaced_or_removed_leaves_no_row(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         rows = replica.rows()
         for version in range(3):
@@ -110,7 +110,7 @@ async def test_what_was_replaced_or_removed_leaves_no_row(tmp_path: Path) -> Non
 
 async def test_a_huge_change_leaves_no_row_behind_either(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
+        control.create_tenant()
         control.publish(dict(many_roles(5000)))
         await replica.sync()
         assert replica.policy_set.role("role-4999") is not None
@@ -124,13 +124,13 @@ async def test_a_huge_change_leaves_no_row_behind_either(tmp_path: Path) -> None
 
 async def test_another_store_replaces_everything(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
+        control.create_tenant()
         control.publish(dict(many_roles(20)))
         await replica.sync()
         assert replica.policy_set.role("role-1") is not None
         assert replica.other_stores == 0
         control.epoch, control.revision, control.documents = "epoch-2", 0, {}
-        control.furnish(policy(name="renewed"))
+        control.create_tenant(policy(name="renewed"))
         await replica.sync()
         role = replica.policy_set.role(ROLE)
         assert role is not None
@@ -146,13 +146,13 @@ async def test_keys_come_and_go_with_the_set(tmp_path: Path) -> None:
     another = make_key(b"a" * 32)
     name = key_name(key_digest(another))
     async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            assert (await stand.call("POST", EVALUATE, b"{}", key=another)).status == 403
+        control.create_tenant()
+        async with sidecar(tmp_path, control) as running:
+            assert (await running.call("POST", EVALUATE, b"{}", key=another)).status == 403
             control.publish({name: key_document(Key("key_a", "evaluate"))})
 
             async def answers(status: int) -> bool:
-                answer = await stand.call("POST", EVALUATE, b"{}", key=another)
+                answer = await running.call("POST", EVALUATE, b"{}", key=another)
                 return answer.status == status
 
             for wanted, document in ((422, None), (403, key_document(Key("key_a", "read")))):

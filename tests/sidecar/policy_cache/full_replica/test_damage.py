@@ -18,7 +18,7 @@ async def test_a_damaged_file_is_set_aside_and_replaced(
 ) -> None:
     path = tmp_path / "cache" / "policy.db"
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with polling_replica(tmp_path, control) as replica:
             await replica.sync()
         if garbage is None:  # pages torn in the middle
@@ -36,7 +36,7 @@ async def test_a_damaged_file_is_set_aside_and_replaced(
 
 async def test_a_file_of_another_schema_version_is_set_aside(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
+        control.create_tenant()
         async with polling_replica(tmp_path, control) as replica:
             replica.file.connection.execute("PRAGMA user_version=99")
         async with polling_replica(tmp_path, control) as replica:
@@ -46,7 +46,7 @@ async def test_a_file_of_another_schema_version_is_set_aside(tmp_path: Path) -> 
 
 async def test_a_document_with_a_flipped_bit_is_never_used(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         wide = role_document([policy(allowed_sources=("*",))])
         replica.file.connection.execute(
@@ -68,7 +68,7 @@ async def test_a_disk_that_can_not_be_written_leaves_the_old_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         pages = replica.file.connection.execute("PRAGMA page_count").fetchone()[0]
         replica.file.connection.execute(f"PRAGMA max_page_count={pages}")
@@ -84,7 +84,7 @@ async def test_a_disk_that_can_not_be_written_leaves_the_old_set(
 
 async def test_a_change_counts_even_if_old_rows_can_not_be_deleted(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         assert replica.policy_set.role(ROLE) is not None
         # Fails with an `OperationalError`, as a full disk does.
@@ -100,7 +100,7 @@ async def test_a_change_counts_even_if_old_rows_can_not_be_deleted(tmp_path: Pat
 
 async def test_the_cache_is_for_its_owner_alone(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         directory = tmp_path / "cache"
         assert directory.stat().st_mode & 0o077 == 0
@@ -109,7 +109,7 @@ async def test_the_cache_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 async def test_the_file_survives_a_reader_that_finds_it_malformed(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         replica.file.connection.close()
         replica.file.connection = sqlite3.connect(":memory:")
@@ -121,7 +121,7 @@ async def test_the_file_survives_a_reader_that_finds_it_malformed(tmp_path: Path
 
 async def test_a_file_found_damaged_on_a_write_is_replaced(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         garbage = tmp_path / "garbage"
         garbage.write_bytes(b"not a database" * 1000)

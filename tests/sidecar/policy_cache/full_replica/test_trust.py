@@ -20,7 +20,7 @@ from tests.sidecar.running_sidecar import FakeClock, sidecar, until
 
 async def test_an_older_revision_of_the_same_store_is_refused(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
+        control.create_tenant()
         await replica.sync()
         # A restored backup: the same store, as it was.
         control.documents = {name: (1, body) for name, (_, body) in control.documents.items()}
@@ -33,15 +33,15 @@ async def test_an_older_revision_of_the_same_store_is_refused(tmp_path: Path) ->
         assert replica.stale()
 
 
-@pytest.mark.parametrize("spoil", ["log_key", "tenant_id"])
+@pytest.mark.parametrize("tamper", ["log_key", "tenant_id"])
 async def test_another_log_key_or_tenant_than_the_first_is_refused(
-    tmp_path: Path, spoil: str
+    tmp_path: Path, tamper: str
 ) -> None:
     async with fake_control_api() as control:
         async with polling_replica(tmp_path, control) as replica:
-            control.furnish()
+            control.create_tenant()
             await replica.sync()
-        if spoil == "log_key":
+        if tamper == "log_key":
             control.signer = Signer.generate()
         else:
             control.tenant_id = "another"
@@ -58,12 +58,12 @@ async def test_another_log_key_or_tenant_than_the_first_is_refused(
 
 async def test_a_refused_set_shows_in_readiness_at_once(tmp_path: Path) -> None:
     async with fake_control_api() as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, staleness_seconds=20.0) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control, staleness_seconds=20.0) as running:
             control.signer = Signer.generate()
             control.publish({role_name("other"): None})
-            await until("it is refused", lambda: stand.parts.follower.refused)
-            assert "log key" in (await stand.problems())["policy_set"]
+            await until("it is refused", lambda: running.parts.follower.refused)
+            assert "log key" in (await running.problems())["policy_set"]
 
 
 def _wrong_digest(answer: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ def _no_object(answer: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "tamper",
     [
         _wrong_digest,
         _wrong_body,
@@ -121,14 +121,14 @@ def _no_object(answer: dict[str, Any]) -> list[Any]:
         _no_object,
     ],
 )
-async def test_an_answer_that_is_wrong_changes_nothing(tmp_path: Path, spoil: Any) -> None:
+async def test_an_answer_that_is_wrong_changes_nothing(tmp_path: Path, tamper: Any) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
-        control.spoil = spoil
+        control.create_tenant()
+        control.tamper = tamper
         await run_until(replica, "it fails", lambda: replica.follower.problem)
         assert replica.rows() == 0
         assert replica.stale()
-        control.spoil = None
+        control.tamper = None
         await run_until(replica, "it is well again", lambda: replica.policy_set.revision)
         assert replica.follower.problem is None
         assert not replica.stale()
@@ -139,7 +139,7 @@ async def test_a_refusal_by_the_control_api_is_reported_and_retried(
     tmp_path: Path, status: int
 ) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
-        control.furnish()
+        control.create_tenant()
         control.refuse_with = status
         await run_until(replica, "it fails twice", lambda: replica.follower.failures > 1)
         assert str(status) in str(replica.follower.problem)

@@ -27,19 +27,19 @@ async def running_control_api(
             await control.stop()
 
 
-def held_documents(stand: RunningSidecar) -> dict[str, str]:
+def held_documents(running: RunningSidecar) -> dict[str, str]:
     """The digest of each document that the sidecar holds."""
-    rows = stand.parts.cache_file.connection.execute("SELECT name, digest FROM held")
+    rows = running.parts.cache_file.connection.execute("SELECT name, digest FROM held")
     return dict(rows.fetchall())
 
 
-def revision(stand: RunningSidecar) -> int:
-    return stand.parts.replica.policy_set.revision
+def revision(running: RunningSidecar) -> int:
+    return running.parts.replica.policy_set.revision
 
 
-async def caught_up(stand: RunningSidecar, control: FakeControlApiWithRedis) -> None:
-    await until("the change is in force", lambda: revision(stand) == control.revision)
+async def caught_up(running: RunningSidecar, control: FakeControlApiWithRedis) -> None:
+    await until("the change is in force", lambda: revision(running) == control.revision)
 
 
-async def allowed(stand: RunningSidecar, **changed: Any) -> bool:
-    return bool((await stand.evaluate(**changed))["decision"] == "ALLOW")
+async def allowed(running: RunningSidecar, **changed: Any) -> bool:
+    return bool((await running.evaluate(**changed))["decision"] == "ALLOW")

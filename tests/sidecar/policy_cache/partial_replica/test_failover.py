@@ -52,20 +52,20 @@ async def away(
     with redis.running(tmp_path / "redis") as server:
         control = FakeControlApiWithRedis(server)
         await control.start()
-        control.furnish()
+        control.create_tenant()
         try:
-            async with sidecar(tmp_path, control, staleness_seconds=staleness) as stand:
+            async with sidecar(tmp_path, control, staleness_seconds=staleness) as running:
                 if lost:
                     control.pushes = False
                     server.signal(signal.SIGKILL)
-                    await follows(stand, "control")
-                yield control, stand
+                    await follows(running, "control")
+                yield control, running
         finally:
             await control.stop()
 
 
-async def follows(stand: RunningSidecar, feed: str) -> None:
-    await until(f"it follows {feed}", lambda: stand.parts.follower.feed == feed)
+async def follows(running: RunningSidecar, feed: str) -> None:
+    await until(f"it follows {feed}", lambda: running.parts.follower.feed == feed)
 
 
 async def back(control: FakeControlApiWithRedis) -> None:
@@ -74,19 +74,19 @@ async def back(control: FakeControlApiWithRedis) -> None:
     control.pushes = True
 
 
-async def in_force(stand: RunningSidecar, control: FakeControlApiWithRedis) -> float:
+async def in_force(running: RunningSidecar, control: FakeControlApiWithRedis) -> float:
     """Seconds that it took."""
     began = time.monotonic()
-    await until("it is in force", lambda: revision(stand) == control.revision)
+    await until("it is in force", lambda: revision(running) == control.revision)
     return time.monotonic() - began
 
 
-def revision(stand: RunningSidecar) -> int:
-    return stand.parts.replica.policy_set.revision
+def revision(running: RunningSidecar) -> int:
+    return running.parts.replica.policy_set.revision
 
 
-async def allowed(stand: RunningSidecar, **changed: object) -> bool:
-    return bool((await stand.evaluate(**changed))["decision"] == "ALLOW")  # type: ignore[arg-type]
+async def allowed(running: RunningSidecar, **changed: object) -> bool:
+    return bool((await running.evaluate(**changed))["decision"] == "ALLOW")  # type: ignore[arg-type]
 
 
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
@@ -114,40 +114,40 @@ FAULTS: dict[
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fault: str) -> None:
     breaks, mends = FAULTS[fault]
-    async with away(tmp_path, lost=False) as (control, stand):
-        assert await allowed(stand)
+    async with away(tmp_path, lost=False) as (control, running):
+        assert await allowed(running)
         control.publish(dict(many_roles(20)))
         breaks(control)
         control.pushes = False
         # From the first failure on: a document and a session that it has not seen yet.
-        assert await allowed(stand, agent_role="role-3", agent_id=None)
-        assert await allowed(stand, session_id="s-1")
+        assert await allowed(running, agent_role="role-3", agent_id=None)
+        assert await allowed(running, session_id="s-1")
         began = time.monotonic()
-        await follows(stand, "control")
+        await follows(running, "control")
         assert time.monotonic() - began < LIMIT / 2 * (1 + failover.JITTER) + 2
-        assert await stand.metric('sluice_policy_feed{feed="control"}') == 1
-        assert await stand.metric('sluice_policy_feed{feed="redis"}') == 0
-        ready = await stand.call("GET", "/health/ready", key=None)
+        assert await running.metric('sluice_policy_feed{feed="control"}') == 1
+        assert await running.metric('sluice_policy_feed{feed="redis"}') == 0
+        ready = await running.call("GET", "/health/ready", key=None)
         assert orjson.loads(ready.body)["policy_feed"] == "control"
         # Longer than the limit: fresh by the control API alone.
         await asyncio.sleep(LIMIT + 0.5)
-        assert await allowed(stand, agent_role="role-4", agent_id=None)
+        assert await allowed(running, agent_role="role-4", agent_id=None)
         control.publish({session_name("s-1"): session_document("s-1")})
-        assert await in_force(stand, control) < 1
-        assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
-        assert (await stand.evaluate(session_id="s-2"))["decision"] == "ALLOW"
+        assert await in_force(running, control) < 1
+        assert (await running.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
+        assert (await running.evaluate(session_id="s-2"))["decision"] == "ALLOW"
         control.publish({role_name("role-3"): None, key_name(key_digest(EVALUATE_KEY)): None})
-        assert await in_force(stand, control) < 1
-        assert (await stand.call("POST", EVALUATE, b"{}")).status == 403
+        assert await in_force(running, control) < 1
+        assert (await running.call("POST", EVALUATE, b"{}")).status == 403
         mends(control)
         control.beats = True
         control.rebuild()
         control.pushes = True
-        await follows(stand, "redis")
-        assert not stand.parts.readiness.problems()
+        await follows(running, "redis")
+        assert not running.parts.readiness.problems()
         control.publish({key_name(key_digest(EVALUATE_KEY)): key_document(Key("k", "evaluate"))})
-        assert await in_force(stand, control) < 1
-        answer = await stand.evaluate(agent_role="role-3", agent_id=None)
+        assert await in_force(running, control) < 1
+        answer = await running.evaluate(agent_role="role-3", agent_id=None)
         assert answer["policy_name"] == "default_deny"
 
 
@@ -155,18 +155,18 @@ async def test_it_starts_without_redis(tmp_path: Path) -> None:
     with redis.running(tmp_path / "redis") as server:
         control = FakeControlApiWithRedis(server)
         await control.start()
-        control.furnish()
+        control.create_tenant()
         control.publish(dict(many_roles(600)))
         server.signal(signal.SIGKILL)
         try:
-            async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
-                assert stand.parts.follower.feed == "control"
-                assert await allowed(stand)
-                assert await allowed(stand, agent_role="role-599", agent_id=None)
+            async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+                assert running.parts.follower.feed == "control"
+                assert await allowed(running)
+                assert await allowed(running, agent_role="role-599", agent_id=None)
                 # Only what is used is fetched.
                 assert sum(map(len, control.looked_up)) < 20
                 await back(control)
-                await follows(stand, "redis")
+                await follows(running, "redis")
         finally:
             await control.stop()
 
@@ -174,14 +174,14 @@ async def test_it_starts_without_redis(tmp_path: Path) -> None:
 async def test_an_unknown_key_is_refused_and_a_known_one_taken_while_redis_is_away(
     tmp_path: Path,
 ) -> None:
-    async with away(tmp_path) as (control, stand):
+    async with away(tmp_path) as (control, running):
         made = make_key(b"m" * 32)
         control.publish({key_name(key_digest(made)): key_document(Key("key_m", "evaluate"))})
-        assert await allowed(stand, key=made)
+        assert await allowed(running, key=made)
         strange = [make_key(n.to_bytes(32)) for n in range(100)]
         before = len(control.looked_up)
         answers = await asyncio.gather(
-            *(stand.call("POST", EVALUATE, b"{}", key=key) for key in strange)
+            *(running.call("POST", EVALUATE, b"{}", key=key) for key in strange)
         )
         assert {answer.status for answer in answers} == {403}
         assert len(control.looked_up) - before < 20
@@ -189,52 +189,52 @@ async def test_an_unknown_key_is_refused_and_a_known_one_taken_while_redis_is_aw
 
 async def test_an_older_redis_is_not_returned_to(tmp_path: Path) -> None:
     """It came back from a dump, whose every word is signed; heartbeats say nothing of its age."""
-    async with away(tmp_path) as (control, stand):
+    async with away(tmp_path) as (control, running):
         control.server.start()
         control.rebuild()
         former = control.redis.hgetall(set_key(control.tenant_id))
         control.server.signal(KILL)
         control.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
-        await in_force(stand, control)
+        await in_force(running, control)
         control.server.start()
         control.redis.hset(set_key(control.tenant_id), mapping=former)
         await until("it is challenged again", lambda: len(control.challenges) > 3)
-        assert stand.parts.follower.feed == "control"
-        assert revision(stand) == control.revision
-        assert not await allowed(stand)
+        assert running.parts.follower.feed == "control"
+        assert revision(running) == control.revision
+        assert not await allowed(running)
         control.rebuild()
-        await follows(stand, "redis")
-        assert not await allowed(stand)
+        await follows(running, "redis")
+        assert not await allowed(running)
 
 
 async def test_with_both_away_the_set_grows_stale_and_either_brings_it_back(tmp_path: Path) -> None:
     for first in ("redis", "control"):
-        async with away(tmp_path / first) as (control, stand):
-            assert await allowed(stand)
+        async with away(tmp_path / first) as (control, running):
+            assert await allowed(running)
             await FakeControlApi.stop(control)
-            await until("it is stale", lambda: "policy_set" in stand.parts.readiness.problems())
-            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+            await until("it is stale", lambda: "policy_set" in running.parts.readiness.problems())
+            assert (await running.evaluate())["policy_name"] == "policy_set_stale"
             if first == "redis":
                 await back(control)
             else:
                 await FakeControlApi.start(control)
-            await until("it is well again", lambda: not stand.parts.readiness.problems())
-            await follows(stand, first)
-            assert await allowed(stand)
+            await until("it is well again", lambda: not running.parts.readiness.problems())
+            await follows(running, first)
+            assert await allowed(running)
 
 
 async def test_flapping_never_goes_back_to_an_older_revision(tmp_path: Path) -> None:
-    async with away(tmp_path, lost=False, staleness=2.0) as (control, stand):
+    async with away(tmp_path, lost=False, staleness=2.0) as (control, running):
         for number in range(6):
             control.server.signal(STOP if number % 2 == 0 else KILL)
             control.pushes = False
             sources = ("contracts",) if number % 2 else ("rates",)
             body = role_document([policy(allowed_sources=sources, version=number + 2)])
             control.publish({role_name(ROLE): body})
-            seen = revision(stand)
-            await in_force(stand, control)
-            assert revision(stand) > seen
-            assert await allowed(stand) == bool(number % 2)
+            seen = revision(running)
+            await in_force(running, control)
+            assert revision(running) > seen
+            assert await allowed(running) == bool(number % 2)
             if number % 2 == 0:
                 control.server.signal(signal.SIGCONT)
                 control.rebuild()
@@ -242,85 +242,85 @@ async def test_flapping_never_goes_back_to_an_older_revision(tmp_path: Path) -> 
             else:
                 await back(control)
             await asyncio.sleep(0.3 * number)
-            assert await allowed(stand) == bool(number % 2)
-        await follows(stand, "redis")
+            assert await allowed(running) == bool(number % 2)
+        await follows(running, "redis")
 
 
 async def test_an_older_set_is_refused_from_the_control_api_too(tmp_path: Path) -> None:
-    async with away(tmp_path) as (control, stand):
+    async with away(tmp_path) as (control, running):
         control.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
-        await in_force(stand, control)
-        seen = revision(stand)
+        await in_force(running, control)
+        seen = revision(running)
         control.revision -= 2
         control.documents.clear()
-        await until("it is refused", lambda: stand.parts.follower.refused is not None)
-        assert "is older than" in str(stand.parts.follower.refused)
-        assert revision(stand) == seen
+        await until("it is refused", lambda: running.parts.follower.refused is not None)
+        assert "is older than" in str(running.parts.follower.refused)
+        assert revision(running) == seen
         control.revision = seen
 
 
 @pytest.mark.parametrize("what", ["tenant", "key"])
 async def test_another_tenant_s_or_signer_s_answer_is_refused(tmp_path: Path, what: str) -> None:
-    async with away(tmp_path) as (control, stand):
+    async with away(tmp_path) as (control, running):
         if what == "tenant":
             control.tenant_id = "ten_other"
         else:
             control.signer = Signer.generate()
         control.publish({role_name(ROLE): None})
-        await until("it is refused", lambda: stand.parts.follower.refused is not None)
-        assert await allowed(stand)
+        await until("it is refused", lambda: running.parts.follower.refused is not None)
+        assert await allowed(running)
 
         async def stale() -> bool:
-            return bool((await stand.evaluate())["policy_name"] == "policy_set_stale")
+            return bool((await running.evaluate())["policy_name"] == "policy_set_stale")
 
         await waiting.until_told("it is stale", stale)
 
 
 async def test_a_body_that_is_not_its_digest_s_is_not_kept(tmp_path: Path) -> None:
-    async with away(tmp_path) as (control, stand):
+    async with away(tmp_path) as (control, running):
         wide = role_document([policy(agent_role="role-1", allowed_sources=("*",))])
         assert wide is not None
         control.publish({role_name("role-1"): role_document([policy(agent_role="role-1")])})
-        await in_force(stand, control)
+        await in_force(running, control)
 
-        def spoil(answer: dict[str, object]) -> None:
+        def tamper(answer: dict[str, object]) -> None:
             for document in answer["documents"]:  # type: ignore[attr-defined]
                 document["body"] = wide.decode()
 
-        control.spoil = spoil
-        answer = await stand.evaluate(agent_role="role-1", agent_id=None)
+        control.tamper = tamper
+        answer = await running.evaluate(agent_role="role-1", agent_id=None)
         assert answer["policy_name"] == "evaluation_error"
-        control.spoil = None
-        answer = await stand.evaluate(agent_role="role-1", agent_id=None, source_id="payroll")
+        control.tamper = None
+        answer = await running.evaluate(agent_role="role-1", agent_id=None, source_id="payroll")
         assert answer["decision"] == "DENY"
 
 
 async def test_another_store_replaces_everything(tmp_path: Path) -> None:
-    async with away(tmp_path) as (control, stand):
+    async with away(tmp_path) as (control, running):
         control.epoch, control.revision, control.documents, control.nodes = "epoch-2", 0, {}, {}
-        control.furnish(policy(allowed_sources=("rates",)))
-        await until("it is in force", lambda: stand.parts.replica.epoch() == "epoch-2")
-        await until("it is confirmed", lambda: not stand.parts.readiness.problems())
-        assert not await allowed(stand)
-        assert await allowed(stand, source_id="rates")
+        control.create_tenant(policy(allowed_sources=("rates",)))
+        await until("it is in force", lambda: running.parts.replica.epoch() == "epoch-2")
+        await until("it is confirmed", lambda: not running.parts.readiness.problems())
+        assert not await allowed(running)
+        assert await allowed(running, source_id="rates")
 
 
 async def test_more_changes_than_a_page_holds_leave_nothing_old(tmp_path: Path) -> None:
-    async with away(tmp_path) as (control, stand):
-        assert not await allowed(stand, agent_role="role-7", agent_id=None)
+    async with away(tmp_path) as (control, running):
+        assert not await allowed(running, agent_role="role-7", agent_id=None)
         control.page = 5
         control.publish(dict(many_roles(40)))
-        await in_force(stand, control)
-        assert await allowed(stand, agent_role="role-7", agent_id=None)
-        assert await allowed(stand)
+        await in_force(running, control)
+        assert await allowed(running, agent_role="role-7", agent_id=None)
+        assert await allowed(running)
 
 
 async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
-    async with away(tmp_path) as (control, stand):
-        assert await allowed(stand)
+    async with away(tmp_path) as (control, running):
+        assert await allowed(running)
         control.publish({key_name(key_digest(SIDECAR_KEY)): None})
-        await until("it is barred", lambda: "policy_set" in stand.parts.readiness.problems())
-        assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+        await until("it is barred", lambda: "policy_set" in running.parts.readiness.problems())
+        assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 
 def test_a_fleet_that_loses_its_redis_does_not_arrive_at_once() -> None:

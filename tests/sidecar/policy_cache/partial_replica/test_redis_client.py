@@ -63,57 +63,59 @@ async def reached(
             await control.stop()
 
 
-async def in_force(stand: RunningSidecar, control: FakeControlApiWithRedis) -> None:
-    copy = stand.parts.replica
+async def in_force(running: RunningSidecar, control: FakeControlApiWithRedis) -> None:
+    copy = running.parts.replica
     await until("it is in force", lambda: copy.policy_set.revision == control.revision)
 
 
 @pytest.mark.parametrize("way", ["plain", "tls", "cluster"])
 async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, way: str) -> None:
     async with reached(tmp_path, way) as (control, roots):
-        control.furnish()
+        control.create_tenant()
         control.publish(dict(many_roles(20)))
         claim = Claim(TENANT, control.epoch, "s-1", "active", ROLE, AGENT, FAR)
         published = {"c": claim.sealed(control.signer), "rank": 1}
         control.redis.hset(session_key(TENANT, "s-1"), mapping=published)
-        async with sidecar(tmp_path, control, staleness_seconds=4.0) as stand:
+        async with sidecar(tmp_path, control, staleness_seconds=4.0) as running:
             # Documents that were never asked for before, and a session that needs no asking.
-            assert (await stand.evaluate(agent_role="role-3", agent_id=None))["decision"] == "ALLOW"
-            assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+            assert (await running.evaluate(agent_role="role-3", agent_id=None))[
+                "decision"
+            ] == "ALLOW"
+            assert (await running.evaluate(session_id="s-1"))["decision"] == "ALLOW"
             assert not control.claims
             # Changes: by the stream, and where the stream tells nothing of them.
             control.publish({session_name("s-1"): session_document("s-1")})
-            await in_force(stand, control)
-            assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
+            await in_force(running, control)
+            assert (await running.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
             control.redis.delete(changes_key(TENANT))
             control.pushes = False
             control.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
             control.rebuild()
-            await in_force(stand, control)
-            assert (await stand.evaluate())["decision"] == "DENY"
+            await in_force(running, control)
+            assert (await running.evaluate())["decision"] == "DENY"
             # Damage is reported and repaired.
             control.feeds = False
             control.redis.hdel(set_key(TENANT), document_field(role_name("role-5")))
             request: dict[str, Any] = {"agent_role": "role-5", "agent_id": None}
-            assert (await stand.evaluate(**request))["policy_name"] == "evaluation_error"
+            assert (await running.evaluate(**request))["policy_name"] == "evaluation_error"
             await until(
                 "the damage is reported", lambda: "d/" + role_name("role-5") in control.missing()
             )
             control.rebuild()
-            assert (await stand.evaluate(**request))["decision"] == "ALLOW"
+            assert (await running.evaluate(**request))["decision"] == "ALLOW"
             control.pushes = True
             control.publish({key_name(key_digest(EVALUATE_KEY)): None})
-            await in_force(stand, control)
-            assert (await stand.call("POST", EVALUATE, b"{}")).status == 403
-            assert not stand.parts.readiness.problems()
+            await in_force(running, control)
+            assert (await running.call("POST", EVALUATE, b"{}")).status == 403
+            assert not running.parts.readiness.problems()
         assert [entry for root in roots for entry in refusals(root, SIDECAR)] == []
 
 
 async def test_on_a_cluster_tenant_and_challenges_may_lie_apart(tmp_path: Path) -> None:
     async with reached(tmp_path, "cluster") as (control, roots):
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            assert (await stand.evaluate())["decision"] == "ALLOW"
+        control.create_tenant()
+        async with sidecar(tmp_path, control) as running:
+            assert (await running.evaluate())["decision"] == "ALLOW"
         where = [root.dbsize() for root in roots]
         slots = [control.redis.keyslot(key) < 8192 for key in (CHALLENGES, set_key(TENANT))]
         assert slots[0] != slots[1]
@@ -124,25 +126,25 @@ async def test_a_server_with_an_untrusted_certificate_learns_nothing(
     tmp_path: Path,
 ) -> None:
     async with reached(tmp_path, "tls") as (control, roots):
-        control.furnish()
+        control.create_tenant()
         assert control.redis_url is not None
         host, port = control.redis_url.nodes[0]
         control.redis_url = RedisUrl.parse(f"rediss://{WHO}:{port}/0")
         assert host == "127.0.0.1"
-        async with sidecar(tmp_path, control, synced=False) as stand:
-            follower = stand.parts.follower
+        async with sidecar(tmp_path, control, synced=False) as running:
+            follower = running.parts.follower
             await until("it gives up", lambda: follower.failures >= 3)
             assert "certificate" in str(follower.problem).lower()
             assert SECRET not in str(follower.problem)
-            assert (await stand.call("POST", EVALUATE, b"{}")).status == 503
+            assert (await running.call("POST", EVALUATE, b"{}")).status == 503
         assert not roots[0].exists(CHALLENGES)
 
 
 async def test_a_missing_permission_shows_in_the_problem(tmp_path: Path) -> None:
     async with reached(tmp_path, "plain") as (control, roots):
-        control.furnish()
+        control.create_tenant()
         roots[0].execute_command("ACL", "SETUSER", SIDECAR, "-xadd")
-        async with sidecar(tmp_path, control, synced=False) as stand:
-            follower = stand.parts.follower
+        async with sidecar(tmp_path, control, synced=False) as running:
+            follower = running.parts.follower
             await until("there is trouble", lambda: follower.problem is not None)
             assert "xadd" in str(follower.problem)

@@ -48,70 +48,70 @@ pytestmark = redis.needs_redis
 
 async def test_only_what_is_looked_at_is_kept(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
+        control.create_tenant()
         control.publish(dict(many_roles(300)))
-        async with sidecar(tmp_path, control) as stand:
-            assert await allowed(stand)
-            assert len(held_documents(stand)) == 5
-            assert await allowed(stand, agent_role="role-7", agent_id=None)
-            assert held_documents(stand).keys() >= {role_name("role-7")}
-            assert len(held_documents(stand)) == 6
+        async with sidecar(tmp_path, control) as running:
+            assert await allowed(running)
+            assert len(held_documents(running)) == 5
+            assert await allowed(running, agent_role="role-7", agent_id=None)
+            assert held_documents(running).keys() >= {role_name("role-7")}
+            assert len(held_documents(running)) == 6
 
 
 async def test_a_change_of_what_is_held_is_fetched_at_once(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
-            assert await allowed(stand)
+        control.create_tenant()
+        async with sidecar(tmp_path, control) as running:
+            assert await allowed(running)
             control.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
-            await caught_up(stand, control)
-            assert not await allowed(stand)
+            await caught_up(running, control)
+            assert not await allowed(running)
             control.publish({agent_name(AGENT): None})
-            await caught_up(stand, control)
-            assert (await stand.evaluate(source_id="rates"))["policy_name"] == (
+            await caught_up(running, control)
+            assert (await running.evaluate(source_id="rates"))["policy_name"] == (
                 "agent_not_registered"
             )
             control.publish({key_name(key_digest(EVALUATE_KEY)): None})
-            await caught_up(stand, control)
-            assert (await stand.call("POST", EVALUATE, b"{}")).status == 403
+            await caught_up(running, control)
+            assert (await running.call("POST", EVALUATE, b"{}")).status == 403
 
 
 async def test_many_changes_at_once_are_all_in_force(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control) as running:
             for number in range(60):
                 sources = ("contracts",) if number % 2 else ("rates",)
                 body = role_document([policy(allowed_sources=sources, version=number + 1)])
                 control.publish({role_name(ROLE): body, agent_name(f"agt_{number}"): b"{}"})
                 if number % 7 == 0:
                     await asyncio.sleep(0.005)
-            await caught_up(stand, control)
-            assert await allowed(stand)
+            await caught_up(running, control)
+            assert await allowed(running)
 
 
 async def test_a_flushed_redis_delays_and_changes_nothing(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             control.redis.flushall()
-            assert await allowed(stand)
+            assert await allowed(running)
             body = role_document([policy(allowed_sources=("rates",))])
             control.pushes = False
             control.publish({role_name(ROLE): body})
             control.rebuild()
-            await caught_up(stand, control)
-            assert not await allowed(stand)
+            await caught_up(running, control)
+            assert not await allowed(running)
 
 
 async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
+        control.create_tenant()
         control.publish(dict(many_roles(900)))
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             for number in range(900):
-                assert await allowed(stand, agent_role=f"role-{number}", agent_id=None)
-            assert len(held_documents(stand)) > 900
+                assert await allowed(running, agent_role=f"role-{number}", agent_id=None)
+            assert len(held_documents(running)) > 900
             control.server.signal(signal.SIGSTOP)
             await asyncio.sleep(0.2)
             control.server.signal(signal.SIGCONT)
@@ -122,28 +122,28 @@ async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: P
             removed = role_name("role-11")
             control.publish({removed: None})
             control.rebuild()
-            await caught_up(stand, control)
-            answer = await stand.evaluate(agent_role="role-11", agent_id=None)
+            await caught_up(running, control)
+            answer = await running.evaluate(agent_role="role-11", agent_id=None)
             assert answer["policy_name"] == "default_deny"
-            assert await allowed(stand, agent_role="role-12", agent_id=None)
+            assert await allowed(running, agent_role="role-12", agent_id=None)
 
 
 async def test_another_store_replaces_everything(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
-            assert await allowed(stand)
+        control.create_tenant()
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+            assert await allowed(running)
             control.epoch, control.revision, control.documents = "epoch-2", 0, {}
             control.redis.flushall()
-            control.furnish(policy(allowed_sources=("rates",)))
-            replica = stand.parts.replica
+            control.create_tenant(policy(allowed_sources=("rates",)))
+            replica = running.parts.replica
             await until(
                 "it is in force",
                 lambda: (replica.epoch(), replica.policy_set.revision) == ("epoch-2", 6),
             )
-            await until("it is confirmed", lambda: not stand.parts.readiness.problems())
-            assert not await allowed(stand)
-            assert await allowed(stand, source_id="rates")
+            await until("it is confirmed", lambda: not running.parts.readiness.problems())
+            assert not await allowed(running)
+            assert await allowed(running, source_id="rates")
 
 
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
@@ -151,13 +151,13 @@ async def test_a_redis_that_is_away_delays_and_comes_back(
     tmp_path: Path, fault: signal.Signals
 ) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, staleness_seconds=30) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control, staleness_seconds=30) as running:
             control.feeds = False
-            assert await allowed(stand)
+            assert await allowed(running)
             control.server.signal(fault)
-            assert await allowed(stand)
-            answer = await stand.evaluate(agent_role="unknown", agent_id=None)
+            assert await allowed(running)
+            answer = await running.evaluate(agent_role="unknown", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
             if fault is signal.SIGKILL:
                 control.server.start()
@@ -166,55 +166,55 @@ async def test_a_redis_that_is_away_delays_and_comes_back(
                 control.server.signal(signal.SIGCONT)
             body = role_document([policy(allowed_sources=("rates",))])
             control.publish({role_name(ROLE): body})
-            await caught_up(stand, control)
-            assert not await allowed(stand)
+            await caught_up(running, control)
+            assert not await allowed(running)
 
 
 async def test_sources_are_not_listed_while_a_document_they_need_is_missing(
     tmp_path: Path,
 ) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
+        control.create_tenant()
         other = make_key(b"o" * 32)
         control.publish(
             {key_name(key_digest(other)): key_document(Key("key_o", "evaluate", "agt"))}
         )
-        async with sidecar(tmp_path, control) as stand:
+        async with sidecar(tmp_path, control) as running:
             control.feeds = False
             # The key is here now, and its agent was never asked for.
-            assert not await allowed(stand, key=other, agent_id=None)
+            assert not await allowed(running, key=other, agent_id=None)
             control.server.signal(signal.SIGKILL)
-            answer = await stand.call("GET", "/v1/sources", key=other)
+            answer = await running.call("GET", "/v1/sources", key=other)
             assert answer.status == 503
-            assert (await stand.call("GET", "/v1/sources")).status == 200
+            assert (await running.call("GET", "/v1/sources")).status == 200
 
 
 async def test_a_start_without_redis_goes_by_the_set_on_disk(tmp_path: Path) -> None:
     clock = FakeClock()
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, clock=clock) as stand:
-            assert await allowed(stand)
+        control.create_tenant()
+        async with sidecar(tmp_path, control, clock=clock) as running:
+            assert await allowed(running)
         control.server.signal(signal.SIGKILL)
-        async with sidecar(tmp_path, control, clock=clock) as stand:
-            assert await allowed(stand)
+        async with sidecar(tmp_path, control, clock=clock) as running:
+            assert await allowed(running)
             clock.ahead = 31.0
-            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+            assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 
 async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
-            assert await allowed(stand)
+        control.create_tenant()
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
+            assert await allowed(running)
             control.publish({key_name(key_digest(SIDECAR_KEY)): None})
-            await until("it is barred", lambda: "policy_set" in stand.parts.readiness.problems())
-            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+            await until("it is barred", lambda: "policy_set" in running.parts.readiness.problems())
+            assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 
 async def test_a_published_claim_needs_no_request(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
+        control.create_tenant()
         claim = Claim(control.tenant_id, control.epoch, "s-1", "active", ROLE, AGENT, FAR)
         forged = Claim(control.tenant_id, control.epoch, "s-2", "active", ROLE, AGENT, FAR)
         other = Claim(control.tenant_id, "epoch-0", "s-3", "active", ROLE, AGENT, FAR)
@@ -225,38 +225,38 @@ async def test_a_published_claim_needs_no_request(tmp_path: Path) -> None:
         ):
             key = session_key(control.tenant_id, each.session_id)
             control.redis.hset(key, mapping={"c": each.sealed(signer), "rank": 1})
-        async with sidecar(tmp_path, control) as stand:
+        async with sidecar(tmp_path, control) as running:
             for name in ("s-1", "s-2", "s-3"):
-                assert await allowed(stand, session_id=name)
+                assert await allowed(running, session_id=name)
             assert [claim["session_id"] for claim in control.claims] == ["s-2", "s-3"]
 
 
 async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_path: Path) -> None:
     """Its revocation is a document; that there is none has to be proven."""
     async with running_control_api(tmp_path) as control:
-        control.furnish()
+        control.create_tenant()
         revoked = session_name("s-1")
         control.publish({revoked: session_document("s-1")})
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             control.feeds = False
             control.redis.hdel(set_key(control.tenant_id), document_field(revoked))
-            assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "evaluation_error"
+            assert (await running.evaluate(session_id="s-1"))["policy_name"] == "evaluation_error"
             _, bucket = path(revoked)
             control.redis.hdel(set_key(control.tenant_id), b"n/" + bucket.encode())
-            assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "evaluation_error"
+            assert (await running.evaluate(session_id="s-1"))["policy_name"] == "evaluation_error"
             control.rebuild()
-            assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
+            assert (await running.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
 
 
 async def test_lookups_of_tried_keys_are_combined(tmp_path: Path) -> None:
     """Looked up one by one, they would delay a revocation."""
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control) as running:
             before = reads(control)
             tried = [make_key(n.to_bytes(32)) for n in range(200)]
             answers = await asyncio.gather(
-                *(stand.call("POST", EVALUATE, b"{}", key=key) for key in tried)
+                *(running.call("POST", EVALUATE, b"{}", key=key) for key in tried)
             )
             assert {answer.status for answer in answers} == {403}
             assert reads(control) - before < 50

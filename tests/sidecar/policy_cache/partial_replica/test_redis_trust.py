@@ -30,7 +30,7 @@ pytestmark = redis.needs_redis
 async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: str) -> None:
     """A role that allows more, in place of the one that was signed."""
     async with running_control_api(tmp_path) as control:
-        control.furnish()
+        control.create_tenant()
         role = "role-1"
         narrow, wide = (
             role_document([policy(agent_role=role, allowed_sources=sources)])
@@ -38,7 +38,7 @@ async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: 
         )
         assert wide is not None
         control.publish({role_name(role): narrow})
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             control.feeds = False
             branch, bucket = path(role_name(role))
             field = {
@@ -48,7 +48,7 @@ async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: 
                 "root": b"n/root",
             }[what]
             control.redis.hset(set_key(control.tenant_id), field, wide)
-            answer = await stand.evaluate(agent_role=role, agent_id=None)
+            answer = await running.evaluate(agent_role=role, agent_id=None)
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
             await until("the damage is reported", lambda: field.decode() in control.missing())
             await until(
@@ -58,18 +58,18 @@ async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: 
             shared = {key: each[key] for each in control.challenges for key in each if key != b"n"}
             assert shared == {b"t": control.tenant_id.encode(), b"m": b"1"}
             control.rebuild()
-            answer = await stand.evaluate(agent_role=role, agent_id=None)
+            answer = await running.evaluate(agent_role=role, agent_id=None)
             assert answer["policy_name"] == "underwriting"
 
 
 async def test_a_damage_report_that_fails_does_not_delay_a_challenge(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             control.feeds = False
             control.redis.set(doubts_key(control.tenant_id), "no stream")
             control.redis.hdel(set_key(control.tenant_id), "n/root")
-            answer = await stand.evaluate(agent_role="unknown", agent_id=None)
+            answer = await running.evaluate(agent_role="unknown", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
             await until(
                 "the damage is reported", lambda: any(b"m" in e for e in control.challenges)
@@ -79,56 +79,56 @@ async def test_a_damage_report_that_fails_does_not_delay_a_challenge(tmp_path: P
 async def test_an_older_document_in_place_of_the_newest_is_noticed(tmp_path: Path) -> None:
     """Signed it was, once: document, bucket and branch, but not under this head."""
     async with running_control_api(tmp_path) as control:
-        control.furnish()
+        control.create_tenant()
         role = "role-1"
         control.publish({role_name(role): role_document([policy(agent_role=role)])})
         former: dict[Any, Any] = control.redis.hgetall(set_key(control.tenant_id))
         control.publish({role_name(role): None})
-        async with sidecar(tmp_path, control) as stand:
+        async with sidecar(tmp_path, control) as running:
             control.feeds = False
             mixed: dict[Any, Any] = {f: body for f, body in former.items() if f != HEAD}
             control.redis.hset(set_key(control.tenant_id), mapping=mixed)
-            answer = await stand.evaluate(agent_role=role, agent_id=None)
+            answer = await running.evaluate(agent_role=role, agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
 
 
 async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
+        control.create_tenant()
         former: dict[Any, Any] = control.redis.hgetall(set_key(control.tenant_id))
-        async with sidecar(tmp_path, control, staleness_seconds=1.5) as stand:
+        async with sidecar(tmp_path, control, staleness_seconds=1.5) as running:
             control.feeds = False
             control.publish({role_name(ROLE): None})
-            await caught_up(stand, control)
+            await caught_up(running, control)
             control.redis.delete(set_key(control.tenant_id))
             control.redis.hset(set_key(control.tenant_id), mapping=former)
             control.beats = False
-            assert (await stand.evaluate())["policy_name"] == "default_deny"
+            assert (await running.evaluate())["policy_name"] == "default_deny"
             # What it does not hold it can't have either: the head is older than what was seen.
-            answer = await stand.evaluate(agent_role="another", agent_id=None)
+            answer = await running.evaluate(agent_role="another", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
-            await until("it is stale", lambda: "policy_set" in stand.parts.readiness.problems())
-            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+            await until("it is stale", lambda: "policy_set" in running.parts.readiness.problems())
+            assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 
 async def test_a_new_sidecar_takes_no_replayed_set(tmp_path: Path) -> None:
     """All of it is signed, but old: no heartbeat answers the challenge."""
     async with running_control_api(tmp_path) as control:
-        control.furnish()
+        control.create_tenant()
         control.beats = False
-        async with sidecar(tmp_path, control, synced=False) as stand:
-            await until("the set is here", lambda: revision(stand) == control.revision)
-            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+        async with sidecar(tmp_path, control, synced=False) as running:
+            await until("the set is here", lambda: revision(running) == control.revision)
+            assert (await running.evaluate())["policy_name"] == "policy_set_stale"
             control.beats = True
-            await until("it is confirmed", lambda: not stand.parts.readiness.problems())
-            assert await allowed(stand)
+            await until("it is confirmed", lambda: not running.parts.readiness.problems())
+            assert await allowed(running)
 
 
 async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
+        control.create_tenant()
         control.beats = False
-        async with sidecar(tmp_path, control, synced=False) as stand:
+        async with sidecar(tmp_path, control, synced=False) as running:
             await until("it challenges", lambda: control.challenges)
             nonce = control.challenges[0][b"n"].decode()
             control.beats = True
@@ -147,33 +147,33 @@ async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
             control.beats = False
 
             async def forged() -> bool:
-                return await stand.metric("sluice_policy_set_forged_total") >= 1
+                return await running.metric("sluice_policy_set_forged_total") >= 1
 
             await waiting.until_told("the forger's answer is refused", forged)
-            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+            assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 
 async def test_withheld_news_makes_the_set_stale(tmp_path: Path) -> None:
     """The store has moved on, as the heartbeats say; what they speak of does not come."""
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, staleness_seconds=1.5) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control, staleness_seconds=1.5) as running:
             control.feeds = False
             control.pushes = False
             control.publish({role_name(ROLE): None})
-            await until("it is stale", lambda: "policy_set" in stand.parts.readiness.problems())
-            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+            await until("it is stale", lambda: "policy_set" in running.parts.readiness.problems())
+            assert (await running.evaluate())["policy_name"] == "policy_set_stale"
             control.rebuild()
-            await until("it is well again", lambda: not stand.parts.readiness.problems())
-            assert (await stand.evaluate())["policy_name"] == "default_deny"
+            await until("it is well again", lambda: not running.parts.readiness.problems())
+            assert (await running.evaluate())["policy_name"] == "default_deny"
 
 
 async def test_a_restored_older_store_is_refused(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, staleness_seconds=1.5) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control, staleness_seconds=1.5) as running:
             control.revision -= 2
-            follower = stand.parts.follower
+            follower = running.parts.follower
             await until("it is refused", lambda: follower.refused is not None)
             assert "is older than" in str(follower.refused)
             control.revision += 2
@@ -182,23 +182,23 @@ async def test_a_restored_older_store_is_refused(tmp_path: Path) -> None:
 
 async def test_garbage_on_the_streams_is_skipped(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             for field in ("h", "b", "x"):
                 control.redis.xadd(changes_key(control.tenant_id), {field: b"\xff" * 100})
             control.publish({role_name(ROLE): None})
-            await caught_up(stand, control)
-            assert (await stand.evaluate())["policy_name"] == "default_deny"
+            await caught_up(running, control)
+            assert (await running.evaluate())["policy_name"] == "default_deny"
 
 
 async def test_a_set_of_another_kind_is_an_error_and_no_more(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
-        control.furnish()
-        async with sidecar(tmp_path, control, staleness_seconds=30) as stand:
+        control.create_tenant()
+        async with sidecar(tmp_path, control, staleness_seconds=30) as running:
             control.feeds = False
             control.redis.set(set_key(control.tenant_id), "rubbish")
-            answer = await stand.evaluate(agent_role="unknown", agent_id=None)
+            answer = await running.evaluate(agent_role="unknown", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
             control.rebuild()
-            answer = await stand.evaluate(agent_role="unknown", agent_id=None)
+            answer = await running.evaluate(agent_role="unknown", agent_id=None)
             assert answer["policy_name"] == "default_deny"

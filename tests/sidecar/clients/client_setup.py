@@ -47,7 +47,7 @@ READERS = policy(denied_sources=("rest://kb/shut", "rest://kb/shut/*"))
 
 
 @dataclass
-class Stand:
+class ClientSetup:
     """The library, the sidecar before it, and the port on which this way begins."""
 
     way: str
@@ -106,7 +106,7 @@ class Stand:
 
 
 @asynccontextmanager
-async def standing(tmp_path: Path, way: str) -> AsyncIterator[Stand]:
+async def client_setup(tmp_path: Path, way: str) -> AsyncIterator[ClientSetup]:
     tls = authority().server("localhost")
     async with lending(tls) as library, sidecar(tmp_path, READERS) as made:
         named = ProxyPorts(ListenAddress("127.0.0.1", 0)) if way in _BY_PROXY else NO_NAMED_PORTS
@@ -116,7 +116,7 @@ async def standing(tmp_path: Path, way: str) -> AsyncIterator[Stand]:
         await warm(proxy)
         try:
             port = proxy.port(FORWARD_PROXY if way in _BY_PROXY else "kb")
-            yield Stand(way, library, made, port)
+            yield ClientSetup(way, library, made, port)
         finally:
             await proxy.close(1)
 
