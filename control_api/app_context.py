@@ -12,7 +12,7 @@ from control_api.caches.tenant_cache import TenantCache
 from control_api.log.append import Log
 from control_api.metrics.metrics import Instruments
 from control_api.metrics.peer_metrics import PeerMetrics
-from control_api.publishing.publishing import Publishing
+from control_api.publishing.assembly import Publishing
 from control_api.responses.audit import Document
 from control_api.settings import Settings
 from control_api.store.queries.fleet import FleetReports

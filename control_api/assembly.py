@@ -16,7 +16,7 @@ from control_api.log.append import Log
 from control_api.maintenance.rollback_recovery import RollbackRecovery
 from control_api.metrics.metrics import Instruments, RedisMetrics
 from control_api.metrics.peer_metrics import PeerMetrics
-from control_api.publishing.publishing import Publishing
+from control_api.publishing.assembly import Publishing
 from control_api.publishing.set_signer import SetSigner
 from control_api.responses.audit import Document
 from control_api.settings import Settings

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from control_api import settings
 from control_api.maintenance.rollback_recovery import RollbackRecovery
 from control_api.metrics.metrics import Instruments
-from control_api.publishing.publishing import Publishing
+from control_api.publishing.assembly import Publishing
 from control_api.publishing.set_signer import SetSigner
 from control_api.store import set_nodes
 from control_api.store.queries import documents
