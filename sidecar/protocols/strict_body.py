@@ -1,5 +1,5 @@
-"""Reads bodies that a decision depends on, so that every reader understands them alike, or not at
-all (data-sources.md R3, R6). Pure. Knows JSON, but no protocol.
+"""Reads bodies that a decision depends on, and refuses those that two readers could understand
+differently (data-sources.md R3, R6). Pure. Knows JSON, but no protocol.
 
 Each reader takes the body as sent, its media type and the request's budget, and raises `Malformed`.
 """
@@ -18,19 +18,19 @@ BodyParser = Callable[[bytes, str | None, Budget], Any]
 _NDJSON = frozenset(("application/x-ndjson", "application/json"))
 
 MAX_BRACKETS = 100_000
-"""`{` and `[` in a JSON body or response, those inside strings included, and `<` in XML. Each may
-be an object to create. The parser creates them without giving way to any other task, and the
-garbage collector then walks them in the same way."""
+"""The most `{` and `[` in a JSON body or response, including those inside strings, or `<` in XML.
+Each may be an object to create. No other task can run while the parser creates them, nor while the
+garbage collector then walks them."""
 
 MAX_DEPTH = 200
-"""Levels of a JSON body. The sidecar may write the body again with a condition around it, and
-orjson reads 1,024 levels but writes only 254."""
+"""The most levels of a JSON body. The sidecar may write the body again with a condition around it,
+and orjson reads 1,024 levels but writes only 254."""
 
 _LEVELS_LEFT = 254 - MAX_DEPTH
 
 
 def has_too_many_brackets(raw: bytes) -> bool:
-    """Whether `raw` has more than `MAX_BRACKETS`."""
+    """Whether `raw` has more than `MAX_BRACKETS` brackets."""
     if len(raw) <= MAX_BRACKETS:
         return False
     # XML may begin with a byte order mark, which the XML reader refuses later.
@@ -49,10 +49,10 @@ def json_object(
     # A body with fewer brackets than levels can't be too deep, and most have fewer.
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
         _check_depth(value)
-    # RFC 8259 section 4 leaves open which of two equal keys counts, so a data source may read
-    # another than the one that is judged here. The parser keeps the last and says nothing. Every
-    # member has a colon, so if there are as many members as colons, no duplicate was dropped.
-    # The slow search for duplicates runs only if strings contain colons too.
+    # RFC 8259 section 4 leaves open which of two equal keys counts, so a data source may use a
+    # different one from the one judged here. The parser silently keeps the last. Every member has a
+    # colon, so if there are as many members as colons, no duplicate was dropped. The slow search
+    # for duplicates runs only if strings contain colons too.
     if raw.count(b":") != _count_members(value):
         refuse_duplicates(raw)
     return value
@@ -66,7 +66,7 @@ def optional_json_object(
 
 
 def json_lines(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
-    """One JSON object per line, as bulk APIs take them. The last line may lack its newline."""
+    """One JSON object per line, the form of bulk APIs. The last line may lack its newline."""
     kind = None if media_type is None else media_type.partition(";")[0].strip().lower()
     if kind is not None and kind not in _NDJSON:
         raise Malformed(f"the body's content type is `{kind[:64]}`, not `application/x-ndjson`")
@@ -90,8 +90,8 @@ def _check_depth(value: Any) -> None:
 
 
 def _count_members(value: dict[str, Any]) -> int:
-    """How many members the objects in `value` have, or fewer. It doesn't search a long list of
-    numbers for objects; a count that is too low only makes the caller take the slow search."""
+    """How many members the objects in `value` have, or fewer: a list that begins with neither an
+    object nor a list isn't searched. A count that is too low only leads to the slow search."""
     count = 0
     pending: list[Any] = [value]
     while pending:

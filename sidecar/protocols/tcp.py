@@ -17,6 +17,6 @@ class Tcp(SourceProtocol):
     def __init__(self, _source: Source, _monotonic: Callable[[], float]) -> None:
         super().__init__()
 
-    # Connections are decided before this would be called: only stray HTTP gets here.
+    # Called only for stray HTTP: a connection is decided before it could get here.
     def match(self, _method: str, _target: Target) -> RouteMatch | None:
         return None

@@ -1,4 +1,4 @@
-"""Filters S3's lists of keys and buckets, and reads its list of keys to delete.
+"""Filters S3's lists of keys and buckets, and reads a request's list of keys to delete.
 
 Hidden entries are cut out of the text; the rest stays as S3 wrote it, byte for byte. Knows
 elements; knows nothing of agents."""
@@ -42,14 +42,14 @@ _LIST_MEMBERS = frozenset(
 _MARKERS = ("NextMarker", "NextKeyMarker")
 _OBJECT_MEMBERS = frozenset(("Key", "VersionId", "ETag", "LastModifiedTime", "Size"))
 
-# S3's own limit. `of_deleted` is bounded further by the sources of one request.
+# S3's own limit. The limit on the sources of one request allows fewer distinct keys.
 _MAX_DELETED = 1000
 _MAX_TOKEN = 4096
 
 
 def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
-    """A list of keys without those that the agent may not see. Raises `UpstreamFailed` for a list
-    that can't be read, and for one whose next page starts at a hidden name."""
+    """The list of keys without those that the agent may not see. Raises `UpstreamFailed` if the
+    list can't be read, or its next page starts at a hidden name."""
     root = _parse(body, _LISTS)
     encoding = root.one("EncodingType")
     url = encoding is not None and encoding.text == "url"
@@ -58,7 +58,7 @@ def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
     kept = 0
     for child in root.children:
         if child.name not in _ENTRIES:
-            # An unknown element, or one inside of a known one, may hold names.
+            # An unknown element, or one inside a known one, may hold names.
             if child.name not in _LIST_MEMBERS or child.children:
                 raise _unknown(child)
             continue
@@ -68,7 +68,7 @@ def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
         else:
             hidden |= names
             cuts.append((*span(body, child), b""))
-    # Without a marker the client goes on from the last name it sees, and here it would see none.
+    # Without a marker the client continues from the last name it sees, and here it would see none.
     stuck = bool(cuts) and not kept and _has_next_page(root) is None
     if stuck or _next_page_reveals(root, visible, hidden, url=url):
         # Cutting the marker out would end the list here, and the agent would miss the rest.
@@ -78,13 +78,13 @@ def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
     withheld = len(cuts)
     count = root.one("KeyCount")
     if cuts and count is not None:
-        # The count as S3 wrote it would tell how many names are hidden.
+        # S3's own count would reveal how many names are hidden.
         cuts.append((*content_span(body, count), b"%d" % kept))
     return ForwardedPart(_cut(body, cuts), withheld)
 
 
 def filter_buckets(body: bytes, visible: Visible) -> bytes:
-    """A list of buckets without those that the agent may not see. Raises `UpstreamFailed`."""
+    """The list of buckets without those that the agent may not see. Raises `UpstreamFailed`."""
     cuts: list[Cut] = []
     for child in _parse(body, _BUCKET_LISTS).children:
         if child.name != "Buckets":
@@ -126,7 +126,7 @@ def keys_to_delete(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
 
 
 def _possible_names(text: str, *, url: bool) -> set[str]:
-    """The names that a text in a list may stand for. With `url` it is escaped."""
+    """The names that a text in a list may stand for. With `url`, the text is percent-encoded."""
     if not url:
         return {text}
     # Parsers differ on whether `+` is a space, so both names must be visible.
@@ -160,9 +160,9 @@ def _next_page_reveals(root: Element, visible: Visible, hidden: set[str], *, url
 
 
 def _has_next_page(root: Element) -> bool | None:
-    """Whether there is a next page, and the list says where it starts; None if there is one, but
-    the client has to continue from the last name that it sees."""
-    # Version 1 of the list states `NextMarker` only with a delimiter.
+    """True if there is a next page and the list says where it starts, False if there is none. None
+    if there is one, but the client has to continue from the last name that it sees."""
+    # Version 1 of the list states `NextMarker` only if the request has a delimiter.
     more = root.one("IsTruncated")
     if more is None or more.text.strip() != "true":
         return False
@@ -194,6 +194,7 @@ def _unknown(element: Element) -> UpstreamFailed:
 def _cut(body: bytes, cuts: list[Cut]) -> bytes:
     left: list[bytes] = []
     at = 0
+    # Sorted, because the count was cut last, wherever it stands in the list.
     for start, end, instead in sorted(cuts):
         left += (body[at:start], instead)
         at = end

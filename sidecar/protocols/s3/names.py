@@ -1,7 +1,7 @@
-"""The buckets and keys that an S3 request names, in its path, in the header with the copy source,
-or in the list of keys to delete; and the checks of AWS's header fields. Pure. Knows no operations.
+"""Reads the buckets and keys that an S3 request names in its path, in the header with the copy
+source, or in the list of keys to delete, and checks AWS's header fields. Pure. Knows no operations.
 
-A name in a header or a body must follow the rules of the path (data-sources.md R2).
+A name in a header or a body must follow the same rules as one in a path (data-sources.md R2).
 """
 
 import re
@@ -21,7 +21,7 @@ _OTHER_NAMES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--xa-s3", "--table-s3
 
 COPY_SOURCE = b"x-amz-copy-source"
 
-# Headers with which an ordinary write changes who may read, or what a name stands for.
+# Headers by which an ordinary write changes who may read, or what a name stands for.
 _GRANTING = (
     b"x-amz-grant-",
     b"x-amz-tagging",
@@ -94,10 +94,10 @@ def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
             name.startswith(b"x-amz-") and not (passes(name) or grants_access(name, value))
         ):
             raise Malformed(f"the header `{name.decode()[:64]}` is not allowed here")
-        # S3 may go by either of two.
+        # S3 may take either of the two.
         if name in seen:
             raise Malformed(f"the header `{name.decode()[:64]}` occurs twice")
-        # Readers differ in how they decode it, and so would the string that is signed.
+        # Readers decode other characters differently, so they would sign different strings.
         if not value.isascii():
             raise Malformed(f"the header `{name.decode()[:64]}` is not ASCII")
         seen.add(name)
@@ -134,11 +134,12 @@ def copy_source(fields: FieldIterable) -> S3Name | None:
     """The key that `x-amz-copy-source` names; None without this header. Raises `Malformed` and
     `Unresolved`.
 
-    Its form is `[/]bucket/key[?versionId=…]`, escaped.
+    The header's form is `[/]bucket/key[?versionId=…]`, percent-encoded.
     """
     found = [value for name, value in fields if name.lower() == COPY_SOURCE]
     if not found:
         return None
+    # The only one: `check_fields` refuses a second.
     text = found[0].decode("latin-1").strip()
     path, mark, version = text.partition("?")
     if mark and not re.fullmatch(r"versionId=[A-Za-z0-9._%-]{1,1024}", version):

@@ -19,8 +19,8 @@ _PATTERNS: dict[S3Resource, str] = {
 
 
 class S3Operation(NamedTuple):
-    """A route, and which requests it matches: what their path names, and which parameters their
-    query holds."""
+    """A route, and the requests that it matches: by what their path names, and by the parameters
+    of their query."""
 
     route: ProtocolRoute
     resource: S3Resource
@@ -65,8 +65,8 @@ class S3Operations:
         resource: S3Resource = "object" if key else "bucket" if bucket else "service"
         parameters = frozenset(parse_query(target.query))
         for each in self._rows.get((method, resource), ()):
-            # INVARIANT: the row knows every parameter: S3 may go by one that it does not, and then
-            # the request is another operation.
+            # INVARIANT: the row knows every parameter. S3 may act on one that the row doesn't know,
+            # and the request would then be another operation.
             if each.required <= parameters <= each.allowed:
                 return RouteMatch(each.route, (bucket, key))
         return None

@@ -47,6 +47,7 @@ class S3(S3Sources, SourceProtocol):
         self._domains = tuple(name.lower() for name in (f".{own}", *(n[1:] for n in called)))
 
     def apply_host(self, host: str, target: Target) -> Target:
+        # Without the port. The colons of an IPv6 address are inside its brackets.
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         name = name.lower().removesuffix(".")
         for domain in self._domains:
@@ -54,7 +55,7 @@ class S3(S3Sources, SourceProtocol):
             if not bucket:
                 raise Malformed("the header `host` does not name a bucket")
             if bucket != name:
-                # Forwarded in this form too, so that S3 reads what was judged, from one place.
+                # Forwarded in this form too, so that S3 finds the bucket where it was judged.
                 path = f"/{encode_segment(bucket)}{target.path}"
                 return Target(path, target.query, (bucket, *target.segments))
         return target
@@ -70,7 +71,7 @@ class S3(S3Sources, SourceProtocol):
         found = self.match(request.method, request.target)
         return None if found is None else found.route
 
-    # S3's clients show only errors in its own form.
+    # S3's clients show an error only if it has S3's own form.
     def render_denial(
         self, _request: RoutedRequest | None, denial: DenialResponse
     ) -> FetchedResponse:
@@ -95,7 +96,8 @@ _RESPONSE_HEADERS = (
     "response-content-language response-content-type response-expires"
 )
 
-# Settings of a bucket decide who may read, where copies go, and what is kept: closed for reads too.
+# A bucket's settings decide who may read, where copies go and what is kept, so reading them is
+# closed too.
 _SETTINGS = (
     "abac accelerate acl cors encryption lifecycle logging notification ownershipControls policy "
     "publicAccessBlock replication requestPayment tagging website"

@@ -83,7 +83,7 @@ class S3Sources:
         """The buckets that the agent may see."""
         check_fields(request.fields)
         response = await request.fetch(request.target.forwarded)
-        # An error names no buckets but those that the request names.
+        # An error names only buckets that the request names.
         if response.status != 200:
             return response
         body = filter_buckets(response.body, lambda name: permits(self._naming.of(name, "")))

@@ -26,6 +26,7 @@ class Element(NamedTuple):
 
     def one(self, name: str) -> "Element | None":
         """The child of this name, if there is exactly one."""
+        # Readers differ on which of two counts.
         found = [child for child in self.children if child.name == name]
         return found[0] if len(found) == 1 else None
 
@@ -57,6 +58,7 @@ def _is_empty(body: bytes, element: Element) -> bool:
 
 
 def _tag_end(body: bytes, at: int) -> int:
+    # expat has accepted this tag, so the expression matches it.
     found = _TAG(body, at)
     assert found is not None
     return found.end()
@@ -66,6 +68,7 @@ def error_response(code: str, message: str, decision: dict[str, str]) -> bytes:
     """An error in S3's form, the only one its clients read: they show the code and the message."""
 
     def element(name: str, text: str) -> str:
+        # XML 1.0 can't hold these characters, not even escaped.
         return f"<{name}>{escape(_NOT_XML.sub('?', text), quote=False)}</{name}>"
 
     decision_xml = "".join(element(name, text) for name, text in decision.items())
@@ -110,8 +113,8 @@ class _ElementBuilder:
             raise UnreadableXml(f"it declares the encoding `{encoding[:64]}`, not UTF-8")
 
     def _on_doctype(self, *_of: Any) -> None:
-        # Without one there are no entities but XML's own, so nothing expands ("billion laughs") and
-        # nothing is fetched.
+        # Without a document type there are only XML's own entities, so nothing expands ("billion
+        # laughs") and nothing is fetched.
         raise UnreadableXml("it declares a document type")
 
     def _on_start(self, name: str, _attributes: dict[str, str]) -> None:

@@ -1,6 +1,6 @@
-"""Which collection an alias stands for, according to the data source: its complete list of aliases,
-cached for at most 30 seconds and cleared by any change that the sidecar forwards (data-sources.md,
-precedence).
+"""Looks up the collection that an alias stands for in the data source's complete list of aliases,
+which is cached for at most 30 seconds. Any change that the sidecar forwards clears the cache
+(data-sources.md, precedence).
 
 Each credential has its own entry.
 """
@@ -16,10 +16,11 @@ from sidecar.protocols.shared.digest_cache import DigestCache, digest_of_fields
 
 MAX_ENTRIES = 16
 MAX_BYTES = 16 * 1024 * 1024
-"""Of lists of aliases as the data source sent them. A longer list is fetched every time."""
+"""The total size of the cached lists, as the data source sent them. A list that is larger by itself
+is fetched every time."""
 
-# What a list shows depends on who asks. With the list of another credential an alias could be
-# missing, and would be mistaken for a collection of that name.
+# What a list shows depends on who asks. The list of another credential could lack an alias, which
+# would then be mistaken for a collection of that name.
 _CREDENTIALS = frozenset((b"authorization", b"api-key", b"x-api-key", b"cookie"))
 
 Table = dict[str, str]
@@ -74,6 +75,6 @@ class Aliases:
 
 
 def credential_key(request: RoutedRequest, name: str) -> bytes:
-    """A key for what `name` means under the request's credentials."""
+    """A cache key for the meaning of `name` under the request's credentials."""
     lowered = ((name.lower(), value) for name, value in request.fields)
     return digest_of_fields(name, (field for field in lowered if field[0] in _CREDENTIALS))

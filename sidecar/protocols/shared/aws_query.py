@@ -3,8 +3,7 @@
 from policies.ground.errors import Malformed
 from sidecar.protocols.shared.escapes import CONTROL, decode_escapes
 
-# Parameters of a presigned request: its maker has credentials of their own (Signature Version 4,
-# and 2).
+# Parameters of a request presigned with Signature Version 2. Version 4's begin with `x-amz-`.
 _CREDENTIALS = frozenset(("signature", "awsaccesskeyid", "expires"))
 
 
@@ -18,8 +17,8 @@ def parse_query(query: str | None) -> dict[str, str]:
             raise Malformed("the query has a parameter without a name")
         if name in found:
             raise Malformed(f"the query has `{name[:64]}` twice")
-        # With another's signature in the query, the data source would let that signer in, and not
-        # the sidecar.
+        # With someone else's signature in the query, the data source would authenticate that signer
+        # instead of the sidecar.
         if name.lower().startswith("x-amz-") or name.lower() in _CREDENTIALS:
             raise Malformed(
                 f"the query carries AWS credentials in `{name[:64]}`: send the request unsigned, "

@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 
 # botocore renews expiring credentials some ten minutes ahead, so these never expire in between.
 KEPT_SECONDS = 60.0
-"""How long credentials are used before botocore is asked again. A changed credentials file takes
-effect within this time."""
+"""How long credentials are used before botocore is asked for them again. A changed credentials file
+takes effect within this time."""
 
 STREAMING = b"STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 """The only framing of a streamed upload that carries no signature by the agent."""
 
-# The agent's own signature. Names are compared with `_` as `-`, since a data source behind CGI
-# can't tell the two apart.
+# The fields of the agent's own signature. Names are compared with `_` as `-`, since a data source
+# behind CGI can't tell the two apart.
 _CREDENTIALS = frozenset((
     b"authorization", b"date", b"x-amz-date", b"x-amz-content-sha256", b"x-amz-security-token",
     b"x-amz-s3session-token", b"x-amz-region-set",
@@ -45,8 +45,8 @@ class AwsSigner:
     """Signs requests to one AWS service. `service` is its name in the signature's scope."""
 
     def __init__(self, aws: Aws, service: str, monotonic: Callable[[], float]) -> None:
-        # Large, so it is imported only for a source that needs it. Here rather than at the first
-        # request, so that a sidecar without it does not start.
+        # botocore is large, so it is imported only for a source that needs it; and here rather than
+        # at the first request, so that a sidecar without it does not start.
         try:
             import_module("botocore.session")
         except ImportError as error:
@@ -62,8 +62,9 @@ class AwsSigner:
 
     async def sign(self, outgoing: OutgoingRequest, passes: Callable[[bytes], bool]) -> Fields:
         """The fields to send: those of `outgoing` without credentials and without `x-amz…` fields
-        whose lower-case name `passes` rejects, plus a signature over method, target, body, host and
-        every `x-amz…` field. Raises `UpstreamFailed` if there are no credentials."""
+        whose lower-case name `passes` rejects, plus a signature over method, target, body, host,
+        content type and MD5, and every `x-amz-…` field. Raises `UpstreamFailed` if there are no
+        credentials."""
         keys = await self._current()
         kept = [field for field in outgoing.fields if _kept(field[0].lower(), passes)]
         return kept + self._signature(outgoing, kept, keys)
@@ -90,7 +91,7 @@ class AwsSigner:
         before = set(request.headers.keys())
         signer = auth.S3SigV4Auth if simple else auth.SigV4Auth
         signer(keys.frozen, self._service, keys.region).add_auth(request)
-        # Only what botocore added is taken: the rest goes on as the agent wrote it.
+        # Only the fields that botocore added are taken: the others go on as the agent wrote them.
         added = set(request.headers.keys()) - before
         return [(name.encode(), request.headers[name].encode()) for name in sorted(added)]
 
@@ -146,7 +147,7 @@ def _kept(name: bytes, passes: Callable[[bytes], bool]) -> bool:
 
 
 def _payload(outgoing: OutgoingRequest, *, simple: bool) -> dict[str, Any]:
-    """botocore's settings for the body. It signs a complete body. One that is still arriving is
+    """botocore's settings for the body. A complete body is signed. One that is still arriving is
     sent unsigned, as AWS allows for streams; its checksum, if any, is the agent's."""
     if not simple or (outgoing.body is not None and not is_streaming(outgoing.fields)):
         return {}

@@ -1,5 +1,5 @@
-"""Remembers what a continuation was issued for: a scroll id, a point in time, a page token or a
-task id names no source itself (data-sources.md R5).
+"""Remembers the sources that a continuation was issued for: a scroll id, a point in time, a page
+token or a task id names no source itself (data-sources.md R5).
 
 Knows tokens and sources. The sources of a token are authorized again at every use. A token that is
 unknown here, or was issued to another user or session, is denied. Tokens are kept in memory: after
@@ -17,7 +17,7 @@ MAX_ENTRIES = 16_384
 TTL_SECONDS = 24 * 3600.0
 MAX_BYTES = 16 * 1024 * 1024
 MAX_SOURCES = 64
-"""A token with more sources is forgotten: a request couldn't name that many either."""
+"""The most sources of a token. One with more is forgotten: a request can't name more either."""
 
 
 # The token itself is not kept: its digest is the key.
@@ -39,15 +39,17 @@ class Continuations:
         )
 
     def remember(self, token: str, who: Attribution, sources: tuple[SourceRef, ...]) -> None:
-        """Records that a response from these sources contained `token`. If it was issued before,
-        it now stands for the sources of both: a token never comes to stand for less."""
+        """Records that a response from these sources contained `token`. If the same user and
+        session got it before, it now stands for the sources of both responses: for them, a token
+        never comes to stand for less."""
         key = _key(token)
         # An expired entry counts too, or the token would come to stand for less.
         known = self._issued.get(key, include_expired=True)
         if known is not None and known.is_for(who):
             sources = tuple(dict.fromkeys((*known.sources, *sources)))
         if len(sources) > MAX_SOURCES:
-            # A caller who chooses the token could make it grow without limit. Denied from now on.
+            # A caller who chooses the token could make its sources grow without limit. From now on
+            # the token is denied.
             self._issued.discard(key)
             return
         size = sum(len(source.source_id) for source in sources) + len(who.user)
@@ -56,7 +58,7 @@ class Continuations:
 
     def sources_of(self, token: str, who: Attribution) -> tuple[SourceRef, ...]:
         """The sources that `token` was issued for. Raises `Unresolved`."""
-        # The policy is asked again at every use: this says only which sources to ask about.
+        # No permission: the caller asks the policy about these sources at every use.
         known = self._issued.get(_key(token))
         if known is None:
             raise Unresolved("the continuation was not issued through this sidecar, or has expired")
@@ -66,8 +68,8 @@ class Continuations:
 
     def check_owner(self, token: str, who: Attribution) -> None:
         """Raises `Unresolved` if `token`, a name that the caller chose, belongs to someone else.
-        It belongs to the first who used it."""
-        # An expired entry counts: what the owner said in the session may still be in it.
+        It belongs to the first caller who used it."""
+        # An expired entry counts: what the owner said may still be in the session or memory.
         known = self._issued.get(_key(token), include_expired=True)
         if known is not None and not known.is_for(who):
             raise Unresolved("the session or memory belongs to another user or session")

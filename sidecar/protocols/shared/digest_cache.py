@@ -1,5 +1,5 @@
-"""A cache for what a data source said, valid for a limited time. All caches of the protocols are
-one of these, so all are bounded in entries and in bytes.
+"""A cache for what a data source said, valid for a limited time. Every cache of a protocol is one
+of these, so each is bounded in entries and in bytes.
 
 Keys are digests. They cover the caller's credentials, which are never stored themselves. Pure, and
 safe to use from the worker thread as well as the event loop.
@@ -31,8 +31,8 @@ class _Entry(NamedTuple, Generic[Value]):
 
 
 class DigestCache(Generic[Value]):
-    """At most `max_entries` values of `max_bytes` in all; the oldest are evicted first. A value
-    expires after `ttl_seconds`."""
+    """Holds at most `max_entries` values of `max_bytes` in total; the oldest are evicted first. A
+    value expires after `ttl_seconds`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class DigestCache(Generic[Value]):
         self._generation = 0
         self._lock = Lock()
         self.bytes = 0
-        """The sum of the sizes that `put` got. Python's own overhead is not in it."""
+        """The sum of the sizes that `put` got. Python's own overhead isn't included."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -59,17 +59,17 @@ class DigestCache(Generic[Value]):
         return LookupStart(self._generation, self._monotonic())
 
     def clear(self) -> None:
-        """Names are about to change, so what is cached may be wrong, and so may the result of any
-        look-up under way."""
+        """Forgets everything, and the result of every look-up under way too. For when names are
+        about to change: what is cached may then be wrong."""
         with self._lock:
-            # A look-up that is under way compares this in `put`.
+            # `put` compares this with the generation in which its look-up began.
             self._generation += 1
             self._entries.clear()
             self.bytes = 0
 
     def get(self, key: bytes, *, include_expired: bool = False) -> Value | None:
-        """The value under a digest, unless it expired; with `include_expired`, even then."""
-        # Without the lock, since a single look-up in a dict is atomic.
+        """The value under a digest unless it has expired; with `include_expired`, even then."""
+        # Needs no lock: a single look-up in a dict is atomic.
         found = self._entries.get(key)
         if found is None:
             return None
@@ -82,10 +82,10 @@ class DigestCache(Generic[Value]):
 
     def put(self, key: bytes, value: Value, size: int, started: LookupStart) -> None:
         """Caches a value of about `size` bytes. A result whose look-up began before the last
-        `clear` is not cached: it is good for the request that made it, which began before the
-        change too, and for no other."""
+        `clear` is not cached: it is valid only for the request that looked it up, which began
+        before the change as well."""
         with self._lock:
-            # Removed first, even if the new value is not kept: the old one may be wrong by now.
+            # Removed first, even if the new value is not kept: the old one may no longer be right.
             self._remove(key)
             if started.generation != self._generation or size > self._max_bytes:
                 return
@@ -105,7 +105,7 @@ class DigestCache(Generic[Value]):
 
 
 def digest(*parts: bytes) -> bytes:
-    """A key for these parts. Different lists of parts have different keys."""
+    """A cache key for these parts. Different lists of parts have different keys."""
     made = sha256()
     for part in parts:
         # The length separates the parts: ("ab", "c") and ("a", "bc") must not collide.
@@ -115,6 +115,6 @@ def digest(*parts: bytes) -> bytes:
 
 
 def digest_of_fields(name: str, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """A key for what `name` means to the sender of these header fields."""
+    """A cache key for the meaning of `name` to the sender of these header fields."""
     parts = [part for field in fields for part in field]
     return digest(name.encode("utf-8", "surrogatepass"), *parts)

@@ -7,11 +7,11 @@ from policies.definitions.model import SENSITIVITIES, Sensitivity
 from sidecar.protocols.messages import Visibility
 
 DEFAULT_LEVEL: Sensitivity = "critical"
-"""The level of a document that has none, or an unknown one."""
+"""The level of a document that has none, or an unknown one: the highest, to be on the safe side."""
 
 
 class DocumentLevels(NamedTuple):
-    """Where a document's level is in its metadata, and the levels that the agent may see."""
+    """The path to the level in a document's metadata, and the levels that the agent may see."""
 
     path: tuple[str, ...]
     levels: tuple[Sensitivity, ...]
@@ -19,7 +19,7 @@ class DocumentLevels(NamedTuple):
     @property
     def filterable(self) -> bool:
         """Whether the condition "level is one of `levels`" matches every visible document. It
-        doesn't if documents without a level are visible."""
+        doesn't if the agent may see documents without a level."""
         return not self.may_see_default
 
     def may_see(self, metadata: Any) -> bool:
@@ -39,7 +39,8 @@ class DocumentLevels(NamedTuple):
 
 
 def levels_of(visibility: Visibility, *, flat: bool = False) -> DocumentLevels | None:
-    """None if the agent may see every document. In `flat` metadata a dot is part of a name."""
+    """The levels that the agent may see; None if it may see every document. In `flat` metadata a
+    dot is part of a name."""
     if visibility.levels is None:
         return None
     path = (visibility.field,) if flat else tuple(visibility.field.split("."))

@@ -10,7 +10,7 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})").search
 
 
 def decode_escapes(text: str) -> str:
-    """`text`, decoded once. Raises `Malformed` for what some readers keep and others drop."""
+    """`text`, decoded once. Raises `Malformed` for an escape that readers treat differently."""
     # A lenient reader keeps a lone `%` as it is, a strict one refuses the request.
     if _BAD_ESCAPE(text):
         raise Malformed("the query has a `%` without two hex digits")

@@ -1,4 +1,4 @@
-"""Reads the JSON of a data source's responses, and writes it again after filtering. Pure. Knows no
+"""Reads the JSON of a data source's responses, and encodes it again after filtering. Pure. Knows no
 protocol."""
 
 from typing import Any
@@ -14,7 +14,7 @@ def response_json(response: FetchedResponse) -> Any:
     try:
         return orjson.loads(response.body)
     except orjson.JSONDecodeError as error:
-        # The agent gets none of a response that can't be checked.
+        # A response that can't be checked doesn't reach the agent.
         raise UpstreamFailed("the data source's response is not JSON") from error
 
 

@@ -1,7 +1,7 @@
 """Path patterns of configured routes: `{name}` matches one or more characters of a segment, `**`
 zero or more segments; everything else is literal (contract, section 5).
 
-Matching takes at most the product of the lengths of pattern and path. Pure.
+Matching takes at most as many steps as the product of the lengths of pattern and path. Pure.
 """
 
 import re
@@ -20,7 +20,7 @@ class PathPattern:
 
     def __init__(self, pattern: str) -> None:
         self.names: list[str] = NAME.findall(pattern)
-        # The runs of segments between each `**`: the first begins the path, the last ends it.
+        # The runs of segments around each `**`: the first begins the path, the last ends it.
         runs: list[list[_Segment]] = [[]]
         for segment in pattern[1:].split("/"):
             if segment == _ANY_SEGMENTS:
@@ -31,7 +31,7 @@ class PathPattern:
 
     def match(self, path: str) -> Values | None:
         """The values of the names in `path`; None if the pattern doesn't match. Where there is a
-        choice, each wildcard from the left takes as much as it can."""
+        choice, each wildcard, from left to right, takes as much as it can."""
         # The caller chooses the path, so nothing here backtracks, as a regular expression with
         # several wildcards would.
         segments = path[1:].split("/")
@@ -44,7 +44,7 @@ class PathPattern:
         found = [_values(last, segments[end:])]
         for run in reversed(inner):
             # INVARIANT: each run is placed as far to the right as it fits. That leaves the most
-            # room to those before it, so no placement ever has to be reconsidered.
+            # room for those before it, so no placement ever has to be reconsidered.
             at = end - len(run)
             while at >= start and (values := _values(run, segments[at : at + len(run)])) is None:
                 at -= 1
@@ -57,7 +57,7 @@ class PathPattern:
 
 
 class _Segment:
-    """One segment of a pattern: literals, with a name between each two."""
+    """One segment of a pattern: literals with names between them."""
 
     def __init__(self, text: str) -> None:
         self._literals = NAME.split(text)[::2]
@@ -72,7 +72,7 @@ class _Segment:
             return None
         values: list[str] = []
         for literal in reversed(inner):
-            # As far to the right as leaves one character for the name behind it; see above.
+            # As far to the right as it fits, like the runs above. Each name needs one character.
             at = segment.rfind(literal, start + 1, end - 1)
             if at < 0:
                 return None

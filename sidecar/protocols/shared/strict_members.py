@@ -1,6 +1,6 @@
-"""Reads members and parameters for data sources that are more lenient than JSON: they match names
-whatever their case or punctuation, and take the last of two. A name that only such a reader would
-match is refused. Pure.
+"""Reads members and parameters for data sources that are more lenient than JSON: they ignore case
+and punctuation when they match names, and take the last of two. A name that only such a reader
+would match is refused. Pure.
 """
 
 from functools import lru_cache
@@ -13,10 +13,11 @@ _MAX_NAME = 256
 
 
 def read_members(body: dict[str, Any], *names: str) -> list[Any]:
-    """The values of these members, None for absent ones."""
+    """The values of these members, None for absent ones. Raises `Malformed` for a name that only a
+    lenient reader would take for one of them."""
     wanted = _by_folded(names)
     for key in body:
-        # A member that is not wanted passes in any spelling, unless it looks like a wanted one.
+        # Any other member passes, unless a lenient reader would take it for a wanted one.
         if key not in names:
             _check(key, wanted)
     return [body.get(name) for name in names]
@@ -27,7 +28,7 @@ def read_parameters(query: str | None, *names: str) -> list[str | None]:
     occurs twice, or that readers understand differently."""
     found: dict[str, str] = {}
     wanted = _by_folded(names)
-    # To some readers a `;` ends a parameter as `&` does.
+    # For some readers a `;` ends a parameter, like `&`.
     if ";" in (query or ""):
         raise Malformed("the query has a bare `;`, which some readers take for `&`: escape it")
     # The first `=` ends the name; a value may hold more of them.

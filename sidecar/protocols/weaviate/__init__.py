@@ -2,8 +2,8 @@
 
 routes.py  sources.py                      the table, and the collections of a request
 forwarding.py  filter.py  lists.py         what is forwarded, and the filtered response
-graphql.py  graphql_parser.py              a GraphQL request and its text, its fragments, and
-fragments.py  references.py                the collections that its arguments refer to
+graphql.py  graphql_parser.py              a GraphQL request, its text, its fragments, and the
+fragments.py  references.py                collections that its arguments refer to
 names.py  definitions.py                   names of collections, and what they stand for
 mcp.py                                     Weaviate's own MCP server
 """

@@ -1,5 +1,5 @@
 """Resolves a collection's name by the collection's own definition, cached for at most 30 seconds.
-Needed beside the list of aliases, which leaves out those that the credentials may not see, although
+The list of aliases isn't enough: it leaves out those that the credentials may not see, although
 Weaviate follows them.
 """
 
@@ -23,7 +23,7 @@ class CollectionDefinitions:
         self.clear = self._known.clear
 
     async def own_name(self, name: str, request: RoutedRequest) -> str:
-        """The name in the definition of the collection `name`; `name` itself without one.
+        """The name in the definition of the collection `name`, or `name` itself if it has none.
         Raises `Unresolved`."""
         key = credential_key(request, name)
         known = self._known.get(key)

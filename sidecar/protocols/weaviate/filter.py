@@ -1,7 +1,7 @@
 """Withholds objects by their own level: a GraphQL search gets a condition beside the caller's
 `where`, and its response is checked. (`lists.py` checks REST responses.)
 
-Only plain searches are filtered. Those that group, generate, follow references or start from
+Only plain searches are filtered. Searches that group, generate, follow references or start from
 another object combine objects in ways that the response doesn't show. Knows no routes.
 """
 
@@ -43,12 +43,12 @@ class FilteredBody(NamedTuple):
 
     body: dict[str, Any]
     level_added: dict[str, bool]
-    """By the key of each search in the response: whether the sidecar, and not the caller, selected
+    """For each search, by its key in the response: whether the sidecar itself selected
     the level, so that it has to be removed again."""
 
 
 def can_filter(query: GraphqlQuery, field: str) -> bool:
-    """Whether the request can withhold objects by their levels in `field`."""
+    """Whether objects can be withheld from this request by their levels in `field`."""
     roots = query.operation.selection_set.selections
     if not _NAME.match(field) or query.fragments or len(roots) != 1:
         return False
@@ -67,7 +67,8 @@ def can_filter(query: GraphqlQuery, field: str) -> bool:
 
 
 def add_filter(query: GraphqlQuery, levels: DocumentLevels) -> FilteredBody:
-    """`query`, for which `can_filter` is true, with the condition and the level in each search."""
+    """The body of `query` with the condition and the level in each search. Only for a query for
+    which `can_filter` is true."""
     [root] = query.operation.selection_set.selections
     assert isinstance(root, ast.FieldNode)
     assert root.selection_set is not None
@@ -107,7 +108,7 @@ def graphql_filter(
 
 
 def _filter_answer(answer: Any, request: FilteredBody, levels: DocumentLevels) -> int:
-    """Removes hidden objects from one answer, in place, and returns how many."""
+    """Removes hidden objects from one answer, in place, and returns their number."""
     if expect_object(answer, "answer").keys() - {"data", "errors"}:
         raise UpstreamFailed("the data source's answer has members other than `data` and `errors`")
     data = expect_object({} if answer.get("data") is None else answer["data"], "data")
@@ -116,7 +117,7 @@ def _filter_answer(answer: Any, request: FilteredBody, levels: DocumentLevels) -
         raise UpstreamFailed("the data source's answer has results that were not requested")
     withheld = 0
     for key, found in results.items():
-        # A search that failed: its reason is in `errors`.
+        # The search failed, for the reason in `errors`.
         if found is None:
             continue
         visible = [
@@ -124,7 +125,7 @@ def _filter_answer(answer: Any, request: FilteredBody, levels: DocumentLevels) -
             for each in expect_list(found, "result")
             if levels.may_see(expect_object(each, "object"))
         ]
-        # After the check, which reads the level from what is removed here.
+        # Only now: the check above needs the level.
         if request.level_added[key]:
             for each in visible:
                 each.pop(levels.path[0], None)
@@ -139,7 +140,7 @@ def _is_plain(field: ast.FieldNode, arguments: dict[str, Any], level: str) -> bo
     for name, given in arguments.items():
         if name in ("nearText", "hybrid") and not _starts_alone(given, name):
             return False
-    # A `where` that is a variable as a whole is not filtered: the condition is put around the
+    # A search whose whole `where` is a variable is not filtered: the condition is put around the
     # caller's own in the text, where its form must be visible.
     wheres = [each.value for each in field.arguments or () if each.name.value == "where"]
     if not all(isinstance(each, ast.ObjectValueNode) for each in wheres):
@@ -172,7 +173,7 @@ def _filter_search(field: ast.FieldNode, levels: DocumentLevels) -> tuple[ast.Fi
     present = any(
         isinstance(node, ast.FieldNode)
         and node.name.value == _key(node) == level
-        # A directive (`@skip`) could leave it out.
+        # A directive such as `@skip` could leave the level out.
         and not node.directives
         for node in selected
     )
@@ -204,8 +205,8 @@ def _with_condition(
 @lru_cache(maxsize=64)
 def _level_condition(levels: DocumentLevels) -> ast.ValueNode:
     """Matches objects with one of the levels."""
-    # Safe as text: the field is configured, and a plain name (`can_filter`); the levels are words
-    # of our own. Nothing of the request is in it.
+    # Safe as text, since nothing of the request is in it: the field is configured, and a plain name
+    # (`can_filter`); the levels are words of our own.
     operands = ", ".join(
         f'{{path: ["{levels.path[0]}"], operator: Equal, valueText: "{level}"}}'
         for level in levels.levels

@@ -25,8 +25,8 @@ class WeaviateForwarding(WeaviateSources):
         self._level_field = source.sensitivity_field
 
     def can_filter(self, queries: list[GraphqlQuery]) -> bool:
-        """Whether these can withhold objects. If not, they are judged at `critical`, as if they
-        returned everything."""
+        """Whether objects can be withheld from all these queries. If not, the queries are judged at
+        `critical`, as if they returned everything."""
         field = self._level_field
         return field is not None and all(can_filter(each, field) for each in queries)
 
@@ -53,7 +53,8 @@ class WeaviateForwarding(WeaviateSources):
         levels = levels_of(visibility)
         if levels is None:
             return FORWARD_UNCHANGED
-        # A REST list takes no condition, so its objects are only checked: a page may be shorter.
+        # A REST list takes no condition, so its objects are only checked, and a page may be shorter
+        # than the agent asked for.
         return ForwardPlan(filter_response=object_filter(levels))
 
     def filter_tenants(
@@ -80,7 +81,7 @@ def parse_graphql_batch(raw: bytes, media_type: str | None, budget: Budget) -> l
 
 
 def _is_batch(request: RoutedRequest) -> bool:
-    # A batch of one is answered with a list of one, so only the path shows which it is.
+    # A batch of one is answered with a list of one, so only the path tells it from a single query.
     return request.target.segments[-1] == "batch"
 
 

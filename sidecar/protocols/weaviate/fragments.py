@@ -1,4 +1,4 @@
-"""The fragments of a GraphQL document, each resolved once. Pure. Knows nothing of collections."""
+"""Resolves the fragments of a GraphQL document, each once. Pure. Knows nothing of collections."""
 
 from collections.abc import Iterable
 
@@ -10,8 +10,8 @@ SelectionSet = ast.SelectionSetNode | None
 
 
 class Fragments:
-    """Fragments by name. Raises `Malformed` for what GraphQL (October 2021) forbids and readers
-    treat differently."""
+    """Fragments by name. Raises `Malformed` for what GraphQL (October 2021) forbids and different
+    readers treat differently."""
 
     def __init__(self, definitions: Iterable[ast.FragmentDefinitionNode]) -> None:
         self._definitions: dict[str, ast.FragmentDefinitionNode] = {}
@@ -27,7 +27,7 @@ class Fragments:
 
     def fields(self, selected: SelectionSet, visited: set[str]) -> list[ast.FieldNode]:
         """The selected fields, including those of fragments. Skips the fragments in `visited`, and
-        adds those it meets: a fragment's fields come once, however often it is spread."""
+        adds those it meets: a fragment's fields are listed once, however often it is spread."""
         found: list[ast.FieldNode] = []
         pending = [selected]
         while pending:
@@ -58,7 +58,7 @@ class Fragments:
         return found
 
     def _resolve_types(self) -> dict[str, list[str]]:
-        """For each fragment its own type and those within it."""
+        """For each fragment, its own type and the types within it."""
         # Inner fragments are resolved before those that spread them, each once: walking them again
         # at every spread would take exponential time. No recursion: the caller chooses the depth.
         direct = {

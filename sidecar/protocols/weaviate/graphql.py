@@ -1,4 +1,4 @@
-"""A GraphQL request to Weaviate: the collections it reads, and the form in which it is forwarded.
+"""Parses a GraphQL request to Weaviate: the collections it reads, and the form that is forwarded.
 
 The forwarded text is printed from the tree that was judged. Knows GraphQL's syntax and what
 Weaviate makes of a query. Knows no routes.
@@ -31,9 +31,9 @@ class GraphqlQuery(NamedTuple):
     fragments: Fragments
 
     def to_body(self, document: ast.DocumentNode | None = None) -> dict[str, Any]:
-        """The body that is forwarded, with `document` instead of its own if given."""
-        # Printed again rather than passed on: comments, block strings and escapes, which two
-        # readers of GraphQL could understand differently, are gone.
+        """The body to forward, with `document` instead of the query's own if given."""
+        # Printed anew rather than passed on, without comments, block strings and escapes, which two
+        # readers of GraphQL could understand differently.
         return {"query": print_ast(document or self.document), **self.other_members}
 
 
@@ -48,7 +48,7 @@ def parse_query(body: Any, budget: Budget) -> GraphqlQuery:
         raise Malformed("`variables` must be an object")
     document = parse_text(text, budget)
     operation, fragments = _definitions(document)
-    # There is one operation, so a name could only select another than the one that is judged.
+    # There is one operation. Any other name would select something that was not judged.
     if name not in (None, "") and (operation.name is None or operation.name.value != name):
         raise Malformed("`operationName` is not the name of the query's operation")
     sent = {key: body[key] for key in ("variables", "operationName") if body.get(key) is not None}
@@ -57,7 +57,7 @@ def parse_query(body: Any, budget: Budget) -> GraphqlQuery:
 
 
 class GraphqlSearch(NamedTuple):
-    """One collection that is read: by which field, with which arguments."""
+    """A collection that is read, the field that reads it, and the field's arguments."""
 
     field: ast.FieldNode
     collection: CollectionName
@@ -66,7 +66,7 @@ class GraphqlSearch(NamedTuple):
 
 def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
     """Every search of a request, each once however often its fragment is spread. Raises
-    `Unresolved` for a field that reads all collections."""
+    `Unresolved` for a root field that reads all collections."""
     # By root field: one fragment may be spread under both, and is read under each.
     visited: dict[str, set[str]] = {"Get": set(), "Aggregate": set()}
     for root in query.fragments.fields(query.operation.selection_set, set()):
@@ -90,7 +90,7 @@ def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
 def collections(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]:
     """Every collection of a request: those searched, those that filters cross, and those that
     references in the response lead to."""
-    # One for all searches, so that a variable used by many of them is walked once.
+    # One object for all searches, so that a variable used by many of them is walked once.
     references = References(budget, query.variables.values())
     for search in searches(query):
         yield search.collection
@@ -158,6 +158,6 @@ def _variable_values(
             # GraphQL allows no variables in a default (October 2021, section 2.10).
             values[name] = to_json_value(definition.default_value, {})
         elif given[name] is None:
-            # Some readers take null here, others the default.
+            # Some readers use null here, others the default.
             raise Malformed(f"the variable `${name}` is null but has a default: leave it out")
     return values

@@ -24,12 +24,12 @@ def parse_text(text: str, budget: Budget) -> ast.DocumentNode:
     """The tree, with block strings turned into plain ones. Raises `Malformed` for a text that is
     not GraphQL, or has an argument twice: readers differ in which of the two they take."""
     strings = _LongStrings()
-    # A long string takes the lexer as much time as other text of its length, and says nothing.
-    # A text that contains the placeholder itself is parsed as it is, at full cost.
+    # The lexer spends as much time on a long string as on other text, but nothing in it matters
+    # here. A text that contains the placeholder itself is parsed as it is, at full cost.
     if _PLACEHOLDER not in text:
         text = _LONG_STRING.sub(strings.replace, text)
-    # graphql-core's lexer takes a Python step for each character, so tokens alone are no limit: a
-    # single one can have any length.
+    # graphql-core's lexer takes a Python step for each character. A limit on tokens alone would not
+    # bound that: a single token can have any length.
     budget.charge_graphql_characters(len(text))
     try:
         document = parse(text, no_location=True, max_tokens=budget.graphql_tokens)

@@ -19,7 +19,7 @@ ResponseFilter = Callable[[FetchedResponse], ForwardedPart]
 
 
 def parse_aliases(body: Any) -> dict[str, str]:
-    """Alias -> collection, from `GET /v1/aliases`."""
+    """The collection of each alias, from the response to `GET /v1/aliases`."""
     found = expect_object(body, "list of aliases").get("aliases")
     return {
         expect_text(each, "alias"): expect_text(each, "class")
@@ -40,7 +40,7 @@ def collection_filter(
             for each in found
             if visibility.permits(source_names.of(expect_text(each, "class")))
         ]
-        # A list without a hidden element is Weaviate's own, byte for byte.
+        # A list without a hidden element passes as Weaviate wrote it, byte for byte.
         if len(visible) == len(found):
             return ForwardedPart(response.body)
         return ForwardedPart(to_json({**whole, member: visible}))
@@ -83,7 +83,7 @@ def node_filter(source_names: SourceNames, visibility: Visibility) -> ResponseFi
 
 
 def object_filter(levels: DocumentLevels) -> ResponseFilter:
-    """Filters `{"objects": [{"properties"}], "totalResults"}`."""
+    """Filters the objects of `{"objects": [{"properties"}], "totalResults"}` by their levels."""
 
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_object(response)

@@ -1,6 +1,6 @@
-"""Weaviate's own MCP server, at `/v1/mcp`: the collection that a tool is called for
-(data-sources.md 5.4). It keeps no session and sends no requests of its own, so a request is one
-JSON-RPC object.
+"""Finds the collection that a tool of Weaviate's own MCP server, at `/v1/mcp`, is called for
+(data-sources.md 5.4). The server keeps no session and sends no requests of its own, so a request is
+one JSON-RPC object.
 
 Knows the tools that read or write one collection. Other tools have no route.
 """
@@ -31,9 +31,9 @@ _DENIED = -32001
 
 
 def classify(message: Any) -> RouteClass | None:
-    """What a message does; None if that is unknown."""
+    """The class of what a message does; None if that is unknown."""
     method, params = read_members(message, "method", "params")
-    # Not for the values: it refuses other spellings of these names.
+    # Called only because it refuses other spellings of these names.
     read_members(message, "id", "jsonrpc")
     if method in _OPEN:
         return RouteClass.OPEN
@@ -45,7 +45,7 @@ def classify(message: Any) -> RouteClass | None:
 
 
 def collections(message: Any, budget: Budget) -> Iterator[CollectionName]:
-    """The collections that a tool is called for."""
+    """The collections that a tool call concerns: its own, and those its filters refer to."""
     arguments = message["params"].get("arguments")
     if not isinstance(arguments, dict):
         raise Malformed("`arguments` must be an object")
@@ -63,7 +63,7 @@ def collections(message: Any, budget: Budget) -> Iterator[CollectionName]:
 def render_denial(message: Any, denial: DenialResponse) -> FetchedResponse | None:
     """A denial as a JSON-RPC error, which an agent's framework can show to its model; None for a
     notification, which has no response."""
-    # The message is None if the request could not be read that far.
+    # The message is None if the request was denied before its body was read.
     if not isinstance(message, dict) or not isinstance(message.get("id"), (str, int)):
         return None
     error = {"code": _DENIED, "message": denial.message, "data": denial.decision}

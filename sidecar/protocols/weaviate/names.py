@@ -1,7 +1,7 @@
 """Names of collections and tenants in paths, queries and JSON bodies. Pure.
 
-Weaviate capitalizes a collection's first letter, whatever the request has. It reads JSON with Go's
-lenient reader, which takes `Class` for `class`: see `shared/strict_members.py`.
+Weaviate capitalizes the first letter of every collection's name. It reads JSON with Go's lenient
+reader, which takes `Class` for `class`: see `shared/strict_members.py`.
 """
 
 import re
@@ -43,8 +43,8 @@ def parse_tenant(name: object) -> str | None:
 
 
 def object_collection(body: Any, default: str | None = None) -> CollectionName:
-    """The collection and tenant of an object in a body. `default` is the collection that another
-    part of the request names."""
+    """The collection and tenant of an object in a body. `default` is the collection that the path
+    names, for an object that names none."""
     if not isinstance(body, dict):
         raise Malformed("the body has something else where an object is expected")
     name, tenant = read_members(body, "class", "tenant")
@@ -60,7 +60,7 @@ def beacon_collection(text: object) -> str:
 
 
 def json_array(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
-    """A body that is one JSON array of objects, with no key twice. Each is a sub-request."""
+    """A body that is one JSON array of objects, with no key twice. Each object is a sub-request."""
     # Wrapped in an object, so that `json_object` checks it for duplicate keys. If the body adds
     # members to that object (`[], "x": 1`), it has more than one.
     wrapped = json_object(b'{"":' + raw + b"}", media_type)

@@ -13,15 +13,15 @@ from sidecar.protocols.shared.strict_members import read_members
 from sidecar.protocols.weaviate.names import beacon_collection, parse_collection
 
 MAX_DEPTH = 64
-"""Levels of a filter, and references that its path may follow."""
+"""The most levels of a filter, and the most references that its path may follow."""
 
 MAX_NAMES = 2 * MAX_SOURCES
-"""Collections that one value may name: more than the sources of a request, since several names may
-be aliases of one collection."""
+"""The most collections that one value may name: more than a request may have sources, since several
+names may be aliases of one collection."""
 
 
 class _Role(Enum):
-    """What a value means in the one around it."""
+    """What a value means to the value around it."""
 
     ANY = "any"
     PATH = "path"
@@ -45,8 +45,8 @@ class _Node(NamedTuple):
 
 
 class References:
-    """Finds what the arguments of searches refer to, and charges `budget` for it. `shared` are
-    values that can occur in any number of places, as variables do."""
+    """Finds the collections that the arguments of searches refer to, and charges `budget` for the
+    work. `shared` are values that can occur in any number of places, as variables do."""
 
     def __init__(self, budget: Budget, shared: Iterable[Any] = ()) -> None:
         self._budget = budget
@@ -75,7 +75,7 @@ class References:
                 raise Malformed(
                     f"the arguments are nested too deeply: more than {MAX_DEPTH} levels"
                 )
-            # Not at depth 0: `_walk_once` comes here with the shared value itself.
+            # Not at depth 0: there, `_walk_once` passes in the shared value itself.
             if node.depth and id(node.value) in self._shared:
                 found.update(dict.fromkeys(self._walk_once(node.value, node.role)))
             else:
@@ -88,7 +88,7 @@ class References:
         return tuple(found)
 
     def _children(self, node: _Node) -> list[_Node]:
-        """The values in a value that may name collections."""
+        """The values inside a value that may name collections."""
         value, role, depth = node
         if isinstance(value, dict):
             self._budget.charge_arguments(len(value))
@@ -122,7 +122,7 @@ def references_in(value: Any, budget: Budget) -> tuple[str, ...]:
 
 
 def _own_names(node: _Node) -> Iterator[str]:
-    """The collections that a value names itself. Raises `Unresolved` for a value that may be an
+    """The collections that a value itself names. Raises `Unresolved` for a value that may be an
     object in any collection."""
     value, role, _ = node
     if role is _Role.PATH and isinstance(value, list):
@@ -131,8 +131,8 @@ def _own_names(node: _Node) -> Iterator[str]:
             raise Malformed(f"a filter's path is too long: more than {2 * MAX_DEPTH} elements")
         yield from map(parse_collection, value[1::2])
     if isinstance(value, dict):
-        # The other three not for their values: `read_members` refuses other spellings, which
-        # `_children` would not recognise.
+        # The other three are named only so that `read_members` refuses other spellings of them,
+        # which `_children` would not recognise.
         _, beacon, _, _ = read_members(value, "path", "beacon", "moveTo", "moveAwayFrom")
         if beacon is not None:
             yield beacon_collection(beacon)

@@ -1,7 +1,8 @@
 """Weaviate's HTTP API (data-sources.md 5.4; the description and handlers of Weaviate 1.40).
 
-A GraphQL request reads as many collections as it has fields, filters and references (`graphql.py`).
-A REST request names its collection in the path, the query or the body (`sources.py`).
+The fields, filters and references of a GraphQL request may each read another collection
+(`graphql.py`). A REST request names its collection in the path, the query or the body
+(`sources.py`).
 
 The table has the routes that agents use, and those that are denied with a reason.
 """
@@ -78,7 +79,7 @@ def _graphql(path: str, parse_body: BodyParser) -> ProtocolRoute:
     return replace(filtering, refine=refine)
 
 
-# One path for everything, so the row depends on the tool that is called.
+# MCP has one path for everything, so the row depends on the tool that is called.
 _MCP = {
     route_class: ProtocolRoute(
         "POST", f"{_V1}/mcp", route_class, Weaviate.of_tool, parse_body=json_object
@@ -94,7 +95,7 @@ def _refine_mcp(_weaviate: Weaviate, request: RoutedRequest) -> ProtocolRoute | 
 
 
 def _list(path: str, member: str) -> ProtocolRoute:
-    """A list, filtered by the collection that each element of `member` has in `class`."""
+    """A list in `member`, filtered by the collection that each element has in `class`."""
 
     def plan(
         weaviate: Weaviate, _request: RoutedRequest, _sources: object, visibility: Visibility
@@ -115,13 +116,14 @@ def _renaming(
     methods: str, path: str, find_sources: FindSources = _path, parse_body: BodyParser | None = None
 ) -> ProtocolRoute:
     """A write that creates or deletes a name."""
-    # Forgotten before and after: a look-up in between could have cached either meaning.
+    # Names are forgotten before and after: a look-up in between could have cached either meaning.
     row = _write(methods, path, find_sources, parse_body)
     return replace(row, before_forward=_change, after_forward=_change)
 
 
-# INVARIANT: a literal segment comes before a `{parameter}` in its position, as in Weaviate's own.
-# Other requests are denied as `unclassified_route`, so that an upgrade of Weaviate opens nothing.
+# INVARIANT: a literal segment comes before a `{parameter}` in the same position, as in Weaviate's
+# own table. A request that no row covers is denied as `unclassified_route`, so that an upgrade of
+# Weaviate opens nothing.
 ROUTES = (
     _graphql(f"{_V1}/graphql", parse_graphql),
     _graphql(f"{_V1}/graphql/batch", parse_graphql_batch),
@@ -142,7 +144,7 @@ ROUTES = (
     ),
     # Checks an object against its collection's definition, and stores nothing.
     ProtocolRoute("POST", f"{_O}/validate", _METADATA, Weaviate.of_object, parse_body=json_object),
-    # Deprecated in Weaviate; the row is here for the reason of its denial.
+    # Deprecated in Weaviate. The row is here so that the denial can say what is missing.
     ProtocolRoute("GET HEAD", f"{_O}/{{id}}", _RETRIEVE, Weaviate.of_id),
     # Not filtered: a hidden object would have to look like a missing one, which has its own status.
     ProtocolRoute("GET HEAD", _ONE, _RETRIEVE, _path),
@@ -175,7 +177,7 @@ ROUTES = (
     _write("POST", f"{_C}/properties"),
     _write("PUT", f"{_C}/shards/{{shard}}"),
     _write("POST PUT DELETE", _TENANTS),
-    # Points a name to another collection.
+    # Points a name at another collection.
     ProtocolRoute("POST", f"{_V1}/aliases", _ADMIN),
     ProtocolRoute("PUT DELETE", f"{_V1}/aliases/{{alias}}", _ADMIN),
     # Reads and writes across collections.
@@ -191,7 +193,7 @@ ROUTES = (
     ProtocolRoute("GET POST DELETE", f"{_V1}/backups/{{backend}}/{{id}}/restore", _BULK),
     ProtocolRoute("POST", f"{_V1}/export/{{backend}}", _BULK),
     ProtocolRoute("GET DELETE", f"{_V1}/export/{{backend}}/{{id}}", _BULK),
-    # Nothing of any collection.
+    # These reveal nothing about any collection.
     ProtocolRoute("GET", _V1, _OPEN),
     ProtocolRoute("GET", f"{_V1}/meta", _OPEN),
     ProtocolRoute("POST", f"{_V1}/tokenize", _OPEN),

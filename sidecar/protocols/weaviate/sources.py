@@ -1,5 +1,5 @@
-"""The collections and tenants that a request to Weaviate concerns. A name may be an alias; what
-counts is the collection it stands for, which the sidecar asks Weaviate.
+"""Finds the collections and tenants that a request to Weaviate concerns. A name may be an alias;
+what counts is the collection it stands for, which the sidecar looks up in Weaviate.
 
 Knows paths, queries and bodies. Knows no routes.
 """
@@ -28,7 +28,7 @@ from sidecar.settings.model import Source
 
 _V1 = "/v1"
 
-# The members of a REST search. One of a later version could name another collection.
+# The members of a REST search. Others are refused: a later version's could name another collection.
 _SEARCH_MEMBERS = frozenset((
     "alpha", "autoLimit", "certainty", "consistencyLevel", "distance", "fusionType", "id", "limit",
     "offset", "query", "queryProperties", "returnMetadata", "returnProperties", "targetVector",
@@ -46,22 +46,22 @@ class WeaviateSources:
         self._definitions = CollectionDefinitions(monotonic, f"{_V1}/schema")
 
     async def of_queries(self, request: RoutedRequest) -> Sources:
-        """Of a GraphQL request, or of every request of a batch."""
+        """The collections of a GraphQL request, or of every request in a batch."""
         return await self._sources(
             request,
             (each for query in request.body for each in graphql.collections(query, request.budget)),
         )
 
     async def of_search(self, request: RoutedRequest) -> Sources:
-        """Of a REST search: its collection, and those that its filter crosses."""
-        # Spellings that Weaviate would accept too, such as `Tenant`, are unknown as well.
+        """The collection of a REST search, and those that its filter crosses."""
+        # Other spellings that Weaviate accepts, such as `Tenant`, are unknown too.
         unknown = request.body.keys() - _SEARCH_MEMBERS
         if unknown:
             raise Unresolved(f"`{min(unknown)[:64]}` is not supported in a search")
         tenant = parse_tenant(request.body.get("tenant"))
         names = [CollectionName(request.path_params[0], tenant)]
         for name in references_in(request.body, request.budget):
-            # The other collection may have the same tenants, or none.
+            # The other collection may have the same tenants, or none: both are judged.
             names += [CollectionName(name), CollectionName(name, tenant)]
         return await self._sources(request, names)
 
@@ -84,7 +84,7 @@ class WeaviateSources:
         return await self._sources(request, [CollectionName(name, parse_tenant(tenant))])
 
     async def of_id(self, _request: RoutedRequest) -> Sources:
-        """An id alone may be in any collection."""
+        """Raises `Unresolved`: an object named by its id alone may be in any collection."""
         raise Unresolved("the request names an object by its id alone: name its collection too")
 
     async def of_object(self, request: RoutedRequest) -> Sources:
@@ -93,13 +93,13 @@ class WeaviateSources:
         tenant = _query_tenant(request)
         names = [object_collection(request.body, in_path)]
         if in_path is not None:
-            # Either tenant could be the one that counts: both are judged.
+            # Either tenant could be the one that counts, so both are judged.
             names += [CollectionName(in_path, each) for each in (names[0].tenant, tenant)]
         return await self._sources(request, names)
 
     async def of_objects(self, request: RoutedRequest) -> Sources:
         """The collection of each object of a batch."""
-        # Each names its own: one batch may write to many.
+        # Each object names its own collection: one batch may write to many.
         [objects] = read_members(request.body, "objects")
         if not isinstance(objects, list):
             raise Malformed("`objects` must be a list")
@@ -107,7 +107,7 @@ class WeaviateSources:
         return await self._sources(request, [object_collection(each) for each in objects])
 
     async def of_matches(self, request: RoutedRequest) -> Sources:
-        """Of a deletion by filter: its collection, and those that the filter crosses."""
+        """The collection of a deletion by filter, and those that the filter crosses."""
         [match] = read_members(request.body, "match")
         matched = object_collection(match)
         # The tenant may be in the query or in the body: both are judged.
@@ -132,7 +132,7 @@ class WeaviateSources:
         try:
             name = parse_collection(request.path_params[0] if request.path_params else None)
         except Unresolved:
-            # A denied write is recorded all the same, for the data source as a whole.
+            # Without a hint, the denied write is recorded for the data source as a whole.
             return None
         return self.source_names.of(self._cached_target(name, request))
 
@@ -144,7 +144,7 @@ class WeaviateSources:
         distinct: dict[CollectionName, None] = {}
         for each in names:
             distinct[CollectionName(parse_collection(each.collection), each.tenant)] = None
-            # Before any look-up, and as `names` is read: it may be lazy.
+            # Checked before any look-up, and while `names` is still being read: it may be lazy.
             if len(distinct) > MAX_NAMES:
                 raise OverBudget(f"the request names more than {MAX_NAMES} collections")
         aliases = await self._aliases.fetch(request)
@@ -160,7 +160,7 @@ class WeaviateSources:
         return tuple(dict.fromkeys(found))
 
     def _cached_target(self, name: str, request: RoutedRequest) -> str:
-        """What `name` stands for, as far as that is known without a look-up."""
+        """The collection that `name` stands for, as far as that is known without a look-up."""
         return (self._aliases.cached(request) or {}).get(name, name)
 
 
