@@ -1,5 +1,5 @@
 """Stores the Merkle map over a policy set's documents, in the transaction that changes the
-documents. Knows nodes as rows; `policies.sets.merkle_map` knows what they mean."""
+documents. Knows nodes only as rows; `policies.sets.merkle_map` knows their meaning."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,9 +15,10 @@ async def update_nodes(
     connection: AsyncConnection, tenant_id: str, changed: Mapping[str, str | None]
 ) -> dict[str, bytes | None]:
     """Stores and returns every node that changes with these documents; None for a removed node.
-    `changed` maps a document's name to its digest, None if removed. Hold the tenant's row."""
-    # Only the nodes on the way from these documents to the root: the cost grows with the change,
-    # not with the policy set.
+    `changed` maps a document's name to its digest, or None if it was removed. The caller must hold
+    the lock on the tenant's row."""
+    # Read only the nodes on the way from these documents to the root: the cost grows with the
+    # change, not with the policy set.
     before = await fetch(connection, tenant_id, sorted(nodes_of(changed)))
     after = updated_nodes(before, changed)
     for chunk in chunks(sorted(after)):

@@ -1,4 +1,4 @@
-"""SQLite: one file, one writer. Knows the pragmas that keep committed data.
+"""SQLite: one file, one writer. Knows the pragmas that make a commit durable.
 
 WAL with `synchronous=FULL`: a commit is on disk before it returns, and readers never wait for the
 writer. One asyncio lock orders the writers of this process; `BEGIN IMMEDIATE` orders them with
@@ -23,16 +23,17 @@ from control_api.store.url import UnusableDatabase
 T = TypeVar("T")
 
 BUSY_SECONDS = 5.0
-"""How long a writer waits for another process's transaction."""
+"""How long a writer waits for another process's transaction to end."""
 CHECKPOINT_PAGES = 4000
-"""Pages of WAL (16 MiB) before a checkpoint. Most pages that a batch touches were touched by the
-batch before it, so a late checkpoint copies them once instead of many times."""
+"""Pages of the WAL (16 MiB) before a checkpoint. Most pages that a batch changes were also changed
+by the batch before, so a late checkpoint copies them once instead of many times."""
 CACHE_KIB = 16 * 1024
-"""A writer's page cache: large enough that a block of entries is still cached when it is
-indexed."""
+"""The size of a writer's page cache: a block of entries is still cached when it is indexed."""
 READERS = 4
+"""The most connections that read at the same time."""
 NO_VALUES: dict[str, Any] = {"hide_parameters": True}
-"""Engine option: a statement's values belong to callers, and an error may reach a log."""
+"""An engine option: a statement's values belong to callers, and errors, which may reach a log, must
+not contain them."""
 
 
 class SqliteDatabase:
@@ -47,19 +48,20 @@ class SqliteDatabase:
         self._batches = create_engine(blocking, pool_size=1, **pool)
         self._writer = create_async_engine(url, pool_size=1, **pool)
         self._readers = create_async_engine(url, pool_size=READERS, **pool)
-        # A plain BEGIN would take the write lock at the first write, and fail there if another
-        # process has written since the first read.
+        # A plain BEGIN would take the write lock only at the first write, and fail there if another
+        # process has written since the transaction's first read.
         _configure(self._batches, "BEGIN IMMEDIATE", _set_up_writer)
         _configure(self._writer.sync_engine, "BEGIN IMMEDIATE", _set_up_writer)
         _configure(self._readers.sync_engine, "BEGIN", _set_up_reader)
         # Work without an await runs in this thread, one transaction at a time. Through the event
-        # loop each statement would cost two of its turns, together more than the inserts.
+        # loop, each statement would cost two of the loop's turns, together more than the inserts.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
         self._lock = asyncio.Lock()
 
     @classmethod
     async def open(cls, url: URL) -> "SqliteDatabase":
-        """Creates the file if it does not exist, and upgrades the schema."""
+        """Creates the file if it does not exist, and upgrades the schema. Raises `UnusableDatabase`
+        or `DatabaseUnreachable` if that fails."""
         try:
             make_file(Path(url.database or ""))
             await asyncio.get_running_loop().run_in_executor(None, migrate, url)
@@ -96,8 +98,8 @@ class SqliteDatabase:
             try:
                 return await asyncio.shield(done)
             except asyncio.CancelledError:
-                # The thread can't be cancelled. Keep the lock until it is done, so that the next
-                # writer waits for it.
+                # The thread can't be cancelled. Keep the lock until its transaction has ended, so
+                # that the next writer waits for that.
                 await asyncio.wait([done])
                 raise
 
@@ -113,26 +115,26 @@ class SqliteDatabase:
         await self._readers.dispose()
         await self._writer.dispose()
         loop = asyncio.get_running_loop()
-        # Last, because the last connection to close copies the WAL into the file.
+        # The writer's comes last: the last connection to close copies the WAL into the file.
         await loop.run_in_executor(self._thread, self._batches.dispose)
         self._thread.shutdown()
 
 
-# `isolation_level: None` stops the driver from opening transactions: `_configure` sends BEGIN.
+# `isolation_level: None` stops the driver from beginning transactions: `_configure` sends BEGIN.
 _CONNECT = {"timeout": BUSY_SECONDS, "isolation_level": None}
 
 
 def make_file(path: Path) -> None:
     """Creates an empty file that only its owner can read, in a folder that only its owner can
-    enter. SQLite gives the WAL the same mode. An existing file or folder keeps its mode."""
-    # Created before SQLite opens it: SQLite would create it with the modes of the umask.
+    enter. SQLite gives the WAL the mode of the file. An existing file or folder keeps its mode."""
+    # Create it before SQLite does: SQLite would give it the mode that the umask allows.
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def migrate(url: URL) -> None:
-    """Upgrades the schema on a connection of its own, because altering a table needs foreign keys
-    off."""
+    """Upgrades the schema on a connection of its own: foreign keys must be off while a table is
+    altered."""
     engine = create_engine(url.set(drivername="sqlite"), connect_args=_CONNECT, **NO_VALUES)
     _configure(engine, "BEGIN IMMEDIATE", _enable_wal)
     try:
@@ -166,15 +168,16 @@ def _enable_wal(cursor: Any) -> None:
 
 
 def _set_up_writer(cursor: Any) -> None:
-    # With NORMAL, which is enough for consistency, a power cut would lose acknowledged commits.
+    # NORMAL would keep the file consistent, but a power cut would lose acknowledged commits.
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
-    # Functions that a tampered schema names are not called (sqlite.org/security.html).
+    # Calls no function that a tampered schema names (sqlite.org/security.html).
     cursor.execute("PRAGMA trusted_schema=OFF")
     cursor.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
     cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
 
 
 def _set_up_reader(cursor: Any) -> None:
+    # A write outside the writer's lane would be a bug: let it fail.
     cursor.execute("PRAGMA query_only=ON")
     cursor.execute("PRAGMA trusted_schema=OFF")

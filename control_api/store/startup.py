@@ -32,8 +32,8 @@ async def open_with_retry(
 ) -> T | None:
     """Returns `attempt()`, retried for `seconds` while it raises `DatabaseUnreachable`.
 
-    None if `stop` is set meanwhile. Raises the last `DatabaseUnreachable` at the deadline, and
-    `UnusableDatabase` at once, both prefixed with the name of the `setting`.
+    Returns None if `stop` is set first. Raises the last `DatabaseUnreachable` at the deadline, and
+    `UnusableDatabase` at once. Both messages begin with the name of the `setting`.
     """
     deadline, pause = monotonic() + seconds, FIRST_PAUSE
     logged: set[str] = set()
@@ -41,12 +41,13 @@ async def open_with_retry(
         try:
             return await attempt()
         except UnusableDatabase as error:
+            # Waiting can't fix it, for example a file that is not a database.
             raise UnusableDatabase(f"{setting}: {error}") from error
         except DatabaseUnreachable as error:
             left = deadline - monotonic()
             if left <= 0:
                 raise DatabaseUnreachable(f"{setting}: {error}") from error
-            if str(error) not in logged:  # not a line every two seconds for minutes
+            if str(error) not in logged:  # a line every two seconds would fill the log
                 logged.add(str(error))
                 _log.warning("%s: %s; trying again for %.0f s", setting, error, left)
         with suppress(TimeoutError):
@@ -60,7 +61,7 @@ async def opened_store(
     settings: Settings, clock: Clock, stop: asyncio.Event
 ) -> AsyncIterator[Store | None]:
     """The store of `settings`, opened with retries and closed at the end; None if `stop` is set
-    first. Tasks on `Store.group` belong to this context: one that fails ends it."""
+    first. The tasks on `Store.group` belong to this context: it ends if one of them fails."""
     store: Store | None = None
     try:
         async with asyncio.TaskGroup() as group:
@@ -73,7 +74,7 @@ async def opened_store(
             )
             yield store
     finally:
-        # Only after the task group has ended: then no write is under way.
+        # The task group has ended, so no write is under way.
         if store is not None:
             await store.close()
 

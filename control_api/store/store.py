@@ -2,7 +2,7 @@
 
     async with store.reading(tenant_id) as connection: ...
     await store.write(tenant_id, work)           `work(tx)` is one transaction
-    await store.run(lane, work)                  the same for work that awaits nothing
+    await store.run(lane, work)                  one transaction too, for work that awaits nothing
 
 A write runs on the service's task group, not in the caller's task, so it finishes even if the
 caller is cancelled. Knows no table.
@@ -53,7 +53,7 @@ class Store:
     async def open(
         cls, url: str, clock: Clock, group: asyncio.TaskGroup, limits: DatabaseLimits = LIMITS
     ) -> "Store":
-        """Raises `UnusableDatabase` if the database can't be used as it is."""
+        """Opens the database at `url`. Raises `UnusableDatabase` or `DatabaseUnreachable`."""
         return cls(await connect(url, limits), clock, group)
 
     async def close(self) -> None:
@@ -61,13 +61,14 @@ class Store:
         await self._database.close()
 
     def lane(self, tenant_id: str) -> str:
-        """The queue that orders this tenant's writes. Tenants of one lane may share a transaction
-        (`run`)."""
+        """The queue that orders this tenant's writes. Tenants with the same lane may share a
+        transaction (`run`)."""
         return self._database.lane(tenant_id)
 
     def on_published(self, listener: Listener) -> None:
-        """Calls `listener(tenant_id, published)` after each commit that published documents, in
-        order of a tenant's revisions and before the write returns. It must not raise or block."""
+        """Calls `listener(tenant_id, published)` after each commit that published documents, before
+        the write returns, and in order of each tenant's revisions. The listener must not raise or
+        block."""
         self._listeners.append(listener)
 
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -75,13 +76,13 @@ class Store:
         return _raising_read_faults(self._database.reading(tenant_id))
 
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Like `reading`, but every read sees the database as it was at the first read (not at this
-        call)."""
+        """Like `reading`, but all reads see the database as it was at the first of them (not at
+        this call)."""
         return _raising_read_faults(self._database.snapshot(tenant_id))
 
     def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Reads rows of every tenant, from the few tables that allow it: for work that first has to
-        find the tenants."""
+        """Reads every tenant's rows in the few tables that allow it: for work that has to find the
+        tenants first."""
         return _raising_read_faults(self._database.reading_all_tenants())
 
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -104,8 +105,8 @@ class Store:
         """Runs one statement as a transaction of its own, or None if the database gains nothing by
         that: `autocommit(lane, statement, values)` returns whether the statement returned a row.
 
-        It never retries. `FAULTS` propagate unchanged, and leave open whether the statement was
-        committed. Call it on the service's task group.
+        It never retries. `FAULTS` propagate unchanged; after one, the statement may have been
+        committed or not. Call it on the service's task group.
         """
         return self._database.autocommit
 
@@ -114,10 +115,10 @@ class Store:
     ) -> T:
         """Runs `work(connection, again)` in a transaction and returns its result after the commit.
 
-        After a conflict it is retried with pauses (`RETRY_PAUSES`). After any other fault, or if an
-        id already exists, it is retried once with `again` true: the first transaction may have been
+        After a conflict, it retries with pauses (`RETRY_PAUSES`). After any other fault, or if an
+        id already exists, it retries once with `again` true: the first transaction may have been
         committed although its answer was lost, so `work` must then look for existing rows. A second
-        fault raises `WriteFault`. Pass `again` if an earlier call may have committed.
+        fault raises `WriteFault`. Pass `again=True` if an earlier call may have committed.
         """
         return await self._run_detached(self._run(lane, work, again))
 
@@ -126,7 +127,7 @@ class Store:
     ) -> tuple[T, int | None]:
         for pause in RETRY_PAUSES:
             try:
-                # `work` starts from nothing each time: its transaction object is a new one.
+                # Each attempt gets a new `Transaction`, so nothing of an aborted one is left.
                 return await self._write_once(tenant_id, work)
             except DBAPIError as error:
                 if not is_conflict(error):
@@ -143,8 +144,8 @@ class Store:
             await tx.begin()
             result = await work(tx)
             published = await tx.finish()
-            # Leaving the block commits. Other faults than conflicts are not retried: a lost answer
-            # leaves open whether it did, and `work` may not be able to tell.
+            # Leaving the block commits. Only conflicts are retried: after another fault the commit
+            # may have happened without its answer, and `work` may not be able to tell.
         # Committed. If we die here, the caller gets no answer, and every copy of the policy set is
         # read again from the store. Nothing is awaited between the release of the lane's lock and
         # the listeners, so they see revisions in order.
@@ -154,7 +155,7 @@ class Store:
         return result, tx.revision
 
     async def _run(self, lane: str, work: Callable[[Connection, bool], T], again: bool) -> T:
-        # Once `again` is true it stays so: an attempt between then and now may have committed too.
+        # Once `again` is true it stays true: every attempt since then may have committed.
         pauses = iter(RETRY_PAUSES)
         while True:
             try:
@@ -163,7 +164,7 @@ class Store:
                 if is_conflict(error) and (pause := next(pauses, None)) is not None:
                     await _pause(pause)
                 elif again and isinstance(error, IntegrityError):
-                    # `work` looked for the row while it held the lane, and did not find it.
+                    # `work` held the lane, looked for the row that is in the way, and found none.
                     raise UnknownState(
                         "a unique constraint fails for a row that does not exist"
                     ) from error
@@ -173,8 +174,8 @@ class Store:
                     again = True
 
     async def _run_detached(self, task: Coroutine[Any, Any, T]) -> T:
-        # A caller that is cancelled, as when its client hangs up, stops waiting here. The task
-        # goes on.
+        # A caller that is cancelled, for example because its client hung up, stops waiting here.
+        # The task goes on.
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         start_task(self.group, _complete(task, outcome))
         return await outcome
@@ -185,7 +186,7 @@ def _call(work: Callable[[Connection, bool], T], again: bool, connection: Connec
 
 
 async def _pause(longest: float) -> None:
-    # Random, so that two transactions that collided don't collide again.
+    # A random pause, so that two transactions that collided don't collide again.
     await asyncio.sleep(random.uniform(longest / 4, longest))  # noqa: S311  # no secret
 
 
@@ -203,8 +204,9 @@ async def _raising_read_faults(
 
 
 async def _complete(task: Coroutine[Any, Any, T], outcome: "asyncio.Future[T]") -> None:
-    """Runs `task` to its end. `UnknownState` also propagates to the task group and so ends the
-    service: to keep writing to a log in an unknown state would fork it."""
+    """Runs `task` to its end and passes its result or error to `outcome`. `UnknownState` also
+    propagates to the task group, which ends the service: to keep writing to a log in an unknown
+    state would fork it."""
     try:
         result = await task
     except UnknownState:

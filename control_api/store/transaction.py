@@ -1,5 +1,6 @@
-"""One change of a tenant: its rows, the log record of it, and the policy-set documents that follow
-from it, committed together or not at all. Knows no route and no management rule.
+"""One change of a tenant: the changed rows, the log's records of the change, and the policy-set
+documents that follow from it, committed together or not at all. Knows no route and no management
+rule.
 """
 
 from collections.abc import Mapping
@@ -18,8 +19,9 @@ from policies.trail.record import Record
 
 
 class Published(NamedTuple):
-    """The documents that a transaction published (None if removed), the revisions before and after,
-    and the changed nodes of the Merkle map over them (`policies.sets.merkle_map`)."""
+    """The documents that a transaction published (None for a removed one), the revisions before and
+    after, and the changed nodes of the Merkle map over the documents
+    (`policies.sets.merkle_map`)."""
 
     since: int
     revision: int
@@ -28,8 +30,8 @@ class Published(NamedTuple):
 
 
 class Transaction:
-    """The argument of `Store.write`'s work. Use `connection` for rows; `now` is the transaction's
-    time in microseconds."""
+    """The argument that `Store.write` passes to its work. Use `connection` to read and write rows;
+    `now` is the transaction's time in microseconds."""
 
     def __init__(self, connection: AsyncConnection, tenant_id: str, now: int) -> None:
         self.connection = connection
@@ -43,11 +45,13 @@ class Transaction:
 
     @property
     def revision(self) -> int | None:
-        """The tenant's revision as this transaction leaves it; None if there is no such tenant."""
+        """The tenant's revision at this point of the transaction; None if there is no such
+        tenant."""
         return self._revision
 
     async def append(self, record: Record) -> Appended:
-        """Adds the record to the tenant's log, at the returned position once this commits."""
+        """Adds the record to the tenant's log. The returned position holds once this transaction
+        commits."""
         if self._chain is None:
             # INVARIANT: the tenant's row is locked before its log's head (see `begin`), so that two
             # replicas can't deadlock.
@@ -55,11 +59,11 @@ class Transaction:
         return self._chain.add(record, self.now)
 
     async def publish(self, changed: Mapping[str, bytes | None]) -> int:
-        """Publishes documents of the tenant's policy set, None to remove one; returns the tenant's
-        new revision.
+        """Publishes documents of the tenant's policy set and returns the tenant's new revision. A
+        body of None removes the document.
 
-        A document whose digest is unchanged is skipped. Each of the others gets a revision of its
-        own, so that a page of changes can end after any of them.
+        Skips a document whose digest is unchanged. Each of the others gets a revision of its own,
+        so that a page of changes can end after any of them.
         """
         revision = await self.lock()
         digests = {
@@ -91,8 +95,8 @@ class Transaction:
         return await self._set_revision(revision + len(rows))
 
     async def advance_revision(self, by: int) -> None:
-        """Adds `by` to the revision of the tenant and of each of its documents. A sidecar below the
-        result has to reload the policy set; one above it can continue."""
+        """Adds `by` to the revision of the tenant and of each of its documents. A sidecar whose
+        revision is `by` or less has to reload the policy set; one above it can continue."""
         revision = await self.lock()
         await self.connection.execute(
             update(documents)
@@ -103,7 +107,8 @@ class Transaction:
 
     async def begin(self) -> None:
         """Locks the tenant's row until the transaction ends: of two replicas that change a tenant,
-        one waits here. The store calls this; a tenant still to be created has no row to lock."""
+        one waits here. A tenant that is still to be created has no row to lock. The store calls
+        this."""
         # FOR UPDATE is left out on SQLite, where BEGIN IMMEDIATE has locked the whole database.
         row = select(tenants.c.revision).where(tenants.c.tenant_id == self.tenant_id)
         found = await self.connection.execute(row.with_for_update())
@@ -122,14 +127,14 @@ class Transaction:
     async def finish(self) -> Published | None:
         """Writes the appended records, and returns what was published, if anything. The store calls
         this."""
-        # All records of the transaction in one go: numbered in memory, written by one statement.
+        # Write all records of the transaction at once; `append` has only numbered them in memory.
         if self._chain is not None:
             await self.connection.run_sync(self._chain.save)
         if not self._published:
             return None
         assert self._revision is not None
-        # Once per transaction, not per `publish`: each would rewrite the root, and often the same
-        # buckets.
+        # Update the nodes once per transaction, not in each `publish`, which would rewrite the root
+        # and often the same buckets every time.
         nodes = await set_nodes.update_nodes(self.connection, self.tenant_id, self._digests)
         return Published(self._since, self._revision, self._published, nodes)
 

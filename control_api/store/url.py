@@ -9,14 +9,14 @@ class UnusableDatabase(Exception):
 
 
 def parse_url(url: str) -> URL:
-    """Raises `UnusableDatabase` if `url` names no supported database. The message never contains
-    the password."""
+    """The URL with the driver that Sluice uses. Raises `UnusableDatabase` if `url` names no
+    supported database; the message never contains the password."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise UnusableDatabase("the database URL can't be parsed") from None
     if "@" in (parsed.host or ""):
-        # Part of the password would be parsed as the host, and so appear in every error.
+        # A part of the password was parsed as the host, which every error message shows.
         raise UnusableDatabase(
             "the user or password in the database URL contains `@`: write it as `%40`"
         )

@@ -1,5 +1,5 @@
 """Finds the sessions that match a filter, page by page, and revokes them in bulk. Knows nothing of
-what is published about them.
+the documents that publish a revocation.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from control_api.store.queries.sessions import SessionRow
 from control_api.store.schema.tables import sessions
 
 SessionPosition = tuple[int, str]
-"""`(created_at, session_id)`: the next page begins after it."""
+"""`(created_at, session_id)` of a page's last session; the next page begins after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """Every given field must match exactly. A session matches any of `user_ids`, because a user may
+    """A session must match every given field exactly. Of `user_ids` it must match one: a user may
     be recorded both in clear and masked."""
 
     agent_role: str | None = None
@@ -35,9 +35,9 @@ async def revocable(
     after: SessionPosition | None,
     limit: int,
 ) -> list[SessionPosition]:
-    """The matching sessions that are not revoked, newest first, after `after`.
+    """The matching sessions that are not revoked, newest first, from the one after `after`.
 
-    Includes those that expired within the last day: a sidecar whose clock is behind may still
+    Includes sessions that expired within the last day: a sidecar whose clock is behind may still
     consider them active.
     """
     query = select(sessions.c.created_at, sessions.c.session_id).where(
@@ -58,13 +58,13 @@ async def revocable(
 async def revoke_all(
     connection: AsyncConnection, tenant_id: str, ids: Sequence[str], reason: str, now: int
 ) -> list[SessionRow]:
-    """Revokes those of the sessions that are not revoked yet, and returns their new rows."""
+    """Revokes the sessions of these ids that are not revoked yet, and returns their new rows."""
     which = (
         sessions.c.tenant_id == tenant_id,
         sessions.c.session_id.in_(ids),
         sessions.c.revoked_at.is_(None),
     )
-    # Locked in order of id, so that two replicas that revoke overlapping pages can't deadlock.
+    # Lock them in order of id, so that two replicas that revoke overlapping pages can't deadlock.
     query = select(*columns_of(sessions)).where(*which).order_by(sessions.c.session_id)
     rows = [SessionRow(*row) for row in await connection.execute(query.with_for_update())]
     if rows:

@@ -1,8 +1,9 @@
-"""Sessions: who owns each one, and until when. Concurrent claims share a transaction.
+"""Queries over sessions: the owner of each, and when it ends. Concurrent claims share a
+transaction.
 
-The first claim creates the session and owns it; later claims read it. Its `expires_at` never
-changes: an expired or revoked id can't be claimed again, not even after its row is purged
-(`ended_sessions`).
+The caller of the first claim owns the session that it creates; later claims only read the session.
+Its `expires_at` never changes: an expired or revoked id can't be claimed again, not even after its
+row is purged (`ended_sessions`).
 """
 
 from collections.abc import Callable
@@ -64,7 +65,7 @@ class SessionClaimer:
         ttl_minutes: int,
         now: int,
     ) -> SessionRow:
-        """The session, created now if it did not exist. Its `agent_role` and `agent_id` tell
+        """The session; creates it if the id is new. The session's `agent_role` and `agent_id` tell
         whether the caller owns it. Raises `WriteFault` if the database fails."""
         wanted = SessionRow(
             session_id, agent_role, agent_id, user_id, now, now + ttl_minutes * MINUTE
@@ -80,10 +81,11 @@ class SessionClaimer:
 def _claim(
     connection: Connection, wanted: list[tuple[str, SessionRow]]
 ) -> list[SessionRow | SluiceError]:
-    # One order everywhere, so that two replicas that claim the same ids can't deadlock.
+    # Within a batch, too, the first claim of an id owns it.
     first: dict[tuple[str, str], SessionRow] = {}
     for tenant_id, row in wanted:
         first.setdefault((tenant_id, row.session_id), row)
+    # Every replica inserts in this order, so that two that claim the same ids can't deadlock.
     rows = [
         dict(zip(_COLUMNS, (tenant_id, *first[tenant_id, session_id]), strict=True))
         for tenant_id, session_id in sorted(first)
@@ -91,17 +93,18 @@ def _claim(
     connection.execute(insert_if_absent(sessions, connection.dialect), rows)
     stored = connection.execute(_BY_ID, {"wanted": list(first)})
     found = {(row[0], row[1]): SessionRow(*row[1:]) for row in stored}
-    # Read this last: a purge that removed a row before our insert has committed its id here.
+    # Read the purged ids last: if a purge removed a row before our insert, its commit has also made
+    # the row's id one of them.
     purged = ended_sessions.ended(connection, list(first))
     if purged:
-        # These ids were claimable only because their rows are gone: take the new rows back.
+        # These ids could be claimed only because their rows are gone: delete the new rows again.
         ended_sessions.undo_claims(connection, list(purged))
         found |= {key: _purged_row(key[1], *end) for key, end in purged.items()}
     return [found[tenant_id, row.session_id] for tenant_id, row in wanted]
 
 
 def _purged_row(session_id: str, ended_at: int, revoked: bool) -> SessionRow:
-    """A row for a purged session, of which only its end is known. It has no owner."""
+    """The row shown for a purged session. Only the time of its end is known, and not its owner."""
     return SessionRow(
         session_id, "", None, "", ended_at, ended_at, ended_at if revoked else None, None
     )
@@ -110,7 +113,7 @@ def _purged_row(session_id: str, ended_at: int, revoked: bool) -> SessionRow:
 async def look_up(
     connection: AsyncConnection, tenant_id: str, session_id: str
 ) -> SessionRow | None:
-    """The session as a claim would find it: includes purged ones, which have ended."""
+    """The session as a claim would find it, even if it is purged; None if it was never claimed."""
     row = await find(connection, tenant_id, session_id)
     if row is not None:
         return row
@@ -120,7 +123,7 @@ async def look_up(
 
 
 async def find(connection: AsyncConnection, tenant_id: str, session_id: str) -> SessionRow | None:
-    """The session of this id; None if it was never claimed, or is purged."""
+    """The session of this id; None if it was never claimed or has been purged."""
     wanted = {"wanted": [(tenant_id, session_id)]}
     row = (await connection.execute(_BY_ID, wanted)).one_or_none()
     return None if row is None else SessionRow(*row[1:])
@@ -136,7 +139,7 @@ async def page(
     after: Position | None,
     limit: int,
 ) -> list[SessionRow]:
-    """Newest first, after `(created_at, session_id)`; `state` is as of `now`."""
+    """The sessions after `(created_at, session_id)`, newest first; `state` is that at `now`."""
     query = select(*columns_of(sessions)).where(sessions.c.tenant_id == tenant_id)
     if agent_role is not None:
         query = query.where(sessions.c.agent_role == agent_role)

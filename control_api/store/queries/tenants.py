@@ -15,8 +15,8 @@ from control_api.store.schema.tables import documents, installation, tenants
 
 @dataclass(frozen=True, slots=True)
 class StoredTenant:
-    """A tenant's row. `revision` counts the documents that it ever published; a sidecar below
-    `reset_below` must reload its policy set. Times in microseconds."""
+    """A tenant's row. `revision` grows by one with each document that the tenant publishes; a
+    sidecar below `reset_below` must reload its policy set. Times in microseconds."""
 
     tenant_id: str
     name: str
@@ -34,7 +34,7 @@ class StoredTenant:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The identity of this database, created with it. `created_at` in microseconds."""
+    """The identity of this database, created together with it. `created_at` in microseconds."""
 
     epoch: str
     created_at: int
@@ -69,7 +69,7 @@ async def known(connection: AsyncConnection) -> list[KnownTenant]:
 
 
 async def states(connection: AsyncConnection, among: Sequence[str]) -> dict[str, tuple[int, bool]]:
-    """The revision of each of these tenants, and whether the tenant is active."""
+    """Each of these tenants' revision, and whether the tenant is active."""
     query = select(tenants.c.tenant_id, tenants.c.revision, tenants.c.active)
     found = await connection.execute(query.where(tenants.c.tenant_id.in_(among)))
     return {tenant_id: (revision, active) for tenant_id, revision, active in found}
@@ -78,7 +78,8 @@ async def states(connection: AsyncConnection, among: Sequence[str]) -> dict[str,
 async def bodies(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str]
 ) -> dict[str, bytes | None]:
-    """The documents of these names; None for a removed one. Names never published are absent."""
+    """The documents of these names; None for a removed document. A name that was never published is
+    absent."""
     query = select(documents.c.name, documents.c.body).where(
         documents.c.tenant_id == tenant_id, documents.c.name.in_(names)
     )
@@ -92,17 +93,17 @@ async def add(connection: AsyncConnection, tenant: StoredTenant) -> None:
 async def page(
     connection: AsyncConnection, after: Position | None, limit: int
 ) -> list[StoredTenant]:
-    """Newest first, after `(created_at, tenant_id)`."""
+    """The tenants after `(created_at, tenant_id)`, newest first."""
     created_at, tenant_id = tenants.c.created_at, tenants.c.tenant_id
     query = newest_first(select(tenants), created_at, tenant_id, after, limit)
     return [StoredTenant(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -> str | None:
-    """The id of the tenant with this name, read in the transaction that gives the name to
-    `tenant_id`."""
-    # The names of all tenants can't have a unique index, because every unique key leads with the
-    # tenant. So of two transactions that want a name, one waits here until the other has ended.
+    """The id of the tenant that has this name, or None. Call it in the transaction that gives the
+    name to `tenant_id`."""
+    # A unique index over the names of all tenants is impossible, because every unique key leads
+    # with the tenant. So of two transactions that want a name, one waits here for the other's end.
     lock = select(installation.c.epoch).where(installation.c.tenant_id == "").with_for_update()
     await connection.execute(lock)
     async with all_tenants(connection, tenant_id):
@@ -112,8 +113,8 @@ async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -
 
 
 async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
-    """Replaces the row, except for its revision, which changes with its documents."""
-    # `tenant` may have been read before a publication of this transaction.
+    """Replaces the row, except for the revision, which only a publication changes."""
+    # This transaction may have published since `tenant` was read, so its revision may be old.
     kept = ("tenant_id", "revision")
     values = {name: value for name, value in values_of(tenant).items() if name not in kept}
     await connection.execute(
@@ -122,7 +123,7 @@ async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
 
 
 async def installed(connection: AsyncConnection) -> Installation | None:
-    """None if the database is new."""
+    """The identity of this database, or None if the database is new."""
     query = select(
         installation.c.epoch, installation.c.created_at, installation.c.superadmin_digest
     ).where(installation.c.tenant_id == "")
@@ -131,7 +132,8 @@ async def installed(connection: AsyncConnection) -> Installation | None:
 
 
 async def install(connection: AsyncConnection, made: Installation) -> bool:
-    """False if another process was first: of two first starts, one counts."""
+    """Stores the identity of a new database. Returns False if another process has just stored one,
+    which then counts."""
     statement = insert_if_absent(installation, connection.dialect)
     done = await connection.execute(statement, {"tenant_id": "", **values_of(made)})
     return bool(done.rowcount == 1)

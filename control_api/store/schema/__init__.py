@@ -1,4 +1,4 @@
-"""All tables, the same on SQLite and PostgreSQL; `migrations/` upgrades a database to them.
+"""All tables, the same on SQLite and PostgreSQL. `migrations/` upgrades a database to this schema.
 
 Importing any module of this package makes `columns.metadata` complete.
 """

@@ -1,4 +1,4 @@
-"""The tables of alert rules and of the alerts that they fired."""
+"""The tables of alert rules and of the deliveries of fired alerts."""
 
 from sqlalchemy import Index
 
@@ -57,7 +57,7 @@ alert_deliveries = table(
     timestamp_or_null("next_attempt_at"),
     tenant_foreign_key(),
     Index(None, "tenant_id", "fired_at", "delivery_id"),
-    # Only what is still to be sent: the index stays small, however many alerts were delivered.
+    # Only rows still to be sent: the index stays small, however many alerts were delivered.
     partial_index(
         "ix_alert_deliveries_due", "next_attempt_at", where="next_attempt_at IS NOT NULL"
     ),

@@ -1,4 +1,4 @@
-"""The columns, keys and indexes that every table is made of. Knows no table.
+"""The kinds of columns, keys and indexes from which all tables are built. Knows no table.
 
 INVARIANT: every primary key and every unique constraint leads with `tenant_id`, and no foreign key
 crosses tenants, so that the schema can be distributed by tenant. Times are microseconds since 1970
@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
-# Named as the migrations name them: a test compares the two schemas to the letter.
+# The migrations use the same names: a test compares the two schemas to the letter.
 metadata = MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
@@ -50,7 +50,7 @@ def string(name: str) -> Column[str]:
 
 
 def ordered_string(name: str) -> Column[str]:
-    """A string that sorts by code point, whatever the database's default collation."""
+    """A string that sorts by code point, whatever the database's default collation is."""
     return Column(name, Text().with_variant(Text(collation="C"), "postgresql"), nullable=False)
 
 
@@ -71,7 +71,7 @@ def integer_or_null(name: str) -> Column[int]:
 
 
 def integer_with_default(name: str, default: int) -> Column[int]:
-    """An integer that a later migration added: existing rows get the default."""
+    """For a column that a later migration added: existing rows get the default."""
     return Column(name, BigInteger, nullable=False, server_default=str(default))
 
 

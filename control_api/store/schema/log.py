@@ -16,7 +16,7 @@ from control_api.store.schema.columns import (
     timestamp_or_null,
 )
 
-# Where a tenant's log ends. While it has no entries, `last_ts` is 0 and `last_leaf` is empty.
+# The end of each tenant's log. Until it has an entry, `last_ts` is 0 and `last_leaf` is empty.
 log_heads = table(
     "log_heads",
     string("log"),
@@ -28,7 +28,7 @@ log_heads = table(
 
 # `entry` is authoritative. The columns before it are derived from it: they are the fields of
 # `policies.trail.entry.Index`, in order. `log_index` serves the filters of lists; `ref` has an
-# ordinary index here, because lineage entries have nothing else to be found by.
+# ordinary index here, because it is the only column by which lineage entries are found.
 log_entries = table(
     "log_entries",
     integer("seq"),
@@ -49,7 +49,7 @@ log_entries = table(
     key=("seq",),
 )
 
-# The salts and values that entries commit to. Rows may be deleted: every hash still verifies.
+# The salts and values that entries commit to. When rows are deleted, every hash still verifies.
 openings = table(
     "openings",
     integer("seq"),
@@ -58,13 +58,14 @@ openings = table(
     key=("seq",),
 )
 
-# Each entry with the openings of its commitments, as far as they are still stored.
+# Each entry with the openings of its commitments, if these are still stored.
 entries_with_openings = log_entries.outerjoin(
     openings,
     (openings.c.tenant_id == log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
 )
 
-# Finds entries by value. `control_api.store.log.index` writes it, thousands of entries at a time.
+# Finds entries by value. `control_api.store.log.index` writes it for thousands of entries at a time,
+# because an ordinary index dirties a page for nearly every value (`control_api/store/README.md`).
 log_index = table(
     "log_index",
     small_integer("facet"),
@@ -85,10 +86,11 @@ log_spans = table(
     sqlite_with_rowid=False,
 )
 
-# The anchor of each log: what retention last removed from its beginning. The `purge` entry at `seq`
-# says the same. `anchor_note` is the signed checkpoint of the tree at the cut. `cover_note` is the
-# signed checkpoint of a size that includes the `purge` entry; rows are deleted only once it is
-# stored (`audit-trail.md`, Purge). `finished_at` is set when all of them are deleted.
+# The anchor of each log, at which verification starts: the last purge of its oldest entries. The
+# `purge` entry at `seq` records the same facts. `anchor_note` is the signed checkpoint of the tree at
+# the cut. `cover_note` is the signed checkpoint of a size that includes the `purge` entry; rows are
+# deleted only once it is stored (`audit-trail.md`, Purge). `finished_at` is set when all of them are
+# deleted.
 purges = table(
     "purges",
     integer("seq"),
@@ -116,7 +118,7 @@ sources = table(
     key=("source", "instance"),
 )
 
-# How many decisions were allowed and denied, by dimension (`facet`), value and time bucket.
+# The numbers of allowed and denied decisions, by dimension (`facet`), value and time bucket.
 # `control_api.store.counters.dimensions` lists the dimensions and their bucket lengths.
 tallies = table(
     "tallies",
@@ -130,7 +132,7 @@ tallies = table(
     sqlite_with_rowid=False,
 )
 
-# When a role was first allowed to read a source (event time).
+# The time at which a role was first allowed to read a source (event time).
 first_accesses = table(
     "first_accesses",
     string("agent_role"),

@@ -1,7 +1,7 @@
 """Parts that statements share: chunks of rows, and `INSERT` with a conflict clause. Knows no table.
 
-SQLite and PostgreSQL spell the clause alike, but SQLAlchemy builds it by two classes that share
-their methods and no typed base class.
+SQLite and PostgreSQL spell the clause alike, but SQLAlchemy has a class for each. The two have the
+same methods, but no typed base class, hence the `Any` below.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 T = TypeVar("T")
 
 CHUNK = 500
-"""Rows or names in one statement, because both databases limit its parameters."""
+"""The most rows or names in one statement: both databases limit the number of parameters."""
 
 
 def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -28,6 +28,6 @@ def insert_into(table: Table, dialect: Dialect) -> Any:
 
 @lru_cache(maxsize=16)
 def insert_if_absent(table: Table, dialect: Dialect) -> Any:
-    """Skips a row whose key exists. Of two processes that insert it at once, one has a row count of
-    1; the other waits for the first to commit, and has 0."""
+    """An `INSERT` that skips a row whose key exists. Of two processes that insert a row at the same
+    time, one gets a row count of 1; the other waits for the first to commit, and gets 0."""
     return insert_into(table, dialect).on_conflict_do_nothing()

@@ -27,8 +27,8 @@ installation = table(
     binary_or_null("superadmin_digest"),
 )
 
-# The public half of each key that signed the logs, in order; `tenant_id` is empty. The previous key
-# makes `signature`, over both public keys (`policies.ground.signing`); the first key has none.
+# The public half of each key that signed the logs, in order; `tenant_id` is empty. `signature` is
+# the previous key's, over both public keys (`policies.ground.signing`); null for the first key.
 log_keys = table(
     "log_keys",
     integer("place"),
@@ -53,7 +53,7 @@ tenants = table(
     integer_with_default("reset_below", 0),
     timestamp_or_null("frozen_at"),
     string_or_null("freeze_reason"),
-    # Not unique, since every unique key leads with the tenant. `find_by_name` locks instead.
+    # Not unique, since every unique key leads with the tenant: `find_by_name` locks instead.
     Index(None, "name"),
 )
 
@@ -71,13 +71,14 @@ api_keys = table(
     timestamp("created_at"),
     timestamp_or_null("revoked_at"),
     tenant_foreign_key(),
-    # The one look-up that does not know the tenant yet: a request presents only its key.
+    # For the one look-up that does not know the tenant yet: a request presents only its key.
     Index(None, "digest"),
     key=("key_id",),
 )
 
-# `body` is the policy as requested (`service.md` 2.1). `file` and `file_body` are the file that
-# defines it and its content there, null without one. Deleted policies stay, with their history.
+# `body` is the policy as requested (`service.md` 2.1). `file` is the file that defines the policy
+# and `file_body` its definition there; both are null if no file does. Deleted policies stay, with
+# their history.
 policies = table(
     "policies",
     string("policy_id"),
@@ -92,7 +93,7 @@ policies = table(
     timestamp("updated_at"),
     timestamp_or_null("deleted_at"),
     tenant_foreign_key(),
-    # A deleted policy keeps its name, which another one may then use.
+    # A deleted policy keeps its name; an active one may use the same name.
     partial_index(
         "ux_policies_active_name", "tenant_id", "name", unique=True, where="deleted_at IS NULL"
     ),
@@ -146,7 +147,7 @@ sessions = table(
     key=("session_id",),
 )
 
-# A session's remains after its retention period: the id, so that it can't be claimed again, but
+# What remains of a purged session: the id, so that it can't be claimed again, and its end, but
 # nothing about its owner.
 ended_sessions = table(
     "ended_sessions",
@@ -157,8 +158,9 @@ ended_sessions = table(
     sqlite_with_rowid=False,
 )
 
-# Each process draws a new `run_id`. `duplicate_at` is when `former_run_id` reported again, which
-# means that two processes share one `sidecar_id`. Ages in milliseconds are as of `last_seen`.
+# Each sidecar process draws a new `run_id`. `duplicate_at` is the time when `former_run_id` last
+# reported again, which means that two processes share one `sidecar_id`. Ages in milliseconds are as
+# of `last_seen`.
 sidecars = table(
     "sidecars",
     string("sidecar_id"),
@@ -188,7 +190,7 @@ documents = table(
     string_or_null("digest"),
     binary_or_null("body"),
     tenant_foreign_key(),
-    Index(None, "tenant_id", "revision"),  # sidecars ask for what changed after a revision
+    Index(None, "tenant_id", "revision"),  # sidecars ask for the changes after a revision
     key=("name",),
 )
 

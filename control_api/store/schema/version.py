@@ -1,5 +1,5 @@
-"""Checks and upgrades the schema of a database. Knows alembic's own table and the folder of
-migrations, and no other table.
+"""Checks and upgrades the schema of a database. Knows only alembic's own table and the folder of
+migrations.
 
 Alembic is imported only when there is something to migrate: the import takes a fifth of a start,
 and hardly any start migrates.
@@ -12,16 +12,16 @@ from sqlalchemy import Connection, inspect, text
 from control_api.store.url import UnusableDatabase
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
-_LOCK = 0x51D1CE  # an advisory lock, so that two replicas migrate one after the other
+_LOCK = 0x51D1CE  # the key of an advisory lock: two replicas migrate one after the other
 
 
 def revisions() -> list[str]:
-    """The revisions that this version knows, oldest first, from the names of their files."""
+    """The revisions that this version of Sluice knows, oldest first, from their files' names."""
     return sorted(each.name.partition("_")[0] for each in MIGRATIONS.glob("versions/0*.py"))
 
 
 def head() -> str:
-    """The newest revision that this version knows."""
+    """The newest revision that this version of Sluice knows."""
     return revisions()[-1]
 
 
@@ -39,8 +39,9 @@ def upgrade_to_head(connection: Connection) -> None:
     """Applies every missing migration, in the caller's transaction. Raises `UnusableDatabase` if
     the schema is newer than this version, which must then not write to it."""
     if connection.dialect.name == "postgresql":
-        # Released with the transaction, so a process that dies in it blocks no other.
+        # Released when the transaction ends, so a process that dies in it blocks no other.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    # Read under the lock: another replica may have migrated while this one waited.
     if _present(connection) == head():
         return
     from alembic import command
