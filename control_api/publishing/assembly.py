@@ -1,4 +1,4 @@
-"""Assembles the parts of publishing that a process with a Redis runs."""
+"""Assembles the parts of publishing, which a process runs if it has a Redis."""
 
 import asyncio
 import logging
@@ -25,7 +25,8 @@ _log = logging.getLogger("sluice.publishing")
 
 
 class Publishing:
-    """Create it before the first write, so that it sees every publication. Redis need not be up."""
+    """Connects the parts. Create it before the first write, so that it sees every publication.
+    Redis need not be up."""
 
     def __init__(
         self,
@@ -39,8 +40,8 @@ class Publishing:
     ) -> None:
         client = self._client = RedisClient(url)
         sets = RedisSets(client)
-        # Lock tokens name the process, so that it can take over a lock that a failed attempt of its
-        # own has left behind.
+        # Lock tokens name the process, so that it can take over the lock that its own failed
+        # attempt left behind.
         process = entropy(8).hex()
         reconciler = Reconciler(
             store, sets, signer, lambda: f"{process}:{entropy(8).hex()}", resume
@@ -64,8 +65,8 @@ class Publishing:
         self._sessions.send(tenant_id, row, row.state(self._clock.now()))
 
     async def close(self) -> None:
-        """Let pushes under way finish, for a moment. Whatever does not finish, another replica
-        finds and pushes when a sidecar asks it."""
+        """Give pushes under way a moment to finish. Another replica finds and pushes the rest when
+        a sidecar asks it for a heartbeat."""
         for each in (self.pushes, self._heartbeats, self._sessions):
             each.close()
         end = self._clock.monotonic() + CLOSE_SECONDS

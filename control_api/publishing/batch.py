@@ -1,5 +1,6 @@
-"""Batches the writes to a policy set: a small change goes in one step together with the head; a
-large one goes in pieces under a lock, and the head last. Knows sizes, not contents."""
+"""Batches the writes to a policy set. A small change is written in one step, together with the
+head. A large one is written in pieces under a lock, with the head last. Knows sizes, not
+contents."""
 
 from collections.abc import Callable
 
@@ -8,7 +9,8 @@ from control_api.publishing.redis_sets import RedisSets
 PIECE_FIELDS = 500
 PIECE_BYTES = 1024 * 1024
 ONE_STEP = 4
-"""Pieces that may go in a single step: a few milliseconds in which Redis serves no other client."""
+"""Pieces that one step may write. It takes Redis a few milliseconds, in which it serves no other
+client."""
 
 
 class SetChanged(Exception):
@@ -20,8 +22,8 @@ class SetLocked(SetChanged):
 
 
 class Batches:
-    """The writes to one tenant's set, on top of the set as read at `at`. `fields` are not in Redis
-    yet. `token` is that of a lock that the caller holds, or ''."""
+    """Writes to one tenant's set, provided that it is still at `at`. `fields` holds what has not
+    been written yet. `token` is the token of the lock if the caller holds it, or ''."""
 
     def __init__(
         self,
@@ -41,11 +43,12 @@ class Batches:
         self._bytes = 0
 
     async def add(self, field: bytes, body: bytes | None) -> None:
-        """Write a field, now or with a later one. Raises `SetChanged`."""
+        """Write a field, now or together with later ones. Raises `SetChanged`."""
         self.fields[field] = body
         self._bytes += len(field) + len(body or b"")
-        # Before there is a lock, everything may still fit into one step, which readers see as one.
-        # Under a lock they wait for the new head, so small pieces keep Redis responsive.
+        # Without a lock, everything may still fit into one step, which readers see as one change.
+        # Under a lock readers wait for the new head anyway, so send small pieces, which keep Redis
+        # responsive.
         pieces = 1 if self._token else ONE_STEP
         if not _over(len(self.fields), self._bytes, pieces):
             return
@@ -67,8 +70,8 @@ class Batches:
 
     async def _send(self, at: bytes = b"", head: bytes = b"") -> None:
         fields, self.fields, self._bytes = self.fields, {}, 0
-        # Each piece checks `at` and the token again. If we die between two, the lock expires, and
-        # the next reconciling finds the nodes that are missing.
+        # Each piece checks `at` and the token again. If we die between two pieces, the lock
+        # expires, and the next reconciliation finds the missing nodes.
         if not await self._sets.move(
             self._tenant_id, self._at, fields, at=at, head=head, token=self._token
         ):

@@ -1,8 +1,8 @@
-"""Finds what to write so that a policy set in Redis equals the store's: compares the two Merkle
-trees from the root down. The cost grows with the difference, not with the set.
+"""Finds the fields to write so that a policy set in Redis equals the store's, by comparing the two
+Merkle trees from the root down. The cost grows with the difference, not with the size of the set.
 
-Trusts nothing that Redis says, but keeps what is right. If a node is right, everything below it is
-assumed to be right; a sidecar that finds otherwise reports it (`repair_requests.py`).
+Trusts nothing that Redis says, but keeps what is right. Below a node that is right, everything is
+assumed to be right too; a sidecar that finds otherwise reports it (`repair_requests.py`).
 """
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -18,16 +18,16 @@ from policies.sets.redis_keys import document_field, node_field
 from policies.sets.signed_head import MAX_CHANGED_NAMES
 
 BULK_DOCUMENT_BYTES = 16 * 1024
-"""Documents up to this size are read by the hundred, larger ones one at a time."""
+"""Documents up to this size are read many at a time, larger ones one at a time."""
 Field = tuple[bytes, bytes | None]
 
 
 class Difference:
     """One tenant's set compared with the store, in one database snapshot.
 
-    Once `fields` is exhausted, `names` are the documents that differ (more than `MAX_CHANGED_NAMES`
-    if it may be any), and `proven` says whether they are certainly all of them: whether every node
-    read from Redis leads from `root`, the digest that the head in Redis signs.
+    Once `fields` is exhausted, `names` holds the documents that differ. Beyond `MAX_CHANGED_NAMES`
+    no more are collected, so any document may differ. `proven` says whether the names are certain:
+    every node read from Redis leads from `root`, the digest that the head in Redis signs.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Difference:
                 # the head have not seen them, so they count as changed.
                 signed = None if theirs[at] == EMPTY else body
                 self.names.update(_changed(buckets.get(name), signed))
-        # Documents before the nodes that list them (see the INVARIANT of `redis_sets`). They stream
-        # from the store, so that a set of any size needs little memory.
+        # Write documents before the nodes that list them (see the INVARIANT of `redis_sets`). The
+        # store streams them, so that a set of any size needs little memory.
         stored_here = [name for name, in_store in changed.items() if in_store]
         async for name, document in documents.bodies(
             self._connection, self._tenant_id, stored_here, small=BULK_DOCUMENT_BYTES
@@ -97,7 +97,7 @@ class Difference:
         return dict(zip(names, found, strict=True))
 
     def _read(self, body: bytes | None, digest: str | None) -> list[str | None]:
-        """The children's digests according to Redis; None where unknown."""
+        """The children's digests according to Redis; None for an unknown one."""
         if digest == EMPTY:
             return [EMPTY] * FANOUT
         if not _proven(body, digest):
@@ -120,7 +120,7 @@ def _children(stored: bytes | None) -> list[str]:
 
 
 def _changed(stored: bytes | None, held: bytes | None) -> dict[str, bool]:
-    """The documents in which two buckets differ. The value says whether the store has it."""
+    """The documents in which two buckets differ, each with whether the store has it."""
     if stored == held:
         return {}
     ours = dict(orjson.loads(stored)) if stored is not None else {}

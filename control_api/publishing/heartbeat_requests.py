@@ -1,6 +1,6 @@
 """Parses the requests for a heartbeat that sidecars write to a Redis stream ("challenges").
 
-Anyone who can reach Redis may write to that stream: malformed entries are counted and skipped.
+Anyone who can reach Redis may write to that stream, so malformed entries are counted and skipped.
 Sends nothing.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 MAX_NONCES = 1000
-"""Nonces that one heartbeat answers."""
+"""The maximum number of nonces that one heartbeat answers."""
 _MAX_TENANT_ID = 1024
-"""Bytes."""
+"""In bytes."""
 _NONCE = re.compile(rb"[A-Za-z0-9_.:+/=-]{8,128}\Z")
 
 

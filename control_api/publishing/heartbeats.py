@@ -1,10 +1,12 @@
-"""Answers sidecars that ask whether their policy set is current. Each replica does so by itself.
+"""Answers sidecars that ask whether their policy set is current. Every replica answers every
+request.
 
     read requests > gather > query the store > sign a heartbeat for each tenant > send
 
 INVARIANT: the store is queried after the requests are read. A heartbeat attests the revision at a
 time after its nonces were drawn; querying first could attest a revision that is already stale. If
-the store does not answer, no heartbeat is sent, and sidecars deny once their last one is too old.
+the store does not answer, no heartbeat is sent, and sidecars deny once their last heartbeat is too
+old.
 """
 
 import asyncio
@@ -32,17 +34,19 @@ BLOCK_MS = 1000
 GATHER_SECONDS = 0.01
 """Requests that arrive within this time share a heartbeat."""
 MAX_READ = 1000
+"""Requests read by one command."""
 REQUESTS_KEPT = 10_000
+"""Requests of all tenants that Redis keeps, approximately."""
 HEARTBEATS_KEPT = 64
 """Heartbeats of one tenant that Redis keeps, approximately."""
 BEFORE_MS = 5000
-"""A starting replica also answers requests that are this old."""
+"""A replica that starts also answers requests up to this old."""
 _log = logging.getLogger("sluice.publishing")
 
 
 class Heartbeats:
-    """One replica's answers. `_last` is the id of the newest request read, empty until looked
-    up."""
+    """Answers requests in one replica. `_last` is the id of the newest request read; it is empty
+    until the stream's end is known."""
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ class Heartbeats:
         if not entries:
             await self._find_position()
             return
-        # One signature and one query then answer all of a tenant's sidecars.
+        # Wait for more requests: one signature and one query then answer all sidecars of a tenant.
         await asyncio.sleep(GATHER_SECONDS)
         entries += await self._read()
         requests, unreadable = parse_requests(entries)
@@ -125,7 +129,7 @@ class Heartbeats:
         for tenant_id, each in requests.items():
             added, at = next(answers), next(answers)
             if isinstance(added, Exception):
-                # Raised only after the other tenants' answers were dealt with.
+                # Raise it only after the other tenants' answers have been processed.
                 await self._delete_unusable(beats_key(tenant_id), added)
                 failed.append(added)
             suspect: set[bytes] = set()
@@ -134,7 +138,7 @@ class Heartbeats:
                 await self._delete_unusable_reports(doubts_key(tenant_id), reported)
                 suspect = repair_requests.suspect_fields(reported)
             expected = self._signer.at(revisions[tenant_id])
-            # A set that is behind may have a push under way, which fixes it in a moment.
+            # A set may be behind because its push is under way, and will be current in a moment.
             if suspect or (at != expected and not self._pushes.pushing(tenant_id)):
                 self._pushes.recheck(tenant_id, suspect)
         if failed:
@@ -161,8 +165,8 @@ class Heartbeats:
 
     async def _read(self, *blocking: str | int) -> list[object]:
         """The fields of the next entries."""
-        # XREAD without a consumer group: every replica reads every request, so the loss of one
-        # replica loses no answer.
+        # Without a consumer group every replica reads every request, so no request goes unanswered
+        # if one replica dies.
         match await self._call(
             "XREAD", *blocking, "COUNT", MAX_READ, "STREAMS", CHALLENGES, self._last
         ):
@@ -179,10 +183,10 @@ class Heartbeats:
         return [fields for _, fields in entries]
 
     async def _find_position(self) -> None:
-        """Find where to continue: shortly before the end at the start, and from the beginning if
-        the stream was replaced by one with lower ids."""
-        # XTRIM is a write, which a demoted server refuses, so we leave it for the new primary. A
-        # read would succeed there, but requests would arrive late or never.
+        """Find where to continue reading: shortly before the stream's end if nothing was read yet,
+        and from its beginning if it was replaced by one with lower ids."""
+        # XTRIM is a write, so a demoted server refuses it, and we reconnect to the new primary. A
+        # demoted server still serves reads, but requests would reach it late or never.
         await self._call("XTRIM", CHALLENGES, "MAXLEN", "~", REQUESTS_KEPT)
         match await self._call("XREVRANGE", CHALLENGES, "+", "-", "COUNT", 1):
             case None | []:
@@ -202,7 +206,7 @@ class Heartbeats:
             self._last = "0-0"
 
     async def _call(self, *command: Part) -> Any:
-        """A command on the stream of requests, which is deleted if it has become unusable."""
+        """Run a command on the stream of requests. Deletes the stream if it has become unusable."""
         try:
             return await self._client.call(*command)
         except RedisFault as fault:
@@ -214,8 +218,9 @@ class Heartbeats:
             await self._client.call("DEL", key)
 
     async def _delete_unusable_reports(self, key: str, reported: object) -> None:
-        """The sidecars that write to this stream don't tell us that a write failed, so its newest
-        id is checked instead. The entries already read are used all the same."""
+        """Delete the stream of repair requests if it has become unusable; the entries already read
+        are still used."""
+        # Sidecars write to this stream and can't tell us that a write failed: check its newest id.
         newest = repair_requests.newest(reported)
         if unusable(reported) or (newest is not None and far_ahead(newest, self._now())):
             await self._client.call("DEL", key)

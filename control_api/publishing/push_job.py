@@ -7,16 +7,17 @@ from itertools import islice
 from control_api.store.transaction import Published
 
 MAX_DOCUMENTS = 500
-"""Documents that may wait for a tenant. With more, reconciling finds the difference instead."""
+"""Documents that may wait for a tenant. If there are more, they are dropped, and a reconciliation
+finds the difference."""
 MAX_SUSPECT = 256
-"""Fields of a tenant that sidecars may report at a time."""
+"""Suspect fields that may wait for a tenant. Further ones are dropped."""
 
 
 @dataclass(slots=True)
 class PushJob:
-    """An update of a tenant's set: to one publication, or to whatever the store holds (None).
-    `since` is when the set began to lag, on the monotonic clock. `suspect` are fields that sidecars
-    report as wrong."""
+    """An update of a tenant's set. `published` is the publication to write; None means that the set
+    must be reconciled with the store. `since` is when the set began to lag, on the monotonic clock.
+    `suspect` holds fields that sidecars report as wrong."""
 
     published: Published | None
     since: float
@@ -29,7 +30,7 @@ class PushJob:
         if before is None or published is None:
             return  # the change is not known
         if published.since != before.revision:
-            return  # another replica has published in between, and only the store knows what
+            return  # another replica has published in between: only the store knows its change
         if len(before.documents) > MAX_DOCUMENTS:
             return
         self.published = Published(

@@ -4,8 +4,8 @@
                                                   | the set was not where expected: reconcile
                                                   | Redis or the store is down: retry
 
-At most one task runs per tenant; publications meanwhile are merged and wait. What Redis missed
-while it was down is not remembered: reconciling finds the difference.
+At most one task runs per tenant; publications that arrive while it runs are merged and wait. During
+an outage only the tenants are remembered, not their changes: a reconciliation finds the difference.
 """
 
 import asyncio
@@ -30,17 +30,18 @@ from policies.sets.redis_keys import HISTORY, document_field, node_field
 from policies.sets.signed_head import MAX_CHANGED_NAMES, SetHead
 
 MAX_PUSHES = 16
+"""Tenants whose publications are pushed at the same time."""
 MAX_RECONCILES = 4
-"""Tenants at a time. Fewer, because each holds a database connection."""
+"""Tenants that are reconciled at the same time: few, because each holds a database connection."""
 TRIES = 4
-"""Attempts in a row, if another replica keeps changing the set."""
+"""Attempts to reconcile, in a row, while another replica keeps changing the set."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-"""Seconds between tries: doubled each time."""
+"""Seconds between retries: the pause doubles each time."""
 _log = logging.getLogger("sluice.publishing")
 
 
 class PushQueue:
-    """The updates of all tenants' sets."""
+    """Queues and runs the updates of all tenants' sets."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class PushQueue:
 
     def published(self, tenant_id: str, published: Published) -> None:
         """The store calls this after a commit. Neither waits nor raises."""
-        # During an outage documents would pile up in memory. Afterwards reconciling finds what
+        # During an outage documents would pile up in memory. Afterwards a reconciliation finds what
         # Redis has missed.
         self._enqueue(tenant_id, None if self._outage.ongoing else published, ())
         self._start(tenant_id)
@@ -80,7 +81,7 @@ class PushQueue:
         self._start(tenant_id)
 
     def pushing(self, tenant_id: str) -> bool:
-        """Whether an update of its set is waiting or under way."""
+        """Whether an update of the tenant's set is waiting or under way."""
         return tenant_id in self._active or tenant_id in self._waiting
 
     @property
@@ -97,7 +98,7 @@ class PushQueue:
             if not idle:
                 pause = FIRST_PAUSE
                 continue
-            # One tenant is enough to see whether Redis is back: all would time out together.
+            # One tenant shows whether Redis is back. If all were tried, all would time out at once.
             self._active.add(idle[0])
             if await self._drain(idle[0]) or not self._outage.ongoing:
                 pause = FIRST_PAUSE
@@ -108,8 +109,8 @@ class PushQueue:
 
     def close(self) -> None:
         """Start no further updates; another replica pushes what is left."""
-        # Cancelling is not enough: Python 3.11 loses a cancellation that arrives just as a write to
-        # Redis completes.
+        # Cancelling the task is not enough: Python 3.11 loses a cancellation that arrives just as a
+        # write to Redis completes.
         self._closed = True
 
     def _enqueue(
@@ -128,12 +129,12 @@ class PushQueue:
         try:
             start_task(self._group, self._drain(tenant_id))
         except WriteFault:
-            # The service is stopping. The replica that answers the tenant's sidecars next finds
-            # that the set is behind.
+            # The service is stopping. The replica that next answers one of the tenant's sidecars
+            # finds that the set is behind.
             self._active.discard(tenant_id)
 
     async def _drain(self, tenant_id: str) -> bool:
-        """Process the tenant's updates until none waits; False if one failed."""
+        """Process the tenant's updates until none is waiting. Returns False if one failed."""
         try:
             while (job := self._waiting.pop(tenant_id, None)) is not None:
                 if not await self._process(tenant_id, job):
@@ -146,7 +147,8 @@ class PushQueue:
         try:
             outcome = await self._update(tenant_id, job)
         except SetChanged:
-            # Another replica is updating the set: in a moment there may be nothing left to do.
+            # Another replica is updating the set, so it may be current at the next try. This is no
+            # outage, and is not counted as a failure.
             self._requeue(tenant_id, job)
             return False
         except (RedisFault, SluiceError) as error:
@@ -167,7 +169,7 @@ class PushQueue:
         if job.published is not None:
             async with self._push_slots:
                 pushed = await self._push(tenant_id, job.published)
-            # Suspect fields need a look at Redis, which the push did not take.
+            # A push reads no fields from Redis, so suspect ones still need a reconciliation.
             if pushed and not job.suspect:
                 return Pushing.pushed
         async with self._reconcile_slots:
@@ -181,7 +183,8 @@ class PushQueue:
             return await self._reconciler.reconcile(tenant_id, job.suspect)
 
     async def _push(self, tenant_id: str, published: Published) -> bool:
-        """Write one publication. False if the set is not at the revision that it is based on."""
+        """Write one publication. Returns False if it is too large for one step, or if the set is
+        not at the revision that it is based on."""
         fields = {document_field(name): body for name, body in published.documents.items()}
         fields |= {node_field(node): body for node, body in published.nodes.items()}
         if not one_step(fields):
@@ -208,9 +211,10 @@ class PushQueue:
         self._requeue(tenant_id, job)
 
     def _requeue(self, tenant_id: str, job: PushJob) -> None:
-        """Merge a failed update with those that came meanwhile, and keep when the lag began."""
-        # The write may have reached Redis although its answer did not, so what the set holds is
-        # unknown now: the next attempt reconciles.
+        """Queue a failed update again, merged with those that arrived since. `job.since` stays, so
+        that the lag is measured from its beginning."""
+        # The write may have reached Redis although its answer was lost. The state of the set is
+        # therefore unknown, and the next attempt reconciles.
         later = self._waiting.get(tenant_id)
         job.merge(None, () if later is None else later.suspect)
         self._waiting[tenant_id] = job
@@ -219,6 +223,6 @@ class PushQueue:
         return len(self._active | self._waiting.keys())
 
     def _lag(self) -> float:
-        """Seconds that the longest-waiting update has been waiting, not counting running ones."""
+        """How long the oldest waiting update has waited, in seconds, without running ones."""
         first = min((job.since for job in self._waiting.values()), default=None)
         return 0.0 if first is None else self._monotonic() - first

@@ -1,13 +1,13 @@
-"""Makes a policy set in Redis equal to the store's, whatever it holds now. Decides not when.
+"""Makes a policy set in Redis equal to the store's, whatever Redis holds now. Does not decide when.
 
     read Redis > open a snapshot of the store > compare > write by compare-and-set
 
-If the store was restored to an older state, that is repaired first
+If the store was restored to an older state, the tenant is recovered from that first
 (`control_api.maintenance.rollback_recovery`).
 
-A change that fits goes in one step with the head, so a reader sees the set before it or after it. A
-set that must be rebuilt goes in pieces, and the head last: until then a reader finds no head, or a
-head whose nodes are missing, and waits.
+A small change is written in one step with the head, so a reader sees the set either before the
+change or after it. A set that must be rebuilt is written in pieces, with the head last: until then
+a reader finds no head, or a head whose nodes are missing, and waits.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -39,8 +39,8 @@ Resume = Callable[[str, int, Iterable[str]], Awaitable[None]]
 
 class Reconciler:
     """`token()` makes a fresh lock token for each attempt. If the store was restored to an older
-    state, `resume` is called with the newest signed revision and the names of the documents that
-    differed then."""
+    state, `resume` is called with the tenant, the newest signed revision, and the names of the
+    documents in which that revision and the store differ."""
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class Reconciler:
         self._token = token
 
     async def reconcile(self, tenant_id: str, suspect: Collection[bytes]) -> Pushing:
-        """Reconcile one tenant's set. `suspect` are fields that sidecars report as wrong. Raises
-        `SetChanged` if the set changed meanwhile: try again."""
-        # Redis is read before the store's snapshot opens. Only commits reach Redis, so what was
-        # read can't be ahead of the snapshot, unless the store was restored to an older state.
+        """Reconcile one tenant's set. `suspect` holds fields that sidecars report as wrong. Raises
+        `SetChanged` if the set or the store has changed since it was read: try again."""
+        # Read Redis before the store's snapshot opens. Only committed changes reach Redis, so the
+        # set can't be ahead of the snapshot, unless the store was restored to an older state.
         held = await self._sets.held(tenant_id)
         if self._signer.owns(held):
             return await self._update(tenant_id, held, "", suspect)
-        # From another store, or without an origin. Comparing trees would never look at the leftover
-        # fields, so the set is removed first.
+        # The set comes from another store, or names none. A comparison of the trees would never
+        # look at its leftover fields, so remove the set first.
         token = self._token()
         if not await self._sets.lock(tenant_id, token):
             raise SetLocked
@@ -93,7 +93,7 @@ class Reconciler:
                 lost, names = update.lost, await update.differing()
             finally:
                 await batches.close()
-        # Outside the snapshot: this writes to the store.
+        # This writes to the store, so it runs outside the snapshot.
         await self._resume(tenant_id, lost, names)
         raise SetChanged  # start over from the store's new state
 
@@ -103,8 +103,8 @@ class Reconciler:
             return None
         head = self._signer.open_head(tenant_id, sealed, self._signer.ring.trusted())
         if head is None:
-            # During a rotation another replica may already sign with a newer key, which the store
-            # lists.
+            # During a key rotation another replica may already sign with a newer key. The store
+            # lists that key.
             publics = await log_keys.trusted(self._store, self._signer.ring)
             head = self._signer.open_head(tenant_id, sealed, publics)
         return head
@@ -112,8 +112,8 @@ class Reconciler:
 
 @dataclass(frozen=True, slots=True)
 class _SeenSet:
-    """One tenant's set as read from Redis. `head` is verified; None if no key of the log signed
-    it."""
+    """One tenant's set as read from Redis. `head` is the verified head, or None if no key of the
+    log signed it."""
 
     tenant_id: str
     held: HeldSet
@@ -121,7 +121,7 @@ class _SeenSet:
 
 
 class _Update:
-    """The work on one tenant, within one snapshot of the store at `revision`."""
+    """Updates one tenant's set within one snapshot of the store, in which it is at `revision`."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class _Update:
         self._difference = Difference(connection, sets, self._tenant_id, root)
         ahead = seen.head is not None and seen.head.revision > revision
         self.lost = seen.head.revision if ahead and seen.head is not None else None
-        """The newest signed revision, if the store has lost it; otherwise None."""
+        """The newest signed revision if the store has lost it, otherwise None."""
 
     async def differing(self) -> set[str]:
         """The documents in which the signed set and the store differ. Raises `UnknownLoss` if the
@@ -150,8 +150,8 @@ class _Update:
         async with aclosing(self._difference.fields(await self._root(), self._held.root)) as fields:
             async for _ in fields:
                 pass
-        # INVARIANT: only a proven difference decides what is put out of force. A revoked key that
-        # was left out would be valid again.
+        # INVARIANT: only a proven difference decides which documents are put out of force. If the
+        # document of a revoked key were left out, the key would be valid again.
         if not self._difference.proven:
             raise UnknownLoss(
                 f"tenant `{self._tenant_id}`: the store was restored to revision "
@@ -185,8 +185,8 @@ class _Update:
         return Pushing.mended if self._head is not None else Pushing.rebuilt
 
     def _head_is_current(self, root: str, suspect: bool) -> bool:
-        """Whether the head in Redis is right. Any of the log's keys may have signed it, unless a
-        sidecar reports that it can't verify it (`suspect`)."""
+        """Whether the head in Redis can stay. Any of the log's keys may have signed it; but if a
+        sidecar reports that it can't verify the head (`suspect`), only this process's key."""
         head, held = self._head, self._held
         if head is None or (head.revision, head.root) != (self._revision, root):
             return False
@@ -198,8 +198,8 @@ class _Update:
 
     def _new_head(self, root: str) -> bytes:
         before, difference = self._head, self._difference
-        # Without the changed names a sidecar has to compare the whole set. Names that may be
-        # incomplete are worse: it would keep a document that has changed.
+        # Without the changed names a sidecar has to compare the whole set. Incomplete names would
+        # be worse: it would keep a document that has changed.
         since, names = 0, None
         if before is not None and before.revision <= self._revision:
             since = before.revision
@@ -209,7 +209,8 @@ class _Update:
         return head.sealed(self._signer.ring.signer)
 
     async def _wrong_fields(self, suspect: Collection[bytes]) -> list[tuple[bytes, bytes | None]]:
-        """The suspect fields, and the nodes that prove them, that really differ from the store."""
+        """Those of the suspect fields, and of the nodes that prove them, that differ from the
+        store's, with the right values (None removes one)."""
         names = [field[2:].decode() for field in suspect if field.startswith(b"d/")]
         nodes = {field[2:].decode() for field in suspect if field.startswith(b"n/")}
         if not names and not nodes:
@@ -223,5 +224,5 @@ class _Update:
         found = await set_nodes.fetch(self._connection, self._tenant_id, sorted(nodes))
         right |= {node_field(node): found.get(node) for node in sorted(nodes)}
         held = await self._sets.fields(self._tenant_id, list(right))
-        # A sidecar may be wrong, or may lie: only what really differs is written.
+        # A sidecar may be wrong, or may lie: write only what really differs.
         return [field for field, body in zip(right.items(), held, strict=True) if field[1] != body]

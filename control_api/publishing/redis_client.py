@@ -1,10 +1,11 @@
 """The connection to Redis: single commands, scripts, and pipelines. Knows no key.
 
-Every failure, a malformed answer too, is raised as `RedisFault`: it may pass, and is never a bug of
-this service. A command fails after `ANSWER` seconds without an answer, on top of the time that the
-command itself blocks.
+Every failure, including a malformed answer, is raised as `RedisFault`: it may pass, and is never a
+bug of this service. A command fails after `ANSWER` seconds without an answer, and the time that it
+blocks counts.
 
-The client library is imported when a client is created: without Redis it need not be installed.
+The client library is imported only when a client is created, so that a service without Redis need
+not install it.
 """
 
 import hashlib
@@ -17,9 +18,9 @@ from policies.ground.redis_url import RedisUrl
 ANSWER = 3.0
 CONNECT = 2.0
 CONNECTIONS = 48
-"""More than are ever busy at once, so no command waits for a connection."""
+"""More connections than are ever busy at once, so that no command waits for one."""
 IDLE = 15
-"""A connection that was idle for this many seconds is checked with a PING before use."""
+"""Seconds after which an idle connection is checked with a PING before use."""
 
 Part = str | bytes | int
 Command = Sequence[Part]
@@ -30,7 +31,7 @@ class RedisFault(Exception):
 
 
 class Script:
-    """A Lua script. Redis may have it cached already, so it is first called by its digest."""
+    """A Lua script. `call` names it by its digest, since Redis usually has it cached."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -67,16 +68,17 @@ class RedisClient:
     async def scripts(
         self, script: Script, calls: Sequence[tuple[Sequence[str], Sequence[Part]]]
     ) -> list[Any]:
-        """Run a script many times in one pipeline. An error takes the place of its answer."""
+        """Run a script many times in one pipeline. If a call fails, its error is in its answer's
+        place."""
         answers = await self.many([script.call(*each) for each in calls])
         for index, answer in enumerate(answers):
-            # Each node of a cluster has its own script cache.
+            # Each node of a cluster has its own script cache, so only some may lack the script.
             if _script_missing(answer):
                 answers[index] = await self.script(script, *calls[index])
         return answers
 
     async def many(self, commands: Sequence[Command]) -> list[Any]:
-        """Run commands in one pipeline. An error takes the place of its answer."""
+        """Run commands in one pipeline. If one fails, its error is in its answer's place."""
         try:
             pipeline = self._client.pipeline(transaction=False)
             for command in commands:
@@ -90,8 +92,8 @@ class RedisClient:
         return answers
 
     async def _leave_replica(self, answers: Sequence[object]) -> None:
-        """Drop the connections if the server refuses writes: a failover has demoted it, and a new
-        connection resolves the name again. The cluster client handles this by itself."""
+        """Drop the connections if the server refuses writes because a failover has demoted it: new
+        connections resolve the name again. The cluster client handles this by itself."""
         if not self._cluster and any(map(_read_only, answers)):
             await self._client.connection_pool.disconnect(inuse_connections=False)
 
@@ -105,20 +107,22 @@ def _script_missing(error: object) -> bool:
 
 
 def _read_only(answer: object) -> bool:
-    """The library has a class for this error, but within a script only the text shows it."""
+    """Whether the server refused a write because it is a replica."""
+    # The library has a class for this error, but if a script met it, only the text shows it.
     if not isinstance(answer, Exception):
         return False
     return type(answer).__name__ == "ReadOnlyError" or "READONLY" in str(answer)
 
 
 def is_error(error: BaseException | None, prefix: str) -> bool:
-    """Whether Redis answered with an error that starts like this: its first word is the code."""
+    """Whether Redis answered with an error that starts with `prefix`. The first word of an error is
+    its code."""
     return type(error).__name__ == "ResponseError" and str(error).startswith(prefix)
 
 
 def _fault(error: Exception) -> RedisFault:
     # An error may quote names of keys and documents, but never a secret. The text is cut short,
-    # since another server than ours may have written it.
+    # because it may come from a server that is not ours.
     return RedisFault(f"{type(error).__name__}: {str(error)[:200]}")
 
 
@@ -133,15 +137,15 @@ def _client(url: RedisUrl) -> Any:
         "username": url.username,
         "password": url.password,
         "client_name": "sluice-control",
-        # No CLIENT SETINFO: the ACL user of README.md has no right to it.
+        # Sends no CLIENT SETINFO: the ACL user in README.md has no right to it.
         "driver_info": None,
         "protocol": 2,
         "socket_timeout": ANSWER,
         "socket_connect_timeout": CONNECT,
         "socket_keepalive": True,
         "health_check_interval": IDLE,
-        # One immediate retry, for a connection that died unnoticed. The caller does any waiting: by
-        # then there may be other work to do.
+        # One immediate retry, for a connection that died unnoticed. Later retries are the caller's,
+        # who may have other work to do after a pause.
         "retry": Retry(NoBackoff(), 1, supported_errors=(Lost,)),
         **dict(url.options),
     }

@@ -2,7 +2,7 @@
 knows neither the store nor what a head contains.
 
 INVARIANT: a document's bucket is written with the document or after it, never before. So a bucket
-lists only documents that were written, even if a replica died in between.
+lists only documents that were written, even if a replica dies in between.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,8 @@ LOCK_MS = 10_000
 # KEYS: set, changes, lock. ARGV: the expected `at`, the new `at` or '', the new head or '', the
 # lock token or '', the number of fields to set; then those fields with their values, then the
 # fields to remove. A key of the wrong type is not ours and is deleted. The head is added to the
-# stream before the set is written: if that fails, nothing has changed.
+# stream before the set is written: if that fails, nothing has changed. Fields go 1000 arguments at
+# a time, because Lua's `unpack` fails for several thousand.
 _MOVE = Script(f"""\
 local held = redis.pcall('HGET', KEYS[1], 'at')
 if type(held) == 'table' then
@@ -65,7 +66,7 @@ end
 return {{1, ''}}
 """)
 
-# KEYS: set. ARGV: the expected `at`.
+# KEYS: set. ARGV: the expected `at`. UNLINK frees the memory of a large set in the background.
 _CLEAR = Script("""\
 local held = redis.pcall('HGET', KEYS[1], 'at')
 if type(held) ~= 'table' and (held or '') ~= ARGV[1] then return 0 end
@@ -74,8 +75,8 @@ return 1
 """)
 
 # KEYS: lock. ARGV: the token, and the part of it that names the process. A lock without a plausible
-# expiry is not ours and is deleted. A lock of this process is left over from a failed attempt: late
-# writes of that attempt carry another token and are refused.
+# expiry is not ours and is deleted. A lock of this process is left over from a failed attempt and
+# is deleted too: late writes of that attempt carry another token and are refused.
 _LOCK = Script(f"""\
 local left = redis.call('PTTL', KEYS[1])
 local held = redis.pcall('GET', KEYS[1])
@@ -92,7 +93,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class HeldSet:
-    """A set's main fields as read from Redis, unverified; None for a missing one."""
+    """A set's main fields as read from Redis, unverified. A missing field is None."""
 
     at: bytes | None
     head: bytes | None
@@ -121,7 +122,7 @@ class RedisSets:
         except RedisFault as fault:
             if not is_error(fault.__cause__, "WRONGTYPE"):
                 raise
-            # The next write deletes the key.
+            # The key is not ours. The next write deletes it.
             return [None] * len(names)
         if not isinstance(found, list) or len(found) != len(names):
             raise RedisFault("its answer to HMGET has an unknown form")
@@ -153,15 +154,15 @@ class RedisSets:
         return bool(answer[0])
 
     async def clear(self, tenant_id: str, expected: bytes | None) -> bool:
-        """Remove the whole set; False if it is not at `expected` any more."""
+        """Remove the whole set. Returns False if it is not at `expected` any more."""
         answer = await self._client.script(_CLEAR, _keys(tenant_id)[:1], (expected or b"",))
         return bool(answer == 1)
 
     async def lock(self, tenant_id: str, token: str) -> bool:
-        """Take the lock for a rebuild; False if another replica holds it. It expires after
-        `LOCK_MS` without a write, and `move` then refuses late writes. A token is
+        """Take the lock for a rebuild. Returns False if another replica holds it. The lock expires
+        after `LOCK_MS` without a write, and `move` then refuses late writes. A token is
         `<process>:<attempt>`."""
-        # With the colon, so that no process's name is a prefix of another's.
+        # Include the colon, so that no process's name is a prefix of another's.
         process = token.partition(":")[0] + ":"
         return bool(await self._client.script(_LOCK, _keys(tenant_id)[2:], (token, process)) == 1)
 

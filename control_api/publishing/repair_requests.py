@@ -1,7 +1,8 @@
-"""Parses the fields of a tenant's policy set that its sidecars report as missing or wrong.
+"""Parses sidecars' reports of missing or wrong fields of their tenant's policy set.
 
-They come in a stream of the tenant's own, since names of sessions and roles must not reach other
-tenants. Other clients may write to it too, so malformed entries are skipped. Sends nothing.
+Each tenant has its own stream of reports, because they contain names of sessions and roles, which
+must not reach other tenants. Other clients may write to the stream too, so malformed entries are
+skipped. Sends nothing.
 """
 
 import re
@@ -13,9 +14,9 @@ from control_api.publishing.stream_ids import Id, entry_id
 from policies.sets.redis_keys import doubts_key
 
 KEPT_MS = 60_000
-"""How long the stream is kept after the last read. What is still wrong is reported again."""
+"""How long the stream is kept after the last read. Sidecars report again what is still wrong."""
 MAX_ENTRIES = 16
-"""Entries to read, newest first; and fields of one entry."""
+"""The maximum number of entries to read, newest first, and of fields to take from one entry."""
 _MAX_BYTES = MAX_ENTRIES * 1024
 _FIELD = re.compile(
     r"head\Z|d/[^\0]{1,600}\Z|n/(?:root|[0-9a-f]{2}(?:\.[0-9a-f]{2})?)\Z", re.DOTALL
@@ -23,15 +24,16 @@ _FIELD = re.compile(
 
 
 def commands(tenant_id: str) -> tuple[Command, Command]:
-    """The first reads the entries; the second lets the stream expire."""
-    # Not deleted after the read: every replica reads it, and repairs are idempotent.
+    """The command that reads the entries, and the one that lets the stream expire."""
+    # The stream is not deleted after the read, because every replica reads it. Repairing a field
+    # twice does no harm.
     key = doubts_key(tenant_id)
     return ("XREVRANGE", key, "+", "-", "COUNT", MAX_ENTRIES), ("PEXPIRE", key, KEPT_MS)
 
 
 def suspect_fields(answer: object) -> set[bytes]:
-    """The fields named in the first command's answer. Any beyond the limits are dropped: sidecars
-    report them again."""
+    """The fields named in the answer to the first of `commands`. Fields beyond the limits are
+    dropped, since sidecars report them again."""
     found: set[bytes] = set()
     for _, fields in _entries(answer):
         if isinstance(fields, dict):
@@ -40,7 +42,7 @@ def suspect_fields(answer: object) -> set[bytes]:
 
 
 def newest(answer: object) -> Id | None:
-    """The id of the newest entry; None if there is no entry."""
+    """The id of the newest entry, or None if there is none."""
     return next((entry_id(each) for each, _ in _entries(answer)), None)
 
 

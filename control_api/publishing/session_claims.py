@@ -3,7 +3,7 @@
     send, after the commit > batch > one script per session, many in a pipeline
 
 This only saves requests: a sidecar that does not find a session in Redis claims it through the API,
-and the policy set carries revocations too. A revocation is never undone by a late claim.
+and the policy set carries revocations too. A late claim never undoes a revocation.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from policies.sets.signed_head import Claim
 
 BATCH = 256
 MAX_WAITING = 8192
-"""Sessions that may wait for Redis; beyond that the oldest are dropped."""
+"""Sessions that may wait for Redis. If there are more, the oldest are dropped."""
 KEPT_MS = 86_400_000
 """How long a session stays in Redis after it expires, in case a sidecar's clock is behind."""
 RANK: dict[SessionState, int] = {"active": 1, "expired": 1, "revoked": 2}
@@ -49,7 +49,7 @@ _Waiting = tuple[str, SessionRow, SessionState]
 
 
 class SessionClaims:
-    """The sessions that wait to be written to Redis."""
+    """Queues sessions and writes them to Redis."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class SessionClaims:
     def send(self, tenant_id: str, row: SessionRow, state: SessionState) -> None:
         """Queue a session as it was committed. Neither waits nor raises."""
         if len(self._waiting) >= MAX_WAITING:
-            # Sidecars ask the API for sessions that they don't find, and the policy set has the
-            # revocations: nothing is lost but a shortcut.
+            # Only a shortcut is lost: sidecars ask the API for sessions that they don't find, and
+            # the policy set has the revocations.
             self._waiting.popleft()
             self._count(SessionPush.dropped)
         self._waiting.append((tenant_id, row, state))
@@ -112,7 +112,7 @@ class SessionClaims:
                     answers = await self._client.scripts(_WRITE, calls)
                     _check(answers)
                 except RedisFault as fault:
-                    # Back to the front, in the same order, before what came meanwhile.
+                    # Put the batch back in front of newer sessions, in its order.
                     self._waiting.extendleft(reversed(batch))
                     self._outage.report(fault)
                     return

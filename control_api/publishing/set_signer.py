@@ -1,6 +1,5 @@
-"""Signs what this process says of policy sets, and verifies what other replicas signed.
-
-Knows keys; knows neither Redis nor the store.
+"""Holds the key that signs this process's statements about policy sets, and verifies the heads that
+other replicas signed. Knows neither Redis nor the store.
 """
 
 from collections.abc import Iterable
@@ -29,14 +28,14 @@ class SetSigner:
         return at(self.epoch, revision)
 
     def owns(self, held: HeldSet) -> bool:
-        """Whether the set claims to come from this store. The claim is not signed."""
+        """Whether the set claims to come from this store. Nothing signs that claim."""
         epoch, _, revision = (held.at or b"").rpartition(b":")
         return epoch == self.epoch.encode() and revision.isdigit()
 
     def open_head(self, tenant_id: str, sealed: bytes, publics: Iterable[bytes]) -> SetHead | None:
-        """The head; None if none of these keys signed it, or if it comes from another store."""
-        # The signature is checked before anything of the head is read. There are few keys: one more
-        # after each rotation.
+        """The head, or None if none of these keys signed it or it comes from another store."""
+        # `opened` verifies the signature before it parses the head. Trying each key is cheap: there
+        # is only one more for each rotation.
         for public in publics:
             try:
                 head = SetHead.opened(sealed, public, tenant_id)
@@ -46,6 +45,6 @@ class SetSigner:
         return None
 
     def signed_by_us(self, tenant_id: str, sealed: bytes | None) -> bool:
-        """Whether the key that this process signs with signed the head."""
+        """Whether this process's own key signed the head."""
         mine = (self.ring.signer.public,)
         return sealed is not None and self.open_head(tenant_id, sealed, mine) is not None

@@ -1,17 +1,18 @@
-"""Detects streams that someone else has made unusable: one whose ids lie so far in the future that
-nothing can be added, or a key that is not a stream. The caller deletes such a key, and it starts
-anew."""
+"""Detects a stream that someone else has made unusable: its ids lie so far in the future that
+nothing can be added, or its key holds another type. The caller deletes the key, and the stream
+starts anew."""
 
 from control_api.publishing.redis_client import RedisFault, is_error
 
 AHEAD_MS = 2 * 86_400_000
-"""No clock is this far ahead: an entry from then was written to use up the stream's ids."""
+"""No clock is this far ahead: someone wrote such an entry to use up the stream's ids."""
 
 Id = tuple[int, int]
 
 
 def entry_id(raw: object) -> Id:
-    """Milliseconds, and the sequence number within them. Raises `RedisFault` if malformed."""
+    """An entry's id: its time in milliseconds, and its number within that millisecond. Raises
+    `RedisFault` if it is malformed."""
     if isinstance(raw, bytes):
         high, dash, low = raw.partition(b"-")
         if dash and high.isdigit() and low.isdigit() and len(raw) < 48:
@@ -25,7 +26,7 @@ def far_ahead(entry: Id, now: int) -> bool:
 
 
 def unusable(error: object) -> bool:
-    """Whether a command failed because of what the key has become."""
+    """Whether a command failed because the key is not a stream, or the stream's ids are used up."""
     if not isinstance(error, BaseException):
         return False
     return is_error(error, "WRONGTYPE") or is_error(error, "The stream has exhausted")
