@@ -64,8 +64,9 @@ entries_with_openings = log_entries.outerjoin(
     (openings.c.tenant_id == log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
 )
 
-# Finds entries by value. `control_api.store.log.index` writes it for thousands of entries at a time,
-# because an ordinary index dirties a page for nearly every value (`control_api/store/README.md`).
+# Finds entries by value. `control_api.store.log.index` writes it for thousands of entries at a
+# time, because an ordinary index dirties a page for nearly every value
+# (`control_api/store/README.md`).
 log_index = table(
     "log_index",
     small_integer("facet"),
@@ -87,10 +88,10 @@ log_spans = table(
 )
 
 # The anchor of each log, at which verification starts: the last purge of its oldest entries. The
-# `purge` entry at `seq` records the same facts. `anchor_note` is the signed checkpoint of the tree at
-# the cut. `cover_note` is the signed checkpoint of a size that includes the `purge` entry; rows are
-# deleted only once it is stored (`audit-trail.md`, Purge). `finished_at` is set when all of them are
-# deleted.
+# `purge` entry at `seq` records the same facts. `anchor_note` is the signed checkpoint of the tree
+# at the cut. `cover_note` is the signed checkpoint of a size that includes the `purge` entry; rows
+# are deleted only once it is stored (`audit-trail.md`, Purge). `finished_at` is set when all of
+# them are deleted.
 purges = table(
     "purges",
     integer("seq"),
