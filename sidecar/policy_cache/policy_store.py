@@ -1,6 +1,6 @@
-"""What both kinds of replica keep in the cache file, beside their documents: how far the set has
-come, when it was current, whose it is and who signs it. Knows nothing of how documents arrive, nor
-of whether to trust them.
+"""The state that both kinds of replica keep in the cache file beside their documents: the set's
+position, when it was last confirmed, whose set it is and which key signs it. Knows nothing of how
+documents arrive, nor of whether to trust them.
 """
 
 import hashlib
@@ -51,10 +51,10 @@ class PolicyStore(ABC):
     @abstractmethod
     def fetch(self, name: str) -> bytes | None:
         """The body in force, or None if the tenant has no such document. Raises `NoPolicySet`, and
-        `CacheDamaged` for a body that differs from what was stored."""
+        `CacheDamaged` if the file can't be read or the body differs from what was stored."""
 
     def _find(self, name: str, query: str, *values: object) -> tuple[str, bytes | None] | None:
-        """The digest and the body that `query` finds for this document. Raises as `fetch`."""
+        """The digest and the body that `query` finds for this document. Raises like `fetch`."""
         if not self.position.epoch:
             raise NoPolicySet(NoPolicySet.__doc__)
         found: tuple[str, bytes | None] | None
@@ -65,8 +65,7 @@ class PolicyStore(ABC):
         if found is None or found[1] is None:
             return found
         digest, body = found[0], found[1]
-        # Digests are checked on every read: a flipped bit on disk must not become an allowed
-        # source.
+        # Check the digest on every read: a flipped bit on disk must not become an allowed source.
         if hashlib.sha256(body).hexdigest() != digest:
             self._damage(f"document `{name}` does not match its digest")
         return digest, bytes(body)
@@ -84,7 +83,7 @@ class PolicyStore(ABC):
 
     def set_origin(self, tenant_id: str, pin: KeyPin) -> None:
         """Store whose policy set this is, and which key signs it."""
-        # Every answer of the control API gets here; a write costs more than the comparison.
+        # Called for every answer of the control API; a write costs more than the comparison.
         if (tenant_id, pin) == (self.tenant_id, self.pin):
             return
         with self._file.transaction() as connection:

@@ -1,5 +1,5 @@
 """The policy set as decisions use it: its documents, its age, and how to fetch more of it. Knows
-nothing of how it is kept current."""
+nothing of how the set is kept current."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from sidecar.policy_cache.freshness import Freshness
 
 @dataclass(frozen=True, slots=True)
 class PolicyView:
-    """`monotonic` is the clock that `freshness` counts by."""
+    """`monotonic` is the clock by which `freshness` measures the set's age."""
 
     policy_set: PolicySet
     freshness: Freshness

@@ -19,7 +19,7 @@ FEEDS: tuple[FeedName, ...] = ("redis", "control")
 
 
 class Follower(Protocol):
-    """The loop that keeps a replica current, and how it is doing. `feed` is the source in use."""
+    """The loop that keeps a replica current, and its state. `feed` is the source in use."""
 
     @property
     def feed(self) -> FeedName: ...
@@ -47,7 +47,7 @@ class Replica(ABC):
         self._clock = clock
 
     def epoch(self) -> str:
-        """The control API's store whose set is in force; empty without a set."""
+        """The control API's store whose set is in force; empty if there is no set."""
         return self._policy_store.position.epoch
 
     def tenant_id(self) -> str | None:
@@ -63,7 +63,7 @@ class Replica(ABC):
 
     @abstractmethod
     def document_fetcher(self) -> DocumentFetcher:
-        """Call `follow` first."""
+        """Fetches documents that the replica doesn't hold yet. Call `follow` first."""
 
     @abstractmethod
     async def published_claim(self, session_id: str) -> Claim | None:

@@ -1,4 +1,5 @@
-"""What the loops that keep a replica current work on, and whom they tell of a change."""
+"""The state that the loops keep current in a replica, and the callbacks that they tell of a
+change."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -13,13 +14,13 @@ from sidecar.policy_cache.policy_store import PolicyStore
 log = logging.getLogger(__name__)
 
 OnChange = Callable[[Iterable[str] | None], None]
-"""Gets the names of the changed documents, None if any may have changed."""
+"""Gets the names of the changed documents, or None if any of them may have changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """`on_other_store` is called when the set comes from another store of the control API: then
-    nothing that the old one said elsewhere holds any more."""
+    """`on_other_store` is called when the set comes from another store of the control API: nothing
+    else that the old store said is valid any more."""
 
     policy_set: PolicySet
     freshness: Freshness
@@ -34,8 +35,8 @@ class ReplicaState:
             self.freshness.restore(store.as_of)
 
     def apply(self, changed: Iterable[str] | None, revision: int) -> None:
-        """Have decisions use `revision`. Call it in the same step of the event loop as the write to
-        the store: no decision may see new documents under an old revision."""
+        """Make decisions use `revision`. Call this in the same step of the event loop as the write
+        to the store: no decision may see new documents under an old revision."""
         if changed is None:
             self.policy_set.reset(revision)
         else:
@@ -44,7 +45,7 @@ class ReplicaState:
     def announce(self, changed: Iterable[str] | None, former: Position, now: Position) -> None:
         """Tell the rest of the sidecar that the set went from `former` to `now`."""
         self.on_change(changed)
-        # The first set of all replaces none.
+        # The very first set replaces none.
         if former.epoch and former.epoch != now.epoch:
             log.warning("the control API has a new store: the replica was replaced")
             self.on_other_store()

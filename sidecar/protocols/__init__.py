@@ -2,6 +2,6 @@
 (data-sources.md).
 
 Each protocol has a table of routes and the functions that find a request's sources. `registry.py`
-lists the protocols, `protocol.py`, `route_table.py` and `messages.py` are their interface to
+lists the protocols; `protocol.py`, `route_table.py` and `messages.py` are their interface to
 `sidecar.proxy`. Knows paths and bodies. Knows nothing of connections, policies or the audit trail.
 """

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from policies.ground.errors import Malformed
 
 MAX_SOURCES = 64
-"""Distinct sources. Each is a decision and a record."""
+"""Distinct sources. Each one takes a decision and a record."""
 MAX_PARTS = 1_000
 """Lines of a bulk body, or sub-requests of a batch."""
 MAX_LOOKUPS = 64
@@ -21,8 +21,8 @@ MAX_LOOKUPS = 64
 MAX_GRAPHQL_TOKENS = 2_000
 """Tokens of all GraphQL documents in the request together."""
 MAX_GRAPHQL_CHARACTERS = 64 * 1024
-"""Characters of these documents, without long plain strings: a single token can be of any
-length."""
+"""Characters of these documents, not counting long plain strings. The tokens alone are no limit,
+since a token may have any length."""
 MAX_ARGUMENTS = 4_096
 """Members and lists searched for names in the arguments of searches. Numbers in a list, such as a
 vector's, don't count."""
@@ -61,8 +61,8 @@ class Budget:
             if len(sources) > MAX_SOURCES:
                 raise OverBudget(f"the request names more than {MAX_SOURCES} sources")
 
-    # A count goes below zero before the charge is refused, and stays there: whatever caught the
-    # first refusal, the next charge of that kind is refused too.
+    # A count falls below zero before the charge is refused, and stays there: even if a caller
+    # catches the first refusal, the next charge of that kind is refused too.
 
     def charge_parts(self, count: int) -> None:
         """Charges lines or sub-requests."""
@@ -71,7 +71,7 @@ class Budget:
             raise OverBudget(f"the body has more than {MAX_PARTS} lines or sub-requests")
 
     def charge_lookup(self) -> None:
-        """Charges one request by which the sidecar finds out what a name means."""
+        """Charges one request that the sidecar sends to find out what a name means."""
         self._lookups -= 1
         if self._lookups < 0:
             raise OverBudget(f"the request takes more than {MAX_LOOKUPS} look-ups")

@@ -1,5 +1,5 @@
-"""What the proxy and a protocol hand each other: the request, the sources it reads, what the agent
-may see, and what happens to the response (data-sources.md R1 to R7).
+"""The types that the proxy and a protocol exchange: the request, the sources it reads, what the
+agent may see, and what happens to the response (data-sources.md R1 to R7).
 
 Pure, except for `RoutedRequest.fetch`. Knows no routes.
 """
@@ -64,18 +64,18 @@ class RoutedRequest(NamedTuple):
     fetch: Callable[[str], Awaitable[FetchedResponse]]
     """GETs a target from the data source. Raises `UpstreamFailed`, and its subclass
     `ResponseTooLarge`."""
-    # With the agent's own header fields, so that a look-up shows no more than the agent's
-    # credentials do.
+    # `fetch` sends the agent's own header fields, so that a look-up shows no more than the agent's
+    # credentials allow.
     fields: FieldIterable
     """The header fields as they are forwarded, in order."""
     attribution: Attribution
-    """The user and session that the request states. It attributes, and never authorizes."""
+    """The user and session that the request states. Used to attribute, never to authorize."""
     budget: Budget
     """What the request may still cost. A protocol charges it before it does the work."""
 
 
-# Judges by the policy set of the moment, so it may say something else for a later message of the
-# same stream.
+# Judges by the policy set in force at that moment, so its answer may change from one message of a
+# stream to the next.
 Permits = Callable[[SourceRef], bool]
 
 
@@ -103,7 +103,8 @@ class ForwardPlan(NamedTuple):
     """What happens to an allowed request and its response. Both filters raise `UpstreamFailed` for
     a response they can't judge."""
 
-    # As received, byte for byte, wherever nothing has to be added: what was judged is what arrives.
+    # Wherever nothing has to be added, the body is forwarded as received, byte for byte, so that
+    # the data source gets exactly what was judged.
     body: bytes | None = None
     """Replaces the request body; None forwards the body as received."""
     filter_response: Callable[[FetchedResponse], ForwardedPart] | None = None
@@ -113,8 +114,8 @@ class ForwardPlan(NamedTuple):
     """Filters a `text/event-stream` response event by event, instead of reading it whole. It gets
     the `data` of each event and returns its replacement; None drops the event."""
     on_head: Callable[[int, Fields], None] | None = None
-    """Gets the status and header fields before any of the response is passed on: for a token in a
-    header of a response that is streamed."""
+    """Gets the status and header fields before any of the response is passed on: for a streamed
+    response with a token in its header."""
 
 
 FORWARD_UNCHANGED = ForwardPlan()

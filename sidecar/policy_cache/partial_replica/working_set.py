@@ -1,5 +1,5 @@
-"""The documents that this sidecar has used, on disk. Knows each one's content, or that it does not
-exist, all at one revision. About other names it knows nothing.
+"""The documents that this sidecar has used, kept on disk: the content of each, or that it does not
+exist, all at one revision. Of all other names the set knows nothing.
 
 A change is put in force in one write, so the set never mixes two revisions, even after a crash.
 Knows nothing of how documents get here, nor of whether to trust them.
@@ -15,7 +15,8 @@ from sidecar.policy_cache.feed import Position
 from sidecar.policy_cache.policy_store import PolicyStore
 
 MAX_DOCUMENTS = 50_000
-"""The most documents held; the oldest entry goes first. Names that strangers try count too."""
+"""The maximum number of documents held; the oldest are removed first. Names known not to exist
+count too, since a caller may try any number of them."""
 
 _CHUNK = 500  # SQLite limits the parameters of one statement
 _FETCH = "SELECT digest, body FROM held WHERE name = ?"
@@ -49,16 +50,16 @@ class WorkingSet(PolicyStore):
         self._count = _count(self._file.connection)
 
     def fetch(self, name: str) -> bytes | None:
-        """As `PolicyStore.fetch`; raises `MissingDocument` if it is not known whether the document
-        exists."""
+        """Like `PolicyStore.fetch`, but raises `MissingDocument` if it is not known whether the
+        document exists."""
         found = self._find(name, _FETCH, name)
         if found is None:
             raise MissingDocument(name)
         return found[1]
 
     def digests(self, among: Sequence[str] | None = None) -> dict[str, str]:
-        """The digest of each document held, "" for one known not to exist; of `among`, or of
-        all."""
+        """The digests of the documents held, by name: of those in `among`, or of all. "" stands for
+        a document known not to exist."""
         execute = self._file.connection.execute
         if among is None:
             return dict(execute("SELECT name, digest FROM held"))
@@ -72,8 +73,9 @@ class WorkingSet(PolicyStore):
     def put_in_force(
         self, position: Position, documents: Mapping[str, HeldDocument], *, alone: bool = False
     ) -> None:
-        """Store these documents; everything held is then at this position. Another epoch is another
-        store: everything else goes. With `alone` too: nothing else is known at this position."""
+        """Store these documents; everything held is then at this position. Everything else is
+        removed if the epoch differs, since that means another store, or with `alone`, which says
+        that nothing else is known at this position."""
         former = self.position
         other = alone or (bool(former.epoch) and former.epoch != position.epoch)
         count = len(documents) if other else self._count + len(documents)
@@ -82,14 +84,16 @@ class WorkingSet(PolicyStore):
                 connection.execute("DELETE FROM held")
             connection.executemany(_STORE, [(name, *each) for name, each in documents.items()])
             self._set(connection, epoch=position.epoch, revision=position.revision)
-            # In the same write: if there is no room to trim, nothing is in force.
+            # Trim in the same write: if there is no room to trim, nothing is put in force.
             if count > MAX_DOCUMENTS:
                 count = self._trim(connection)
-        # All of it is on disk as one write. If we die here, the restart begins at the new revision.
+        # All of it is on disk, in one write. After a crash here, the restart begins at the new
+        # revision.
         self.position, self._count = position, count
 
     def _trim(self, connection: sqlite3.Connection) -> int:
-        """The documents left. Counts first: a replaced document was counted as another one."""
+        """Trim if there are too many documents. Returns how many are left."""
+        # Counted again, since the caller's count includes replaced documents twice.
         if _count(connection) > MAX_DOCUMENTS:
             # A tenth at a time, so that not every new document causes a trim.
             query = _TRIM.format(_marks(self._required))
@@ -103,5 +107,5 @@ def _count(connection: sqlite3.Connection) -> int:
 
 
 def _marks(names: Sequence[str]) -> str:
-    """Parameters for so many names: a name never becomes part of a statement."""
+    """A parameter per name, for a statement: a name never becomes part of the statement itself."""
     return ",".join("?" * len(names))

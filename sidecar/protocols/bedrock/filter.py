@@ -21,14 +21,14 @@ _SEARCHES = ("vectorSearchConfiguration", "managedSearchConfiguration")
 
 def with_user(body: dict[str, Any] | None, user: str) -> dict[str, Any]:
     """`body` on behalf of `user`."""
-    # Whatever user it stated: a knowledge base with access lists returns only what this one may
-    # read.
+    # Replaces any user that the caller stated: a knowledge base with access lists returns only what
+    # the user in `userContext` may read.
     return {**(body or {}), "userContext": {"userId": user}}
 
 
 def check_search(body: dict[str, Any]) -> None:
     """Check that a condition can be added to the search of a `Retrieve`. Raises `Malformed`."""
-    # A kind of search that is not known here would run without the condition.
+    # A search of an unknown kind would run without the condition.
     configuration = body.get("retrievalConfiguration")
     parts = [configuration]
     if isinstance(configuration, dict):
@@ -40,10 +40,10 @@ def check_search(body: dict[str, Any]) -> None:
 
 
 def narrow(body: dict[str, Any], levels: DocumentLevels) -> dict[str, Any]:
-    """The body of a `Retrieve` that finds only documents of these levels: both the condition and
-    the caller's own filter must hold."""
+    """`body`, so that a `Retrieve` finds only documents of these levels: both the condition and the
+    caller's own filter must hold."""
     if not levels.filterable:
-        # Documents without a level match no condition on it, yet the agent may see them.
+        # The agent may see documents without a level, and these would match no condition on it.
         return body
     configuration = body.get("retrievalConfiguration") or {}
     # A knowledge base supports one of the two kinds, and only the caller knows which. A request
@@ -85,6 +85,6 @@ def text_member(response: FetchedResponse, member: str) -> str | None:
 
 def single_field(fields: Fields, name: bytes) -> str | None:
     """The value of a response's header field; None unless it occurs exactly once."""
-    # Of two the agent may use either, so neither is remembered, and both are denied.
+    # If there are two, the agent may use either. Neither is remembered, so both are denied later.
     found = [value for each, value in fields if each.lower() == name]
     return found[0].decode("latin-1") if len(found) == 1 else None

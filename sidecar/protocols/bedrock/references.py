@@ -14,7 +14,7 @@ _IDENTIFIER = re.compile(r"[0-9A-Z]{1,10}").fullmatch
 _OWNER = r"arn:aws(?:-[a-z]+)*:bedrock:[a-z0-9-]{1,20}:[0-9]{12}"
 _KNOWLEDGE_BASE = re.compile(rf"{_OWNER}:knowledge-base/([0-9A-Z]{{1,10}})").fullmatch
 _AGENT_ALIAS = re.compile(rf"{_OWNER}:agent-alias/([0-9A-Z]{{1,10}})/([0-9A-Z]{{1,10}})").fullmatch
-# A bucket's own name, and a key. Other schemes (`https:`) would be read from anywhere.
+# A bucket's own name, and a key. An address with another scheme (`https:`) could point anywhere.
 _S3 = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.+)", re.DOTALL).fullmatch
 
 Parts = tuple[str, ...]
@@ -35,7 +35,8 @@ def identifier(text: object) -> str:
 
 def named_sources(body: Any) -> list[Parts]:
     """All the sources that a body names. Raises `Malformed` and `Unresolved`."""
-    # At any depth, by the member's name alone: new operations put known members in new places.
+    # Search at any depth, by the members' names alone: new operations put known members in new
+    # places.
     found: list[Parts] = []
     pending = [body]
     while pending:
@@ -50,7 +51,7 @@ def named_sources(body: Any) -> list[Parts]:
 
 def check_members(body: dict[str, Any], members: frozenset[str]) -> None:
     """Raises `Malformed` for an unknown member."""
-    # It may be a new way to name a source.
+    # An unknown member may be a new way to name a source.
     for name in body:
         if name not in members:
             raise Malformed(f"unknown member `{name[:64]}` in the body")
@@ -58,7 +59,7 @@ def check_members(body: dict[str, Any], members: frozenset[str]) -> None:
 
 def _names_in(node: dict[str, Any]) -> Iterator[Parts]:
     # A parser that ignores case would accept these members in any spelling, so match them that way.
-    # Of two spellings in one object it would read one, and another parser the other.
+    # If one object has two spellings, two parsers may read different ones.
     members = {name.lower(): value for name, value in node.items()}
     if len(members) != len(node):
         raise Malformed("two members of the body differ only in case")
@@ -71,7 +72,8 @@ def _names_in(node: dict[str, Any]) -> Iterator[Parts]:
             case "agentaliasarn":
                 yield ("agent", *_by_arn(_AGENT_ALIAS, value))
             case "externalsourcesconfiguration":
-                # In addition to the S3 objects in it: it may also carry documents inline.
+                # Judged in addition to the S3 objects in it, since it may also hold documents
+                # inline.
                 yield ("external-sources",)
             case "memoryid":
                 yield ("memory", _expect_text(value))
@@ -136,7 +138,8 @@ def execution(values: Values) -> list[str]:
 def conversation(values: Values, statement: dict[str, Any]) -> list[str]:
     """An agent's session and memory."""
     # The caller chooses their names, so another user could choose the same ones, and responses may
-    # repeat what was said in them.
+    # repeat what was said in them. A path with two values names an agent and its alias, but no
+    # session.
     tokens = [] if len(values) == 2 else ["agent session:" + "/".join(values)]
     memory = statement.get("memoryId")
     return tokens if memory is None else [*tokens, f"memory:{memory}"]
@@ -159,6 +162,6 @@ class OperationNames:
     source_required: bool = False
     """Whether its body must name a source, or a session that stands for one."""
     tokens: Callable[[Values], list[str]] = _no_tokens
-    """The tokens in its path, issued by Bedrock."""
+    """The tokens in its path, which Bedrock issued."""
     claims: Callable[[Values, dict[str, Any]], list[str]] = _no_tokens
     """The names in its path, query and body that the caller chooses freely."""

@@ -1,5 +1,5 @@
-"""Builds the rows of Bedrock's table: what an operation names, and which token its response holds.
-Knows no particular operation.
+"""Builds the rows of Bedrock's table: the sources that an operation names, and the token that its
+response holds. Knows no particular operation.
 """
 
 from typing import Any
@@ -50,7 +50,8 @@ def header_token(kind: TokenKind, name: bytes) -> PlanForward:
     def plan(
         bedrock: BedrockSources, request: RoutedRequest, sources: Sources, _visibility: Visibility
     ) -> ForwardPlan:
-        # Before any of the stream passes, so that the agent can't use the token too early.
+        # Called before any of the stream is passed on, so that the agent can't use the token before
+        # it is remembered.
         def on_head(_status: int, fields: Fields) -> None:
             bedrock.issue(kind, single_field(fields, name), request, sources)
 
@@ -67,7 +68,7 @@ def route(
     make_plan: PlanForward | None = None,
     **more: Any,
 ) -> ProtocolRoute:
-    """A row for an operation that names its sources in the way of `names`."""
+    """A row for an operation that names its sources as `names` describes."""
 
     def find(bedrock: BedrockSources, request: RoutedRequest) -> Sources:
         return bedrock.find(request, names)
@@ -75,7 +76,7 @@ def route(
     def plan(
         bedrock: BedrockSources, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
-        # Only now: a request that is denied must not make anyone the owner of a name.
+        # Claim only now: a denied request must not make its caller the owner of a name.
         bedrock.claim(request, names, sources)
         if make_plan is None:
             return FORWARD_UNCHANGED

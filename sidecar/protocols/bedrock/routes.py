@@ -59,7 +59,7 @@ class Bedrock(BedrockSources, SourceProtocol):
         return _TABLE.match(method, target)
 
     async def sign(self, outgoing: OutgoingRequest) -> Fields:
-        # The agent's digest may no longer fit the body. Of its `x-amz` fields only the trace id
+        # The agent's digest may no longer match the body. Of its `x-amz` fields, only the trace id
         # passes: others, like `x-amz-source-arn`, claim to act for someone.
         fields = [each for each in outgoing.fields if each[0].lower() != b"content-md5"]
         passes = (b"x-amzn-trace-id",).__contains__
@@ -69,7 +69,7 @@ class Bedrock(BedrockSources, SourceProtocol):
         self, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
         """Sets the user, filters documents by level, and remembers the next page."""
-        # Metadata are one flat map: a dot is part of a name.
+        # Bedrock's metadata are one flat map: a dot is part of a name.
         levels = levels_of(visibility, flat=True)
         body = with_user(request.body, request.attribution.user)
         if levels is not None:
@@ -133,7 +133,8 @@ ROUTES = (
         "POST", "/retrieveAndGenerateStream", _RETRIEVE, _GENERATE,
         header_token("session", _SESSION),
     ),
-    # It states its next page inside the stream, which the sidecar doesn't read: that one is denied.
+    # The token of the next page is inside the stream, which the sidecar doesn't read. So the next
+    # page is denied.
     route(
         "POST", "/agenticRetrieveStream", _RETRIEVE, names(members=_AGENTIC, source_required=True),
         Bedrock.plan_with_user,
@@ -159,7 +160,8 @@ ROUTES = (
         "POST", "/optimize-prompt", _METADATA,
         names(lambda _: ("optimize-prompt",), "input targetModelId"),
     ),
-    # What an agent or a flow reads happens inside Bedrock, so its id is judged as a source.
+    # An agent or a flow reads inside Bedrock, unseen by the sidecar, so its id is judged as a
+    # source.
     route(
         "POST", f"{_AGENT}/sessions/{{session}}/text", _RETRIEVE,
         names(refs.agent, _INVOKE, claims=refs.conversation),
@@ -193,7 +195,7 @@ ROUTES = (
             "flowAliasIdentifier maxResults nextToken"),
         body_token("page", "nextToken"),
     ),
-    # Sessions stored by agents, for all users; nothing in a request shows whose session it is.
+    # Agents store sessions for all users, and nothing in a request shows whose session it is.
     ProtocolRoute("PUT POST", "/sessions/", _ADMIN),
     ProtocolRoute("GET PUT DELETE", "/sessions/{session}/", _ADMIN),
     ProtocolRoute("PATCH", "/sessions/{session}", _ADMIN),

@@ -18,8 +18,8 @@ from sidecar.settings.model import Source
 
 TokenKind = Literal["page", "session", "execution"]
 
-# The members and parameters that hold a token of an earlier response. The kind is part of what is
-# remembered, so a page's token can't be presented as a session's.
+# The members and parameters that hold a token of an earlier response. A token is remembered with
+# its kind, so a page's token can't be presented as a session's.
 _TOKENS: dict[str, TokenKind] = {
     "nextToken": "page",
     "sessionId": "session",
@@ -37,13 +37,13 @@ class BedrockSources:
     def find(self, request: RoutedRequest, names: OperationNames) -> Sources:
         """The sources of a request. Raises `Malformed` and `Unresolved`."""
         query, body = parse_query(request.target.query), request.body or {}
-        # An unknown parameter may name a source, as an unknown member may.
+        # An unknown parameter may name a source, just like an unknown member.
         if not names.parameters.issuperset(query):
             raise Malformed("the query holds an unknown parameter")
         check_members(body, names.members)
         check_search(body)
         named = [*named_sources(query), *named_sources(body)]
-        # With a session, Bedrock may go on with the sources of the earlier request.
+        # In a session, Bedrock may continue with the sources of an earlier request.
         if names.source_required and not named and "sessionId" not in body:
             raise Unresolved("the request does not name a source that it reads")
         path_source = names.path_source(request.path_params)
@@ -52,14 +52,15 @@ class BedrockSources:
         sources = [self._naming.of(*parts) for parts in named]
         for token in (*_tokens(query), *_tokens(body), *names.tokens(request.path_params)):
             sources += self._issued.sources_of(token, request.attribution)
-        # Only checked here: the request may still be denied, and `claim` follows if it is not.
+        # Names are only checked here, since the request may still be denied. If it is allowed,
+        # `claim` follows.
         for token in names.claims(request.path_params, {**query, **body}):
             self._issued.check_owner(token, request.attribution)
         return tuple(dict.fromkeys(sources))
 
     def claim(self, request: RoutedRequest, names: OperationNames, sources: Sources) -> None:
-        """Make the caller the owner of the names that it chose. `find` has checked that they have
-        no other owner."""
+        """Make the caller the owner of the names that it chose. `find` has already checked that
+        they have no other owner."""
         statement = {**parse_query(request.target.query), **(request.body or {})}
         for token in names.claims(request.path_params, statement):
             self._issued.remember(token, request.attribution, sources)

@@ -1,8 +1,8 @@
 """Chroma's creation of a collection, and its get-or-create.
 
 LangChain's `Chroma(client=…, collection_name=…)` opens every collection with get-or-create. If
-writes are denied, that becomes a look-up of an existing collection. A route calls each function
-with the protocol first.
+writes are denied, that becomes a look-up of an existing collection. Routes call each function with
+the protocol as its first argument.
 """
 
 from policies.ground.errors import UpstreamFailed
@@ -19,7 +19,7 @@ _MISSING = (
 
 
 async def created_source(chroma: ChromaSources, request: RoutedRequest) -> Sources:
-    """The collection that is created, or opened if it exists (`get_or_create`)."""
+    """The collection that the request creates, or opens if it exists (`get_or_create`)."""
     return (chroma.naming.of(*request.path_params, _name(request)),)
 
 
@@ -47,8 +47,8 @@ async def existing_source(
 
 def lookup_target(_chroma: ChromaSources, request: RoutedRequest) -> str:
     """The target of a look-up of the collection that the body names."""
-    # A GET creates nothing, and the request's metadata can't replace the collection's, as they
-    # would in some versions of Chroma.
+    # A GET creates nothing. Nor can the request's metadata replace the collection's, as they would
+    # with get-or-create in some versions of Chroma.
     return f"{collections_path(*request.path_params)}/{encode_segment(_name(request))}"
 
 

@@ -1,5 +1,5 @@
-"""Filters Chroma's records by their own level: a condition in the query withholds what the agent
-may not see, and every record of the response is checked against it.
+"""Filters Chroma's records by their own level: adds a condition to the query that withholds what
+the agent may not see, and checks every record of the response.
 
 A response holds ids, documents, metadata and so on as parallel arrays (one set per query). Pure.
 """
@@ -47,9 +47,9 @@ def _plan(request: RoutedRequest, visibility: Visibility, *, nested: bool) -> Fo
     if levels is None:
         return FORWARD_UNCHANGED
     body = dict(request.body)
-    # Otherwise the agent may see records without a level, which match no condition on it.
+    # If not filterable, the agent may see records without a level, which match no condition on it.
     if levels.filterable:
-        # Both must hold, so nothing in the agent's own condition can undo this one.
+        # Both conditions must hold, so nothing in the agent's own can undo this one.
         condition = {visibility.field: {"$in": list(levels.levels)}}
         own = body.get("where")
         body["where"] = {"$and": [own, condition]} if own else condition
@@ -83,6 +83,7 @@ def filter_records(
         count = len(arrays.get("ids", ()))
         if any(len(each) != count for each in arrays.values()):
             raise UpstreamFailed("the data source's arrays are not parallel")
+        # Leave out an inner array that is null or empty. `_withhold` refuses ids without metadata.
         record_sets = [
             {name: expect_list(each[at], name) for name, each in arrays.items() if each[at]}
             for at in range(count)
@@ -99,7 +100,7 @@ def filter_records(
 
 
 def _withhold(records: dict[str, list[Any]], levels: DocumentLevels) -> int:
-    """Remove from every array the records that the agent may not see. Returns how many."""
+    """Remove the records that the agent may not see from every array. Returns their number."""
     count = len(records.get("ids", ()))
     # Without metadata there is nothing to check, and in arrays of different lengths an index may
     # stand for different records.

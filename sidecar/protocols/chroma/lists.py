@@ -1,5 +1,5 @@
-"""Filters a list that the agent may see only in part. It fetches the list page by page and joins
-the visible elements' own text, so that a fully visible list is the data source's, byte for byte.
+"""Filters a list that the agent may see only in part. Fetches the list page by page, and joins the
+original text of the visible elements, so that they reach the agent exactly as Chroma wrote them.
 
 Knows JSON arrays, but not what their elements are.
 """
@@ -14,9 +14,9 @@ from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.headers import without_whole_body_fields
 from sidecar.protocols.messages import FetchedResponse, ResponseTooLarge
 
-PAGE = 256
+PAGE = 256  # a power of 4: `fetch_pages` divides it by 4, down to 1
 MAX_BYTES = 16 * 1024 * 1024
-"""The largest list that is composed. The agent has to request a longer one with a `limit`."""
+"""The maximum size of a composed list. The agent has to request a longer one with a `limit`."""
 
 Visible = Callable[[Any], bool]
 
@@ -27,8 +27,8 @@ _decode = json.JSONDecoder().raw_decode
 
 
 class FilteredPage(NamedTuple):
-    """One page. `visible` holds the text of each visible element; None if the data source didn't
-    answer with a list, and then `response` is passed on."""
+    """One page. `visible` holds the text of each visible element. It is None if the data source
+    didn't answer with a list; `response` is then passed on."""
 
     response: FetchedResponse
     visible: list[str] | None
@@ -39,8 +39,8 @@ Pages = AsyncIterator[FilteredPage]
 
 def window(query: str | None) -> tuple[int, int | None]:
     """The start and stop of the visible elements that a query's `offset` and `limit` select."""
-    # Not passed on: a page that is short because something was cut from it would reveal that
-    # something is hidden, and where. Chroma too ignores unknown parameters.
+    # Chroma never gets these two: a page that is too short because something was cut from it would
+    # reveal that something is hidden, and where. Like Chroma, ignore unknown parameters.
     found: dict[str, int] = {}
     for pair in (query or "").split("&"):
         name, _, text = pair.partition("=")
@@ -70,7 +70,7 @@ async def fetch_pages(
         except ResponseTooLarge:
             if size == 1:
                 raise
-            # The elements are large: fewer of them may fit. Each attempt charges a look-up.
+            # The elements are large: a smaller page may fit. Each attempt charges a look-up.
             size //= 4
             continue
         if response.status != 200:
@@ -98,7 +98,7 @@ async def collect(pages: Pages, start: int, stop: int | None) -> FetchedResponse
                 kept.append(text)
                 size += len(text)
             seen += 1
-        # Checked per page, so at most one page more than that is ever held.
+        # Checked per page, so the list exceeds the limit by one page at most.
         if size > MAX_BYTES:
             raise UpstreamFailed(
                 f"the list is longer than {MAX_BYTES} bytes: request it with a `limit`"
@@ -139,7 +139,7 @@ def _elements(body: bytes) -> list[tuple[str, Any]]:
             raise ValueError("no array")
         at = _skip_white(text, at + 1)
         while text[at] != "]":
-            # Not orjson: it doesn't say where an element ends, and the text is passed on unchanged.
+            # Not orjson, which doesn't say where an element ends. Its text is passed on unchanged.
             element, end = _decode(text, at)
             found.append((text[at:end], element))
             at = _skip_white(text, end)

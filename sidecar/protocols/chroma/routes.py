@@ -41,7 +41,8 @@ class Chroma(ChromaSources, SourceProtocol):
     def refine_creation(self, request: RoutedRequest) -> ProtocolRoute:
         """The row of a creation. If writes are denied, get-or-create (which LangChain sends for
         every collection that it opens) becomes a look-up of an existing collection."""
-        # Only where writes are denied: otherwise it may create, so it is judged as a write.
+        # Where writes are allowed, get-or-create may create the collection, so it is judged as a
+        # write.
         lookup = not self._writes and request.body.get("get_or_create") is True
         return _GET_OR_CREATE if lookup else _CREATE
 
@@ -81,12 +82,12 @@ ROUTES = (
     # Not filtered: a local Chroma answers 501, so the form of its responses is not known here.
     _retrieval("search"),
     ProtocolRoute(_READ, f"{_NAMES}/by-id/{{id}}", _RESOLVE, _by_id, response_source=_shown),
-    # A name: Chroma's OpenAPI description calls it `collection_id`, but reads a name.
+    # Chroma's OpenAPI description calls this segment `collection_id`, but the server reads a name.
     ProtocolRoute(_READ, f"{_NAMES}/{{name}}", _RESOLVE, _by_name, response_source=_shown),
     ProtocolRoute(
         _READ, f"{_API}/collections/{{crn}}", _RESOLVE, Chroma.by_crn, response_source=_shown
     ),
-    # Composed, and not forwarded: neither the list nor its length may show what is hidden.
+    # Composed instead of forwarded: neither the list nor its length may show what is hidden.
     ProtocolRoute(_READ, _NAMES, _METADATA, compose_response=Chroma.list_collections),
     ProtocolRoute(_READ, f"{_NAMES}_count", _METADATA, compose_response=Chroma.count_collections),
     ProtocolRoute(_READ, f"{_ONE}/count", _METADATA, _by_id, find_sources_now=_cached),
@@ -96,10 +97,10 @@ ROUTES = (
         ProtocolRoute("POST", f"{_ONE}/{verb}", _WRITE, _by_id, _hint)
         for verb in ("add", "update", "upsert", "delete")
     ),
-    # The body decides: a write, or the look-up of an existing collection.
+    # The body decides whether this is a write or the look-up of an existing collection.
     ProtocolRoute("POST", _NAMES, _RESOLVE, parse_body=json_object, refine=Chroma.refine_creation),
-    # Names are forgotten before, so that no earlier look-up is cached, and after, since one that
-    # began in between may have seen the old name.
+    # Names are forgotten before the request, so that no earlier look-up is cached, and after it,
+    # since a look-up that began in between may have seen the old name.
     ProtocolRoute(
         "PUT",
         _ONE,
@@ -110,7 +111,7 @@ ROUTES = (
         before_forward=_change,
         after_forward=_change,
     ),
-    # Also a name, not an id.
+    # This segment, too, is a name and not an id.
     ProtocolRoute(
         "DELETE",
         f"{_NAMES}/{{name}}",
@@ -120,15 +121,15 @@ ROUTES = (
         before_forward=_change,
         after_forward=_change,
     ),
-    # A fork is a new collection, and a function writes into another one: reads of the copy would be
-    # judged by the copy's name.
+    # A fork is a new collection, and a function writes into another one. Reads of these would be
+    # judged by the names of the copies.
     ProtocolRoute("POST", f"{_ONE}/fork", _BULK),
     ProtocolRoute("POST", f"{_ONE}/functions/attach", _BULK),
     ProtocolRoute(_READ, f"{_ONE}/functions/{{function}}", _BULK),
     ProtocolRoute("POST", f"{_ONE}/attached_functions/{{function}}/detach", _BULK),
     ProtocolRoute("POST", f"{_API}/reset", _ADMIN),
     ProtocolRoute("POST", f"{_API}/tenants", _ADMIN),
-    # Sets the tenant's part of resource names.
+    # Sets the tenant's part of a resource name, so it could change what such names mean.
     ProtocolRoute("PATCH", f"{_API}/tenants/{{tenant}}", _ADMIN),
     ProtocolRoute(f"{_READ} POST", f"{_API}/tenants/{{tenant}}/databases", _ADMIN),
     ProtocolRoute("DELETE", _DB, _ADMIN),

@@ -35,7 +35,7 @@ _ID = re.compile(
 
 
 class KnownCollection(NamedTuple):
-    """A collection by its present name, and its source in policies."""
+    """A collection's present name, and its source in policies."""
 
     tenant: str
     database: str
@@ -48,9 +48,9 @@ class ChromaSources:
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self.naming = SourceNames(source)
-        # By id. An id never changes, but the name of its collection may, and policies apply to the
-        # name's present holder: so entries expire, and every change that the sidecar forwards
-        # clears them (data-sources.md, precedence).
+        # Collections by id. An id never changes, but the name of its collection may, and policies
+        # apply to the name's present holder. So entries expire, and every change that the sidecar
+        # forwards clears them (data-sources.md, precedence).
         self._collections: DigestCache[KnownCollection] = DigestCache(monotonic)
 
     async def by_id(self, request: RoutedRequest) -> Sources:
@@ -58,7 +58,7 @@ class ChromaSources:
         return ((await self._collection(request)).source,)
 
     def cached_by_id(self, request: RoutedRequest) -> Sources | None:
-        """As `by_id`, if the id is cached."""
+        """Like `by_id`, but None unless the id is cached."""
         source = self.hint_by_id(request)
         return None if source is None else (source,)
 
@@ -74,8 +74,8 @@ class ChromaSources:
         return (self.naming.of(*parts),)
 
     async def by_rename(self, request: RoutedRequest) -> Sources:
-        """The collection, and the one of its new name."""
-        # Both, or a rename could move a collection to a name that a policy lets the agent read.
+        """The collection, and the one that its new name stands for in policies."""
+        # Judge both: else a rename could move a collection to a name that the agent may read.
         old = await self._collection(request)
         new = request.body.get("new_name")
         if new is None:
@@ -96,8 +96,8 @@ class ChromaSources:
         self._collections.clear()
 
     def response_source(self, _request: RoutedRequest) -> Callable[[bytes], SourceRef | None]:
-        """Reads the collection that a response describes, and remembers its id."""
-        # Taken before the request goes out: a response that a rename overtook must not be cached.
+        """A function that reads which collection a response describes, and remembers its id."""
+        # Start before the request goes out: a response that a rename overtook must not be cached.
         started = self._collections.start_lookup()
 
         def read(body: bytes) -> SourceRef | None:
@@ -115,7 +115,7 @@ class ChromaSources:
         return await lists.collect(self._pages(request, permits), start, stop)
 
     async def count_collections(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
-        """How many collections the agent may see."""
+        """The number of collections that the agent may see."""
         return await lists.count(self._pages(request, permits))
 
     def _pages(self, request: RoutedRequest, permits: Permits) -> lists.Pages:
@@ -130,12 +130,12 @@ class ChromaSources:
         identity = _parse_id(text)
         if identity is None:
             raise Unresolved("the collection's id is not a UUID")
-        # INVARIANT: a cached id is judged as what it is. The tenant and database in the path are
-        # not compared, because Chroma ignores them in requests by id.
+        # INVARIANT: a cached id is judged as the collection that it stands for. The tenant and
+        # database in the path are not compared, because Chroma ignores them in requests by id.
         known = self._collections.get(identity.bytes)
         if known is not None:
             return known
-        # This route does check tenant and database: with the wrong ones, Chroma finds nothing.
+        # On this route Chroma does check tenant and database, and finds nothing if they are wrong.
         path = f"{collections_path(tenant, database)}/by-id/{identity}"
         started = self._collections.start_lookup()
         try:

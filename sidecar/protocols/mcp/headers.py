@@ -25,7 +25,7 @@ _NAME, _PARAM = "mcp-name", "mcp-param-"
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-# Named by the tasks extension, which a server may not support.
+# Methods of the tasks extension, which a server may not support: `Mcp-Name` is optional for them.
 _NAMED_TASK = frozenset(("tasks/get", "tasks/update", "tasks/cancel"))
 
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL).fullmatch
@@ -33,7 +33,7 @@ _DECIMAL = re.compile(r"(-?[0-9]+)(?:\.0+)?").fullmatch
 
 
 class HeaderFault(NamedTuple):
-    """Why a request is refused: a JSON-RPC error, and the data that the specification adds."""
+    """The JSON-RPC error that refuses a request, and the data that the specification adds to it."""
 
     code: int
     message: str
@@ -43,11 +43,11 @@ class HeaderFault(NamedTuple):
 def fault(fields: FieldIterable, message: dict[str, Any]) -> HeaderFault | None:
     """How a well-formed message and its header fields disagree; None if they agree."""
     headers = _mcp_fields(fields)
-    # In every version: a version or session that occurs twice may be read as either.
+    # Checked in every version: of a field that occurs twice, a server may read either value.
     for name in (_VERSION, SESSION):
         if len(headers.get(name, ())) > 1:
             return _mismatch(f"the header `{name}` occurs twice")
-    # Without the header a server assumes an older version, in which the rest is not checked.
+    # Without the header, a server assumes an older version, in which the rest is not checked.
     versions = headers.get(_VERSION)
     version = versions[0] if versions else None
     inner = _version_of(message)
@@ -56,7 +56,7 @@ def fault(fields: FieldIterable, message: dict[str, Any]) -> HeaderFault | None:
         return HeaderFault(UNSUPPORTED_VERSION, "this protocol version is not supported", known)
     if inner is not None and inner != version:
         return _mismatch(f"the header `{_VERSION}` and the body's version differ")
-    # In older versions the other fields have no meaning, and are ignored.
+    # The other fields have no meaning in older versions, and are ignored.
     if version != MODERN:
         return None
     if "method" not in message or "id" not in message:
@@ -76,7 +76,8 @@ def session_id(fields: FieldIterable) -> str | None:
 def _fault_without_response(
     headers: dict[str, list[str]], message: dict[str, Any]
 ) -> HeaderFault | None:
-    """For a notification, whose fields the specification leaves open, and for a response."""
+    """The fault of a message that gets no response: a response itself, or a notification, whose
+    fields the specification leaves open."""
     if "method" not in message:
         return HeaderFault(
             INVALID_REQUEST, f"version {MODERN} does not allow posting a response", {}
@@ -88,7 +89,8 @@ def _fault_without_response(
 
 def _request_fault(headers: dict[str, list[str]], message: dict[str, Any]) -> HeaderFault | None:
     method, params = message["method"], message["params"]
-    # Once, and in the body's own spelling: a gateway may route by the first or the last.
+    # Require the field once, in the body's own spelling: of several, a gateway may route by the
+    # first or the last.
     if headers.get(_METHOD) != [method]:
         return _mismatch(f"the header `{_METHOD}` must state the body's method, once")
     key = _NAMED.get(method)
@@ -109,11 +111,11 @@ def _argument_fault(headers: dict[str, list[str]], arguments: Any) -> HeaderFaul
     for name, lines in headers.items():
         if not name.startswith(_PARAM):
             continue
-        # Collected once, and only if there is such a field: arguments may be large.
+        # Collect the values once, and only if there is such a field: arguments may be large.
         if values is None:
             values = _argument_values(arguments)
         text = decoded(lines[0])
-        # A number may be written `3` in the one place and `3.0` in the other.
+        # The body may say `3` where the header says `3.0`, or the reverse.
         number = None if text is None else _DECIMAL(text)
         if len(lines) > 1 or (text not in values and (not number or number[1] not in values)):
             return _mismatch(f"the header `{name[:64]}` must state the value of an argument, once")
@@ -123,7 +125,7 @@ def _argument_fault(headers: dict[str, list[str]], arguments: Any) -> HeaderFaul
 def decoded(value: str) -> str | None:
     """A field's value, decoded if it has the form `=?base64?…?=`; None if that is not canonical
     base64 of UTF-8."""
-    # A lenient decoder skips what is not Base64, so two texts could stand for one value.
+    # A lenient decoder skips characters outside Base64, so two texts could stand for one value.
     found = _ENCODED(value)
     if found is None:
         return value
@@ -136,7 +138,7 @@ def decoded(value: str) -> str | None:
 
 def _mcp_fields(fields: FieldIterable) -> dict[str, list[str]]:
     """The protocol's fields by lower-case name."""
-    # `Mcp_Name` counts as `Mcp-Name`, since CGI and WSGI make no difference.
+    # `Mcp_Name` counts as `Mcp-Name`, since CGI and WSGI don't tell them apart.
     found: dict[str, list[str]] = {}
     for name, value in fields:
         if name[:3].lower() == b"mcp":
@@ -158,7 +160,7 @@ def _argument_values(arguments: Any) -> set[str]:
         node = pending.pop()
         if isinstance(node, dict):
             pending += node.values()
-        # Before `int`, of which `bool` is a subclass.
+        # Check before `int`, of which `bool` is a subclass.
         elif isinstance(node, bool):
             found.add("true" if node else "false")
         elif isinstance(node, str):

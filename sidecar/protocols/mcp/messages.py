@@ -13,7 +13,7 @@ from sidecar.protocols.mcp.uri import canonical_uri
 from sidecar.protocols.messages import SourceRef, Unresolved
 from sidecar.protocols.shared.source_names import SourceNames
 
-# The members that decisions read. Others pass in any spelling.
+# The members that decisions depend on. Others pass in any spelling.
 _MESSAGE = frozenset(("jsonrpc", "id", "method", "params", "result", "error"))
 _PARAMS = frozenset(
     ("_meta", "name", "arguments", "uri", "ref", "taskId", "requestState", "notifications")
@@ -33,7 +33,7 @@ SERVER_NOTIFICATIONS = frozenset((
     "notifications/resources/list_changed", "notifications/subscriptions/acknowledged",
     "notifications/tools/list_changed",
 ))  # fmt: skip
-# These name a task, so they are judged by its sources.
+# Each of these names a task, so it is judged by the task's sources.
 TASK_NOTIFICATIONS = frozenset(("notifications/tasks", "notifications/tasks/status"))
 
 
@@ -43,7 +43,8 @@ def check_message(message: dict[str, Any]) -> None:
     _check_spelling(message, _MESSAGE)
     if message.get("jsonrpc") != "2.0":
         raise Malformed("the body is not a JSON-RPC 2.0 message")
-    # MCP forbids a null id, and a server might read such a request as a notification.
+    # MCP forbids a null id, and a server might read such a request as a notification. `type`, since
+    # `True` is an `int` to `isinstance`.
     if "id" in message and type(message["id"]) not in (str, int):
         raise Malformed("the message's `id` must be a string or an integer")
     if "method" in message:
@@ -51,7 +52,7 @@ def check_message(message: dict[str, Any]) -> None:
             raise Malformed(
                 "a message with `method` must name one, and hold no `result` or `error`"
             )
-    # Neither `method` nor an unambiguous result: readers differ on what such a message is.
+    # With neither a method nor exactly one result, readers differ on what the message is.
     elif "id" not in message or ("result" in message) == ("error" in message):
         raise Malformed("the message is neither a request nor a response")
     if not isinstance(message.get("params"), dict | None):
@@ -64,7 +65,7 @@ def check_message(message: dict[str, Any]) -> None:
 
 
 def _check_spelling(members: dict[str, Any], known: Iterable[str]) -> None:
-    # Some parsers (Go's `encoding/json`) read `Method` as `method`, and take the later of the two.
+    # Some parsers (Go's `encoding/json`) read `Method` as `method`, and use the later of the two.
     folded = {name.casefold() for name in known}
     for name in members:
         if name not in known and name.casefold() in folded:
@@ -73,8 +74,8 @@ def _check_spelling(members: dict[str, Any], known: Iterable[str]) -> None:
 
 class McpObjects:
     """Names the objects of one server as sources: tools, prompts, resources, and the data sources
-    that a tool's arguments name. `arguments` maps a tool to the path of the argument with these
-    names."""
+    that a tool's arguments name. `arguments` maps a tool to the path of the argument that holds
+    these names."""
 
     def __init__(self, naming: SourceNames, arguments: Mapping[str, str]) -> None:
         self._naming = naming
@@ -88,12 +89,12 @@ class McpObjects:
 
     def resource(self, uri: object) -> SourceRef:
         """A resource, or a resource template."""
-        # As a path: its slashes divide the source id, so that policies can allow a folder.
+        # Named as a path: its slashes divide the source id, so that policies can allow a folder.
         return self._naming.of_path("/resource/" + canonical_uri(uri))
 
     def tool_sources(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
         """The tool of a call, and the data sources that its arguments name."""
-        # The tool is judged too: a policy may allow the data and not this way to it.
+        # The tool is judged too: a policy may allow the data but not this way to it.
         tool = self.tool(params.get("name"))
         path = self._arguments.get(params["name"])
         if path is None:
@@ -105,7 +106,7 @@ class McpObjects:
         ref = params.get("ref")
         if not isinstance(ref, dict):
             raise Unresolved("the completion has no `ref`")
-        # By its type and by its members: a server may go by either, so both are judged.
+        # A server may go by `type` or by the other members, so both are judged.
         sources = []
         if ref.get("type") == "ref/prompt" or "name" in ref:
             sources.append(self.prompt(ref.get("name")))
@@ -122,7 +123,7 @@ def params_of(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def expect_texts(value: object, what: str) -> list[str]:
-    """The strings in a list; none if it is absent. Raises `Unresolved`."""
+    """The strings in a list; empty if it is absent. Raises `Unresolved`."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -143,10 +144,10 @@ def _argument_names(params: dict[str, Any], path: list[str]) -> list[str]:
     for step in path:
         members = node if isinstance(node, dict) else {}
         spellings = [name for name in members if name.casefold() == step.casefold()]
-        # In two spellings it counts as absent: it is not known which one the tool reads.
+        # A member in two spellings counts as absent: it isn't known which one the tool reads.
         node = members[step] if spellings == [step] else None
     names = expect_texts([node] if isinstance(node, str) else node, f"argument `{dotted}`")
-    # Refused before the names become sources: the list may have hundreds of thousands.
+    # Refuse before the names become sources: the list may hold hundreds of thousands of names.
     if len(set(names)) > MAX_SOURCES:
         raise OverBudget(f"the argument `{dotted}` names more than {MAX_SOURCES} sources")
     if not names:

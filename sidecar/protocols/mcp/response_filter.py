@@ -2,7 +2,7 @@
 that the agent may not see, and drops requests and notifications of unknown kinds. A message that
 needs no change is passed byte for byte.
 
-Knows messages. Decides nothing: `Visibility.permits` does, again for each message.
+Knows messages. Decides nothing: `Visibility.permits` decides, anew for each message.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from sidecar.protocols.strict_body import json_object
 
 DENIED = -32001
 
-# The members of a result that can be filtered without knowing the call it answers.
+# The members of a result that can be filtered without knowing which call it answers.
 _LISTS = ("tools", "prompts", "resources", "resourceTemplates", "tasks")
 _LIST_RESULT = frozenset(("_meta", "resultType", "nextCursor", "ttlMs", "cacheScope", *_LISTS)) | {
     "protocolVersion",
@@ -69,7 +69,7 @@ class ResponseFilter:
         self._changed = False
 
     def filter_response(self, response: FetchedResponse) -> ForwardedPart:
-        """Filters a response in one piece; a notification's response is empty."""
+        """Filters a response that is not a stream. The response to a notification is empty."""
         passed = self.filter_message(response.body)
         if passed is None:
             raise UpstreamFailed("the data source's response is not a JSON-RPC response")
@@ -77,7 +77,7 @@ class ResponseFilter:
 
     def filter_message(self, data: bytes) -> ForwardedPart | None:
         """One message as the agent may see it; None to drop it. Raises `UpstreamFailed`."""
-        # The response to a notification, or an event that only keeps the connection open.
+        # Empty: the response to a notification, or an event that only keeps the connection open.
         if not data.strip():
             return ForwardedPart(data)
         try:
@@ -88,7 +88,7 @@ class ResponseFilter:
         kinds = [kind for kind in ("method", "result", "error") if kind in message]
         if len(kinds) != 1:
             raise UpstreamFailed("the data source sent something that is not JSON-RPC")
-        # Dropped in silence: the message is the server's own, so an error would answer nothing.
+        # Dropped silently: the server sent it unasked, so an error would answer no request.
         if kinds == ["method"] and not self._may_send(message):
             return None
         if kinds == ["result"]:
@@ -96,7 +96,7 @@ class ResponseFilter:
         return ForwardedPart(to_json(message) if self._changed else data, self._withheld)
 
     def _may_send(self, message: dict[str, Any]) -> bool:
-        """Whether the agent may get this request or notification of the server."""
+        """Whether the agent may get this request or notification from the server."""
         method, params = message["method"], params_of(message)
         if not isinstance(method, str) or not isinstance(params, dict):
             return False
@@ -115,7 +115,7 @@ class ResponseFilter:
         if not isinstance(result, dict):
             raise UpstreamFailed("the data source's result is not an object")
         call = self._call
-        # `1`, `"1"`, `1.0` and `True` are different ids.
+        # `1`, `"1"`, `1.0` and `True` are different ids, though Python finds three of them equal.
         if call is not None and (type(call.identity), call.identity) == (type(identity), identity):
             self._remember(result, call.sources)
         elif not result.keys() <= _LIST_RESULT and not self._call_from_session(identity, result):
@@ -137,8 +137,8 @@ class ResponseFilter:
             self._refuse(message, "the result holds a resource that the agent may not read")
 
     def _call_from_session(self, identity: Any, result: dict[str, Any]) -> bool:
-        """Whether this result answers a call of the same session whose sources the policies still
-        allow."""
+        """Whether this result answers an earlier call of the same session whose sources the
+        policies still allow."""
         if self._session is None or type(identity) not in (str, int):
             return False
         token = call_token(self._session, identity)
@@ -147,7 +147,7 @@ class ResponseFilter:
         self._remember(result, self._tokens.calls.sources_of(token, self._attribution))
         return True
 
-    # Before the agent gets the message: it may use a token at once.
+    # Called before the agent gets the message, since the agent may use a token at once.
     def _remember(self, result: dict[str, Any], sources: Sources) -> None:
         """Remember the tokens that continue this result: they stand for the same sources."""
         if not sources:
@@ -179,9 +179,9 @@ class ResponseFilter:
         return kept
 
     def _withhold_resources(self, node: Any, depth: int = 0) -> bool:
-        """Withhold the resources that the agent may not read from every list in `node`. False if
-        one is not in a list, from which it could be left out."""
-        # Python's own stack allows about a thousand calls.
+        """Withhold the resources that the agent may not read from every list in `node`. Returns
+        False if one of them is not in a list, so that it can't be left out."""
+        # Bounds the recursion: Python's own stack allows about a thousand calls.
         if depth > _MAX_DEPTH:
             raise UpstreamFailed(f"the data source's response has more than {_MAX_DEPTH} levels")
         if isinstance(node, dict):
@@ -203,7 +203,7 @@ class ResponseFilter:
         return True
 
     def _may_see_block(self, node: dict[str, Any]) -> bool:
-        """Whether the agent may see a content block. It may see any other object."""
+        """Whether the agent may see `node`. Only content blocks of resources may be hidden."""
         kind = node.get("type")
         if kind == "resource_link":
             return self._may_see(self._objects.resource, node.get("uri"))
@@ -217,9 +217,9 @@ class ResponseFilter:
         try:
             source = source_of(name)
         except Unresolved:
-            # Without a source there is no policy to ask, so it is withheld.
+            # Without a source, no policy can be asked, so the element is withheld.
             return False
-        # Decided and recorded a moment ago, for this very request.
+        # Already allowed and recorded, for this very request.
         if self._call is not None and source in self._call.sources:
             return True
         return self._permits(source)
@@ -231,7 +231,7 @@ class ResponseFilter:
         try:
             return all(map(self._permits, tokens.sources_of(token, self._attribution)))
         except Unresolved:
-            # Unknown here, or issued to another user: not this agent's to see.
+            # The token is unknown, or belongs to another user: this agent may not see it.
             return False
 
     def _count_withheld(self, count: int) -> None:
@@ -240,7 +240,7 @@ class ResponseFilter:
             self._changed = True
 
     def _refuse(self, message: dict[str, Any], why: str) -> None:
-        """Replace the result with an error: the agent is waiting for a response."""
+        """Replace the result with an error, since the agent is waiting for a response."""
         del message["result"]
         message["error"] = {"code": DENIED, "message": why}
         self._count_withheld(1)

@@ -2,8 +2,8 @@
 2025-11-25 and 2026-07-28).
 
 Every message is JSON-RPC to one endpoint, and its method is the route. Responses, and the messages
-that a server pushes or replays, are filtered message by message (`response_filter.py`). Knows the
-methods; decides nothing.
+that a server pushes or replays, are filtered one by one (`response_filter.py`). Knows the methods;
+decides nothing.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class Mcp(SourceProtocol):
         self._tokens = Tokens(calls=make(), tasks=make(), states=make())
         end, by_method = source.endpoint, Mcp.refine_by_method
         rows = (
-            # INVARIANT: `refine` replaces this row by the one of the method, or denies the request.
+            # INVARIANT: `refine` replaces this row with the method's own, or denies the request.
             ProtocolRoute("POST", end, _OPEN, parse_body=json_object, refine=by_method),
             # The stream of messages that the server pushes, or replays to a resuming client.
             ProtocolRoute("GET", end, _METADATA, plan_forward=Mcp.plan_response),
@@ -70,8 +70,8 @@ class Mcp(SourceProtocol):
         # `json_object` has refused an array, which only versions up to 2025-03-26 read as a batch.
         message = request.body
         check_message(message)
-        # Decisions depend on the body alone. But a server or gateway behind this one may route by
-        # the header fields, so the two must agree.
+        # Decisions depend on the body alone. But a server or gateway behind this sidecar may route
+        # by the header fields, so the two must agree.
         fault = headers.fault(request.fields, message)
         if fault is not None:
             raise Malformed(fault.message)
@@ -104,7 +104,7 @@ class Mcp(SourceProtocol):
         sources = []
         for uri in expect_texts(wanted.get("resourceSubscriptions"), "uri"):
             sources.append(self._objects.resource(uri))
-            # Charged here as well as in the pipeline: the list may have hundreds of thousands.
+            # Charged here as well as in the pipeline: the list may hold hundreds of thousands.
             request.budget.charge_sources([sources[-1].source_id])
         for task in expect_texts(wanted.get("taskIds"), "task"):
             found = self._tokens.tasks.sources_of(task, request.attribution)
@@ -120,7 +120,7 @@ class Mcp(SourceProtocol):
     def plan_response(
         self, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
-        """Filters the response, in one piece or as a stream."""
+        """Filters the response, whether it comes in one piece or as a stream."""
         session = headers.session_id(request.fields)
         call = None
         message = request.body or {}
@@ -142,8 +142,8 @@ class Mcp(SourceProtocol):
     def render_denial(
         self, request: RoutedRequest | None, denial: DenialResponse
     ) -> FetchedResponse | None:
-        """A JSON-RPC error. Notifications and responses get none: JSON-RPC only answers
-        requests."""
+        """A JSON-RPC error. A denied notification or response gets none, since JSON-RPC only
+        answers requests; but any unreadable message (400) gets one."""
         if request is None or request.method != "POST":
             return None
         message = request.body or {}
@@ -169,7 +169,7 @@ class Mcp(SourceProtocol):
 
     def _state_sources(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
         """The sources behind the `requestState` of a request that is repeated with more input."""
-        # In addition to what the request names: the agent could repeat another request.
+        # Judged in addition to what the request names: the agent could repeat another request.
         if params.get("requestState") is None:
             return ()
         [state] = expect_texts([params["requestState"]], "request state")
@@ -221,7 +221,7 @@ REQUESTS = {
         _row("resources/templates/list", _METADATA),
         _row("resources/subscribe", _METADATA, Mcp.of_subscription),
         _row("subscriptions/listen", _METADATA, Mcp.of_listen),
-        # Must work even after a revocation: it ends a subscription.
+        # Ends a subscription, so it must work even after a revocation.
         _row("resources/unsubscribe", _OPEN),
         _row("initialize", _OPEN),
         _row("server/discover", _OPEN),
@@ -237,10 +237,10 @@ NOTIFICATIONS = {
         _row("notifications/cancelled", _OPEN),
         _row("notifications/progress", _OPEN),
         _row("notifications/roots/list_changed", _OPEN),
-        # About a task that the agent carries out for the server.
+        # Concerns a task that the agent carries out for the server.
         _row("notifications/tasks/status", _OPEN),
     )
 }
 
-# The agent's response to a request of the server: samples, the user's input, roots.
+# The agent's response to a request from the server: samples, the user's input, roots.
 _CLIENT_RESPONSE = _row("a response", _OPEN)

@@ -1,4 +1,5 @@
-"""What an MCP server issued, and the sources that it stands for (R5). Knows no messages."""
+"""The tokens that stand for earlier calls, tasks and results of an MCP server (R5). Knows no
+messages."""
 
 from typing import NamedTuple
 
@@ -9,7 +10,8 @@ from sidecar.protocols.shared.continuations import Continuations
 
 
 class Tokens(NamedTuple):
-    """What the server issued through this sidecar, and the sources that each stands for (R5)."""
+    """The tokens that the server issued through this sidecar, each with the sources that it stands
+    for (R5)."""
 
     calls: Continuations
     """Calls whose response may arrive on another stream, by session and id."""
@@ -27,5 +29,5 @@ class AllowedCall(NamedTuple):
 
 def call_token(session: str, identity: str | int) -> str:
     """A token for a call. Ids are unique within a session, and `1` differs from `"1"`."""
-    # JSON escapes quotes, and a number holds no blank, so the two parts can't run together.
+    # JSON escapes quotes, and a number holds no space, so the two parts can't run together.
     return f"{session} {orjson.dumps(identity).decode()}"

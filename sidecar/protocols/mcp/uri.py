@@ -1,7 +1,7 @@
 """The canonical form of a resource's URI, which policies use (data-sources.md 5.6).
 
 A server may treat a URI as plain text, parse it by RFC 3986, or parse it as a browser does (WHATWG
-URL). Spellings that any of these takes for the same URI get one form here, or are refused. Pure.
+URL). Spellings that any of these takes for the same URI get one form here or are refused. Pure.
 """
 
 import re

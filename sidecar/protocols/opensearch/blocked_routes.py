@@ -8,16 +8,16 @@ A request that neither this table nor the one in `routes.py` covers is denied as
 from sidecar.http.request_target import Target
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 
-# By the first segment of the path.
+# APIs by the first segment of their paths.
 _BULK_APIS = frozenset((
-    # A copy is an index of its own, and policies would see its own name.
+    # These copy an index. The copy is an index of its own, which policies would judge by its name.
     "_reindex", "_create_from", "_snapshot", "_searchable_snapshots", "_slm", "_ccr", "_rollup",
     "_transform", "_remotestore", "_dangling",
     # An enrich policy copies an index; a watch and a machine learning job read one on their own.
     "_enrich", "_watcher", "_ml",
 ))  # fmt: skip
 _ADMIN_APIS = frozenset((
-    # Change what names point to.
+    # These change what names point to.
     "_aliases", "_alias", "_index_template", "_component_template", "_template",
     # Stored scripts, pipelines and rules, which later run under a name.
     "_scripts", "_script_context", "_script_language", "_render", "_ingest", "_logstash",
@@ -30,7 +30,7 @@ _ADMIN_APIS = frozenset((
     "_tasks", "_text_structure", "_update_by_query", "_upgrade", "_wlm", "_xpack", "views",
 ))  # fmt: skip
 
-# By the second segment, after `_plugins` or its older name.
+# APIs by the second segment, after `_plugins` or its older name.
 _PLUGIN_PREFIXES = frozenset(("_plugins", "_opendistro"))
 _BULK_PLUGINS = frozenset(("_rollup", "_transform", "_replication", "_sm"))
 _ADMIN_PLUGINS = frozenset((

@@ -1,5 +1,5 @@
-"""Reads bodies of OpenSearch and Elasticsearch, whose clients use their own media types for JSON.
-Pure."""
+"""Reads the bodies of requests to OpenSearch and Elasticsearch, whose clients use media types of
+their own for JSON. Pure."""
 
 import re
 from typing import Any
@@ -17,7 +17,7 @@ _VENDOR = re.compile(
 
 
 def optional_json(raw: bytes, media_type: str | None, _budget: Budget) -> dict[str, Any] | None:
-    """One JSON object; None without a body."""
+    """One JSON object, or None if there is no body."""
     return optional_json_object(raw, _standard(media_type))
 
 

@@ -1,7 +1,8 @@
 """Adds a condition to a search that withholds documents by their levels, if the search allows it.
 
 A search that may reveal documents its query doesn't match is not filtered: it is judged at
-`critical`, as if it returned the worst. Pure. `result_filter.py` checks the response.
+`critical`, as if it returned the most sensitive document. Pure. `result_filter.py` checks the
+response.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ _MEMBERS = frozenset((
     "version",
 ))  # fmt: skip
 
-# At any depth, whatever the name means there: queries that match by the contents of other
+# Names refused at any depth, whatever they mean there: queries that match by the contents of other
 # documents, and aggregations that count documents outside the query.
 _REACHES_BEYOND = frozenset((
     "agentic", "background_filter", "children", "global", "has_child", "has_parent",
@@ -34,9 +35,10 @@ _REACHES_BEYOND = frozenset((
     "significant_terms", "significant_text", "template", "wrapper",
 ))  # fmt: skip
 
-# Deeper vector searches get no condition of their own: the one around the query is enough.
+# Vector searches below this depth get no condition of their own: the one around the query is
+# enough.
 _MAX_QUERY_DEPTH = 16
-# As `strict_body.MAX_DEPTH`, so that the search can be written with the condition in it.
+# Like `strict_body.MAX_DEPTH`, so that the search can be serialized with the condition in it.
 _MAX_DEPTH = 200
 
 _RETRIEVERS = frozenset(("knn", "linear", "rrf", "standard", "text_similarity_reranker"))
@@ -49,7 +51,7 @@ def can_filter(body: dict[str, Any] | None, query: dict[str, str], field: str) -
         return False
     if not body.keys() <= _MEMBERS or not isinstance(body.get("search_pipeline", ""), str):
         return False
-    # The check of the response needs the level.
+    # The check of the response needs the level in `_source`.
     if shown_fields(body.get("_source"), field) is None:
         return False
     return all(map(_stays_within, _objects(body))) and _retrievers_keep_filter(body)
@@ -67,7 +69,7 @@ def _objects(body: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _stays_within(at: tuple[int, dict[str, Any]]) -> bool:
-    """Whether an object reveals only documents that match the query, and can be written again."""
+    """Whether an object reveals only documents that match the query, and can be serialized."""
     depth, node = at
     if depth > _MAX_DEPTH or not _REACHES_BEYOND.isdisjoint(node):
         return False
@@ -76,7 +78,7 @@ def _stays_within(at: tuple[int, dict[str, Any]]) -> bool:
     minimum = node.get("min_doc_count", 1)
     if type(minimum) is not int or minimum < 1:
         return False
-    # A hit within the response shows its level only if its fields are not selected.
+    # Inner hits show their level only if the request doesn't select their fields.
     for key in ("inner_hits", "top_hits"):
         for inner in _each_object(node.get(key)):
             if not {"_source", "stored_fields"}.isdisjoint(inner):
@@ -118,9 +120,9 @@ def add_filter(body: dict[str, Any], visibility: Visibility) -> tuple[dict[str, 
 
 
 def level_condition(field: str, levels: tuple[str, ...]) -> dict[str, Any]:
-    """Matches documents with one of `levels` and no other: a field may have several values. Those
-    without a level count as `critical`."""
-    # Both conditions: `terms` alone matches a document with one visible level and one hidden.
+    """Matches documents that have one of `levels` and no other level: a field may have several
+    values. Documents without a level count as `critical`."""
+    # `must_not` too, since `terms` alone matches a document with a visible and a hidden level.
     others = [level for level in SENSITIVITIES if level not in levels]
     condition: dict[str, Any] = {"must_not": [{"terms": {field: others}}]}
     if DEFAULT_LEVEL not in levels:
@@ -137,25 +139,25 @@ def filter_query(query: Any, condition: dict[str, Any]) -> dict[str, Any]:
         if isinstance(hybrid.get("queries"), list):
             hybrid["queries"] = [_with_condition(each, condition) for each in hybrid["queries"]]
             return {"hybrid": hybrid}
-    # Around the whole query, so that nothing the caller writes can undo it.
+    # The condition goes around the whole query, so that nothing the caller writes can undo it.
     return _with_condition({"match_all": {}} if query is None else query, condition)
 
 
 def _with_condition(query: Any, condition: dict[str, Any]) -> dict[str, Any]:
-    # In `filter`, where it doesn't change the scores.
+    # A condition in `filter` doesn't change the scores.
     inner = _filter_vectors(query, condition)
     return {"bool": {"must": [inner], "filter": [condition]}}
 
 
 def _filter_vectors(query: Any, condition: dict[str, Any], depth: int = 0) -> Any:
-    """`query` with the condition inside its vector searches, where all of their results count. They
-    would find too few neighbours if hidden ones were dropped only afterwards."""
+    """`query` with the condition also inside the vector searches that select documents. If hidden
+    neighbours were dropped only afterwards, too few would be left."""
     if not isinstance(query, dict) or depth > _MAX_QUERY_DEPTH:
         return query
     filtered = dict(query)
     for key in ("knn", "neural"):
         clause = query.get(key)
-        # Elasticsearch names the field in a member; in OpenSearch it is the member.
+        # Elasticsearch has a member `field`; in OpenSearch the field's name is the only member.
         if isinstance(clause, dict) and isinstance(clause.get("field"), str):
             filtered[key] = _filter_knn(clause, condition)
         elif isinstance(clause, dict) and len(clause) == 1:
@@ -193,8 +195,8 @@ def _filter_opensearch_knn(clause: Any, condition: dict[str, Any]) -> Any:
 
 
 def _filter_retriever(retriever: dict[str, Any], condition: dict[str, Any]) -> dict[str, Any]:
-    """The outermost retriever's `filter` applies to all within it."""
-    # One member: `_retrievers_keep_filter` has checked that. Its `filter` has the form of `knn`'s.
+    """`retriever` with the condition in its `filter`, which applies to every retriever within."""
+    # It has one member, as `_retrievers_keep_filter` has checked. Its `filter` is like `knn`'s.
     [(kind, inner)] = retriever.items()
     return {kind: _filter_knn(inner, condition)}
 
@@ -209,7 +211,7 @@ def _retrievers_keep_filter(body: dict[str, Any]) -> bool:
         if not isinstance(node, dict) or len(node) != 1:
             return False
         [(kind, inner)] = node.items()
-        # A kind of a later version may ignore the outer filter.
+        # A kind that a later version adds may ignore the outer filter.
         if kind not in _RETRIEVERS or not isinstance(inner, dict):
             return False
         if "retriever" in inner:

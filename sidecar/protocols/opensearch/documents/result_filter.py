@@ -1,4 +1,4 @@
-"""Filters a response: every document shows its level, or is withheld.
+"""Filters a response: withholds the documents whose level the agent may not see.
 
 The search already had the condition (`query_filter.py`); this checks that the response keeps to it.
 A document with no level, several or an unknown one counts as `critical`. A response that isn't
@@ -26,7 +26,7 @@ class ResultFilter:
         self._levels = frozenset(visibility.levels)
         self._field = visibility.field
         self.withheld = 0
-        """How many documents were withheld so far."""
+        """The number of documents withheld so far."""
 
     def filter_search(self, response: Any, shown: ShownFields) -> None:
         """Removes from a search's response, in place, what the agent may not see."""
@@ -70,7 +70,7 @@ class ResultFilter:
             raise UpstreamFailed(_UNREADABLE)
         for each in inner.values():
             self._filter_inner_hits(each)
-        # After the check, which reads the level from what is removed here.
+        # Remove only after the check, which reads the level from here.
         if not shown.source:
             del hit["_source"]
         elif not shown.level:
@@ -78,14 +78,15 @@ class ResultFilter:
         return True
 
     def _filter_inner_hits(self, inner: Any) -> None:
-        """Hits within a hit are parts of the same document (`_nested`), or other documents."""
+        """Hits within a hit are parts of the same document (`_nested`), or other documents, which
+        are filtered like any hits."""
         hits = inner.get("hits") if isinstance(inner, dict) else None
         if any(not isinstance(each, dict) or "_nested" not in each for each in _hit_list(hits)):
             self._filter_hits(hits, ShownFields())
 
     def _filter_aggregations(self, aggregations: Any) -> None:
         """Aggregations may contain hits too (`top_hits`)."""
-        # At any depth: an aggregation may be within another.
+        # Search at any depth: one aggregation may be within another.
         pending = [aggregations]
         while pending:
             node = pending.pop()
@@ -100,7 +101,7 @@ class ResultFilter:
 
     def _may_see(self, source: Any) -> bool:
         values = _values(source, self._field.split("."))
-        # Of several levels it isn't clear which one applies.
+        # With several levels, it isn't clear which one applies.
         level = values[0] if len(values) == 1 else None
         known = isinstance(level, str) and level in SENSITIVITIES
         return (level if known else DEFAULT_LEVEL) in self._levels
@@ -149,9 +150,9 @@ def _remove_field(source: dict[str, Any], field: str) -> None:
 
 
 def _lower_total(hits: dict[str, Any], withheld: int) -> None:
-    # Else the total would show how many documents of this page were withheld.
+    # Otherwise the total would show how many documents of this page were withheld.
     total = hits.get("total")
-    # A plain number with `rest_total_hits_as_int`, else an object.
+    # The total is a plain number with `rest_total_hits_as_int`, else an object.
     if isinstance(total, int):
         hits["total"] = max(total - withheld, 0)
     elif isinstance(total, dict) and isinstance(total.get("value"), int):

@@ -1,4 +1,5 @@
-"""What a search returns of its documents (`_source`), and how to add the level to it. Pure."""
+"""The fields that a search returns of each document (`_source`), and how to add the level to them.
+Pure."""
 
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -15,7 +16,8 @@ class ShownFields(NamedTuple):
 
 
 def shown_fields(given: Any, field: str) -> ShownFields | None:
-    """What `_source` of a search asks for; None if the level in `field` can't be added to it."""
+    """The fields that the `_source` of a search asks for, or None if the level in `field` can't be
+    added to them."""
     if given is None or given is True:
         return ShownFields()
     if given is False:
@@ -24,7 +26,7 @@ def shown_fields(given: Any, field: str) -> ShownFields | None:
     if isinstance(given, dict):
         if not given.keys() <= {"includes", "include", "excludes", "exclude"}:
             return None
-        # Both spellings of one member: the server's choice is unknown.
+        # With two spellings of one member, it isn't known which one the server uses.
         if len(given) > len({key.removesuffix("s") for key in given}):
             return None
         excludes = _names(given.get("excludes", given.get("exclude", [])))

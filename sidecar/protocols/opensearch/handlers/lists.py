@@ -1,7 +1,7 @@
 """Lists of indices, composed from what the agent may see.
 
-Each list is fetched with the agent's own credentials, and filtered by what policies say of each
-index. An alias is visible if one of its indices is.
+Each list is fetched with the agent's own credentials, and policies decide about each index in it.
+An alias is visible if one of its indices is.
 """
 
 from typing import Any
@@ -21,12 +21,12 @@ async def list_by_index(
 ) -> FetchedResponse:
     """An object with a member per index: mappings, settings, aliases."""
     parameters.parse_known(request.target.query, parameters.METADATA)
-    # Only for its checks: the list is filtered by index, whatever the names stand for.
+    # Called only for its checks: the list is filtered by index, whatever the names stand for.
     if request.path_params:
         parse_names(request.path_params[0])
     response, body = await _fetch(request)
     found = expect_object(body, "list")
-    # If some of the names don't exist, the error is a member beside the indices that do.
+    # If some of the names don't exist, the error is a member beside the indices that do exist.
     of_error = {"error", "status"} if response.status != 200 else set()
     visible = {
         name: value
@@ -34,7 +34,7 @@ async def list_by_index(
         if name in of_error or permits(server.source_names.of(name))
     }
     if not visible and request.path_params and request.target.segments[0] == "_alias":
-        # The same response as for an alias that doesn't exist, down to the status.
+        # Answer exactly as for an alias that doesn't exist, including the status.
         missing = {"error": f"alias [{request.path_params[0]}] missing", "status": 404}
         return _compose(response._replace(status=404, reason="Not Found"), missing)
     return _compose(response, visible)
@@ -57,10 +57,10 @@ async def list_resolution(
         each["name"] for each in found["indices"] if permits(source_names.of(source_name(each)))
     }
     streams = [each for each in found["data_streams"] if permits(source_names.of(each["name"]))]
-    # A backing index is seen with its stream.
+    # A backing index is visible if its stream is.
     for stream in streams:
         visible.update(stream.get("backing_indices", ()))
-    # An alias shows only its visible indices, and is hidden without one.
+    # An alias shows only its visible indices, and is hidden if it has none.
     aliases = []
     for alias in found["aliases"]:
         targets = [
