@@ -2,14 +2,14 @@
 
 There are two kinds. A full replica holds every document of the set. A partial replica holds only
 the documents that decisions of this sidecar have used, and fetches others when a decision needs
-one; a sidecar has it if `redis` is set.
+one; a sidecar uses it if `redis` is set.
 
 policy_view        the policy set as decisions use it
 replica            what the rest of the sidecar sees, whichever kind it is
 full_replica/      every document, by long poll from the control API
 partial_replica/   the documents in use, from Redis or from the control API
 
-feed               pages of changed documents, and their errors; `long_poll` reads them by HTTP
+feed               the interface of a feed, and its errors; `long_poll` implements it over HTTP
 feed_loop          what the loops that keep a replica current have in common
 document_fetcher   how a decision asks for a document that is not here yet
 key_pin            which key may sign the policy set

@@ -58,7 +58,7 @@ class CacheFile:
         """Commit all of the block's writes, or none and raise `sqlite3.Error`."""
         try:
             with self.connection as connection:
-                # The write lock at once: a later upgrade from a read lock could fail halfway.
+                # Take the write lock at once: a later upgrade from a read lock could fail halfway.
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
         except sqlite3.OperationalError:
@@ -93,7 +93,7 @@ class CacheFile:
                 raise sqlite3.DatabaseError(
                     f"its schema version is {version}, not {_SCHEMA_VERSION}"
                 )
-            # Once, at the start. Later damage shows in the digest of each document that is read.
+            # Checked once, at the start. Later damage shows in the digest of each document read.
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
@@ -103,8 +103,8 @@ class CacheFile:
         return connection
 
     def _create(self) -> sqlite3.Connection:
-        # It holds key digests and every policy: readable by this user only.
-        # Made before SQLite opens it, which would use the process's umask.
+        # The file holds key digests and policies, so only this user may read it. Create it before
+        # SQLite does, which would use the process's umask.
         self._path.touch(mode=0o600)
         connection = self._connect()
         connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={_SCHEMA_VERSION};COMMIT;")
@@ -116,12 +116,13 @@ class CacheFile:
         connection.execute("PRAGMA journal_mode=WAL")
         # A commit does not wait for the disk: what a power cut loses is fetched again.
         connection.execute("PRAGMA synchronous=NORMAL")
+        # A negative size is in KiB.
         connection.execute("PRAGMA cache_size=-1024")
         return connection
 
     def _set_aside(self) -> None:
         # Only the last damaged file is kept: a failing disk must not fill itself with them.
         self._path.replace(self._path.with_suffix(".damaged"))
-        # They belong to the old file.
+        # These belong to the old file: SQLite could replay them into the new one.
         for journal in ("-wal", "-shm"):
             self._path.with_name(_FILE_NAME + journal).unlink(missing_ok=True)

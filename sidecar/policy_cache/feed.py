@@ -36,8 +36,8 @@ class FeedDocument(NamedTuple):
 
 def verify_digest(document: FeedDocument) -> FeedDocument:
     """Return the document; raises `FeedFailed` if its body does not have its digest."""
-    # Over HTTP this catches a bug or a broken proxy. It proves nothing about the sender: both come
-    # from the same answer.
+    # Over HTTP this catches a bug or a broken proxy. It proves nothing about the sender,
+    # who sends both the body and the digest.
     name, _, digest, body = document
     if body is not None and hashlib.sha256(body).hexdigest() != digest:
         raise FeedFailed(f"document `{name}` does not match the digest sent with it")
@@ -53,9 +53,9 @@ class Position(NamedTuple):
 
 
 def reject_older(epoch: str, revision: int, held: Position) -> None:
-    """Raise `FeedRejected` if this revision is older than the one held of the same store."""
-    # A replayed or restored older set could make a revoked key valid again. Another epoch is
-    # another store, whose revisions can't be compared with ours.
+    """Raise `FeedRejected` if this revision is older than the one held from the same store."""
+    # A replayed or restored older set could make a revoked key valid again. A different
+    # epoch means a different store, whose revisions can't be compared with ours.
     if epoch == held.epoch and revision < held.revision:
         raise FeedRejected(
             f"policy set `{revision}` is older than `{held.revision}`, which was already seen of "
@@ -67,9 +67,10 @@ def reject_older(epoch: str, revision: int, held: Position) -> None:
 class FeedPage:
     """One answer of a feed.
 
-    `documents` are ordered by revision. `reset`: they start from an empty set again. While `more`
-    is true, the rest of the same change follows after the last document's revision; once it is
-    false, the set is complete at `revision`. No documents and no `more` means that nothing changed.
+    `documents` are ordered by revision. With `reset`, they build the set again from nothing. While
+    `more` is true, the rest of the same change follows after the last document's revision; once it
+    is false, the set is complete at `revision`. A page without documents and `more` means that
+    nothing changed.
     """
 
     epoch: str
@@ -86,8 +87,8 @@ class Feed(Protocol):
     """Where a policy set comes from."""
 
     async def next(self, position: Position, wait: float) -> FeedPage:
-        """What follows `position`. Without news, answers after `wait` seconds or at the next
-        change. Raises `FeedFailed`, and `FeedForbidden` if the key is refused."""
+        """Return the page after `position`. If there is none yet, wait up to `wait` seconds for
+        the next change. Raises `FeedFailed`, and `FeedForbidden` if the key is refused."""
         ...
 
 
@@ -96,5 +97,5 @@ class LookupFeed(Feed, Protocol):
 
     async def lookup(self, names: Sequence[str]) -> FeedPage:
         """The documents with these names at the page's revision, removed ones without a body;
-        `more` if names were left out. Raises as `next`."""
+        `more` if names were left out. Raises what `next` raises."""
         ...

@@ -18,8 +18,8 @@ FIRST_PAUSE = 0.05
 
 
 class FeedLoop:
-    """`refused` says why the last answer was not trusted, None if it was or there was none. `polls`
-    counts requests, `failures` those without a usable answer."""
+    """`refused` says why the last answer was not trusted; it is None if the answer was trusted, or
+    if there was none. `polls` counts requests, `failures` those without a usable answer."""
 
     def __init__(self, log: logging.Logger, what: str, max_pause: float) -> None:
         self.refused: str | None = None
@@ -61,9 +61,9 @@ class LongPollLoop(FeedLoop):
         try:
             await step
         except (FeedFailed, FeedRejected, sqlite3.Error) as error:
-            # None of these is fatal: meanwhile the old set grows stale, and denies.
+            # None of these is fatal: the set in force stays in use until it is too old.
             if isinstance(error, FeedForbidden):
-                # Our key or our tenant was revoked: we may no longer decide by what we hold.
+                # The control API refuses our key, which may have been revoked: deny from now on.
                 self._state.freshness.expire(str(error))
             await asyncio.sleep(self._pause_after(error))
             return False
@@ -73,7 +73,7 @@ class LongPollLoop(FeedLoop):
         return True
 
     async def _throttle(self, page: FeedPage, wait: float, sent: float) -> None:
-        """Pause if a poll sent at `sent` was to wait for news, and came back early without any. A
-        control API that is shutting down answers at once: do not poll it in a tight loop."""
+        """Pause if the poll sent at `sent` was meant to wait for news but returned early without
+        any. A control API that is shutting down answers at once: do not poll it in a tight loop."""
         if wait and not page.documents and self._state.clock.monotonic() - sent < wait / 4:
             await asyncio.sleep(self._max_pause)

@@ -5,7 +5,7 @@ from math import inf
 from policies.ground.clock import Clock
 
 SKEW_SECONDS = 5.0
-"""How far a saved time may lie in the future. If further, a clock was set, and the age is
+"""How far in the future a saved time may lie. If it lies further, a clock was set, and the age is
 unknown."""
 
 
@@ -21,7 +21,7 @@ class Freshness:
         self._expired = ""
 
     def age(self) -> float:
-        """Seconds."""
+        """The set's age in seconds."""
         return self._monotonic() - self._confirmed
 
     def stale(self, now: float) -> bool:
@@ -29,7 +29,7 @@ class Freshness:
         return now - self._confirmed > self.limit
 
     def reason(self, now: float) -> str:
-        """Why it is too old, for an operator."""
+        """Why the set is too old, in words for an operator."""
         if self._confirmed == -inf:
             if self._expired:
                 return f"the policy set can't be used: {self._expired}"
@@ -45,7 +45,7 @@ class Freshness:
         self._confirmed, self._expired = max(self._confirmed, sent), ""
 
     def expire(self, why: str) -> None:
-        """Treat the set as stale from now on, for this reason."""
+        """Treat the set as stale, for this reason, until it is confirmed again."""
         self._confirmed, self._expired = -inf, why
 
     def restore(self, as_of: int) -> None:

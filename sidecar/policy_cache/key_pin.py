@@ -12,7 +12,7 @@ from policies.ground.signing import Endorsement, endorsed
 from sidecar.policy_cache.feed import FeedPage, FeedRejected
 
 OVERLAP = 3600 * 1_000_000
-"""Microseconds."""
+"""Microseconds for which the replaced keys still count after a rotation."""
 _NAMES = ("log_key", "log_key_former", "log_key_until")
 
 
@@ -22,7 +22,8 @@ class NotEndorsed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeyPin:
-    """`key` signs; until the time `until` (microseconds) the keys in `former` count too."""
+    """`key` signs the log. Until `until` (microseconds since 1970 UTC), signatures by the keys in
+    `former` count too."""
 
     key: bytes
     former: tuple[bytes, ...] = ()
@@ -31,12 +32,12 @@ class KeyPin:
     def accepted(self, now: int) -> tuple[bytes, ...]:
         """The keys whose signatures count."""
         # A key rotation reaches the replicas of a control API one after the other, so the replaced
-        # keys count for a while. No longer: an old copy of one is then useless to a thief.
+        # keys count for a while. After that, a stolen copy of one is useless.
         return (self.key, *self.former) if now < self.until else (self.key,)
 
     def advanced(self, shown: bytes, history: Sequence[Endorsement], now: int) -> "KeyPin":
         """The pin after the control API showed the key `shown` and the endorsements that lead to
-        it. Raises `NotEndorsed` if they do not."""
+        it. Raises `NotEndorsed` if they do not lead there."""
         # A replica of the control API may still show a former key: during the overlap that is fine,
         # and the pin stays.
         if shown in self.accepted(now):
@@ -51,7 +52,7 @@ class KeyPin:
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any]) -> "KeyPin | None":
-        """Raises `sqlite3.DatabaseError` if the stored pin is damaged."""
+        """The stored pin, or None. Raises `sqlite3.DatabaseError` if it is damaged."""
         key, former, until = (meta.get(name) for name in _NAMES)
         if key is None:
             return None
@@ -68,7 +69,8 @@ def advance_pin(
     # Only the very first key is trusted without proof (trust on first use).
     if pin is not None:
         return pin.advanced(shown, history, now)
-    # A control API replica that has not restarted since the rotation still shows the former key.
+    # A control API replica that has not restarted since the rotation still signs with the former
+    # key, so that one counts too.
     first = history[0].former if history else shown
     if first == shown or endorsed(first, history) != shown:
         return KeyPin(shown)
@@ -78,7 +80,7 @@ def advance_pin(
 def verify_origin(page: FeedPage, tenant_id: str | None, pin: KeyPin | None, now: int) -> KeyPin:
     """The pin after this answer. Raises `FeedRejected` if the answer is about another tenant, or if
     the log's key in it is not endorsed."""
-    # A mistyped `key_file`: another tenant's policies must never decide by this cache.
+    # For example after a mistyped `key_file`: one cache must never mix the policies of two tenants.
     if tenant_id is not None and page.tenant_id != tenant_id:
         raise FeedRejected("the key in `key_file` belongs to another tenant than this policy cache")
     try:
@@ -88,6 +90,6 @@ def verify_origin(page: FeedPage, tenant_id: str | None, pin: KeyPin | None, now
 
 
 def _after(first: bytes, key: bytes, history: Sequence[Endorsement], now: int) -> KeyPin:
-    # Every key from the first one on keeps counting during the overlap.
+    # Every key since `first` keeps counting during the overlap.
     at = next(i for i, each in enumerate(history) if each.former == first)
     return KeyPin(key, tuple(each.former for each in history[at:]), now + OVERLAP)

@@ -31,13 +31,13 @@ class LongPoll:
 
     async def next(self, position: Position, wait: float) -> FeedPage:
         query = {"since": str(position.revision), "epoch": position.epoch, "wait": f"{wait:g}"}
-        # `wait` is the control API's to use up; only what goes beyond it is a fault.
+        # The control API may use all of `wait`; only a delay beyond that is a fault.
         page = await _page_of(self._control.get(PATH, query, seconds=wait + self._max_delay))
         _check_order(page, position)
         return page
 
     async def lookup(self, names: Sequence[str]) -> FeedPage:
-        """As `LookupFeed.lookup`."""
+        """See `LookupFeed.lookup`."""
         body = orjson.dumps({"names": list(names)})
         return await _page_of(self._control.post(LOOKUP_PATH, body, seconds=self._max_delay))
 
@@ -64,13 +64,13 @@ def _parse_page(answer: dict[str, Any]) -> FeedPage:
         tenant_id=_typed(answer["tenant_id"], str),
         log_key=unb64(_typed(answer["log_key"], str)),
         documents=tuple(_parse_document(document) for document in answer["documents"]),
-        # A control API older than this sidecar does not send it.
+        # A control API older than this sidecar does not send this field.
         log_key_history=tuple(map(Endorsement.from_wire, answer.get("log_key_history", ()))),
     )
-    # An empty epoch stands for an empty replica.
+    # In a `Position`, an empty epoch stands for an empty replica, so no store may have it.
     if not page.epoch:
         raise ValueError("`epoch` is empty")
-    # The next question would be the same as this one, without end.
+    # The next poll would be the same as this one, and so on forever.
     if page.more and not page.documents:
         raise ValueError("`more` is true but there are no documents")
     return page
@@ -94,9 +94,10 @@ def _typed(value: object, kind: type[T]) -> T:
 
 
 def _check_order(page: FeedPage, asked: Position) -> None:
-    """Raise `FeedFailed` if the revisions do not grow."""
-    # The next page is asked for from the last document's revision on: if that were not the highest,
-    # documents would be left out for good.
+    """Raise `FeedFailed` if the documents are not in order of revision, or if one is newer than the
+    set that is complete with this page."""
+    # The next page begins after the last document's revision, so a feed that is out of order could
+    # leave documents out for good.
     last = 0 if page.reset else asked.revision
     for document in page.documents:
         if document.revision < last:

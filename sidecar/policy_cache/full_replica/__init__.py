@@ -1,5 +1,5 @@
 """A full replica: every document of the tenant's policy set, fetched over HTTP by long poll. A
-sidecar without `redis` has it; what it lacks does not exist.
+sidecar without `redis` uses one. A document that it lacks does not exist.
 
     replica     the replica as the rest of the sidecar sees it
     poll_loop   polls the control API, and puts in force what may be trusted

@@ -30,7 +30,7 @@ class PollLoop(LongPollLoop):
 
     @property
     def forged(self) -> int:
-        """Always 0: nothing comes here except from the control API itself."""
+        """Always 0: everything here comes from the control API itself."""
         return 0
 
     async def run(self) -> None:
@@ -39,7 +39,7 @@ class PollLoop(LongPollLoop):
             await self._attempt(self.step())
 
     async def step(self) -> None:
-        """One poll, and what follows from it."""
+        """Poll once, and act on the answer."""
         store, state = self._store, self._state
         if store.damaged:
             state.start_over(store)
@@ -56,14 +56,13 @@ class PollLoop(LongPollLoop):
             store.store(page)
         if page.more:
             return
-        # Before the documents: the pin must never be missing beside a set that it vouches for.
+        # Store the pin first: no set may be in force on disk without the pin that vouches for it.
         store.set_origin(page.tenant_id, pin)
         if page.reset or store.next_position != store.position or page.revision != asked.revision:
             self._put_in_force(page, as_of)
         else:
             store.confirm(as_of)
-        # The age counts from the question: what was true when it was answered may have changed
-        # since.
+        # Count the age from the question: a change may follow the answer while it travels.
         state.freshness.confirm(sent)
         store.sweep()
         await self._throttle(page, wait, sent)
@@ -77,11 +76,11 @@ class PollLoop(LongPollLoop):
         self._store.drop_replaced(changed)
 
     def _verify(self, page: FeedPage, asked: Position) -> KeyPin:
-        """The key pin after this answer. Raises `FeedRejected` if it is not from the store that
-        this replica follows."""
+        """Return the key pin after this answer. Raises `FeedRejected` if the answer must not be
+        trusted, and `FeedFailed` if it is from another store but does not start over."""
         store = self._store
-        # After a restored backup, a mistyped address or an attack, these raise. The set we hold
-        # then grows stale, and an operator decides by emptying the cache directory.
+        # These raise after a restored backup, a mistyped address or an attack. The set we hold then
+        # becomes stale; an operator who trusts the new answers empties the cache directory.
         pin = verify_origin(page, store.tenant_id, store.pin, self._state.clock.now())
         reject_older(page.epoch, page.revision, store.position)
         if page.epoch != asked.epoch and not page.reset:

@@ -13,7 +13,7 @@ from sidecar.policy_cache.policy_store import PolicyStore
 MAX_CHANGED_NAMES = 4096
 """With more changed names than this, `put_in_force` returns None: everything may have changed."""
 
-# Rows deleted after each poll. It runs on the event loop, so decisions wait for it.
+# The most rows deleted after one poll: deleting runs on the event loop, so decisions wait for it.
 _SWEEP_ROWS = 2000
 
 # A row of a higher revision is still arriving. A row without a body marks a removed document.
@@ -88,8 +88,8 @@ class FullStore(PolicyStore):
         self._arriving_at = Position(page.epoch, last)
 
     def put_in_force(self, page: FeedPage, as_of: int) -> set[str] | None:
-        """Put what has arrived in force, complete at `page.revision`. Returns the names that
-        changed, or None if any may have. Follow with `drop_replaced`."""
+        """Put all that has arrived in force, as the complete set at `page.revision`. Returns the
+        names that changed, or None if any may have. Follow with `drop_replaced`."""
         changed, generation = self._arriving, self._arriving_generation
         # If we die before this write, the old set is still whole, and `_load` deletes what arrived.
         with self._file.transaction() as connection:
@@ -107,20 +107,20 @@ class FullStore(PolicyStore):
         return changed
 
     def discard(self) -> None:
-        """Delete what has arrived and is not in force."""
+        """Delete the documents that have arrived but are not in force."""
         self._forget_arrivals()
         with self._file.transaction() as connection:
             connection.execute(_UNFINISHED, (self._generation, self.position.revision))
 
     def sweep(self) -> None:
-        """Delete some of an earlier generation: never so much that a decision has to wait."""
+        """Delete some rows of earlier generations: few, because decisions have to wait for it."""
         with self._file.transaction() as connection:
             connection.execute(_FORMER_GENERATIONS, (self._generation, _SWEEP_ROWS))
 
     def drop_replaced(self, changed: set[str] | None) -> None:
-        """Delete the rows of documents with these names that are no longer in force."""
-        # Apart from `put_in_force`, which must not fail for lack of the room that this takes. If
-        # this fails, or we die before it, old rows only take room.
+        """Delete the rows no longer in force, of documents with these names (of all if None)."""
+        # Not part of `put_in_force`, which must not fail for lack of the space that this needs.
+        # If this fails, or we die before it, old rows only take up space.
         generation, revision = self._generation, self.position.revision
         with self._file.transaction() as connection:
             if changed is None:

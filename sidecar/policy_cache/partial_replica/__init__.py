@@ -1,6 +1,6 @@
 """A partial replica: only the documents that decisions of this sidecar have used, read from Redis,
-or from the control API while Redis is away. A sidecar with `redis` has it. A document that it lacks
-may exist: it has to be looked up.
+or from the control API while Redis is away. A sidecar with `redis` uses one. A document that it
+lacks may still exist, and has to be looked up.
 
     replica            the replica as the rest of the sidecar sees it
     working_set        the documents held, on disk

@@ -28,7 +28,7 @@ from sidecar.policy_cache.partial_replica.working_set import HeldDocument
 log = logging.getLogger(__name__)
 
 MAX_TRIES = 8
-MAX_LOOKUP_NAMES = 256
+MAX_LOOKUP_NAMES = 256  # the control API accepts no more in one request
 
 
 class _SetChanged(FeedFailed):
@@ -36,8 +36,8 @@ class _SetChanged(FeedFailed):
 
 
 class ControlLoop(LongPollLoop):
-    """Follows `feed` into the working set while `run` runs. `verify_origin` checks whose an answer
-    is and which key signs it, and raises `FeedRejected`."""
+    """Applies the pages of `feed` to the working set while `run` runs. `verify_origin` checks which
+    tenant an answer is about and which key signs its log, and raises `FeedRejected`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class ControlLoop(LongPollLoop):
             settled = await self._attempt(self.step(self._wait if settled else 0.0))
 
     async def step(self, wait: float) -> None:
-        """One poll, and what follows from it. The answer may wait `wait` seconds for news."""
+        """Poll once, and act on the answer, which may wait `wait` seconds for news."""
         position = self._working_set.position
         if not position.epoch:
             await self._begin(position)
@@ -73,7 +73,7 @@ class ControlLoop(LongPollLoop):
         page = self._verify(await self._feed.next(position, wait), position)
         if self._working_set.position != position:
             return  # Redis was faster: this page is known already, or comes with the next poll
-        # Another store, or more changes than fit in one page: it does not say what changed.
+        # Another store, or more changes than fit in one page: the page does not list them all.
         if page.reset or page.more:
             await self._begin(position)
             return
@@ -90,13 +90,14 @@ class ControlLoop(LongPollLoop):
         wanted = set(names)
         for _ in range(MAX_TRIES):
             position = self._working_set.position
+            # The first documents put a set in force, so the required ones must be among them.
             required = () if position.epoch else self._state.required
             try:
                 page, found = await self._lookup(wanted.union(required))
             except _SetChanged:
                 continue
             self._verify(page, position)
-            # Redis was faster: what was found may be older than what is in force by now.
+            # Redis was faster: the documents found may be older than those now in force.
             if self._working_set.position != position:
                 continue
             at = Position(page.epoch, page.revision)
@@ -108,7 +109,7 @@ class ControlLoop(LongPollLoop):
         raise FeedFailed("the policy set changes faster than it can be looked up")
 
     async def _begin(self, former: Position) -> None:
-        """Hold the required documents at the current revision, and nothing else."""
+        """Replace everything held by the required documents at the current revision."""
         page, found = await self._lookup(self._state.required)
         self._verify(page, former, new_store=True)
         if self._working_set.position == former:
@@ -122,8 +123,8 @@ class ControlLoop(LongPollLoop):
         self._put_in_force(Position(page.epoch, page.revision), found, set(changed))
 
     async def _lookup(self, names: Iterable[str]) -> tuple[FeedPage, Mapping[str, HeldDocument]]:
-        """The last page, and all documents, which are from one revision. Raises `_SetChanged` if
-        the set changed meanwhile."""
+        """Look the names up, in several requests if necessary. Returns the last page, and all the
+        documents, from one revision. Raises `_SetChanged` if the set changes between requests."""
         left = sorted(set(names))
         found: dict[str, HeldDocument] = {}
         first: FeedPage | None = None
@@ -133,7 +134,7 @@ class ControlLoop(LongPollLoop):
                 raise _SetChanged(_SetChanged.__doc__)
             first = page
             new = {document.name: _verified(document) for document in page.documents}
-            # An answer that brings us no further would be asked for without end.
+            # Without progress, the loop would repeat the same request forever.
             if not new.keys() & set(left):
                 raise FeedFailed("the control API's answer lacks the documents asked for")
             found |= new
@@ -142,12 +143,12 @@ class ControlLoop(LongPollLoop):
                 return page, found
 
     def _verify(self, page: FeedPage, position: Position, *, new_store: bool = False) -> FeedPage:
-        """Raise `FeedRejected` for an answer that must not be trusted. `position` is what was held
-        when we asked. `new_store`: the answer may come from another store."""
+        """Return the page. Raises `FeedRejected` if it must not be trusted, and `FeedFailed` if it
+        is from another store without `reset` or `new_store`. `position` was held when we asked."""
         self._verify_origin(page)
         reject_older(page.epoch, page.revision, position)
         if page.epoch != position.epoch and position.epoch and not (page.reset or new_store):
-            # A lookup reached another store. The next poll says so, and starts over.
+            # A lookup reached another store. The next poll's answer shows it, and starts over.
             raise FeedFailed("the answer is from another store than what is held")
         return page
 

@@ -4,10 +4,10 @@
     control    once Redis has confirmed nothing for `AWAY_SECONDS` (`control_loop`)
 
 Both loops write to one working set and one freshness clock. So a switch never goes back to an older
-revision, and the set's age is that of the last confirmation by either. Redis is retried all the
-while; its next confirmation ends the long poll.
+revision, and the set's age counts from the last confirmation by either loop. Redis is retried all
+the time; its next confirmation ends the long poll.
 
-Knows when to switch. Knows neither commands nor HTTP.
+Knows when to switch. Knows neither Redis commands nor HTTP.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ from sidecar.policy_cache.replica import FeedName
 log = logging.getLogger(__name__)
 
 AWAY_SECONDS = 5.0
-"""How long Redis may confirm nothing before the control API is followed: this, or half the
-staleness limit if that is less (contract, section 6)."""
+"""Seconds without a confirmation from Redis after which the sidecar follows the control API: these,
+or half the staleness limit if that is less (contract, section 6)."""
 JITTER = 0.2
-"""The most that is added to that, as a share of it: a fleet that loses its Redis must not reach the
-control API all at once."""
+"""The largest random addition to that time, as a share of it: a fleet that loses its Redis must not
+turn to the control API all at once."""
 FETCH_SECONDS = 2.0
 REDIS_SECONDS = 1.0
-"""How long a decision may wait for documents, and how much of that for Redis."""
+"""How many seconds a decision may wait for documents, and how many of these for Redis."""
 
 
 def away_after(limit: float, chance: float) -> float:
-    """Seconds for which Redis may confirm nothing, under a staleness limit in seconds. `chance`,
-    from 0 to 1, spreads a fleet."""
+    """How many seconds Redis may confirm nothing, given a staleness limit of `limit` seconds.
+    `chance`, from 0 to 1, spreads the sidecars of a fleet."""
     return min(AWAY_SECONDS, limit / 2) * (1 + JITTER * chance)
 
 
@@ -90,7 +90,7 @@ class Failover:
         return self._redis.forged
 
     def stop(self) -> None:
-        """`RedisLoop.stop`."""
+        """See `RedisLoop.stop`."""
         self._redis.stop()
 
     async def run(self) -> None:
@@ -109,7 +109,7 @@ class Failover:
                 self._switch_to("redis", "Redis confirms the policy set again")
 
     async def fetch(self, names: Iterable[str]) -> None:
-        """As `DocumentFetcher.fetch`."""
+        """See `DocumentFetcher.fetch`."""
         try:
             async with asyncio.timeout(FETCH_SECONDS):
                 await self._coalescer.fetch(names)
@@ -120,7 +120,7 @@ class Failover:
 
     async def claim(self, session_id: str) -> Claim | None:
         """Who owns the session according to Redis; None if it does not say, for any reason."""
-        # The control API is asked then, so a failure costs time and never a wrong owner.
+        # After None, the control API is asked: a failure costs time, but never gives a wrong owner.
         if not self._redis.healthy:
             return None
         try:
@@ -143,7 +143,7 @@ class Failover:
     def _switch_to(self, feed: FeedName, why: str) -> None:
         problem = self.problem
         self.feed = feed
-        # The problem as it was before the switch: that is its cause.
+        # The problem from before the switch, since that is the cause.
         if feed == "control":
             self._redis.healthy = False
             cause = f" ({problem})" if problem else ""
@@ -155,8 +155,8 @@ class Failover:
         """Read from Redis while it is healthy, otherwise from the control API. If one fails, try
         the other: a Redis that lacks a document may have lost it."""
         first, second = self._from_redis, self._control.fetch
-        # Not after `AWAY_SECONDS` but from the first failure on, so that no decision waits for a
-        # Redis that hangs.
+        # Redis comes second from its first failure on, not only after `AWAY_SECONDS`: no decision
+        # may wait for a Redis that hangs.
         if not self._redis.healthy:
             first, second = second, first
         try:
@@ -166,7 +166,7 @@ class Failover:
         try:
             await second(names)
         except FeedFailed as error:
-            # Keep a `TornRead`: it says which of the coalesced callers it is about.
+            # Prefer a `TornRead`: the coalescer then fails only the callers whose document is torn.
             raise failed if isinstance(failed, TornRead) else error from None
 
     async def _from_redis(self, names: Iterable[str]) -> None:

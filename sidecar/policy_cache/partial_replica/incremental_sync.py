@@ -1,9 +1,9 @@
-"""Brings the working set to the revision that the policy set in Redis has.
+"""Brings the working set to the revision of the policy set in Redis.
 
-Reads what changed, and whatever else is wanted, under one head, and puts it in force at once. If
-the heads do not cover everything in between, compares all documents held.
+Reads the documents that changed, and any others wanted, under one head, and puts them in force
+together. If the heads leave a gap, compares all documents held with the set.
 
-Knows what to read and what of it may be trusted. Knows neither commands nor when to look.
+Knows what to read, and what of that may be trusted. Knows neither Redis commands nor when to look.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from sidecar.policy_cache.partial_replica.working_set import ABSENT, HeldDocumen
 
 MAX_TRIES = 8
 CHUNK = 400
-"""Documents read at once."""
+"""The most documents read at once."""
 
 
 class SetMoved(Exception):
@@ -28,8 +28,8 @@ class IncrementalSync:
     """Reads one change at a time.
 
     `source` is where to read, None until the tenant is known. `on_put_in_force` is called in the
-    same step of the event loop as each change: with the position before it, and the names that
-    changed, None if any may have.
+    same step of the event loop as each change, with the position before it and the names that
+    changed (None if any may have).
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class IncrementalSync:
         self._lock = asyncio.Lock()
 
     async def advance(self, heads: Sequence[SetHead] = (), *, required: bool = False) -> None:
-        """Advance to the head in Redis. `heads` are what the stream said. `required`: also fetch
-        the required documents that are not held. Raises `FeedFailed`."""
+        """Advance to the head in Redis. `heads` are those that the stream has brought. With
+        `required`, also fetch the required documents that are not held. Raises `FeedFailed`."""
         async with self._lock:
             await self._advance(
                 self._source(), set(self._required if required else ()), list(heads)
@@ -70,23 +70,23 @@ class IncrementalSync:
         for _ in range(MAX_TRIES):
             position = self._working_set.position
             changed, reached = _covered(position, heads)
-            # Read again what we hold and what changed, and whatever the caller wants. Without a
-            # list of changes, that is everything we hold: the digests show what differs.
+            # Read the held documents that changed, and those that the caller wants. Without a list
+            # of changes, read all that are held: their digests show which ones differ.
             relevant = None if changed is None else sorted(changed | wanted)
             known = self._working_set.digests(relevant)
             names = sorted(wanted.union(known if changed is None else known.keys() & changed))
             try:
                 head, found = await self._read(source, names, known)
                 if head.epoch != position.epoch:
-                    # Another store: nothing held says anything about it. Only what every decision
-                    # needs is fetched now; the rest when a decision asks.
+                    # Another store: the documents held say nothing about it. Besides the wanted
+                    # ones, fetch only those that every decision needs.
                     names = sorted(wanted.union(self._required))
                     head, found = await self._read(source, names, {})
             except SetMoved:
                 continue
             if head.epoch == position.epoch:
-                # A Redis that was restored, or fell back to a replica that lags. Without this, a
-                # revoked key would be valid again.
+                # Redis was restored from a backup, or fell back to a replica that lags behind.
+                # Without this check, a revoked key could become valid again.
                 if head.revision < position.revision:
                     raise FeedFailed(
                         f"policy set `{head.revision}` in Redis is older than "
@@ -94,14 +94,14 @@ class IncrementalSync:
                     )
                 if head.revision > reached:
                     more = await source.more_heads()
-                    # The stream is trimmed, or was lost: no head says what changed in between, so
-                    # compare everything held.
+                    # No more heads: the stream was trimmed or lost. Nothing says what changed in
+                    # between, so compare everything held.
                     heads = heads + more if more else [_unknown_change(head, position)]
-                # Older news than the head, or newer: what was read does not fit the names.
+                # The heads end before or after the one read, so these may be the wrong names.
                 if head.revision != reached:
                     continue
             # Answers of the control API go straight to `put_in_force`, so the position may have
-            # moved on while we read.
+            # changed while we read.
             if self._working_set.position != position:
                 continue
             self.put_in_force(Position(head.epoch, head.revision), found, changed)
@@ -111,12 +111,12 @@ class IncrementalSync:
     async def _read(
         self, source: RedisReader, names: Sequence[str], known: Mapping[str, str]
     ) -> tuple[SetHead, dict[str, HeldDocument]]:
-        """Read the documents of these names that are not `known` already, all under one head.
-        Raises `SetMoved` if the head changed meanwhile."""
+        """Read the documents with these names, except those whose digest is in `known`, all under
+        one head. Raises `SetMoved` if the head changes between two chunks."""
         heads: set[SetHead] = set()
         found: dict[str, HeldDocument] = {}
         if len(names) > CHUNK:
-            # A comparison of many documents, few of which changed: read the bodies of those only.
+            # Of so many documents, few have changed: find those first, and read only their bodies.
             names = [name async for name in self._differing(source, names, known, heads)]
         for at in range(0, max(1, len(names)), CHUNK):
             head, part = await source.read(names[at : at + CHUNK], known)
@@ -150,8 +150,9 @@ class IncrementalSync:
         *,
         alone: bool = False,
     ) -> None:
-        """Put verified documents in force that follow what is held. `changed` are the names that
-        changed since, None if any may have; `alone` as in `WorkingSet.put_in_force`."""
+        """Put verified documents in force at `position`. `changed` holds the names that changed
+        since the position held, None if any may have. `alone` is as in
+        `WorkingSet.put_in_force`."""
         former = self._working_set.position
         if position == former and not found:
             return
@@ -168,12 +169,12 @@ def _unknown_change(head: SetHead, position: Position) -> SetHead:
 
 
 def _covered(position: Position, heads: Iterable[SetHead]) -> tuple[set[str] | None, int]:
-    """What changed since `position`, as far as the heads cover it without a gap (None: anything may
-    have changed), and the revision they reach."""
+    """The names that changed since `position`, as far as the heads continue it without a gap (None
+    if any may have changed), and the revision that these heads reach."""
     changed: set[str] | None = set()
     reached = position.revision
     for head in heads:
-        # Known already: a read of the set was ahead of the stream.
+        # Already known: a read of the set was ahead of the stream.
         if head.epoch != position.epoch or head.revision <= reached:
             continue
         # A gap: what changed in it is unknown.

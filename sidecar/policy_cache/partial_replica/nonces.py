@@ -1,5 +1,5 @@
-"""Nonces for challenges: a signed heartbeat that names one was made after it was drawn. So no two
-clocks need comparing. Sends nothing."""
+"""Nonces for challenges: a signed heartbeat that names one was made after the nonce was drawn,
+so no clocks have to be compared. Sends nothing."""
 
 import random
 from collections import OrderedDict
@@ -13,8 +13,9 @@ from sidecar.policy_cache.feed import Position
 
 MAX_INTERVAL = 3.0
 FIRST_INTERVAL = 0.5
-"""Seconds between challenges: once they are answered, and before that. Well below
-`failover.AWAY_SECONDS`, so one late answer does not make Redis count as away."""
+"""The most seconds between challenges: `MAX_INTERVAL` while they are answered, otherwise
+`FIRST_INTERVAL`. Well below `failover.AWAY_SECONDS`, so that one late answer does not make Redis
+count as away."""
 _NONCE_BYTES = 12
 _MAX_OPEN = 16
 
@@ -42,7 +43,7 @@ class Nonces:
 
     @property
     def unanswered(self) -> bool:
-        """Whether the last challenge was sent and no challenge was answered since."""
+        """Whether challenges were sent, and none was answered since the last of them."""
         return bool(self._open) and not self._answered
 
     def draw(self, held: Position) -> str:
@@ -51,7 +52,7 @@ class Nonces:
         interval = self._interval if self._answered else min(FIRST_INTERVAL, self._interval)
         self.due = now + interval * random.uniform(0.75, 1.0)  # noqa: S311  # spreads load
         self._answered = False
-        # Unguessable: an attacker could otherwise have a heartbeat signed now and show it later, as
+        # Unguessable: an attacker could otherwise have a heartbeat signed now and show it later as
         # proof that an old set is current.
         nonce = b64(self._random_bytes(_NONCE_BYTES))
         self._open[nonce] = DrawnNonce(now, self._clock.now(), held)

@@ -10,8 +10,8 @@ from sidecar.policy_cache.replica_state import ReplicaState
 
 @dataclass(frozen=True, slots=True)
 class PartialState(ReplicaState):
-    """`required` are the documents that every decision of this sidecar needs. `blocked` says, by
-    what is held, why this sidecar may not decide; None if it may."""
+    """`required` are the documents that every decision of this sidecar needs. `blocked`
+    returns why, according to the documents held, this sidecar may not decide; None if it may."""
 
     working_set: WorkingSet
     required: tuple[str, ...]
@@ -19,8 +19,8 @@ class PartialState(ReplicaState):
 
     def require_unblocked(self) -> None:
         """Raise `FeedFailed` if this sidecar may not decide, and have the set count as stale."""
-        # Redis knows nothing of our API key. So the sidecar itself checks whether its key is live,
-        # by the documents that arrive.
+        # Redis does not check our API key. So the sidecar itself looks in the documents that
+        # arrive whether its key is still live.
         if (why := self.blocked()) is not None:
             self.freshness.expire(why)
             raise FeedFailed(why)

@@ -6,7 +6,8 @@ and has the set confirmed while nothing changes.
     challenge   a nonce that only we know; a heartbeat that names it was signed after we asked, so
                 the revision in it is current
 
-Knows when to look, and what a heartbeat says about what is held. Knows neither commands nor tables.
+Knows when to look, and what a heartbeat proves about the documents held. Knows neither Redis
+commands nor tables.
 """
 
 import asyncio
@@ -26,19 +27,19 @@ from sidecar.policy_cache.partial_replica.redis_reader import RedisReader, TornR
 log = logging.getLogger(__name__)
 
 KEY_INTERVAL = 2.0
-"""The least seconds between two questions to the control API about who signs."""
-_MAX_DAMAGED = 16
+"""The minimum number of seconds between two questions to the control API about who signs."""
+_MAX_DAMAGED = 16  # the control API reads no more fields of one report
 
 
 class RedisLoop(FeedLoop):
-    """Follows a `RedisReader` into the working set, and fetches documents on demand. A poll is a
-    challenge.
+    """Applies what a `RedisReader` reads to the working set, and fetches documents on demand. Each
+    challenge counts as a poll.
 
     `connect` makes the `RedisReader` once the tenant is known; `refresh_key` asks the control API
     who signs. `sync` puts in force what was read, for this loop and for `ControlLoop`.
 
     Each heartbeat that confirms the set sets `confirmed` and `confirmed_at` (monotonic seconds).
-    `healthy`: nothing has failed since the last one.
+    `healthy` means that nothing has failed since the last such heartbeat.
     """
 
     def __init__(
@@ -68,11 +69,12 @@ class RedisLoop(FeedLoop):
 
     @property
     def forged(self) -> int:
-        """How much was found in Redis that is not signed by the log's key."""
+        """The number of items found in Redis that the log's key did not sign."""
         return 0 if self._reader is None else self._reader.forged
 
     async def run(self) -> None:
-        """Never returns. Retries every failure: meanwhile the old set grows stale, and denies."""
+        """Never returns. Retries after every failure; once the set held is too old, every retrieval
+        is denied."""
         while not self._stopped:
             try:
                 await self.step()
@@ -87,6 +89,7 @@ class RedisLoop(FeedLoop):
                 await asyncio.sleep(self._pause_after(error))
             else:
                 self._backoff.reset()
+        # After `stop`, end like a cancelled task, even if the cancellation itself was lost.
         raise asyncio.CancelledError
 
     def stop(self) -> None:
@@ -95,7 +98,7 @@ class RedisLoop(FeedLoop):
         self._stopped = True
 
     async def step(self) -> None:
-        """Send a challenge if one is due; read the streams until the next."""
+        """Send a challenge if one is due, and read the streams until the next one is."""
         if self._working_set.damaged:
             self._state.start_over(self._working_set)
         if self._reader is None:
@@ -116,16 +119,16 @@ class RedisLoop(FeedLoop):
             await self._on_heartbeat(beat)
 
     async def _learn_key(self, reader: RedisReader, now: float) -> None:
-        """Ask the control API who signs: there is a forgery in Redis, or the key was rotated."""
+        """Ask the control API who signs: Redis holds a forgery, or the key was rotated."""
         self._forged_seen, self._key_due = reader.forged, now + KEY_INTERVAL
         try:
             await self._refresh_key()
         except FeedFailed as error:
-            # What the known key has signed is still to be followed.
+            # Keep following what the known key has signed.
             log.warning("can't ask the control API who signs the policy set: %s", error)
 
     async def fetch(self, names: Iterable[str]) -> None:
-        """As `IncrementalSync.fetch`. Reports fields that are missing or wrong with the next
+        """Like `IncrementalSync.fetch`, but reports missing or wrong fields with the next
         challenge."""
         try:
             await self.sync.fetch(names)
@@ -143,13 +146,13 @@ class RedisLoop(FeedLoop):
             claim = await self._reader.claim(session_id)
         except FeedFailed:
             return None
-        # What a former store of the control API said does not hold in the new one.
+        # A claim that a former store of the control API published does not hold in the new one.
         epoch = self._working_set.position.epoch
         return claim if claim is not None and claim.epoch == epoch else None
 
     async def _challenge(self, reader: RedisReader) -> None:
         if self._nonces.unanswered:
-            # Redis may have been replaced since: the streams may be others than before.
+            # Redis may have been replaced since then: the streams may differ from before.
             reader.reset_streams()
         nonce = self._nonces.draw(self._working_set.position)
         damaged, self._damaged_fields = self._damaged_fields, ()
@@ -161,7 +164,8 @@ class RedisLoop(FeedLoop):
         drawn = self._nonces.answered_by(beat)
         if drawn is None:
             return
-        # Against what we held when we asked: since then a change may have come from either source.
+        # Compare with the revision held when we asked: a change that arrived after the question may
+        # be newer than the heartbeat.
         reject_older(beat.epoch, beat.revision, drawn.held)
         position = self._working_set.position
         if beat.epoch != position.epoch or beat.revision > position.revision:

@@ -2,11 +2,11 @@
 
     head       the state of the set, signed by the log's key (`policies.sets.signed_head`)
     nodes      lead from the head's root to a document's digest (`policies.sets.merkle_map`)
-    documents  with that digest
+    documents  each accepted only with that digest
 
 One HMGET reads all three as they were at one moment. An attacker who can write to this Redis can
-withhold news, but can't tell us anything that the control API did not say. Knows commands. Knows
-nothing of what is held here, nor of when to look again.
+withhold news, but can't tell us anything that the control API did not say. Knows the Redis
+commands. Knows nothing of what is held here, nor of when to look again.
 """
 
 import asyncio
@@ -66,13 +66,13 @@ class SetNews:
 
 class RedisReader:
     """One tenant's set. `client` is an asyncio client of redis-py; `log_keys` returns the keys that
-    sign the log. `forged` counts what none of them signed."""
+    sign the log. `forged` counts the items that none of them signed."""
 
     def __init__(
         self, client: Any, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]
     ) -> None:
         self._log_keys = log_keys
-        # Counted, because each one means an attacker, or a rotated key that we do not know yet.
+        # Counted, because each means an attacker, or a rotated key that we do not know yet.
         self.forged = 0
         self._client = client
         self._tenant = tenant_id
@@ -83,13 +83,13 @@ class RedisReader:
         self._signed: tuple[bytes, SetHead] | None = None
 
     def reset_streams(self) -> None:
-        """Start over with the streams: they may not be the same as before."""
+        """Forget how far the streams were read: they may not be the same as before."""
         self._change_id, self._beat_id = None, _BEGINNING
 
     async def find_stream_end(self) -> bool:
         """Find the current end of the stream of changes, unless it is known. Returns whether it had
-        to be found: then what is read of the set afterwards can't be older than what the stream
-        says next."""
+        to be found. If so, read the set next: it can't be older than that end, so no change is
+        missed."""
         if self._change_id is not None:
             return False
         last = await self._call(self._client.xrevrange(self._changes, count=1))
@@ -100,7 +100,7 @@ class RedisReader:
         """Ask for a heartbeat that names `nonce`, and report damaged fields."""
         fields = {"t": self._tenant, "n": nonce}
         if damaged:
-            # To a stream that no other tenant reads.
+            # Named in a stream that no other tenant reads: all share the stream of challenges.
             await self._report_damage(damaged)
             fields["m"] = "1"
         await self._call(
@@ -113,7 +113,7 @@ class RedisReader:
         try:
             await self._call(request)
         except FeedFailed as error:
-            # The control API removes whatever is in the way once it is asked to look.
+            # The challenge still asks the control API to look, and it removes what is in the way.
             log.warning("can't report the damage in Redis to the control API: %s", error)
 
     async def news(self, seconds: float) -> SetNews:
@@ -121,7 +121,7 @@ class RedisReader:
         streams = {self._beats: self._beat_id}
         if self._change_id is not None:
             streams[self._changes] = self._change_id
-        # Redis blocks for ever at 0.
+        # At 0, Redis would block forever.
         block = max(1, int(seconds * 1000))
         read = self._client.xread(streams, count=MAX_ENTRIES, block=block)
         found = await self._call(read, seconds + SECONDS)
@@ -147,8 +147,8 @@ class RedisReader:
     async def read(
         self, names: Sequence[str], known: Mapping[str, str], *, bodies: bool = True
     ) -> tuple[SetHead, dict[str, HeldDocument | None]]:
-        """Read the head, and under it the document of each name; None for one whose digest is in
-        `known`, which is held already.
+        """Read the head, and under it the document with each name. A document whose digest is in
+        `known` is held already: it is None in the result.
 
         Without `bodies`, returns only the names that are known or absent, and leaves out the
         others. Raises `TornRead`.
@@ -164,8 +164,7 @@ class RedisReader:
         documents = dict(zip(names, values[len(nodes) :], strict=False))
         found: dict[str, HeldDocument | None] = {}
         for name in names:
-            # Also for a document that is not there: leaving one out must be as detectable as
-            # changing one.
+            # Absence is proven too: leaving a document out must be as detectable as changing it.
             digest = self._digest(opened, held, name)
             if digest is None:
                 found[name] = None if known.get(name) == ABSENT.digest else ABSENT
@@ -178,8 +177,8 @@ class RedisReader:
         return opened, found
 
     async def claim(self, session_id: str) -> Claim | None:
-        """What the control API published about the session, None if nothing. Raises `FeedFailed`. A
-        claim that can't be trusted counts as missing."""
+        """The claim to the session that the control API published, None if there is none. Raises
+        `FeedFailed`. A claim that can't be trusted counts as missing."""
         found = await self._call(self._client.hget(session_key(self._tenant, session_id), "c"))
         try:
             claim = None if found is None else self._verified(Claim, found)
@@ -219,8 +218,8 @@ class RedisReader:
         return opened
 
     def _verified(self, kind: type[_Signed], signed: bytes) -> _Signed:
-        """Raises `SignatureRejected` if none of the log's keys signed it."""
-        # Several during a key rotation.
+        """Open `signed`. Raises `SignatureRejected` if none of the log's keys signed it."""
+        # During a key rotation there are several.
         for public in self._log_keys():
             with suppress(SignatureRejected):
                 return kind.opened(signed, public, self._tenant)
@@ -235,8 +234,8 @@ class RedisReader:
         except (RedisError, OSError) as error:
             raise FeedFailed(f"Redis: {str(error) or type(error).__name__}") from error
         except Exception as error:
-            # Garbage makes a parser raise anything, and uvloop raises `RuntimeError` for a write to
-            # a broken connection. Close: leftovers must not be taken for the next answer.
+            # Garbage can make a parser raise anything, and uvloop raises `RuntimeError` for a write
+            # to a broken connection. Close it: leftovers must not pass for the next answer.
             await self._client.aclose()
             raise FeedFailed(
                 f"Redis sent an answer that can't be read: {type(error).__name__}"

@@ -1,5 +1,5 @@
 """A partial replica as the rest of the sidecar sees it: the documents in use, from Redis, or from
-the control API while Redis is away. Imported only if `redis` is set: its library takes megabytes.
+the control API while Redis is away. Imported only if `redis` is set: the library takes megabytes.
 """
 
 from collections.abc import Callable
@@ -77,8 +77,8 @@ class PartialReplica(Replica):
         await self._client.aclose()
 
     async def _connect(self) -> RedisReader:
-        """Only the control API can say which tenant this is and who signs its log. It is asked
-        once; then the answer is on disk."""
+        """Make the reader. Only the control API can say which tenant this is and who signs its log;
+        it is asked once, and the answer is kept on disk."""
         if self._working_set.tenant_id is None or self._working_set.pin is None:
             await self._refresh_key()
         # Whose set to read must not come from Redis itself: it is not trusted.
@@ -87,22 +87,23 @@ class PartialReplica(Replica):
         return RedisReader(self._client, tenant_id, self.log_keys)
 
     async def _refresh_key(self) -> None:
-        """Ask the control API who signs now. Another key than before must be endorsed."""
-        # Any page names the key; a wait of 0 has it answered at once.
+        """Ask the control API who signs now. A key other than the pinned one must be endorsed."""
+        # Every page names the key. A wait of 0 asks for an answer at once.
         self._verify_origin(await self._feed.next(self._working_set.position, 0.0))
 
     def _verify_origin(self, page: FeedPage) -> None:
-        """Check whose answer this is and who signs the log; raises `FeedRejected`."""
+        """Check which tenant the answer is about and who signs its log; raises `FeedRejected`."""
         held = self._working_set
         pin = verify_origin(page, held.tenant_id, held.pin, self._clock.now())
         held.set_origin(page.tenant_id, pin)
 
     def _blocked(self) -> str | None:
-        """A revoked key or a deactivated tenant means that we may not decide by what we hold."""
+        """Return why, according to the documents held, this sidecar may not decide (its key was
+        revoked, or its tenant deactivated); None if it may."""
         try:
             key = self.policy_set.key(self._own_key)
         except MissingDocument:
-            # In doubt the sidecar does not decide: the document is fetched with the required ones.
+            # In doubt the sidecar does not decide. The document comes with the required ones.
             return "it is not known yet whether the key in `key_file` is valid"
         if key is None or not key.live(self._clock.now()):
             return "the key in `key_file` is no longer valid"
@@ -110,7 +111,7 @@ class PartialReplica(Replica):
             active = self.policy_set.settings().active
         except MissingDocument:
             raise
-        except Exception:  # noqa: BLE001  # whatever a later format makes this version stumble over
+        except Exception:  # noqa: BLE001  # a document of a later format can raise anything
             # Every retrieval is denied for such a document, with `evaluation_error`. The loop goes
             # on: if it ended, so would the process, and no readable document could arrive.
             active = True

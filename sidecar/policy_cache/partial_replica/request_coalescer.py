@@ -17,7 +17,8 @@ MAX_NAMES = 400
 
 @dataclass(slots=True, eq=False)
 class _Lookup:
-    """One caller's names, and the outcome."""
+    """One caller's names, and the outcome. `alone` means that a combined read met a torn document,
+    so this caller reads by itself."""
 
     names: frozenset[str]
     done: bool = False
@@ -26,7 +27,8 @@ class _Lookup:
 
 
 class RequestCoalescer:
-    """Calls `read` with names while holding `lock`; `read` raises `FeedFailed`."""
+    """Calls `read` with the names of all who wait, while holding `lock`; `read` raises
+    `FeedFailed`."""
 
     def __init__(self, lock: asyncio.Lock, read: Callable[[set[str]], Awaitable[None]]) -> None:
         self._lock = lock
@@ -47,7 +49,7 @@ class RequestCoalescer:
                     await self._read_for_all(lookup)
         finally:
             del self._waiting[lookup]
-        # A new exception each: raising one instance in several tasks would mix up their tracebacks.
+        # A new exception for each: one instance raised in several tasks would mix up tracebacks.
         if lookup.failure is not None:
             raise FeedFailed(str(lookup.failure)) from lookup.failure
 
