@@ -1,4 +1,4 @@
-"""The control API's command line. The only place that reads the environment, the clock and the
+"""The control API's command line, and the only place that reads the environment, the clock and the
 system's random source.
 
     python -m control_api             serve, also as `serve`
@@ -6,7 +6,7 @@ system's random source.
     python -m control_api purge       remove now what retention would remove within the hour
     python -m control_api rotate-key  replace the signing key
 
-Exit codes: 0 for a drained stop or a command that succeeded, 1 for a failure, 2 for unusable
+Exit codes: 0 after a drained stop or a successful command, 1 after a failure, 2 for unusable
 settings or arguments, such as an unknown tenant.
 """
 
@@ -85,13 +85,13 @@ def main(arguments: list[str]) -> int:
             raise
         for cause in causes:
             _log.critical("the control API ends: %s", cause)
-        # Only an unknown tenant raises it here: a wrong argument, not a failed command.
+        # Only an unknown tenant raises `NotFound` here: a wrong argument, not a failed command.
         return 2 if all(isinstance(cause, NotFound) for cause in causes) else 1
 
 
 def _worker(arguments: list[str]) -> WorkerArgs | None:
     """A worker's arguments. Only the supervisor passes them, so `--help` does not list them."""
-    # What does not parse here is a person's mistake, and `parse` explains it.
+    # If this fails, a person typed the arguments: `parse` then explains the mistake.
     with suppress(ValueError):
         match arguments:
             case ["worker", argument]:
@@ -127,8 +127,8 @@ def _serve(worker: WorkerArgs | None, settings: Settings, clock: Clock) -> int:
 
 
 async def _migrate(settings: Settings, clock: Clock) -> None:
-    """Connects as the owner of the tables, if the environment names one."""
-    # The owner grants the service's role what it needs, so the migration is given both.
+    """Upgrade the schema, connected as the tables' owner if the environment names one."""
+    # The owner grants the service's role its privileges, so the migration gets both URLs.
     owner = "SLUICE_MIGRATE_DATABASE_URL"
     given = os.environ.get(owner)
     await open_with_retry(
@@ -141,7 +141,7 @@ async def _migrate(settings: Settings, clock: Clock) -> None:
 
 
 def print_rotation(ring: KeyRing) -> None:
-    """The result of a rotation, on standard output: public keys only."""
+    """Print the result of a rotation, only public keys, on standard output."""
     print(f"former key  {b64(ring.history[-1].former)}")
     print(f"new key     {b64(ring.signer.public)}")
     print("services sign with the new key after their next start")
@@ -169,7 +169,7 @@ def announce_worker(settings: Settings, worker: WorkerArgs, started: Started) ->
 
 
 def print_keys(keys: FirstKeys | None, file: Path) -> None:
-    """Print the keys of a first start, or on anything but a terminal only where they are."""
+    """Print the keys of a first start; if standard output is no terminal, only where they are."""
     if keys is not None:
         print(f"first start: tenant {keys.tenant_id}")
         # Log collectors keep a container's output, and many people can read that.

@@ -1,4 +1,4 @@
-"""The adapters and the clock that use cases work with, built once at the start. Knows no use
+"""The adapters and the clock that use cases work with, built once at startup. Knows no use
 case."""
 
 import asyncio
@@ -25,12 +25,12 @@ from policies.ground.signing import KeyRing, Signer
 from policies.trail.record import change_record
 
 MAX_WAITERS = 10_000
-"""Sidecars that may wait for changes at a time; the next is asked to retry later."""
+"""The maximum number of sidecars that wait for changes; any other is asked to retry later."""
 
-# Each batch has up to 1 MiB. The next is asked to retry later: it waits on the sidecar's disk, not
-# in this process's memory.
+# Each batch has up to 1 MiB. A sidecar with a further batch is asked to retry later, so that the
+# batch waits on the sidecar's disk and not in this process's memory.
 MAX_BATCHES = 64
-"""Batches of records ingested at a time."""
+"""The maximum number of batches of records ingested at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class AppContext:
     """Everything a use case may need.
 
     `entropy(n)` returns n random bytes; `epoch` identifies the store; `publishing` is None without
-    Redis, and `peer_metrics` with a single process; `stopping` is set once the service drains.
+    Redis; `peer_metrics` is None in a single process; `stopping` is set once the service drains.
     """
 
     settings: Settings
@@ -84,5 +84,5 @@ class AppContext:
         self, tx: Transaction, what: str, target: str, by: str, detail: dict[str, Any]
     ) -> None:
         """Log who changed what, in the transaction of the change: neither is ever stored without
-        the other. `detail` holds no secret, which the log would keep."""
+        the other. `detail` must hold no secret, because the log would keep it."""
         await tx.append(change_record(what, target, by, detail, record_id=self.new_id()))

@@ -33,8 +33,8 @@ from policies.ground.signing import KeyRing
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a start has opened by then: the store, what it says of itself, its log, and the keys
-    that sign the log."""
+    """The resources that startup opens first: the store, its installation record, its log, and the
+    keys that sign the log."""
 
     store: Store
     installed: Installation
@@ -49,8 +49,8 @@ def assemble(
     opened: Opened,
     worker: WorkerArgs | None,
 ) -> AppContext:
-    """The application context. `worker` says which of several processes this is; None if it is the
-    only one."""
+    """The application context. `worker` says which of several processes this is, or is None if it
+    is the only one."""
     registry = CollectorRegistry()
     instruments = Instruments(registry)
     peer_metrics = None
@@ -94,8 +94,8 @@ def _publishing(
 
 @cache
 def _description(routes: tuple[Route, ...]) -> Description:
-    # Cached for the process: it depends only on the routes, and takes longer than the rest of a
-    # start together.
+    # Cached for the process: it depends only on the routes, and takes longer than the rest of
+    # startup together.
     openapi = describe(routes, __version__)
     return Description(Document("application/json", openapi), render_page(openapi))
 

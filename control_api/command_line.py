@@ -31,7 +31,7 @@ _MIGRATE = entry(
 def parse(arguments: Sequence[str]) -> Namespace:
     """`command` (`serve` by default), and `tenant` for a purge. Exits with code 2 if the arguments
     are not valid."""
-    # `serve` may be left out, also before options.
+    # `serve` may be left out, even before options.
     given = [*arguments]
     if not given or given[0].startswith("-"):
         given.insert(0, SERVE)
@@ -63,7 +63,7 @@ def _parser() -> ArgumentParser:
 
 class _ArgumentParser(ArgumentParser):
     def format_help(self) -> str:
-        """Adds the settings. Built only on demand, since that reads a source file."""
+        """Adds the settings, only on demand: their descriptions are read from a source file."""
         # `sluice control` and `sluice` itself show the settings of the service.
         name = self.prog.split()[-1]
         more = [_MIGRATE] if name == "migrate" else []
@@ -84,7 +84,7 @@ def settings(names: Iterable[str]) -> list[str]:
 
 
 def _default(value: object) -> str:
-    """A default, written as it would be set."""
+    """A default, written as an operator would set it."""
     if isinstance(value, bool):
         return str(int(value))
     return str(value) if isinstance(value, (str, int, Path, ListenAddress)) else "not set"

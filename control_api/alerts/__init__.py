@@ -1,4 +1,4 @@
-"""Alerts: measures rules on the counters kept with the log, and delivers what they fire.
+"""Alerts: measures rules on the counters kept with the log, and delivers the alerts.
 
 README.md follows one alert from the rule to the receiver.
 """

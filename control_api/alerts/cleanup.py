@@ -1,5 +1,5 @@
-"""Deletes deliveries that were settled long ago, so that a rule that fires every minute can't fill
-the store. The hourly retention calls it."""
+"""Deletes settled deliveries of alerts that fired long ago, so that a rule that fires every minute
+can't fill the store. The hourly retention calls it."""
 
 from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import deliveries
@@ -7,18 +7,18 @@ from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 
 KEPT = 90 * DAY
-"""Microseconds from the firing."""
+"""How long a settled delivery is kept: microseconds since the alert fired."""
 BATCH = 500
 """Deliveries per transaction."""
 
 
 async def delete_old_deliveries(store: Store, tenant_id: str) -> int:
-    """Returns how many were deleted. Raises `Unavailable` if the database fails."""
+    """Returns the number of deleted deliveries. Raises `Unavailable` if the database fails."""
 
     async def work(tx: Transaction) -> int:
         return await deliveries.forget(tx.connection, tenant_id, tx.now - KEPT, BATCH)
 
-    # In small transactions, so that evaluations do not wait for the tenant's lock.
+    # In small transactions, so that evaluations do not wait long for the tenant's lock.
     deleted = 0
     while (count := await store.write(tenant_id, work)) > 0:
         deleted += count

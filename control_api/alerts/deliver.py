@@ -1,6 +1,8 @@
-"""The loop that delivers fired alerts: for up to a day, across restarts, one process per delivery.
+"""The loop that delivers fired alerts. It retries each delivery for up to a day, across restarts.
 
-due > lease, so that no other process takes it > attempt > settled, or due again later
+    due > lease, so that no other process takes it > attempt > settled, or due again later
+
+At most one process at a time attempts a delivery.
 """
 
 import asyncio
@@ -18,15 +20,16 @@ from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 
 POLL_SECONDS = 0.25
-# Attempts under way at a time: in all, and to one target, so that a receiver that hangs delays no
-# other.
+# The maximum number of attempts under way: in total, and to one target, so that a receiver that
+# hangs does not delay others.
 MAX_ATTEMPTS = 32
 MAX_PER_TARGET = 2
 LEASE = 60 * 1_000_000
-"""Microseconds; longer than any attempt takes."""
+"""How long an attempt reserves its delivery, in microseconds: longer than any attempt takes."""
 DAY = 86_400 * 1_000_000
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 3600.0
-"""Seconds between attempts: doubled each time, with full jitter."""
+"""The longest pause after the first attempt, and after any attempt, in seconds. It doubles each
+time; the actual pause is random (full jitter)."""
 _log = logging.getLogger("sluice.alerts")
 
 
@@ -52,7 +55,7 @@ class DeliveryLoop:
         if room <= 0:
             return
         async with self._app.store.reading_all_tenants() as connection:
-            # More than there is room for, in case many go to the same busy target.
+            # Read more than there is room for, in case many go to the same busy target.
             due = await deliveries.due(connection, self._app.clock.now(), 4 * MAX_ATTEMPTS)
         busy = Counter(self._active.values())
         for tenant_id, delivery in due:

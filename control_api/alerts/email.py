@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 15.0
 async def deliver(
     server: MailServer | None, sender: str | None, tenant_id: str, delivery: StoredDelivery
 ) -> None:
-    """Raises `DeliveryFailed` if the mail server did not accept it."""
+    """Raises `DeliveryFailed` if the mail server did not accept the alert."""
     if server is None or sender is None:
         raise DeliveryFailed(
             "no mail server is configured: set SLUICE_SMTP_URL and SLUICE_SMTP_FROM", final=True
@@ -46,7 +46,7 @@ async def deliver(
 
 
 def composed(sender: str, tenant_id: str, delivery: StoredDelivery) -> EmailMessage:
-    """The message, the same in every attempt."""
+    """The message, which is the same in every attempt."""
     # The `SMTP` policy refuses line breaks in headers, so a rule's name can't inject a recipient.
     message = EmailMessage(policy=SMTP)
     message["From"] = sender
@@ -56,7 +56,7 @@ def composed(sender: str, tenant_id: str, delivery: StoredDelivery) -> EmailMess
     message["Date"] = format_datetime(at)
     # From the delivery's id, so that mail programs recognise a duplicate.
     message["Message-ID"] = f"<{delivery.delivery_id}@{sender.rpartition('@')[2]}>"
-    # RFC 3834, section 5: out-of-office replies are not sent to this.
+    # RFC 3834, section 5: such a message gets no out-of-office replies.
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(text(tenant_id, delivery))
     return message

@@ -22,8 +22,8 @@ from policies.ground.errors import Unavailable
 from policies.ground.ids import prefixed
 
 POLL_SECONDS = 0.5
-# Rounds. A log that did not grow is measured now and then too: a cooldown may have ended while its
-# window still reaches the threshold.
+# Every this many rounds, logs that did not grow are measured too: the cooldown of a rule may have
+# ended while its window still reaches the threshold.
 MEASURE_ALL_EVERY = 20
 _log = logging.getLogger("sluice.alerts")
 
@@ -56,7 +56,8 @@ class AlertEvaluator:
         self._measured = {t: size for t, size in self._measured.items() if t in sizes}
         for tenant_id in grown:
             await self._measure(tenant_id)
-            # The size from before the measurement: what was appended meanwhile is measured again.
+            # Store the size from before the measurement: if the log grew during it, the next round
+            # measures the log again.
             self._measured[tenant_id] = sizes[tenant_id]
 
     async def _measure(self, tenant_id: str) -> None:
@@ -98,8 +99,8 @@ def cooling_down(rule: StoredRule, now: int) -> bool:
 def new_deliveries(
     rule: StoredRule, measured: Measurement, now: int, entropy: Callable[[int], bytes]
 ) -> list[StoredDelivery]:
-    """One for each channel of the rule. A rule without a channel gets one with no destination, so
-    that its firing is listed."""
+    """One delivery for each channel of the rule. A rule without a channel gets one without a
+    destination, so that the list of fired alerts shows it."""
     channels: list[tuple[Channel, str | None, str | None]] = [
         ("webhook", rule.webhook_url, rule.webhook_secret),
         ("email", rule.email, None),

@@ -19,7 +19,7 @@ BY_SECOND = 60
 AHEAD = 5 * MINUTE
 """How far a sidecar's clock may be ahead of ours without its events being left out."""
 MAX_PAIRS = 20
-"""Pairs of role and source that a message lists."""
+"""The maximum number of pairs of role and source that a message lists."""
 
 
 class Measurement(NamedTuple):
@@ -34,7 +34,8 @@ async def measure(
     connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
 ) -> Measurement:
     """Measure the rule over its window up to `now` (microseconds)."""
-    # Event time: a sidecar that was cut off delivers late, and its events count when they happened.
+    # In event time: a sidecar that was cut off delivers late, but its events count when they
+    # happened.
     since, until = now - rule.window_minutes * MINUTE, now + AHEAD
     if rule.rule_type == "new_source_access":
         found = await tallies.new_accesses(connection, tenant_id, since, until, MAX_PAIRS)
@@ -63,10 +64,10 @@ _DIMENSIONS = {
 
 
 def _decisions(rule: StoredRule, counted: CountedValue) -> Measurement:
-    """The types that measure how many decisions the window has, and how many of them denied."""
+    """Measures the rule types that compare counts of decisions and of denials."""
     total, denied = counted.total, counted.denied
     if rule.rule_type == "isolation_violation":
-        # Only denials by that check are counted here, so there is no total to show.
+        # This dimension counts only denials by that check, so there is no total to show.
         return Measurement(denied, denied >= rule.threshold, {})
     events = {"events": total, "denied": denied}
     if rule.rule_type == "denial_spike":

@@ -9,7 +9,7 @@ from policies.ground.canonical import rfc3339
 class DeliveryFailed(OSError):
     """the receiver did not accept the delivery; `final` if a retry can't help"""
 
-    # An `OSError`, because aiohttp wraps one that its resolver raises; `webhook` reads the cause.
+    # An `OSError`, because aiohttp wraps those that a resolver raises; `webhook` reads the cause.
     def __init__(self, message: str, *, final: bool) -> None:
         super().__init__(message)
         self.final = final
@@ -17,7 +17,7 @@ class DeliveryFailed(OSError):
 
 def payload(tenant_id: str, delivery: StoredDelivery) -> dict[str, Any]:
     """Standard Webhooks' `{type, timestamp, data}`."""
-    # It leaves the installation, so it has no user id, no query and no secret.
+    # The payload leaves the installation, so it has no user id, no query and no secret.
     return {
         "type": "alert.fired",
         "timestamp": rfc3339(delivery.fired_at),

@@ -19,7 +19,7 @@ def new_secret(entropy: Callable[[int], bytes]) -> str:
 def refuse_unusable(
     rule_type: str, threshold: int, webhook_url: str | None, allowed: AllowedHosts
 ) -> None:
-    """Raises `Invalid` if the rule could never fire, or its webhook never be called."""
+    """Raises `Invalid` if the rule could never fire, or if its webhook could never be called."""
     complaints = []
     if rule_type == "high_deny_rate" and threshold > 100:
         complaints.append("threshold: for `high_deny_rate` it is a percentage, at most 100")
@@ -30,7 +30,7 @@ def refuse_unusable(
 
 
 async def record(app: AppContext, tx: Transaction, change: str, rule: StoredRule, by: str) -> None:
-    """Log who changed the rule, and to what."""
+    """Log who changed the rule, and its new values."""
     url = rule.webhook_url
     detail = {
         "name": rule.name,

@@ -28,7 +28,7 @@ from control_api.store.queries.deliveries import StoredDelivery
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 15.0
 MAX_ANSWER = 4096
-"""Bytes to read of an answer. Only the status is used."""
+"""The maximum number of bytes read from an answer. Only its status is used."""
 
 
 class EgressResolver(AbstractResolver):
@@ -41,11 +41,11 @@ class EgressResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """Raises `DeliveryFailed` if any address of the name must not be called."""
-        # Any, not all: a name with both public and private addresses is an attack or a mistake.
+        # One such address is enough: a name with both public and private addresses is an attack or a mistake.
         found = await lookup(host, port, family)
         results: list[ResolveResult] = []
         for kind, proto, address in found:
-            # `fe80::1%eth0`: the zone of a link-local IPv6 address is no part of the address.
+            # `fe80::1%eth0`: the zone of a link-local IPv6 address is not part of it.
             parsed = literal(address.partition("%")[0])
             if parsed is None or not self._allowed.permits(host, port, parsed):
                 raise _not_public(host)
@@ -68,7 +68,7 @@ class EgressResolver(AbstractResolver):
 async def lookup(
     host: str, port: int, family: socket.AddressFamily
 ) -> list[tuple[socket.AddressFamily, int, str]]:
-    """The system resolver's answer: family, protocol, address. Raises `OSError` without one."""
+    """The system resolver's answer: family, protocol, address. Raises `OSError` if it has none."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host, port, family=family, type=socket.SOCK_STREAM
     )
@@ -86,11 +86,11 @@ def _not_public(host: str) -> DeliveryFailed:
 async def deliver(
     allowed: AllowedHosts, tenant_id: str, delivery: StoredDelivery, now: int
 ) -> None:
-    """Raises `DeliveryFailed` if the receiver did not accept it."""
+    """Raises `DeliveryFailed` if the receiver did not accept the alert."""
     assert delivery.address is not None
     assert delivery.secret is not None
     if not allowed.permits_url(delivery.address):
-        # aiohttp does not pass a literal address to the resolver.
+        # Checked here, because aiohttp does not pass a literal address to the resolver.
         raise _not_public(urlsplit(delivery.address).hostname or "")
     body = orjson.dumps(payload(tenant_id, delivery))
     headers = signed(delivery, body, now)
@@ -101,8 +101,8 @@ async def deliver(
         resolver=EgressResolver(allowed), use_dns_cache=False, force_close=True, limit=1
     )
     try:
-        # No proxy of the environment, which would resolve the name again by itself; no redirects,
-        # which could lead to an address that was not checked; no cookies.
+        # No proxy from the environment: it would resolve the name again by itself. No redirects:
+        # they could lead to an address that was not checked. No cookies.
         async with (
             ClientSession(
                 connector=connector, cookie_jar=DummyCookieJar(), trust_env=False, timeout=timeout
@@ -139,7 +139,7 @@ def signed(delivery: StoredDelivery, body: bytes, now: int) -> dict[str, str]:
 def _check(status: int) -> None:
     if 200 <= status < 300:
         return
-    if status == 410:
+    if status == 410:  # in Standard Webhooks, a request to stop
         raise DeliveryFailed("answered 410: the receiver is gone for good", final=True)
     redirect = ": redirects are not followed" if 300 <= status < 400 else ""
     raise DeliveryFailed(f"answered {status}{redirect}", final=False)
@@ -150,6 +150,7 @@ def _reason(error: Any) -> str:
     inner = error.__cause__ or error
     if isinstance(inner, DeliveryFailed):
         return str(inner)
+    # aiohttp's `ClientConnectorError` keeps the system's error in `os_error`.
     number = getattr(error, "os_error", inner)
     words = getattr(number, "strerror", None) or type(error).__name__
     return f"can't be reached: {words}"

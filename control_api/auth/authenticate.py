@@ -1,6 +1,6 @@
 """Identifies the caller by its API key (contract, sections 1 and 2). Knows no operation.
 
-A key is looked up by its SHA-256 in the documents that sidecars decide by, too.
+It looks a key up by its SHA-256, in the same documents that sidecars decide by.
 """
 
 import hmac
@@ -15,7 +15,7 @@ from policies.ground.keys import key_digest, well_formed
 
 
 class Authenticator:
-    """`superadmin` is the SHA-256 of the superadmin's key; None without one."""
+    """`superadmin` is the SHA-256 of the superadmin's key, or None if there is no such key."""
 
     def __init__(
         self, tenants: TenantCache, superadmin: bytes | None, clock: Clock, instruments: Instruments
@@ -26,7 +26,8 @@ class Authenticator:
         self._refusals = instruments.http.refusals
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin:
-        """The caller. `Unauthorized` if no key is presented, `Forbidden` if it is not valid."""
+        """The caller. Raises `Unauthorized` if no key is presented, `Forbidden` if the key is not
+        valid."""
         if not presented:
             self._refusals.labels(RefusalReason.missing).inc()
             raise Unauthorized

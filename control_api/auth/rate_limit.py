@@ -14,7 +14,7 @@ from policies.ground.clock import Clock
 from policies.ground.errors import TooMany
 
 BURST_SECONDS = 1.0
-"""A bucket's capacity: the requests its key may make in this time."""
+"""A bucket's capacity is the number of requests that its key may make in this time."""
 MAX_BUCKETS = 65_536
 # Seconds: rounding in the sums below must not refuse a client that is exactly on time.
 _ROUNDING = 1e-6
@@ -25,7 +25,7 @@ UNLIMITED = frozenset({"sidecar", "superadmin"})
 
 
 class NextAuthenticator(Protocol):
-    """The authenticator that this one wraps; see `authenticate`."""
+    """The authenticator that the rate limit wraps; see `authenticate`."""
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin: ...
 
@@ -53,7 +53,7 @@ class RateLimit:
         self._full_at: dict[str, float] = {}
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin:
-        """The caller; `OverLimit` if its bucket is empty."""
+        """The caller. Raises `OverLimit` if its key's bucket is empty."""
         caller = await self._authenticate(presented)
         if caller.scope not in UNLIMITED:
             self._take(caller.by)
@@ -61,12 +61,12 @@ class RateLimit:
 
     @property
     def buckets(self) -> int:
-        """How many buckets are in memory."""
+        """The number of buckets in memory."""
         return len(self._full_at)
 
     def _take(self, key_id: str) -> None:
         now = self._now()
-        # Removed and inserted again, so the dictionary stays in order of the last request.
+        # Popped and inserted again, so the dictionary stays in order of the last request.
         full_at = max(self._full_at.pop(key_id, now), now)
         # A refused request takes no token, so a client that keeps knocking gets in once it is due.
         wait = full_at + 1 / self._rate - now - BURST_SECONDS
@@ -78,7 +78,7 @@ class RateLimit:
 
     def _drop_buckets(self, now: float) -> None:
         """Of the two least recently used buckets, drop those that are full or over the maximum."""
-        # Two, since a request adds one at most: they get fewer, and no request pays for a sweep.
+        # Two, because a request adds at most one: old buckets get fewer without a full sweep.
         for key_id in tuple(islice(self._full_at, 2)):
             if self._full_at[key_id] <= now or len(self._full_at) > MAX_BUCKETS:
                 del self._full_at[key_id]

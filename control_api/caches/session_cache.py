@@ -27,8 +27,8 @@ class SessionCache:
         return None if held is None else held.at(now)
 
     def keep(self, row: SessionRow) -> None:
-        # Dicts keep insertion order, so the first key is the oldest. An order of use would cost a
-        # write on each read.
+        # Dicts keep insertion order, so the first key is the oldest. Keeping the order of use would
+        # cost a write on each read.
         while len(self._held) >= MAX_SESSIONS:
             self._held.pop(next(iter(self._held)))
         self._held[row.session_id] = row
@@ -42,6 +42,6 @@ class SessionCache:
                 self._held.pop(name.removeprefix(SESSION), None)
 
     def forget(self) -> None:
-        """Any of them may have been revoked."""
+        """Drop every session, since any of them may have been revoked."""
         self.changes += 1
         self._held.clear()

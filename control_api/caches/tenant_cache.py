@@ -22,7 +22,7 @@ _PAGE_BYTES = 4 * 1024 * 1024
 
 
 class TenantCache:
-    """Loads a tenant when first needed; the one loaded first is evicted first."""
+    """Loads a tenant when it is first needed, and evicts the one loaded first."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -35,13 +35,13 @@ class TenantCache:
         state = self._loaded.get(tenant_id)
         if state is not None:
             return state
-        # Only the revision and whether the tenant is active: documents load when they are needed.
+        # Read only the tenant's revision and status: documents load when they are needed.
         async with self._store.reading(tenant_id) as connection:
             row = await tenants.get(connection, tenant_id)
         if row is None:
             raise NotFound(f"no such tenant: `{tenant_id}`")
         state = TenantState(tenant_id, row.revision, row.active, partial(self._bodies, tenant_id))
-        # Another request may have loaded it meanwhile. Keep that one: sidecars may wait on it.
+        # Another request may have loaded it during the read. Keep that: sidecars may wait on it.
         state = self._loaded.setdefault(tenant_id, state)
         self._evict()
         return state
@@ -67,8 +67,8 @@ class TenantCache:
         return await self.get(tenant_id)
 
     async def follow(self) -> None:
-        """Runs forever: picks up what other processes commit. While the store is down, the cached
-        state stays in force, as in a sidecar that is cut off."""
+        """Runs forever: picks up the changes that other processes commit. While the store is down,
+        the cached state stays in force, as in a sidecar that is cut off."""
         while True:
             await asyncio.sleep(FOLLOW_SECONDS)
             try:
@@ -78,6 +78,7 @@ class TenantCache:
 
     async def refresh(self) -> None:
         """Update every loaded tenant to the store's revision."""
+        # A copy, because requests may load and evict tenants during the reads below.
         states = list(self._loaded.values())
         if not states:
             return
@@ -91,7 +92,7 @@ class TenantCache:
                 await self._catch_up(state, revision)
 
     def wake(self) -> None:
-        """Wake every request that waits for a change, since the service is stopping."""
+        """Wake every request that waits for a change, because the service is stopping."""
         for state in self._loaded.values():
             state.wake()
 
@@ -105,7 +106,7 @@ class TenantCache:
             # So much has changed that dropping everything is cheaper than reading the changes.
             state.forget(page.revision)
         elif state.policy_set.revision == since:
-            # Apply only if nothing was published here during the read, which would be newer.
+            # Anything that was published here during the read is newer than what was read.
             state.published(max(revision, page.revision), {d.name: d.body for d in page.documents})
 
     async def _bodies(self, tenant_id: str, names: Sequence[str]) -> Mapping[str, bytes | None]:
@@ -118,8 +119,8 @@ class TenantCache:
             state.published(published.revision, published.documents)
 
     def _evict(self) -> None:
-        """Drop the oldest tenants over the limit, but none that a sidecar waits on: its waiter
-        would never be woken."""
+        """Drop the oldest tenants over the limit, but none that a sidecar waits on: that
+        sidecar would never be woken."""
         excess = len(self._loaded) - MAX_TENANTS
         if excess > 0:
             idle = [name for name, state in self._loaded.items() if not state.has_waiters]

@@ -1,8 +1,8 @@
-"""One tenant's cached state: its policy set, the sessions seen, and the requests waiting for a
-change.
+"""One tenant's cached state: its policy set, the sessions seen so far, and the requests that wait
+for a change.
 
-Knows documents and revisions. Knows neither SQL nor HTTP: `load` reads the table of documents. All
-of it is a copy that can be dropped at any time and is loaded again when needed.
+Knows documents and revisions. Knows neither SQL nor HTTP: `load` reads the table of documents. The
+state is only a copy: it can be dropped at any time, and is loaded again when it is needed.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class TenantState:
         """
         wanted = tuple(names)
         # A loop, because loading some documents may evict others of `wanted`, and a publication
-        # during the read makes it void.
+        # during the read makes the result void.
         while missing := [name for name in wanted if name not in self._bodies]:
             changes = self._changes
             found = await self._load(missing)
@@ -68,10 +68,10 @@ class TenantState:
         await self.need((key_name(digest),))
 
     def published(self, revision: int, documents: Mapping[str, bytes | None]) -> None:
-        """Put committed documents in force. For this process's own writes that happens before the
+        """Put committed documents in force. After a write by this process, that happens before the
         answer is sent."""
         self._changes += 1
-        # Only what is cached: other documents load when they are needed, at this state or later.
+        # Only cached ones: other documents load when they are needed, at this revision or later.
         for name, body in documents.items():
             if name in self._bodies:
                 self._bodies[name] = body
@@ -95,15 +95,15 @@ class TenantState:
         _wake(self._report_waiters)
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a change, at most this long."""
+        """Wait for a change, for at most `seconds`."""
         await _wait(self._change_waiters, seconds)
 
     def wake_report_waiters(self) -> None:
-        """A sidecar has reported to this process."""
+        """Wake the requests that wait for a report, because a sidecar has sent one here."""
         _wake(self._report_waiters)
 
     async def wait_report(self, seconds: float) -> None:
-        """Wait for a sidecar to report to this process, at most this long."""
+        """Wait for a sidecar to report to this process, for at most `seconds`."""
         await _wait(self._report_waiters, seconds)
 
     @property

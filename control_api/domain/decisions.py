@@ -2,7 +2,7 @@
 
     policy set > facts > session, claimed only after checks 1 to 4 pass > decision > log > answer
 
-The path reads the database only for what this process has not seen yet.
+An evaluation reads the database only for documents and sessions that this process does not have.
 """
 
 import logging
@@ -18,8 +18,8 @@ from policies.trail.record import decision_record
 
 ERROR = "evaluation_error"
 # The metric's `check` label for denials that no check made; for an ALLOW the label is `none`. A
-# policy may have one of these names too, but then it is a check that denies by it, and the check's
-# own name is the label.
+# policy may have one of these names too. If that policy denies, a check has applied it, and the
+# label is the name of the check.
 _WITHOUT_CHECK = {name: name for name in (ERROR, TENANT_FROZEN)}
 _log = logging.getLogger("sluice.decision")
 
@@ -27,9 +27,9 @@ _log = logging.getLogger("sluice.decision")
 def decide(
     caller: Caller, retrieval: Retrieval, session: Session | None
 ) -> tuple[Decision, Facts | None]:
-    """The decision and the facts it was made by; the facts are None if gathering them failed.
+    """The decision and the facts it is based on; the facts are None if gathering them failed.
 
-    No exception leaves this function: a fault while deciding denies (contract, section 3).
+    No exception leaves this function: if deciding fails, the answer is DENY (contract, section 3).
     """
     try:
         facts = gather(caller.tenant.policy_set, caller.key, retrieval)
@@ -44,7 +44,7 @@ def decide(
 async def decide_and_record(
     app: AppContext, caller: Caller, retrieval: Retrieval
 ) -> tuple[Decision, Facts | None, str]:
-    """The decision, the facts it was made by, and the id of its event, which is in the log."""
+    """The decision, the facts it is based on, and the id of its event, which is in the log."""
     tenant = caller.tenant
     await tenant.need_for(retrieval)
     session = None if retrieval.session_id is None else await _session(app, caller, retrieval)
@@ -68,9 +68,9 @@ async def decide_and_record(
 
 
 async def _session(app: AppContext, caller: Caller, retrieval: Retrieval) -> Session | None:
-    """The session's current state, claimed by this call if it is the first.
+    """The session's current state. The first call claims the session.
 
-    None if one of the checks before it fails: such a caller must not learn who owns the session.
+    None if a check before the session's fails: such a caller must not learn who owns the session.
     """
     assert retrieval.session_id is not None
     tenant = caller.tenant
@@ -101,7 +101,7 @@ def _may_claim(caller: Caller, retrieval: Retrieval) -> bool:
 
 
 def _observe(app: AppContext, decision: Decision, event_id: str) -> None:
-    """One decision: one record, one metric, one log line."""
+    """Count a recorded decision, and log it."""
     check = decision.check or _WITHOUT_CHECK.get(decision.policy_name, "none")
     app.instruments.decisions.decided(decision.decision, check).inc()
     _log.debug("%s %s by check %s: %s", decision.decision, event_id, check, decision.policy_name)

@@ -34,7 +34,7 @@ def build_key(request: NewKey, secret: str, entropy: bytes, now: int) -> StoredK
 
 
 async def add_key(tx: Transaction, key: StoredKey, by: str, record_id: str) -> None:
-    """Store a key, publish its document and log who created it. The secret is in none of them."""
+    """Store a key, publish its document and log who created it. None of these holds the secret."""
     await keys.add(tx.connection, tx.tenant_id, key)
     await tx.publish({key_name(key.digest): key_document(key.published())})
     detail = {"name": key.name, "scope": key.scope, "expires_at": key.expires_at}
@@ -43,6 +43,6 @@ async def add_key(tx: Transaction, key: StoredKey, by: str, record_id: str) -> N
 
 async def refuse_unknown_key(tx: Transaction, key_id: str | None) -> None:
     """Raise `Invalid` if an agent would be bound to a key that does not exist or was revoked."""
-    # No key could speak for such an agent, and its owner would not see why.
+    # No key could speak for such an agent, and the agent's owner would not see why.
     if key_id is not None and await keys.get(tx.connection, tx.tenant_id, key_id) is None:
         raise invalid(["bound_key_id: is not a live key of this tenant"])

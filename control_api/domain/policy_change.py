@@ -1,5 +1,5 @@
-"""What every change of a policy does: a version in the history, an entry in the log, and new
-documents for the roles it affects. Knows no operation and no file."""
+"""The steps that every change of a policy shares: a version in the history, an entry in the log,
+and new documents for the affected roles. Knows no operation and no file."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,9 @@ from policies.ground.canonical import encode
 from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import role_document, role_name
 
-# Every sidecar that decides by a role holds all its policies in memory.
+# Every sidecar that decides for a role holds all of the role's policies in memory.
 MAX_DOCUMENT = 1024 * 1024
-"""Bytes of all policies of a role."""
+"""The maximum size in bytes of a role's document, which holds all of its policies."""
 
 _CHUNK = 500  # names in one statement
 

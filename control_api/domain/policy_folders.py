@@ -14,8 +14,8 @@ _log = logging.getLogger("sluice.policies")
 
 
 async def unowned_folders(app: AppContext) -> list[UnownedFolder]:
-    """Folders without a tenant, each with the most similar tenant; all are logged. Empty without a
-    policy directory, or if it can't be read."""
+    """The folders without a tenant, each with the most similar tenant; all are logged. Empty if
+    there is no policy directory, or if it can't be read."""
     directory = app.settings.policy_dir
     if directory is None:
         return []
@@ -24,10 +24,10 @@ async def unowned_folders(app: AppContext) -> list[UnownedFolder]:
     try:
         for fault in await asyncio.to_thread(strays, directory):
             _log.warning("%s", fault)
-        # In a thread, since each folder is compared with every tenant's name.
+        # In a thread, because each folder is compared with every tenant's name.
         found = await asyncio.to_thread(lambda: unowned(folders(directory), known))
     except LoadError as error:
-        # Loading the files fails for the same reason, and refuses the reload. These are warnings.
+        # Loading the files fails for the same reason and refuses the reload; this only warns.
         _log.error("the policy directory can't be read: %s", error)
         return []
     for each in found:

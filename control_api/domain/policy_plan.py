@@ -17,7 +17,7 @@ from policies.ground.canonical import encode
 @dataclass(slots=True)
 class Plan:
     """The rows to write, and the names of the policies that stay. `moved` rows get no new version:
-    only their file's path has changed, or what it says besides the user's version."""
+    only what they store of their file changes, its path or the body that it defines."""
 
     added: list[StoredPolicy] = field(default_factory=list)
     updated: list[StoredPolicy] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Plan:
     roles: set[str] = field(default_factory=set)
     """The roles whose documents must be published again."""
     replaced: dict[str, StoredPolicy] = field(default_factory=dict)
-    """By id, the previous rows of `updated`, `removed` and `moved`."""
+    """The previous rows of `updated`, `removed` and `moved`, by id."""
 
     @property
     def changes(self) -> list[tuple[str, list[StoredPolicy]]]:
@@ -50,9 +50,9 @@ def plan(
     now: int,
     new_id: Callable[[], str],
 ) -> Plan:
-    """`of_files` are the rows that a file defined so far, including deleted ones. `names` are the
-    definitions' names that active policies already use."""
-    # By the name in the file, since a user may have renamed the policy.
+    """`of_files` are the rows that a file has defined so far, including deleted ones. `names` are
+    those names of definitions that active policies already use."""
+    # By the name in the file, because a user may have renamed the policy.
     known = {row.file_body["name"]: row for row in of_files if row.file_body is not None}
     result = Plan()
     for definition in definitions:
@@ -70,8 +70,8 @@ def plan(
 
 
 def _keep(result: Plan, definition: Definition, row: StoredPolicy, now: int) -> None:
-    """A policy that its file still defines."""
-    # The user's version stays in force, but what a restore would bring back follows the file.
+    """Plan a policy that a file still defines."""
+    # A user's version stays in force, but the version that a restore brings back follows the file.
     placed = replace(row, file=definition.file, file_body=definition.body)
     name = definition.body["name"]
     if row.user_modified or row.deleted_at is not None:
@@ -100,8 +100,8 @@ def _keep(result: Plan, definition: Definition, row: StoredPolicy, now: int) -> 
 
 
 def _drop(result: Plan, row: StoredPolicy, now: int) -> None:
-    """A policy that no file defines any more."""
-    # It loses its file, so that a file with this name later defines a new policy.
+    """Plan a policy that no file defines any more."""
+    # The row loses its file, so that a later definition with its name makes a new policy.
     detached = replace(row, file=None, file_body=None)
     result.replaced[row.policy_id] = row
     if row.deleted_at is not None:
@@ -136,5 +136,5 @@ def first_version(
 
 def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
     """Whether the bodies are the same, byte for byte."""
-    # To Python, `1` and `True` are equal.
+    # Python's `==` would not do: to it, `1` and `True` are equal.
     return encode(one) == encode(other)

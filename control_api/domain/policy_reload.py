@@ -1,6 +1,6 @@
 """Makes a tenant's policies match its files, all of them or none (contract, section 4).
 
-    read the files > plan against the rows > write, if the rows are still those planned against
+    read the files > plan against the rows > write, if the rows have not changed since
 
 Runs for a reload request, at startup, and whenever the directory changes. A bad file of one tenant
 does not hold up another.
@@ -32,12 +32,12 @@ async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
     if directory is None:
         return _answer(Plan())
     try:
-        # In a thread, since reading files blocks, and the disk may be slow.
+        # In a thread, because reading files blocks, and the disk may be slow.
         definitions = await asyncio.to_thread(load_tenant, directory, tenant_id)
         done = await _apply(app, tenant_id, definitions, by)
     except (LoadError, Conflict) as error:
         app.instruments.jobs.reloads.labels(Reload.refused).inc()
-        # A role's document is too large: a fault of the files as a whole, reported as theirs.
+        # A role's document is too large: a fault of the files as a whole, reported as such.
         if isinstance(error, Conflict):
             raise LoadError([DefinitionFault(tenant_id, 0, "", error.message)]) from error
         raise
@@ -47,8 +47,8 @@ async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
 
 async def _apply(app: AppContext, tenant_id: str, definitions: list[Definition], by: str) -> Plan:
     """Plan, then write if the plan is still valid; otherwise plan again."""
-    # Planned outside the transaction: comparing all of a tenant's policies under its lock would
-    # delay its evaluations.
+    # Plan outside the transaction: comparing all of a tenant's policies under its lock would delay
+    # its evaluations.
     for _ in range(_ATTEMPTS):
         done = await _plan(app, tenant_id, definitions)
         if done.taken:
@@ -66,8 +66,8 @@ async def _plan(app: AppContext, tenant_id: str, definitions: list[Definition]) 
         for at in range(0, len(names), _CHUNK):
             taken |= await policies.taken(connection, tenant_id, names[at : at + _CHUNK])
     now, entropy = app.clock.now(), app.entropy
-    # Drawn outside the thread: the random buffer is not safe for two threads. One for each
-    # definition, since how many are new is known only later.
+    # Drawn outside the thread, because the random buffer is not safe for two threads. One for each
+    # definition, because the number of new policies is known only later.
     ids = iter([prefixed("pol_", entropy(16)) for _ in definitions])
     return await asyncio.to_thread(
         lambda: plan(definitions, map(StoredPolicy.from_row, rows), taken, now, ids.__next__)
@@ -77,7 +77,7 @@ async def _plan(app: AppContext, tenant_id: str, definitions: list[Definition]) 
 def _work(app: AppContext, done: Plan, by: str) -> Callable[[Transaction], Awaitable[bool]]:
     async def work(tx: Transaction) -> bool:
         """False if the plan is outdated."""
-        # Every replica watches the same files: often, another one has applied the same change.
+        # Every replica watches the same files, so another one has often applied the same change.
         if not await _is_current(tx, done):
             return False
         # Removals come first, so that an added policy can reuse a removed one's name.

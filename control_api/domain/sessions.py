@@ -27,11 +27,11 @@ async def claim(
 ) -> SessionRow:
     """The stored session, created now for its first caller, and cached for this process.
 
-    The caller must have loaded the documents `tenant` and the role's (`TenantState.need`).
+    The caller must have loaded the tenant's document and the role's (`TenantState.need`).
     """
     policy_set = tenant.policy_set
     if policy_set.masks():
-        # Before anything is stored, as in the records: the session must not reveal what they hide.
+        # Mask before anything is stored, as in records: a session must not reveal what they hide.
         user_id = masked_user(user_id)
     while True:
         changes = tenant.sessions.changes
@@ -53,7 +53,8 @@ async def claim(
 
 
 def lifetime(role: Role | None, settings: TenantSettings) -> int:
-    """Minutes: the least of the role's policies, or else the tenant's setting (contract, 3)."""
+    """A session's lifetime in minutes: the shortest that one of the role's policies sets, or else
+    the tenant's setting (contract, section 3)."""
     if role is not None and role.session_ttl_minutes is not None:
         return role.session_ttl_minutes
     return settings.session_ttl_minutes

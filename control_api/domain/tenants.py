@@ -1,5 +1,5 @@
-"""What every change of a tenant does: its row, its document in the policy set, and an entry in its
-own log. Knows no operation."""
+"""The steps that every change of a tenant shares: its row, its document in the policy set, and an
+entry in its own log. Knows no operation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -64,8 +64,8 @@ def effective(tenant: StoredTenant, settings: Settings) -> TenantSettings:
     """A tenant's settings as they are enforced."""
     return TenantSettings(
         tenant_id=tenant.tenant_id,
-        # The service's flag OR the tenant's (`app.md`, section 5): a tenant can't opt out of what
-        # the operator demands of all.
+        # The service's flag OR the tenant's (`service.md`, section 5): a tenant can't opt out of a
+        # rule that the operator sets for all.
         require_agent_id=tenant.require_agent_id or settings.require_agent_id,
         session_ttl_minutes=settings.session_ttl_minutes,
         pii_masking=tenant.pii_masking or settings.pii_masking,

@@ -15,8 +15,8 @@ from control_api.http.openapi_schemas import Schemas, words
 from control_api.http.route import Route, Scope
 
 _ABOUT = """\
-Decides whether an agent may retrieve from a data source, and keeps a record of every decision \
-that can be proven. A `DENY` is a decision, not an error: it is answered with 200.
+Decides whether an agent may retrieve from a data source, and keeps a provable record of every \
+decision. A `DENY` is a decision, not an error: it is answered with 200.
 
 Every error has the same body, `{error, message, code, details?}`. An unknown path is 404. A \
 method that the path does not support is 405, and `Allow` lists those it does. Under `/v1/` the \
