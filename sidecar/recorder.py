@@ -1,5 +1,5 @@
 """Turns decisions into audit records and puts them into the spool. Knows the spool and the metrics;
-decides nothing. The records of one request are stored together, or none is."""
+decides nothing. The records of one request are stored together or not at all."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 
 class _MadeRecord(NamedTuple):
-    """A decision and its record, before the spool has it. `refused`: the request is not
+    """A decision and its record, before the spool has the record. `refused`: the request is not
     forwarded."""
 
     decision: Decision
@@ -83,7 +83,7 @@ class Recorder:
 
     def conclude(self, verdicts: Sequence[Verdict], *, report_mode: bool) -> list[RecordedDecision]:
         """Record the verdicts of one request: one decision makes one record, one metric and one log
-        line. The records are stored together, or none is."""
+        line. The records are stored together or not at all."""
         made = [self._make_record(each, report_mode) for each in verdicts]
         # INVARIANT: a request that is forwarded takes no room that is kept for denials.
         refused = all(each.refused for each in made)
@@ -122,7 +122,7 @@ class Recorder:
         self, made: _MadeRecord, core: bytes, durable: asyncio.Future[None], stored: bool
     ) -> RecordedDecision:
         decision, event_id, report_only = made.decision, made.event_id, made.report_only
-        # Only now, with the record in the spool: what can't be recorded was not decided.
+        # Counted only once the record is in the spool: what can't be recorded was not decided.
         self._metrics.decided(decision, report_only=report_only)
         if log.isEnabledFor(logging.DEBUG):
             answer, policy_name, reason = decision[:3]

@@ -36,8 +36,9 @@ async def serve(
     random_bytes: Callable[[int], bytes],
     stop: asyncio.Event,
 ) -> None:
-    """Return once `stop` was set and everything is finished. Raises what could not be opened, or an
-    `ExceptionGroup` of what died. One function, because the order of its steps is the point."""
+    """Return once `stop` is set and everything is finished. Raises the error of a resource that
+    can't be opened, or an `ExceptionGroup` of the errors that ended a loop. One function, because
+    the order of its steps is the point."""
     async with AsyncExitStack() as resources:
         time = ControlClock(clock)
         # First, because it takes the lock: two sidecars would corrupt one directory.
@@ -68,7 +69,7 @@ async def serve(
                 log.info("sidecar `%s` listens on %s", settings.id, settings.listen)
                 freeze_startup_objects()
                 await stop.wait()
-                # First: a load balancer that asks now sends no more. The ports still answer.
+                # First: a load balancer that asks now sends nothing more. The ports still answer.
                 components.readiness.draining = True
                 log.info("stopping: no more requests are accepted")
                 await _close(components.listeners, settings.drain_seconds)
@@ -94,8 +95,8 @@ async def _forever(name: str, loop: Awaitable[None]) -> None:
 
 
 async def _close(listeners: Iterable[Listening], seconds: float) -> None:
-    # All at once, so that the slowest takes `seconds` and not all of them together. One that fails
-    # must not keep the others open.
+    # All at once, so that together they take `seconds`, not `seconds` each. One that fails must not
+    # keep the others open.
     closing = (listener.close(seconds) for listener in listeners)
     for failure in await asyncio.gather(*closing, return_exceptions=True):
         if isinstance(failure, BaseException):

@@ -30,21 +30,21 @@ from sidecar.policy_cache.cache_file import CacheFile
 log = logging.getLogger(__name__)
 
 PATH = "/v1/sidecars/sessions/claim"
-CLAIM_SECONDS = 2.0  # an agent waits for it
+CLAIM_SECONDS = 2.0  # short: an agent waits for the answer
 STATES = ("active", "expired", "revoked")
 MAX_IN_MEMORY = 10_000
 MAX_ON_DISK = 100_000
 
 _FIND = "SELECT state, agent_role, agent_id, expires_at FROM sessions WHERE session_id = ?"
 _STORE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)"
-# What expired first goes first. If an expired session is named again, the control API is asked
-# again. It forgets no session, and answers that it has expired.
+# The session that expires first goes first. If it is named again, the control API is asked again:
+# it forgets no session, and answers that this one has expired.
 _TRIM = (
     "DELETE FROM sessions WHERE session_id IN"
     " (SELECT session_id FROM sessions ORDER BY expires_at LIMIT max(0,"
     "  (SELECT count(*) FROM sessions) - ?))"
 )
-_TRIM_EVERY = 1000
+_TRIM_EVERY = 1000  # `_TRIM` counts all rows, so it doesn't run for every claim
 
 _Claim = tuple[Session, int]
 PublishedClaim = Callable[[str], Awaitable[Claim | None]]
@@ -139,13 +139,13 @@ class SessionRegistry:
                 self._recent.pop(name.removeprefix(SESSION), None)
 
     def forget(self) -> None:
-        """The control API has another store: no claim of the old one holds there."""
+        """Forget all sessions: the control API has another store, where no earlier claim holds."""
         self._recent.clear()
         self._file.connection.execute("DELETE FROM sessions")
 
     def _current(self, claim: _Claim) -> Session:
         session, expires_at = claim
-        # Expiry needs no message: both sides have the time, which is the control API's.
+        # Expiry needs no message: the sidecar's clock follows the control API's.
         if session.state == "active" and self._now() >= expires_at:
             return Session(session.session_id, "expired", session.agent_role, session.agent_id)
         return session
@@ -179,8 +179,8 @@ class SessionRegistry:
         try:
             row = self._file.connection.execute(_FIND, (session_id,)).fetchone()
         except sqlite3.Error as error:
-            # As if it were unknown: the control API is asked again, and says the same. The file is
-            # set aside.
+            # Treated as unknown: the control API is asked again, and gives the same answer. The
+            # file is set aside.
             self._file.damaged = True
             log.warning("sessions on disk can't be read: %s", error)
             return None
@@ -204,8 +204,8 @@ class SessionRegistry:
             if self._stored_count % _TRIM_EVERY == 0:
                 self._file.connection.execute(_TRIM, (MAX_ON_DISK,))
         except sqlite3.Error as error:
-            # The control API and our memory have it: only a start without the control API would
-            # miss it.
+            # The control API and our memory have the claim: only a start without the control API
+            # would miss it.
             log.warning("a claimed session can't be stored on disk: %s", error)
 
 

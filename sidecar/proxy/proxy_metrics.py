@@ -12,7 +12,7 @@ UNDECIDED = "none"
 """The decision label of a request that needs no decision, or never got that far."""
 
 _STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "other", "other", "other", "other")
-"""By the first of a status' three digits. Data sources may use any."""
+"""Indexed by the first of a status' three digits. Data sources may use any digit."""
 
 
 class UpstreamUnreachable(UpstreamFailed):
@@ -54,7 +54,7 @@ class ProxyMetrics:
         self._requests.add(self._kind, decision, _STATUS_CLASSES[status // 100])
 
     def count_failure(self, error: UpstreamFailed) -> None:
-        """A failure of the data source."""
+        """Counts a failure of the data source under its cause."""
         self._failures.add(self._kind, CAUSES.get(type(error), "unjudged"))
 
 

@@ -74,8 +74,8 @@ class WorkerThread:
         *arguments: P.args,
         **more: P.kwargs,
     ) -> T:
-        """What `work` returns or raises. `size` is how many bytes it walks. If the caller is
-        cancelled, work that hasn't begun is dropped."""
+        """Runs `work`, and returns its result. `size` is the number of bytes that it walks. If the
+        caller is cancelled, work that hasn't begun is dropped."""
         if size <= LONGEST_INLINE:
             return work(*arguments, **more)
         loop = asyncio.get_running_loop()
@@ -90,7 +90,7 @@ class WorkerThread:
     ) -> T:
         """Runs the coroutine that `begin` creates, step by step from one look-up to the next. Each
         step runs where `call` would run it, each look-up on the loop. `size` is the size of the
-        body in bytes; the size of a larger look-up response replaces it."""
+        body in bytes; a step that reads a larger look-up response counts with that size."""
         coroutine = begin(routed._replace(fetch=_request_lookup))
         resume: Callable[[], Any] = partial(coroutine.send, None)
         walked = size
@@ -130,7 +130,7 @@ async def _look_up(
     target: str,
     size: int,
 ) -> tuple[Callable[[], Any], int]:
-    """How to resume `coroutine` with the result of its look-up, and how many bytes that walks."""
+    """A function that resumes `coroutine` with its look-up's result, and the bytes it walks."""
     try:
         response = await fetch(target)
     except SluiceError as error:

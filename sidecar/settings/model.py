@@ -15,12 +15,12 @@ from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
 from sidecar.settings.spool import SpoolSettings
 
-# Each set of values is written once: mypy checks by the type, and the settings file by the tuple.
+# Each set of values is written once: mypy uses the type, and the settings file's check the tuple.
 Kind = Literal[
     "bedrock", "chroma", "mcp", "opensearch", "pinecone", "qdrant", "rest", "s3", "tcp", "weaviate"
 ]
-"""The data-source protocols that this sidecar speaks; `tcp` is any other, decided per connection.
-"""
+"""The protocols of data sources that this sidecar speaks. `tcp` is any other, decided per
+connection."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 AWS_KINDS: tuple[Kind, ...] = ("bedrock", "s3")

@@ -63,13 +63,13 @@ class Instance:
 
     @property
     def unshipped(self) -> int:
-        """Records left to ship; 0 also when the rest was set aside."""
+        """The number of records left to ship; also 0 if the rest was set aside."""
         return max(0, self.end - self.acked)
 
     def start(self) -> RecordPosition:
         """A position at or before the first unacknowledged record."""
         first = self.segments[self.retained].first
-        # The cursor may lie in a segment that is deleted or retained by now.
+        # The cursor may lie in a segment that has since been deleted or is only retained.
         return self.cursor if self.cursor.first >= first else RecordPosition(first, 0, first)
 
     def before(self, n: int) -> RecordPosition | None:

@@ -10,8 +10,8 @@ judges what follows the last good frame:
                                    the records after it are declared lost
 
 After a power cut the last batch may lack one page and hold a later one. That looks like the third
-case and is treated as such: this declares records lost that were never acknowledged, but the other
-reading would silently lose acknowledged ones.
+case and is treated as such: this declares records lost that were never acknowledged, but treating
+it as the second case could silently lose acknowledged ones.
 
 Older segments and instances are checked when they are read back for shipping. Blocks; runs before
 the spool takes records.
@@ -119,7 +119,7 @@ def _keep_or_remove(disk: Disk, path: Path, segment_bytes: int, found: Recovered
 
 
 def _load(disk: Disk, instance: Instance) -> _LastSegment | None:
-    """Fill in what the directory says. Returns its last usable segment."""
+    """Fill in the instance from its directory. Returns its last usable segment."""
     acked = read_acked(disk, instance.path)
     for path in disk.list(instance.path):
         first = segment_first(path)
@@ -133,7 +133,7 @@ def _load(disk: Disk, instance: Instance) -> _LastSegment | None:
         instance.source, instance.end = last.header.source, last.scan.next
         _check_chain(instance, last.scan)
     elif instance.acked > 0 and instance.ending is None:
-        # Its numbers were used up to here, and nothing says how far beyond.
+        # Its numbers were used up to here, and nothing shows how far beyond.
         _set_ending(instance, "the segments of the spool are missing", instance.acked, None)
     _merge_saved_ending(disk, instance)
     return last
@@ -181,8 +181,8 @@ def _merge_saved_ending(disk: Disk, instance: Instance) -> None:
     except (ValueError, TypeError) as error:
         noted = Ending(f"the file `ended` can't be read: {error}", instance.end, None)
     if noted is not None:
-        # The saved one takes precedence: what lies beyond it was declared lost, even if it turns
-        # out to be readable. But damage before it means that more is lost.
+        # The saved ending takes precedence: the records beyond it were declared lost, even if they
+        # turn out to be readable. But damage before it means that more is lost.
         found = instance.ending
         if found is not None and found.first < noted.first:
             lost = None if noted.lost is None else noted.lost + noted.first - found.first
@@ -196,7 +196,7 @@ def _merge_saved_ending(disk: Disk, instance: Instance) -> None:
 
 def _resume_last(disk: Disk, found: Recovered, last: _LastSegment | None, source: str) -> None:
     instance = found.instances[-1]
-    # An instance belongs to one sidecar id: under another one a new instance begins.
+    # An instance belongs to one sidecar id: another id begins a new instance.
     if instance.ending is not None or last is None or instance.source != source:
         return
     try:
@@ -212,8 +212,8 @@ def _resume_last(disk: Disk, found: Recovered, last: _LastSegment | None, source
 def _write_back(disk: Disk, last: _LastSegment) -> None:
     """Rewrite what was read, with zeros after it, and sync."""
     # After a failed sync in the previous process, the kernel may show data that the disk does not
-    # hold. A record appended to it would chain to one that the next power cut takes away. Writing
-    # the same bytes over themselves is harmless.
+    # hold. A record appended to such data would chain to one that the next power cut takes away.
+    # Writing the same bytes over themselves is harmless.
     end = last.scan.end
     if not last.scan.clean:
         log.warning(

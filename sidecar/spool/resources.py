@@ -1,4 +1,4 @@
-"""What the parts of a spool share."""
+"""The objects and figures that the parts of a spool share."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor

@@ -7,8 +7,8 @@
     batch = await spool.batch(1_000_000)            read back from disk
     await spool.acknowledge(batch.instance, n)      in the control API's log: may be deleted here
 
-Knows the modes, and what each does with a record that does not fit. `rotation` and `maintenance`
-keep the spool writable; `backlog` holds what is still to be shipped.
+Knows the modes, and what each does with a record that does not fit. `writing/instance_rotation` and
+`writing/maintenance` keep the spool writable; `reading/backlog` holds what is still to ship.
 """
 
 import asyncio
@@ -90,15 +90,16 @@ class Spool:
 
         Raises a `SpoolError` if it does not fit, before it has a number. `durable` raises one if
         the disk does not take it. In mode `best_effort` neither raises. Without `urgent`, the
-        record goes to disk with the next urgent one, or a moment later, and `durable` says nothing.
+        record goes to disk with the next urgent one, or a moment later, and `durable` is done at
+        once.
         """
         return self.put_together((record,), denial=denial, urgent=urgent)[0]
 
     def put_together(
         self, records: Sequence[Record], *, denial: bool, urgent: bool = True
     ) -> list[PlacedRecord]:
-        """As `put`, for the records of one request: either all are stored and become durable, or
-        none. They share one future."""
+        """Like `put`, for the records of one request: either all are stored and become durable, or
+        none is. They share one future."""
         appender = self._appender
         try:
             if self._rotation.refusal is not None:
@@ -110,11 +111,11 @@ class Spool:
         except SpoolError as error:
             if not self._best_effort:
                 raise
-            # This mode answers without a record. The loss is at least in the log.
+            # This mode answers without a record. A gap record will at least declare the loss.
             for _ in records:
                 self._maintenance.dropped(error.message)
             return [PlacedRecord(_NOT_STORED, self._done, stored=False)] * len(records)
-        # The same future for all of a group: one write decides about all of them.
+        # A group shares one future: one write stores all of its records or none.
         durable = self._done
         if urgent and not self._best_effort:
             durable = appender.durable()
@@ -148,7 +149,7 @@ class Spool:
             try:
                 return await self._backlog.read(max_bytes, max_records)
             except UnreadableRecord as damage:
-                # Nothing after a missing record can ever ship: declare it, and ship what is next.
+                # Nothing after a missing record can ever ship: declare it lost, and ship the next.
                 self._rotation.end(damage.instance, str(damage), damage.n, DAMAGED)
                 await self._backlog.retire()
 
@@ -169,7 +170,7 @@ class Spool:
 
     async def rewind(self, instance: str, n: int) -> bool:
         """Ship again from record `n` on: the control API has lost what it had of the instance.
-        Returns False if these records are no longer on disk."""
+        Returns False if the records are no longer on disk, or not acknowledged yet."""
         done = self._backlog.rewind(instance, n)
         if done:
             await self._backlog.trim()
@@ -200,28 +201,28 @@ class Spool:
 
     @property
     def state(self) -> State:
-        """What the spool takes, seen by a next record of the largest size."""
+        """What the spool takes at the moment. It is full once the largest denial might not fit."""
         appender = self._appender
         if self._rotation.refusal is not None:
             return State.UNWRITABLE
-        # The same conditions under which `Appender.add` refuses a record.
+        # Follows the conditions under which `Appender.add` refuses a record.
         if appender.spares or appender.room > appender.reserve:
             return State.OPEN
         return State.DENIALS_ONLY if appender.room > FRAME + MAX_PAYLOAD else State.FULL
 
     @property
     def refusal(self) -> str | None:
-        """Why the spool takes no records, None if it takes some."""
+        """Why the spool takes no records; None if it takes some."""
         return self._rotation.refusal
 
     @property
     def depth(self) -> int:
-        """Records on disk that the control API is not known to have."""
+        """The number of records on disk that the control API is not known to have."""
         return self._backlog.depth
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of all segment files, including spares and what was set aside."""
+        """The bytes of all segment files, including spares and what was set aside."""
         return self._quota.held
 
     @property
@@ -230,7 +231,7 @@ class Spool:
         return self._appender.waiting
 
     def oldest_age(self) -> float:
-        """Seconds that the oldest unshipped record has been on disk; 0 without one."""
+        """Seconds that the oldest unshipped record has been on disk; 0 if there is none."""
         return self._backlog.oldest_age()
 
     @property

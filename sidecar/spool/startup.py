@@ -21,7 +21,7 @@ from sidecar.spool.writing.instance_rotation import InstanceRotation
 from sidecar.spool.writing.maintenance import Maintenance
 
 RETAINED_FRACTION = 8
-"""Acknowledged segments may take this fraction (an eighth) of `max_bytes`."""
+"""Acknowledged segments may take `max_bytes` divided by this."""
 
 
 class SpoolComponents(NamedTuple):
@@ -61,7 +61,7 @@ async def open_components(
         maintenance = Maintenance(
             SegmentPool(root, disk, quota, size, found.spares), backlog, resources
         )
-        # Each needs the other: `start` hands the rotation over.
+        # Rotation and maintenance need each other, so maintenance gets the rotation only here.
         rotation = InstanceRotation(resources, backlog, maintenance.wake)
         await maintenance.start(rotation, found)
     except BaseException as error:

@@ -1,5 +1,5 @@
-"""Builds the sidecar's status report for the control API. Knows what is in it and which part to
-ask; knows nothing of when it is sent."""
+"""Builds the sidecar's status report for the control API. Knows its contents and which part to ask
+for each; knows nothing of when it is sent."""
 
 from math import isinf
 from typing import Any
@@ -11,7 +11,7 @@ from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool
 
 MAX_REFUSING_CHARS = 4000
-"""The most characters of `refusing`."""
+"""The longest `refusing`, in characters: the control API refuses more than 4096."""
 
 
 class SidecarStatus:

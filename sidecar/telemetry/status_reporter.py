@@ -1,6 +1,6 @@
-"""Reports this sidecar's status to the control API: every few seconds, and when another policy set
-is in force. Learns the control API's time from the answer. Nothing waits for it or depends on it.
-Knows how a report is sent; knows nothing of how it is built."""
+"""Reports this sidecar's status to the control API: every few seconds, and when the policy set in
+force changes. Learns the control API's time from the answer. Nothing waits for a report or depends
+on it. Knows how a report is sent; knows nothing of how it is built."""
 
 import asyncio
 import logging
@@ -22,16 +22,16 @@ log = logging.getLogger(__name__)
 PATH = "/v1/sidecars/report"
 INTERVAL_SECONDS = 5.0
 COALESCE_SECONDS = 0.2
-"""Changes this close together make one report. It also spreads a fleet in which the same document
-changed everywhere."""
+"""Changes this close together make one report. The random delay also spreads the reports of a fleet
+in which the same document changed everywhere."""
 ANSWER_SECONDS = 4.0
 
 Snapshot = Callable[[], dict[str, Any]]
 
 
 class StatusReporter:
-    """The loop. `snapshot` returns the status; the id of this run is added to it. `failures` counts
-    reports that the control API did not take."""
+    """The reporting loop. `snapshot` returns the status; the id of this run is added to it.
+    `failures` counts reports that the control API did not take."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class StatusReporter:
             # Cleared before the report: a change during it triggers the next one.
             self._changed.clear()
             await self.report()
-            # A fleet that started together must not report together for ever.
+            # Sidecars that started together must not report together forever.
             wait = INTERVAL_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311
             try:
                 async with asyncio.timeout(wait):
@@ -81,6 +81,6 @@ class StatusReporter:
             self.failures += 1
             self._outage.failing(str(error))
             return
-        # Only an answer to a report measures time: it says when it was made.
+        # Only the answer to a report tells the time, since it says when it was made.
         self._time.learn(reported, sent, self._monotonic())
         self._outage.recovered()

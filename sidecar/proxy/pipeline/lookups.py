@@ -1,8 +1,8 @@
 """The look-ups of one request: what the sidecar asks the data source, with the agent's credentials,
 to find out what the request concerns.
 
-They run in the request's task, so an agent that leaves cancels the one under way. Together they
-have one deadline, and each distinct target is fetched once. Knows no protocol.
+They run in the request's task, so the look-up under way is cancelled if the agent disconnects.
+Together they have one deadline, and each distinct target is fetched once. Knows no protocol.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import FetchedResponse
 
 _LONGEST_KEPT = 64 * 1024
-"""A longer response isn't kept, in bytes: this bounds what a request may hold in memory."""
+"""The longest response that is kept, in bytes. This bounds what a request may hold in memory."""
 
 
 class Lookups:

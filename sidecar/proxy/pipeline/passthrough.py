@@ -3,7 +3,8 @@ first byte passes, then joined to an upstream connection of their own.
 
 Anything may be read and written through such a connection. So it is decided as reading the whole
 source (`<kind>://<alias>`) at the highest level that the source has, and denied if the source
-denies `writes`. It is decided again every second while it lasts, so a revocation cuts it.
+denies `writes`, except for the kind `tcp`. It is decided again every second while it lasts, so a
+revocation cuts it.
 
 Knows decisions and connections. Knows nothing of what passes.
 """
@@ -71,6 +72,7 @@ class Passthrough:
             connection = await self._dialler.connect()
         except SpoolError:
             raise  # there may be no event for the lineage to refer to
+        # Cancellation included: the decision is recorded, so its outcome has to be.
         except BaseException as error:
             self._note(decisions, _NOTHING_PASSED, 502, started)
             if isinstance(error, UpstreamFailed):
@@ -88,14 +90,14 @@ class Passthrough:
         upstream = BufferedConnection(self._limits.buffer_bytes, on_lost).adopt(
             transport, early.held
         )
-        # A server may have spoken and left before the two were joined.
+        # A server may have spoken and closed the connection before the two sides were joined.
         if early.ended:
             upstream.eof_received()
         return AllowedTunnel(self, who, decisions, upstream, started)
 
     async def run(self, agent: BufferedConnection, tunnel: "AllowedTunnel") -> None:
-        """Joins the two until both have ended, one is lost, nothing passes for too long, or the
-        tunnel is no longer allowed."""
+        """Joins the agent with the tunnel's upstream side until both have ended, one is lost,
+        nothing passes for too long, or the tunnel is no longer allowed."""
 
         async def reauthorize() -> None:
             await self._authorizer.reauthorize((self._whole_source,), tunnel.who)
@@ -109,12 +111,12 @@ class Passthrough:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._open)
 
     @property
     def flow(self) -> Flow:
-        """Bytes passed so far, from agents and to them."""
+        """The bytes passed so far, from agents and to them."""
         flow = Flow()
         flow.received = self._ended_flow.received + sum(each.up.count for each in self._open)
         flow.sent = self._ended_flow.sent + sum(each.down.count for each in self._open)
@@ -164,6 +166,7 @@ class AllowedTunnel(NamedTuple):
 
 
 def _highest_level(source: Source) -> Sensitivity:
+    # Each document has its own level, and any of them may be the most sensitive one.
     if source.sensitivity_field is not None:
         return "critical"
     levels = [source.sensitivity]

@@ -6,7 +6,7 @@
     forward      send exactly what was decided (`forward.py`)
 
 Knows this order, and the policy name of each refusal. Knows nothing of bytes, policies or any data
-source. The steps stay in one file, since their order is what it is about.
+source. The steps stay in one file, because their order is its subject.
 """
 
 from collections.abc import Awaitable
@@ -136,6 +136,7 @@ class ProxyPipeline:
     async def _handle_refusals(
         self, request: AgentRequest, context: RequestContext, processing: Awaitable[Response]
     ) -> Response:
+        # Two levels: recording or forwarding a refusal may itself fail.
         try:
             try:
                 return await processing
@@ -154,7 +155,7 @@ class ProxyPipeline:
                 self.metrics.count_failure(error)  # a look-up failed
             return LocalResponse.of_error(error, close=not request.body.is_eof())
         except ConnectionError:
-            # The agent is gone. What it asked for and what was decided is in the log.
+            # The agent is gone. Its request and the decision are in the log.
             return ResponseSent(keep_alive=False)
 
     async def _process(self, request: AgentRequest, context: RequestContext) -> Response:
@@ -207,7 +208,7 @@ class ProxyPipeline:
             return request_reader.lookup_request(
                 head, route.replacement_target(self.protocol, routed)
             )
-        # The decision didn't need the body, so a denied one is never asked for.
+        # The decision didn't need the body, so the agent is asked for it only now.
         if context.body is None and b"expect" in head.read:
             request.send_continue()
         readable = route.response_source is not None or prepared.filter_response is not None
@@ -226,7 +227,7 @@ class ProxyPipeline:
         route: ProtocolRoute,
         head: RequestHead,
     ) -> tuple[ProtocolRoute, RoutedRequest]:
-        """The route and the request, once the body is read if the route needs it."""
+        """Reads the body if the route needs it. Returns the route and the request that result."""
         routed = context.routed
         assert routed is not None
         if route.parse_body is not None:

@@ -28,7 +28,7 @@ Sources = tuple[SourceRef, ...]
 
 
 class ProtocolCalls:
-    """Calls the protocol of one data source. `level_field` as in `SourceRules`."""
+    """Calls the protocol of one data source. `SourceRules` explains `level_field`."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class ProtocolCalls:
     async def composed(
         self, route: ProtocolRoute, routed: RoutedRequest, size: int
     ) -> FetchedResponse:
-        """The response that the protocol composes itself. Raises as
-        `ProtocolRoute.compose_response`."""
+        """The response that the protocol composes itself. Raises what
+        `ProtocolRoute.compose_response` raises."""
         permits = await self._authorizer.permission(routed.attribution)
         composed = route.compose_response
         assert composed is not None
@@ -73,7 +73,7 @@ class ProtocolCalls:
 
     async def sources(self, route: ProtocolRoute, routed: RoutedRequest, size: int) -> Sources:
         """The sources that the request concerns, charged to its budget; empty if the route names
-        none. Raises as `ProtocolRoute.find_sources`, and `OverBudget`."""
+        none. Raises `OverBudget`, and what the route's function raises."""
         drive, visible = self._worker.drive, route.find_visible_sources
         sources: Sources = ()
         if visible is not None:
@@ -95,10 +95,10 @@ class ProtocolCalls:
         reads the response."""
         if route.plan_forward is None:
             return FORWARD_UNCHANGED, no_refresh
-        # May fetch policy documents. The worker thread, which the filter may run in, can't.
+        # This may fetch policy documents. The worker thread, where the filter may run, can't.
         permits = await self._authorizer.permission(routed.attribution)
         visibility = self._visibility(sources, permits)
-        # The worker thread goes by the facts that are gathered here.
+        # In the worker thread, `permits` relies on the facts that are gathered here.
         if size > LONGEST_INLINE:
             permits.refresh()
         call = self._worker.call

@@ -19,7 +19,8 @@ from sidecar.recorder import RecordedDecision
 
 class AllowedRequest(NamedTuple):
     """A request that may happen, with one of `decisions` for each of `sources`. Both are empty if
-    there was nothing to decide. `started` is when its head was read, by the monotonic clock."""
+    there was nothing to decide. A request that `forward_unchanged` returns has one decision, and no
+    sources. `started` is when its head was read, by the monotonic clock."""
 
     route: ProtocolRoute
     routed: RoutedRequest
@@ -35,9 +36,9 @@ class AllowedRequest(NamedTuple):
 class RequestContext:
     """Filled in as the request moves down the pipeline.
 
-    `from_head` is what the head says, `routed` the request once a row of the table covers it.
-    `body` is the whole body if it had to be read, and `lease` accounts for its bytes. `decision` is
-    the label for the metrics.
+    `from_head` is the request as far as its head describes it, `routed` the request once a row of
+    the route table covers it. `body` is the whole body if it had to be read, and `lease` accounts
+    for its bytes. `decision` is the label for the metrics.
     """
 
     __slots__ = ("body", "decision", "from_head", "head", "lease", "route", "routed", "started")
@@ -54,7 +55,7 @@ class RequestContext:
 
     @property
     def size(self) -> int:
-        """Bytes of the body that were read; 0 without a body."""
+        """The bytes of the body that was read; 0 if none was."""
         return 0 if self.body is None else len(self.body)
 
     def forward_unchanged(
@@ -93,8 +94,8 @@ def decision_label(decisions: Iterable[RecordedDecision]) -> str:
 
 
 def _without_inspection(route: ProtocolRoute | None) -> ProtocolRoute:
-    """A route whose response isn't read. `before` and `after` stay: the request may still change
-    what names mean."""
+    """The route, without anything that reads the response. `before_forward` and `after_forward`
+    stay: the request may still change what names mean."""
     if route is None:
         return ProtocolRoute("*", "/**", RouteClass.RETRIEVE)
     class_ = RouteClass.WRITE if route.route_class is RouteClass.WRITE else RouteClass.RETRIEVE

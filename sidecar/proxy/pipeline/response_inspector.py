@@ -1,5 +1,5 @@
-"""Responses that have to be read before they reach the agent: verified to be of the source that was
-decided, or filtered down to what the agent may see.
+"""Responses that have to be read before they reach the agent: verified to describe the source that
+was decided, or filtered down to what the agent may see.
 
 Knows when a response is read whole and when event by event. Knows nothing of what it means.
 """
@@ -69,7 +69,7 @@ class ResponseInspector:
         response: UpstreamResponse,
         relayed: RelayedResponse,
     ) -> ResponseSent:
-        """Relays what the agent may see: of the whole response, or event by event."""
+        """Relays what the agent may see of the response, filtered as a whole or event by event."""
         prepared, event = allowed.prepared, decision_fields(allowed.decisions)
         try:
             if prepared.on_head is not None:
@@ -90,7 +90,7 @@ class ResponseInspector:
             await response.finish()
         fields = response.fields
         whole = FetchedResponse(response.status, response.reason, fields, body)
-        # A filter in the worker thread goes by facts that are gathered on the loop.
+        # A filter in the worker thread relies on facts that must be gathered on the loop.
         if len(body) > LONGEST_INLINE:
             allowed.refresh()
         part = await self._worker.call(len(body), prepared.filter_response, whole)
@@ -106,13 +106,13 @@ class ResponseInspector:
 
 
 def durable(decisions: Iterable[RecordedDecision]) -> list[asyncio.Future[None]]:
-    """What has to be done before the agent may see a byte of the response."""
+    """The futures that must be done before the agent may see a byte of the response."""
     return [recorded.durable for recorded in decisions]
 
 
 def decision_fields(decisions: list[RecordedDecision]) -> Fields:
-    """The header fields that tell the agent about the decision. Of several decisions, a denial in
-    report mode is the one it has to hear about."""
+    """The header fields that tell the agent about the decision. If there are several, they show a
+    denial in report mode first: that is what the agent has to hear about."""
     if not decisions:
         return ()
     shown = next((each for each in decisions if each.report_only), decisions[-1])

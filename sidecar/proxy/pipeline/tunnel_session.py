@@ -39,10 +39,10 @@ async def run_tunnel(
     open_splices: set[Splice],
 ) -> None:
     """Joins the two connections until both have ended, one is lost, nothing passes for
-    `tunnel_idle_seconds`, or `reauthorize` raises `Denied`. That denial has been recorded; the
-    agent can only be told by the end of the connection.
+    `tunnel_idle_seconds`, or `reauthorize` raises `Denied`. That denial has been recorded; only the
+    end of the connection can tell the agent.
 
-    Calls `done` with the result, even when cancelled. The splice is in `open_splices` meanwhile.
+    Calls `done` with the result, even when cancelled. `open_splices` holds the splice until then.
     """
     digest = hashlib.sha256()
     splice = Splice(agent.transport, upstream.transport, limits.tunnel_idle_seconds, digest.update)
@@ -56,10 +56,10 @@ async def run_tunnel(
     except (Denied, SluiceError) as error:
         log.info("a tunnel is cut: %s", error)
     finally:
-        # The task that runs this may be cancelled by the very end of the connection, so the result
-        # is reported here.
+        # The end of the connection may itself cancel the task that runs this, so the result is
+        # reported here.
         outcome = COMPLETED if splice.how is Ended.BOTH else TRUNCATED
-        # After the outcome is read: this would make it LOST.
+        # Only after the outcome is read: aborting the splice would make it LOST.
         splice.abort()
         finished.cancel()
         open_splices.remove(splice)

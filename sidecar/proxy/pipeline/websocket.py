@@ -29,8 +29,8 @@ _SWITCHING = b"HTTP/1.1 101"
 
 
 class WebSocket:
-    """One WebSocket to the data source of `upstream`. `reauthorize` raises `Denied` when it may not
-    go on."""
+    """One WebSocket to the data source of `upstream`. `reauthorize` raises `Denied` when the
+    WebSocket is no longer allowed."""
 
     def __init__(
         self,
@@ -50,15 +50,16 @@ class WebSocket:
         event: Fields,
         relayed: RelayedResponse,
     ) -> UpstreamResponse | None:
-        """Lasts as long as the WebSocket, and returns None; returns the response if the data source
-        answered something other than 101. The agent gets nothing before all of `first` is done."""
+        """Runs the WebSocket to its end and returns None; returns the response instead if the data
+        source answers something other than 101. The agent gets nothing before all of `first` is
+        done."""
         connection = await self._upstream.connect()
         try:
             handshake = Handshake(connection)
             connection.expect(body=True)
             lines = upstream_request.lines + UPGRADE_LINES
             connection.write(self._upstream.head(upstream_request._replace(lines=lines)))
-            # The data source may be answering by now. The agent gets nothing before the record is
+            # The data source may already be answering. The agent gets nothing before the record is
             # on disk.
             for each in first:
                 await each
@@ -91,7 +92,7 @@ class Handshake:
         self._read = b""
         self._head: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self.tail = b""
-        """What followed the head."""
+        """The bytes that followed the head."""
         connection.interceptor = self
 
     async def head(self) -> bytes | None:

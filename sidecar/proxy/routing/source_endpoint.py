@@ -34,7 +34,7 @@ from sidecar.settings.model import Source
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What all endpoints of a sidecar share."""
+    """The objects that all endpoints of a sidecar share."""
 
     agent: AgentIdentity
     enforcer: Enforcer
@@ -48,7 +48,7 @@ class SharedParts:
 
 
 class SourceEndpoint:
-    """`source` behind its `pipeline`, for one agent. `who` makes a request that names no user."""
+    """`source` behind its `pipeline`, for one agent. `who` stands for the user if none is named."""
 
     def __init__(self, source: Source, shared: SharedParts) -> None:
         self.source = source
@@ -73,7 +73,7 @@ class SourceEndpoint:
         )
         rules = SourceRules(self.who, source.writes == "allow", source.sensitivity_field)
         self.pipeline = ProxyPipeline(protocol, authorizer, forwarder, rules, limits, shared.bodies)
-        # A key of its own for each source: equal heads to two sources have no digest in common.
+        # Each source has a key of its own: equal heads to two sources have no digest in common.
         self.fast_path = FastPath(self.pipeline, HeadDigest(enforcer.random_bytes(KEY_BYTES)))
         self.passthrough = Passthrough(
             source, authorizer, self._raw_dialler, self._lineage, metrics, limits
@@ -85,7 +85,7 @@ class SourceEndpoint:
 
     @property
     def connections(self) -> int:
-        """How many connections to the data source are open."""
+        """The number of open connections to the data source."""
         return self.upstream.connections + self.passthrough.connections
 
     def open(self) -> None:

@@ -1,12 +1,13 @@
-"""Finds which configured source a request is for, by the name and path it is asked under.
+"""Finds the configured source that a request is for, by the host and path that it names.
 
     SharedPort    several sources on one listening address, told apart by `hosts` and `path`
     SourceTable   the forward and the transparent proxy: by the name and port that the agent asks
                   for, which are those of the upstream or of `hosts`
 
 A request that matches no source gets None, and is denied: there is no default source. Paths are
-compared in their canonical form, segment by segment, so that no spelling can get below a path that
-it isn't below (proxy.md B 11). Pure. Knows no connection, and nothing of what a request asks for.
+compared in their canonical form, segment by segment, so that no spelling makes a path look as if it
+were below another (proxy.md B 11). Pure. Knows no connection, and nothing of what a request asks
+for.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -128,7 +129,7 @@ class SourceTable:
         self._wild = {name: _group(rows) for name, rows in wild.items()}
 
     def at(self, requested: Authority) -> SourceGroup | None:
-        """The sources at `requested`; None without any."""
+        """The sources at `requested`, or None if there are none."""
         found = self._exact.get(requested)
         name = requested.host
         # The nearest wildcard wins: `*.a.test` before `*.test`.
@@ -178,7 +179,7 @@ def _patterns_of(source: Source, *, alone: bool) -> Sequence[HostPattern | None]
 
 
 def names_of(source: Source) -> Iterator[tuple[Authority, bool]]:
-    """The names and ports of a source. True stands for all names below one."""
+    """The names and ports of a source. True marks a wildcard: all names below this one."""
     own = upstream_parts(source.upstream).authority
     yield own, False
     for pattern in patterns(source):
@@ -195,6 +196,7 @@ def _group(rows: list[_Row]) -> SourceGroup:
 
 def _order(row: _Row) -> tuple[int, int, int]:
     pattern = row.host
+    # An exact name, then a wildcard, then no host at all.
     kind = 2 if pattern is None else int(pattern.wild)
     return kind, 0 if pattern is None else -len(pattern.name), -len(row.below)
 

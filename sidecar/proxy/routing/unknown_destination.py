@@ -1,7 +1,7 @@
 """Requests and connections that lead to no configured source. They are denied, and recorded under
-the name that was asked for (`<scheme>://<host>:<port>`) or that of the port where they arrived, at
-the highest level, since nothing is known about what lies there. No policy allows them, and nothing
-is connected.
+the name that was asked for (`<scheme>://<host>:<port>`) or the name of the port where they arrived,
+at the highest level, since nothing is known about what lies there. No policy allows them, and
+nothing is connected.
 
 Knows the agent and the enforcer. Knows no source.
 """
@@ -29,12 +29,12 @@ _LEVEL: Sensitivity = "critical"
 
 
 def requested_source(scheme: str, where: Authority | str) -> SourceRef:
-    """What was asked for, as the audit trail names it."""
+    """The requested destination, as the audit trail names it."""
     return SourceRef(f"{scheme}://{where}", _LEVEL)
 
 
 class UnknownDestination:
-    """For one listening port, named `port_name` in the audit trail."""
+    """Refuses requests to one listening port, which the audit trail names `port_name`."""
 
     def __init__(self, port_name: str, agent: AgentIdentity, enforcer: Enforcer) -> None:
         self._metrics = ProxyMetrics(enforcer.metrics, _KIND)
@@ -44,11 +44,11 @@ class UnknownDestination:
 
     def read(self, request: AgentRequest, source: SourceRef | None = None) -> RequestHead:
         """The request's head. Raises `Refused` unless its framing can be trusted. `source` is where
-        it leads; None while that is open."""
+        the request leads; None while that is unknown."""
         try:
             return read_head(request)
         except Malformed as error:
-            # Also where no source is found: what follows may not be HTTP (RFC 9931).
+            # Even if no source is found: what follows may not be HTTP (RFC 9931).
             if isinstance(error, Tunnelling):
                 request.stop_reading()
             raise self.unreadable(error.message, source) from error
@@ -63,7 +63,7 @@ class UnknownDestination:
             raise self.unreadable(error.message, source) from error
 
     def unreadable(self, reason: str, source: SourceRef | None = None) -> Refused:
-        """Closes the connection: it is no longer certain where the next request begins."""
+        """The refusal closes the connection: where the next request begins is no longer certain."""
         return Refused(400, UNREADABLE, reason, self.default, source=source, close=True)
 
     def no_source(self, reason: str, who: Attribution, source: SourceRef | None = None) -> Refused:

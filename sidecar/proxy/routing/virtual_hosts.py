@@ -46,8 +46,8 @@ class VirtualHosts(SourceRouter):
             source = requested_source("http", self._requested(host))
             reason = "no source on this port has this name and path"
             raise unknown.no_source(reason, who, source)
-        # The path that leads to the source was taken off the canonical form: the pipeline decides
-        # about what is left, and the data source gets that.
+        # The path that leads to the source is gone from the canonical form. The pipeline decides
+        # about the rest, and the data source gets the same.
         request.target = found.target
         return self._endpoints[found.source.alias]
 

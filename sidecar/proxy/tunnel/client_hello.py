@@ -1,7 +1,7 @@
-"""Reads the first message of TLS, as far as it names its server (RFC 8446 sections 4.1.2 and 5.1,
-RFC 6066 section 3). It may arrive in several segments and several records.
+"""Finds the server's name in the first message of TLS (RFC 8446 sections 4.1.2 and 5.1, RFC 6066
+section 3). The message may arrive in several segments and several records.
 
-What it says is a claim, and proves nothing. A message that two readers could read in two ways is
+The name is a claim, and proves nothing. A message that two readers could read in two ways is
 refused. Pure: knows bytes, no connection.
 """
 
@@ -70,6 +70,7 @@ class HelloReader:
         return None
 
     def _complete(self) -> bool:
+        # One byte for the type and three for the length precede the hello (RFC 8446 section 4).
         message = self._message
         return len(message) >= 4 and len(message) >= 4 + int.from_bytes(message[1:4])
 
@@ -80,9 +81,11 @@ class HelloReader:
             raise Malformed("the connection does not begin with a TLS hello")
         if len(head) < _RECORD_HEADER:
             return None
+        # The minor version differs between clients and means nothing (RFC 8446 section 5.1).
         if head[1] != 3:
             raise Malformed(f"TLS record version {head[1]}.{head[2]} is not 3.x")
         size = int.from_bytes(head[3:5])
+        # A handshake message may not be sent in empty records (RFC 8446 section 5.1).
         if not 0 < size <= _MAX_RECORD:
             raise Malformed(f"the TLS record length {size} is not 1 to {_MAX_RECORD}")
         if self._records >= MOST_RECORDS:
@@ -101,7 +104,7 @@ class HelloReader:
         if whole > LONGEST:
             raise Malformed(f"the TLS hello is longer than {LONGEST} bytes")
         if len(message) > whole:
-            # Another message in the same record, which the server would read and the sidecar not.
+            # Another message in the same record: the server would read it, and the sidecar wouldn't.
             raise Malformed("the TLS hello is not alone in its record")
 
 

@@ -63,7 +63,7 @@ class Connect:
         try:
             agent, within = request.tunnel(self._limits.buffer_bytes)
         except ConnectionError:
-            # It was decided and connected. Dropping it records that nothing passed.
+            # The tunnel was decided and connected. Dropping it records that nothing passed.
             if tunnel is not None:
                 tunnel.drop()
             raise
@@ -121,6 +121,7 @@ def _requested_authority(request: AgentRequest, head: RequestHead) -> Authority:
     if not request.target.isascii():
         raise Malformed("the target of a CONNECT must be `host:port` in ASCII")
     where = authority(request.target)
+    # Only HTTP/1.1 requires it (RFC 9112 section 3.2).
     if version == HttpVersion11 and b"host" not in head.read:
         raise Malformed("the header `host` is missing")
     check_host(head, where, where.port)
@@ -128,7 +129,7 @@ def _requested_authority(request: AgentRequest, head: RequestHead) -> Authority:
 
 
 def _refusal(request: AgentRequest, response: LocalResponse) -> LocalResponse:
-    """Ends the connection: what follows a refused CONNECT may be meant for the tunnel."""
+    """The response ends the connection: what follows a refused CONNECT may be for the tunnel."""
     request.stop_reading()
     response.close = True
     error_type = _ERROR_TYPES.get(response.status)

@@ -1,6 +1,6 @@
 """Requests on a connection whose destination is settled: inside a tunnel, terminated or plain. Each
-goes to the pipeline of its source. Its `Host` must name the same destination, or the agent would
-reach a server that the tunnel wasn't opened to (proxy.md B 19).
+request goes to the pipeline of its source. Its `Host` must name the same destination, or the agent
+would reach a server that the tunnel wasn't opened to (proxy.md B 19).
 
 Knows the destination. Knows nothing of what a request asks for.
 """
@@ -39,7 +39,7 @@ class NamedDestinations(NamedTuple):
     endpoints: Mapping[str, SourceEndpoint]
 
     def sole_endpoint(self, group: SourceGroup) -> SourceEndpoint | None:
-        """The endpoint, if the group has one source; None if the path has to decide."""
+        """The endpoint if the group has only one source; None if the path has to decide."""
         return None if group.sole is None else self.endpoints[group.sole.alias]
 
 
@@ -70,7 +70,7 @@ class FixedDestination(SourceRouter):
         except Malformed as error:
             raise unknown.unreadable(error.message, source) from error
         group = self._destinations.table.at(host)
-        # By the sources, not the spelling: one source may have several names.
+        # Compares the sources, not the spelling: one source may have several names.
         if group is None or group.aliases != destination.group.aliases:
             reason = "the header `host` names another server than the connection leads to"
             named = requested_source(self._scheme, host)

@@ -38,7 +38,7 @@ class RedirectedHttp(SourceRouter):
         try:
             host = requested_host(head, DEFAULT_PORTS[_SCHEME])
             if host is None:
-                # HTTP/1.0 may leave it out. The original address must not take its place.
+                # HTTP/1.0 may leave out `Host`. The original address must not take its place.
                 raise unknown.no_source("the request names no host", who, source)
             target = canonical(request.target)
         except Malformed as error:

@@ -1,6 +1,6 @@
 """Finds the source of the kind `tcp` that a redirected connection is for, by its original port.
-Such a server may speak first, so there is no waiting for what the agent says: port and address are
-all there is to go by.
+Such a server may speak first, so the sidecar can't wait for the agent's first bytes. It knows only
+the original port and address.
 
 Pure. The configuration says where the connection then leads.
 """
@@ -16,7 +16,7 @@ AMBIGUOUS = SourceGroup(())
 
 
 class TcpSources:
-    """Those of `sources` that are of the kind `tcp`."""
+    """The sources of the kind `tcp` among `sources`."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._by_port: dict[int, list[Source]] = {}
@@ -30,7 +30,7 @@ class TcpSources:
 
     def at(self, original: Authority) -> SourceGroup | None:
         """The source for a connection that was going to `original`; None if no source of the kind
-        has that port."""
+        has that port. The address matters only if several have it."""
         sources = self._by_port.get(original.port)
         if sources is None:
             return None
@@ -43,6 +43,7 @@ class TcpSources:
         for port, sources in self._by_port.items():
             if port in self._others:
                 yield sources[0], self._others[port], port
+            # By its names alone, such a source can't be told from others at the port.
             vague = [each for each in sources if not _has_address(each, port)]
             if len(sources) > 1 and vague:
                 first = sources[0] if vague[0] is not sources[0] else sources[1]

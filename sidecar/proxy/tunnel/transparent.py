@@ -1,5 +1,5 @@
 """The port to which the packet filter redirects the agent's connections. The original address and
-port, and the first bytes, decide what becomes of each:
+port, and the first bytes, decide what becomes of each connection:
 
     port of a `tcp` source    that source, at once, because such a server may speak first
     TLS                       the source that the hello names at that port
@@ -49,14 +49,14 @@ DestinationLookup = Callable[[asyncio.Transport], Authority | None]
 
 
 def socket_destination(transport: asyncio.Transport) -> Authority | None:
-    """Asks the operating system."""
+    """Asks the operating system for the original destination."""
     sock = transport.get_extra_info("socket")
     return None if sock is None else original_destination(sock)
 
 
 def ipv6_twin(listen: ListenAddress) -> str | None:
-    """The IPv6 counterpart of a host, to which the packet filter redirects IPv6 connections; None
-    without one."""
+    """The IPv6 counterpart of the host in `listen`, to which the packet filter redirects IPv6
+    connections; None if it has none."""
     twin = _IPV6_TWINS.get(listen.host)
     # With port 0, the system would choose a different port for each of the two.
     if twin is None or not listen.port:
@@ -96,7 +96,7 @@ class Transparent(ConnectionAcceptor):
             reason = "the connection was not redirected, or was going to a port of this sidecar"
             await self._deny(agent, UNKNOWN, reason, original)
             return
-        # Before any byte is awaited: such a server may speak first.
+        # Before any byte is awaited: the server of a `tcp` source may speak first.
         tcp_group = self._tcp_sources.at(original)
         if tcp_group is not None:
             await self._pass_through(agent, original, tcp_group)

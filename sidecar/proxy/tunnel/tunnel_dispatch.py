@@ -4,9 +4,9 @@
     TLS, `terminate`      the TLS ends here with the operator's certificate; then as HTTP
     TLS                   decided once for the whole source, and passed through unread
 
-A TLS hello must name the destination. If it names another server, none, or hides the name, it is
-denied and recorded, with a TLS alert as the answer. The connection to the data source leads where
-the configuration says, whatever the hello or a packet says.
+A TLS hello must name the destination. A hello that names another server, names none or hides the
+name is denied and recorded, with a TLS alert as the answer. The connection to the data source leads
+where the configuration says, whatever the hello or a packet says.
 
 Knows what may come first. Knows nothing of how a destination is found.
 """
@@ -45,8 +45,8 @@ _ALERT = b"\x15\x03\x03\x00\x02\x02\x31"
 
 
 class TunnelDispatch:
-    """For the connections of one port. `allow_encrypted_hello` permits a hello to hide the real
-    name behind the one that it shows."""
+    """Handles the connections of one port. `allow_encrypted_hello` permits a hello to hide the
+    real name behind the one that it shows."""
 
     def __init__(
         self,
@@ -69,13 +69,13 @@ class TunnelDispatch:
         }
 
     def termination(self, group: SourceGroup) -> ssl.SSLContext | None:
-        """The context with which TLS to these sources ends here; None if it doesn't."""
+        """The context with which TLS to these sources ends here; None if TLS doesn't end here."""
         # Sources at one name share one handshake, so all of them have to terminate TLS.
         found = [self._contexts.get(alias) for alias in group.aliases]
         return found[0] if all(found) else None
 
     def passthrough_endpoint(self, group: SourceGroup) -> SourceEndpoint | None:
-        """The source to which TLS is passed through unread; None if it may not be."""
+        """The source to which TLS is passed through unread; None if that is not possible."""
         endpoint = self.destinations.sole_endpoint(group)
         if endpoint is None or self.termination(group) is not None:
             return None
@@ -89,15 +89,15 @@ class TunnelDispatch:
         destination: Destination,
         tunnel: AllowedTunnel | None,
     ) -> None:
-        """Handles one connection to its end. `tunnel` is a decision about all of it that has been
-        made already."""
+        """Handles one connection to its end. `tunnel` is set if the whole connection has already
+        been decided."""
         try:
             if destination.group.is_tcp or await self._is_unread_tls(agent, within, destination):
                 # `_pass_through` now owns the tunnel.
                 tunnel, decided = None, tunnel
                 await self._pass_through(agent, destination, decided)
             elif tunnel is not None:
-                # Decided for TLS that would pass unread, but each request will be decided instead.
+                # This was decided for TLS passed unread, but each request will be decided instead.
                 tunnel.drop()
                 tunnel = None
             await agent.closed
@@ -160,7 +160,7 @@ class TunnelDispatch:
 
     def name_problem(self, hello: Hello) -> tuple[str, str] | None:
         """Why the hello's name can't be used: a policy name and a reason."""
-        # First of all: with a hidden name, the one that shows means nothing.
+        # Checked first: if the real name is hidden, the visible one means nothing.
         if hello.encrypted and not self._allow_encrypted_hello:
             return ENCRYPTED_HELLO, "the name in the TLS hello is encrypted"
         if hello.server_name is None:
@@ -174,7 +174,7 @@ class TunnelDispatch:
             return problem
         named = Authority(hello.server_name, destination.where.port)
         group = self.destinations.table.at(named)
-        # By the sources, not the spelling: one source may have several names.
+        # Compares the sources, not the spelling: one source may have several names.
         if group is None or group.aliases != destination.group.aliases:
             return NAME_MISMATCH, "the TLS hello names another server than the connection leads to"
         return None

@@ -1,4 +1,4 @@
-"""Sends a request body on while it arrives. Holds no more than one read at a time: while the data
+"""Forwards a request body as it arrives. Holds no more than one read at a time: while the data
 source takes nothing, nothing is read from the agent."""
 
 import asyncio
@@ -42,6 +42,7 @@ class BodySender:
     async def stop(self) -> None:
         self._task.cancel()
         await asyncio.wait((self._task,))
+        # Raises an error that `_run` doesn't expect: a bug must not pass unnoticed.
         if not self._task.cancelled():
             self._task.result()
 
@@ -53,8 +54,8 @@ class BodySender:
                 # Only a complete body gets a last chunk: a broken one must not look complete.
                 await self._send(b"0\r\n\r\n")
         except (aiohttp.ClientError, OSError):
-            # The data source takes no more. Whether it has answered is for the reader of the
-            # response to find out.
+            # The data source takes no more. Whoever reads the response finds out whether it has
+            # answered.
             self.broken_off = True
 
     async def _next_part(self) -> bytes:

@@ -4,7 +4,7 @@ aiohttp's connector opens and verifies the connections, and its parser reads the
 requests are written here, because `ClientSession` would rewrite the target, merge fields that
 differ only in case, invent fields, follow redirects, keep cookies, read proxy settings from the
 environment, inflate bodies, and retry requests on its own (proxy.md 0 facts 1 to 3, A1). A request
-that may do harm twice is sent once.
+that could do harm if repeated is sent only once.
 
 Knows no policy and no protocol above HTTP.
 """
@@ -85,13 +85,13 @@ class UpstreamClient:
 
     @property
     def connections(self) -> int:
-        """How many connections to the data source are open."""
+        """The number of open connections to the data source."""
         return self.pool.connections
 
     async def send(
         self, request: UpstreamRequest, first: Iterable[Awaitable[None]] = ()
     ) -> UpstreamResponse:
-        """Sends `request`, and returns the response once its head is there. Raises
+        """Sends `request`, and returns the response once its head has arrived. Raises
         `UpstreamFailed`.
 
         Looks at no response before all of `first` is done; if one of them raises, the exchange is
@@ -110,7 +110,7 @@ class UpstreamClient:
         first: Iterable[Awaitable[None]],
         body_sender: BodySender | None = None,
     ) -> UpstreamResponse:
-        """The response to `request`, which was sent on `connection`; otherwise as `send`.
+        """The response to `request`, which was sent on `connection`; otherwise like `send`.
 
         The data source may have closed an idle connection while the request was on its way. If that
         is all that can have happened, and sending twice does no harm, the request is sent once more
@@ -219,8 +219,8 @@ def _response_head(method: str, message: RawResponseMessage) -> UpstreamHead:
 
 
 def _framed_length(status: int, lengths: Sequence[bytes], codings: Sequence[bytes]) -> bytes | None:
-    """The length of the response; None if its body ends by chunks or with the connection. Raises
-    one of `_BROKEN` if its framing is ambiguous."""
+    """The value of `Content-Length`; None if the body ends with its last chunk or with the
+    connection. Raises one of `_BROKEN` if the framing is ambiguous."""
     if status == 101:
         raise aiohttp.ClientPayloadError("the response is an upgrade that was not asked for")
     if codings and (lengths or [coding.lower() for coding in codings] != [b"chunked"]):

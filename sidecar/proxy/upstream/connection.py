@@ -44,13 +44,13 @@ class UpstreamConnection(ResponseHandler):
         self.idle_since = 0.0
         """When it last became idle, by the loop's clock."""
         self.reused = False
-        """Whether it has carried a request before the present one."""
+        """Whether it has carried a request before the current one."""
         self.received_any = False
-        """Whether any byte has arrived since the present request was sent."""
+        """Whether any byte has arrived since the current request was sent."""
         self.idle = False
         self.interceptor: ResponseInterceptor | None = None
         self._fed = self._head_size = 0
-        """How many bytes of the response the parser got, and how many of them are its head."""
+        """The number of response bytes that the parser got, and how many of them are the head."""
         self._last_bytes = b""
         self._chunked = False
         self._flow_was_paused = False
@@ -60,7 +60,7 @@ class UpstreamConnection(ResponseHandler):
         self._fed = self._head_size = 0
         self._last_bytes, self._payload = b"", None
         if body and self._reads_bodies:
-            return  # the parser is set up for one response after the other
+            return  # one setup of the parser serves one response after the other
         self._reads_bodies = body
         limits = self._limits
         self.set_response_params(
@@ -85,14 +85,14 @@ class UpstreamConnection(ResponseHandler):
         await self._drain_helper()
 
     def data_received(self, data: bytes) -> None:
-        """As aiohttp's, without its timers between reads and its WebSocket support."""
+        """Like aiohttp's method, without its timers between reads and its WebSocket support."""
         self.received_any = True
         if self.idle:
-            # This was not requested, and the next request would take it for its response.
+            # Nobody asked for these bytes, and the next request would take them for its response.
             self.force_close()
             return
         interceptor = self.interceptor
-        # Forgotten first: it sees the first bytes only, and sets itself again if it needs more.
+        # Removed first: it sees the first bytes only, and sets itself again if it needs more.
         if interceptor is not None:
             self.interceptor = None
             if interceptor.intercept(data):
@@ -131,6 +131,7 @@ class UpstreamConnection(ResponseHandler):
         """Whether nothing has arrived beyond the response that was read. The parser would hold back
         the beginning of a further response, and the next request would get it (response smuggling).
         In doubt, False."""
+        # After trailers, the last bytes differ: such a connection isn't used again.
         if self._chunked and self._fed:
             return self._last_bytes == _LAST_CHUNK
         body = 0 if self._payload is None else self._payload.total_bytes
@@ -148,6 +149,6 @@ class UpstreamConnection(ResponseHandler):
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         # As in `sidecar.http.connection`: a pause after the last chunk of a body makes the parser
-        # stop in the next one, so from the first pause on every read has it continue.
+        # stop in the next body, so from the first pause on every read makes it continue.
         if self._flow_was_paused:
             super().resume_reading(resume_parser)

@@ -1,4 +1,4 @@
-"""Opens connections to one data source: to which address, with which TLS, past which guard.
+"""Opens connections to one data source, with its TLS settings and past its guard.
 
 aiohttp's connector resolves names, limits connections and opens them. It asks the guard about every
 answer of a resolver, and about every address before a socket is made for it. Knows nothing of what
@@ -79,7 +79,7 @@ class Dialler:
         self._connector: TCPConnector | None = None
 
     def open(self, protocol: Callable[[asyncio.AbstractEventLoop], ResponseHandler]) -> None:
-        """Must be called on the loop. Opens no connection yet; each will be run by a `protocol`."""
+        """Call on the loop. Opens no connection yet; `protocol` makes the one that runs each."""
         loop = asyncio.get_running_loop()
         self._connector = _Connector(
             partial(protocol, loop),
@@ -92,7 +92,7 @@ class Dialler:
             resolver=self._guard.resolver(),
             socket_factory=self._guard.socket,
         )
-        # The connector takes the address and the TLS settings from a request. It is never sent.
+        # The connector takes address and TLS settings from a request. This one is never sent.
         self._template = ClientRequest(
             hdrs.METH_GET, self._url, loop=loop, server_hostname=self._server_name
         )

@@ -1,5 +1,5 @@
-"""Which addresses the sidecar may connect to: those that a configured data source may have, and
-nothing else that a name could be made to resolve to (proxy.md 0 fact 6, A4, B 21).
+"""Restricts the addresses that the sidecar connects to: those that a configured data source may
+have, and nothing else that a name could be made to resolve to (proxy.md 0 fact 6, A4, B 21).
 
 Each connection is checked twice: the whole answer of the resolver, and the one address that the
 socket is made for, which no name can change any more. Knows addresses. Knows no request and no
@@ -22,7 +22,7 @@ from sidecar.http.loop_guard import LoopGuard
 log = logging.getLogger(__name__)
 
 REASONS = ("own_port", *not_public.REASONS)
-"""Why an address is refused: the values of the metric's label."""
+"""The reasons to refuse an address; the values of the metric's label."""
 
 
 class AddressRefused(OSError):
@@ -70,7 +70,7 @@ class EgressGuard:
                 raise AddressRefused(reason)
 
     def _reason(self, address: Address, port: int) -> str | None:
-        # First, whatever the configuration covers: a request must not go round in a circle.
+        # Checked first, whatever the configuration allows: a request must not come back here.
         if self._own_ports.reaches_self(address, port):
             return "own_port"
         covered = any(address in network for network in self._covered)

@@ -20,7 +20,7 @@ from sidecar.proxy.upstream.dialler import Dialler
 
 
 class Pool:
-    """At most `limits.connections`, opened by `dialler`."""
+    """At most `limits.connections` connections, which `dialler` opens."""
 
     def __init__(self, dialler: Dialler, limits: ProxyLimits) -> None:
         self._dialler = dialler
@@ -45,7 +45,7 @@ class Pool:
 
     @property
     def connections(self) -> int:
-        """How many are open, in use or idle."""
+        """The number of open connections, in use or idle."""
         return self._open
 
     def take_idle(self) -> UpstreamConnection | None:
@@ -98,8 +98,8 @@ class Pool:
                 self._schedule_sweep()
 
     def detach(self, connection: UpstreamConnection, tail: bytes) -> BufferedConnection:
-        """Takes a connection out of the pool to become one end of a tunnel. `tail` is what has
-        arrived on it."""
+        """Takes a connection out of the pool to become one end of a tunnel. `tail` holds the bytes
+        that have already arrived on it."""
         lease, connection.lease = connection.lease, None
         transport = connection.transport
         assert lease is not None
@@ -111,6 +111,7 @@ class Pool:
             lease.close()
 
         detached = BufferedConnection(self._limits.buffer_bytes, on_lost).adopt(transport, tail)
+        # Whoever read `tail` paused the transport, so that nothing was lost before this.
         detached.transport.resume_reading()
         return detached
 

@@ -1,4 +1,4 @@
-"""One response of the data source: its head has been read, its body comes as it arrives."""
+"""One response of the data source: its head has been read, its body is read as it arrives."""
 
 import asyncio
 from typing import NamedTuple
@@ -17,8 +17,8 @@ _BROKEN = (aiohttp.ClientError, OSError)
 
 class UpstreamHead(NamedTuple):
     """The head of a response. `fields` are those to forward; `length` is the value of
-    `Content-Length`, None if the end of the body shows where it ends. `empty` means that no body
-    follows, whatever the head says."""
+    `Content-Length`, None if the body ends with its last chunk or with the connection. `empty`
+    means that no body follows, whatever the head says."""
 
     status: int
     reason: str
@@ -60,7 +60,7 @@ class UpstreamResponse:
         self.status, self.reason, self.fields, self.length, self.empty = head
         self.stream = stream
         self.retries = 0
-        """How often the request was sent again."""
+        """The number of times that the request was sent again."""
 
     def read_now(self) -> bytes | None:
         """The whole body if it has arrived already, else None."""

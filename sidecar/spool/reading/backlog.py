@@ -1,4 +1,5 @@
-"""What is on disk and not yet acknowledged: read in order, and deleted some time after it is.
+"""The records on disk that are not yet acknowledged. They are read in order, and deleted some time
+after they are acknowledged.
 
 Older instances come before the current one. `retention` says which acknowledged segments stay.
 Knows nothing of HTTP or of writing records.
@@ -53,12 +54,12 @@ class Backlog:
 
     @property
     def depth(self) -> int:
-        """Records on disk that are not acknowledged."""
+        """The number of records on disk that are not acknowledged."""
         return sum(instance.unshipped for instance in self.instances)
 
     def oldest_age(self) -> float:
-        """Seconds since the oldest of them reached the disk, or since the start if it was there
-        before; 0 without any."""
+        """Seconds since the oldest unacknowledged record reached the disk, or since the start if it
+        was there before; 0 if there is none."""
         return self._oldest.seconds()
 
     def notify(self) -> None:
@@ -73,7 +74,7 @@ class Backlog:
 
     def end(self, instance: Instance, ending: Ending) -> None:
         """Stop shipping the instance at `ending.first`."""
-        # What can't ship any more has no age either.
+        # Records that can't ship any more don't count for the age.
         depth = self.depth
         instance.ending = ending
         instance.end = min(instance.end, ending.first)
@@ -86,7 +87,7 @@ class Backlog:
             await self._new_records.wait()
 
     async def read(self, max_bytes: int, max_records: int) -> RecordBatch | None:
-        """The oldest unacknowledged records, None without any. Raises `UnreadableRecord`, or
+        """The oldest unacknowledged records; None if there are none. Raises `UnreadableRecord`, or
         `OSError` if the disk fails to read."""
         for instance in self.instances:
             if instance.unshipped:
@@ -99,7 +100,7 @@ class Backlog:
 
     async def hash_of(self, instance_id: str, n: int) -> bytes | None:
         """The core hash of a record that is still on disk, acknowledged or not, else None. Raises
-        as `read`."""
+        the same errors as `read`."""
         instance = self.find(instance_id)
         cursor = None if instance is None or n >= instance.end else instance.before(n)
         if instance is None or cursor is None:
@@ -108,7 +109,8 @@ class Backlog:
         return await self._in_thread(reader.read_hash, n)
 
     def rewind(self, instance_id: str, n: int) -> bool:
-        """Ship again from record `n` on. Returns False if these records are no longer on disk."""
+        """Ship again from record `n` on. Returns False if that isn't possible: the records are no
+        longer on disk, or not acknowledged yet."""
         instance = self.find(instance_id)
         cursor = None if instance is None else instance.before(n)
         if instance is None or cursor is None or n >= instance.acked:
@@ -173,7 +175,7 @@ class Backlog:
         return next((each for each in self.instances if each.id == instance_id), None)
 
     async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
-        # Shielded: a cancelled caller must not leave half of it undone.
+        # Shielded: if the caller is cancelled, the thread still finishes its work.
         return await asyncio.shield(self._loop.run_in_executor(self._executor, work, *arguments))
 
     def _remove_segments(self, instance: Instance, acked: int, finished: list[Segment]) -> int:
@@ -191,13 +193,13 @@ class Backlog:
         return freed
 
     def _remove_instance(self, instance: Instance) -> int | None:
-        """Remove the directory, or set it aside. Returns the bytes freed, None on failure."""
+        """Remove the directory, or set it aside. Returns the bytes freed; None on failure."""
         try:
             if instance.ending is not None and instance.ending.aside:
                 aside = aside_directory(instance.path, instance.ending.aside)
                 self._disk.rename(instance.path, aside)
                 self._disk.sync_directory(aside.parent)
-                # It still takes its room: nothing is freed until an operator removes it.
+                # The directory still takes its room: nothing is freed until an operator removes it.
                 return 0
             self._disk.remove_directory(instance.path)
         except OSError as error:

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from itertools import islice
 
 MARK_SECONDS = 0.25
+"""The spacing of the first marks."""
+
 MARKS = 512
+"""The most marks that are kept; one more doubles the spacing."""
 
 
 class OldestAge:
@@ -38,16 +41,16 @@ class OldestAge:
 
     def shrink_by(self, count: int) -> None:
         self._left += count
-        # Empty: the next outage is measured finely again.
+        # The queue is empty: the next outage begins with the finest spacing again.
         if self._left == self._reached:
             self._marks.clear()
             self._spacing = MARK_SECONDS
 
     def seconds(self) -> float:
-        """Age of the oldest item; 0 without one."""
+        """The age of the oldest item; 0 if there is none."""
         if not self._marks:
             return 0.0
-        # The second mark is at or before the oldest item left: the first describes none of them.
+        # The second mark is at or before the oldest item left: the first describes none any more.
         while len(self._marks) > 1 and self._marks[1][0] <= self._left:
             self._marks.popleft()
         return self._monotonic() - self._marks[0][1]

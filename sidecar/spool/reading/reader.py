@@ -15,10 +15,10 @@ from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import FRAME, payloads, read_header
 
 WINDOW = 1024 * 1024
-"""Bytes read at once. Any frame fits."""
+"""The bytes read at once. Any frame fits."""
 
 RUN = 512
-"""Records handled in one step."""
+"""The records handled in one step."""
 
 _MAX_HEADER = 4096
 
@@ -43,7 +43,7 @@ class UnreadableRecord(Exception):
         self.n = n
 
     def not_before(self, n: int) -> "UnreadableRecord":
-        """The same damage, as it is seen from record `n` on."""
+        """The same damage, reported at record `n` if it lies before it."""
         return UnreadableRecord(self.instance, max(self.n, n), str(self))
 
 
@@ -73,11 +73,11 @@ class InstanceReader:
         size, after = 0, self.start
         try:
             for at, run in self._runs(end, max_records):
-                # A run may begin before `first`: the position is at or before it.
+                # The first run may begin before `first`, since the reader's position may.
                 skipped = max(0, first - at.n)
                 for payload in run[skipped:]:
-                    size += len(payload) + 1
-                    # The first record is taken whatever its size: it would block all others.
+                    size += len(payload) + 1  # the comma in the request that ships it
+                    # The first record is taken whatever its size, or it would block all others.
                     if found and (size > max_bytes or len(found) == max_records):
                         break
                     found.append(payload)
@@ -86,7 +86,7 @@ class InstanceReader:
                 if len(taken) < len(run) or len(found) == max_records:
                     break
         except UnreadableRecord as damage:
-            # Ship what lies before the bad frame first. The next read finds nothing else, and
+            # Ship the records before the bad frame first. The next read finds no others, and
             # raises.
             if not found:
                 raise damage.not_before(first) from damage
@@ -102,7 +102,7 @@ class InstanceReader:
                 if at.n <= n < at.n + len(run):
                     return payload_hash(run[n - at.n])
         except UnreadableRecord as damage:
-            # What is acknowledged is not lost, even if it can't be read here any more.
+            # An acknowledged record is not lost, even if it can no longer be read here.
             raise damage.not_before(self.instance.acked) from damage
         return None
 
@@ -132,7 +132,7 @@ class InstanceReader:
         while n < stop:
             run = payloads(data, offset - base, n, min(limit, stop - n))
             if not run:
-                # The window's end or a bad frame? Only a window that begins here tells.
+                # Is this the window's end or a bad frame? Only a window that begins here can tell.
                 base, data = offset, self._read(segment, offset, WINDOW, n)
                 run = payloads(data, 0, n, min(limit, stop - n))
             if not run:
@@ -147,7 +147,7 @@ class InstanceReader:
         if found is None:
             raise UnreadableRecord(self.instance, segment.first, f"bad header in {name}")
         header, after = found
-        # A file that was copied or renamed: its frames may be good, but are not ours.
+        # The file was copied or renamed: its frames may be good, but aren't of this segment.
         if header.instance != self.instance.id or header.first != segment.first:
             why = f"{name} belongs to another instance or number"
             raise UnreadableRecord(self.instance, segment.first, why)
@@ -162,8 +162,8 @@ class InstanceReader:
 
 
 def payload_hash(payload: bytes) -> bytes:
-    """The core hash of a record as it was spooled. Trusts the payload: its frame's checksum was
-    right."""
+    """The core hash of a record as it was spooled. Trusts the payload, whose frame had the right
+    checksum."""
     return core_hash(encode(orjson.loads(payload)["core"]))
 
 

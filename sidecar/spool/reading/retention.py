@@ -1,4 +1,5 @@
-"""Which acknowledged segments stay on disk, since when, and which goes next. Touches no file.
+"""Remembers which acknowledged segments stay on disk and since when, and picks the one to delete
+next. Touches no file.
 
 A control API restored to an older copy of its database holds less than it signed for. The sidecar
 can then send again what was lost.
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from sidecar.spool.instance import Instance
 
 RETAIN_SECONDS = 900.0
-"""How long a fully acknowledged segment stays. It also holds personal data, so not for long."""
+"""How long a fully acknowledged segment stays: not for long, since it may hold personal data."""
 
 
 class _RetainedSegment(NamedTuple):
@@ -41,23 +42,23 @@ class RetainedInstances:
             self._bytes += segment.size
 
     def retain_again(self, instance: Instance) -> None:
-        """Start over with an instance of which less is acknowledged than before."""
-        # Its segments are due later than they were: the control API is about to take them again.
+        """Start over with an instance that now has fewer acknowledged records than before."""
+        # Its segments now stay longer: the control API is about to take them again.
         self.drop(instance)
         instance.retained = 0
         self.retain(instance)
 
     def drop(self, instance: Instance) -> None:
-        """Retain none of its segments."""
+        """Stop retaining the instance's segments."""
         self._bytes -= sum(each.size for each in self._retained if each.instance is instance)
         self._retained = deque(each for each in self._retained if each.instance is not instance)
 
     def pop_expired(self, *, everything: bool) -> Instance | None:
-        """Stop retaining the oldest segment, if it is due, and return its instance, whose first
-        segment it is; None before then."""
+        """Stop retaining the oldest segment if it is due. Returns its instance, of which it is the
+        first segment, or None if no segment is due."""
         if not self._retained:
             return None
-        # In order of acknowledgement, so the first is the oldest of all instances.
+        # In order of acknowledgement, so the first is the oldest over all instances.
         expired = self._monotonic() - self._retained[0].since > RETAIN_SECONDS
         if not (everything or expired or self._bytes > self._limit):
             return None

@@ -65,7 +65,7 @@ class Disk:
         offset = 0
         while offset < size:
             # Write as much as possible per call. After each call this thread waits for the
-            # interpreter's lock, and under load it gets it last.
+            # interpreter's lock, and under load it is the last to get it.
             whole, rest = divmod(size - offset, len(_ZEROS))
             zeros = [_ZEROS] * min(whole, _MAX_BUFFERS) or [_ZEROS[:rest]]
             written = os.pwritev(descriptor, zeros, offset)
@@ -103,7 +103,7 @@ class Disk:
             os.close(descriptor)
 
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
-        """Read to the end, or at most `length` bytes."""
+        """Read from `offset` to the end, or at most `length` bytes."""
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             wanted = max(0, size - offset) if length is None else length
@@ -124,6 +124,7 @@ class Disk:
         try:
             self.write(descriptor, data, 0)
             if sync:
+                # A crash may have left a longer file of this name.
                 os.ftruncate(descriptor, len(data))
                 os.fsync(descriptor)
         finally:

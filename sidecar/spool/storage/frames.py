@@ -19,7 +19,7 @@ import orjson
 from policies.ground.canonical import encode
 
 MAX_PAYLOAD = 256 * 1024
-"""An entry is at most 64 KiB, and its openings are about as large."""
+"""The largest payload, in bytes. An entry has at most 64 KiB, and its openings about as many."""
 
 _MAGIC = b"sluice\0\1"
 _HEADER = Struct(">8sII")
@@ -59,8 +59,8 @@ class Scan(NamedTuple):
     """What a segment holds.
 
     `end` is the offset after the last good frame, `next` the number that follows it, `last` its
-    payload; a torn group does not count. `beyond` is the highest number plus one of the good frames
-    after a bad one, None without any. `clean`: everything after `end` is zeros.
+    payload; a torn group does not count. `beyond` is one more than the highest number of a good
+    frame after a bad one; None if there is none. `clean`: everything after `end` is zeros.
     """
 
     end: int
@@ -102,7 +102,7 @@ def frame_at(data: bytes, offset: int) -> Frame | None:
         return None
     length, checksum, n = _FRAME.unpack_from(data, offset)
     end = start + length
-    # A length that no frame has needs no checksum.
+    # Check the length first: an impossible one spares the checksum.
     if not 0 < length <= MAX_PAYLOAD or end > len(data):
         return None
     if crc32c(data[offset + 8 : end]) != checksum:
@@ -151,9 +151,9 @@ def scan(data: bytes, offset: int, n: int) -> Scan:
 
 
 def _highest_beyond(data: bytes, offset: int, n: int) -> int | None:
-    """One more than the highest number of a good frame, None without one."""
-    # Search wherever a payload may begin: the length in a bad frame can't be trusted, so it does
-    # not lead to the next one.
+    """One more than the highest number of a good frame after `offset`; None if there is none."""
+    # Search wherever a payload may begin: the length in a bad frame can't be trusted to lead to the
+    # next frame.
     beyond: int | None = None
     at = data.find(_OPENS, offset)
     while at != -1:

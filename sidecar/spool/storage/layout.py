@@ -25,7 +25,7 @@ from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import crc32c
 
 Aside: TypeAlias = Literal["", "conflict", "damaged"]
-"""How a directory is named whose files are kept for an operator; empty if none is kept."""
+"""The prefix of a directory whose files are kept for an operator; empty if none are kept."""
 
 CONFLICT: Final = "conflict"
 DAMAGED: Final = "damaged"
@@ -105,7 +105,7 @@ def write_acked(disk: Disk, directory: Path, acked: int) -> None:
 
 
 def read_acked(disk: Disk, directory: Path) -> int:
-    """The number noted, 0 if unknown."""
+    """The number that was noted; 0 if it is unknown."""
     try:
         data = disk.read(directory / "acked")
     except FileNotFoundError:

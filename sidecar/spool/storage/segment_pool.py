@@ -1,8 +1,8 @@
 """Spare segments, filled with zeros ahead of need, and the quota that limits all segments.
 
 A spare is written to its last byte and synced before it counts. So it doubles as the room kept for
-denials on a full disk: space that is only promised could be taken by other programs. Knows when
-there is no room, not what follows from that.
+denials on a full disk: other programs could take space that is only promised. Knows when there is
+no room, but not what follows from that.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from sidecar.spool.storage.layout import spare_file, spare_ordinal
 
 
 class Quota:
-    """Bytes of all segment files. A segment counts in full from the moment it is made."""
+    """Counts the bytes of all segment files. A segment counts in full before it is written."""
 
     def __init__(self, limit: int, held: int) -> None:
         self.held = held
@@ -45,7 +45,7 @@ class SegmentPool:
         # Its own thread: queued behind reads, a spare would come too late.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-spares")
         self._quota = quota
-        # Continue after the ordinals of the previous process: a name is used once.
+        # Continue after the ordinals of the previous process: no two spares may share a name.
         self._last_ordinal = max((spare_ordinal(path) or 0 for path in found), default=0)
         self._pending: asyncio.Future[None] | None = None
         self._outage = StateLogger(logging.getLogger(__name__), "room in the spool")
@@ -59,7 +59,7 @@ class SegmentPool:
             return None
         self._last_ordinal += 1
         path = spare_file(self._root, self._last_ordinal)
-        # Before it exists: the limit holds even while it is being written.
+        # Reserved before the file exists: the limit holds even while it is being written.
         self._quota.reserve(self.size)
         loop = asyncio.get_running_loop()
         self._pending = loop.run_in_executor(self._thread, self._make, path)

@@ -21,7 +21,7 @@ from sidecar.spool.writing.batcher import Batcher
 from sidecar.spool.writing.writer import Start, WriteJob
 
 RESERVE_FRACTION = 8
-"""One part in this many of a segment is kept for denials."""
+"""The bytes of a segment divided by this are kept for denials."""
 
 _HEADER_BYTES = 4096
 """A segment header is smaller than this."""
@@ -43,7 +43,7 @@ class Appender:
         self.spares: deque[Path] = deque()
         """Segments of zeros, ready for use."""
         self.starved = False
-        """No spare can be made: all room left is for denials."""
+        """Whether no spare can be made. All room left is then for denials."""
         self.n = 0
         """The next record's number."""
         self.room = 0
@@ -68,7 +68,7 @@ class Appender:
         """Begin a new instance, whose first records are `gaps`. What was gathered for the previous
         one goes to disk before it. The future is done once the header and the gaps are on disk."""
         self.instance, self.n, self._prev = instance, 0, ""
-        # At once, even without a gap: nothing is taken until the header is on disk.
+        # At once, even without a gap: no record is taken until the header is on disk.
         self.batches.grow(urgent=True)
         self._open_segment()
         for gap in gaps:
@@ -84,7 +84,7 @@ class Appender:
 
     def add(self, records: Sequence[Record], *, denial: bool, urgent: bool = True) -> list[bytes]:
         """Number, chain and gather records that are stored together or not at all. Returns their
-        core hashes. Unless `urgent`, they may wait for the next ones."""
+        core hashes. Unless `urgent`, they may wait for later ones."""
         n, prev, size = self.n, self._prev, 0
         source, instance = self.instance.source, self.instance.id
         t = rfc3339(self._now())
@@ -129,7 +129,7 @@ class Appender:
         """The writer has finished a job."""
         self.waiting -= job.size
         if error is None:
-            # An instance that ended meanwhile ships nothing beyond its ending.
+            # An instance that has ended ships nothing beyond its ending.
             if job.instance.ending is None:
                 job.instance.end = job.end
             # A cancelled waiter's client hung up. Its record stays.

@@ -34,7 +34,7 @@ class Batcher:
         self._lazy_timer: asyncio.TimerHandle | None = None
 
     def open(self, job: WriteJob) -> None:
-        """Add a job, the current one from now on."""
+        """Add a job, which is the current one from now on."""
         self.current = job
         self._batch.append(job)
 
@@ -42,7 +42,7 @@ class Batcher:
         """Note that the current job has grown. Unless `urgent`, it may wait for more."""
         self._grown += 1
         self._urgent = self._urgent or urgent
-        # Otherwise the batch goes when its turn of the loop comes, or the previous one is synced.
+        # Otherwise the batch goes when its turn of the loop comes or the previous batch is synced.
         if not self._scheduled and not self._in_flight:
             self.schedule()
 
@@ -76,7 +76,7 @@ class Batcher:
 
     def _coalesce(self, before: int, turns: int) -> None:
         """Submit the batch once a turn of the loop adds no further record."""
-        # Bounded: under constant load every turn adds one, and all would wait for ever.
+        # Bounded: under constant load every turn adds a record, and all would wait forever.
         if turns and self._grown > before:
             self._loop.call_soon(self._coalesce, self._grown, turns - 1)
         else:
@@ -84,7 +84,7 @@ class Batcher:
 
     def _submit_batch(self) -> None:
         self._scheduled = False
-        # `written` schedules it again: one batch at a time, or nothing would gather.
+        # Only one batch at a time, or nothing would gather. `written` schedules this one again.
         if self._in_flight:
             return
         batch, self._batch, self._urgent = self._batch, [], False

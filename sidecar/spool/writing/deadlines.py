@@ -31,9 +31,9 @@ class Deadlines:
                 # The record stays on its way to the disk. If it gets there it ships, and the log
                 # then holds a decision that was answered with 503.
                 future.set_exception(SpoolSlow())
-                # Retrieved, or asyncio would report it if the client hung up.
+                # Marks it as retrieved: asyncio would report it if the client hung up.
                 future.exception()
-        # One timer for the next due, not one for each: most futures are done by then.
+        # One timer for the next future due, not one for each: most are done before they are due.
         self._timer = (
             self._loop.call_later(watched[0][0] - now, self._expire_due) if watched else None
         )

@@ -10,8 +10,9 @@ After a failed write or sync, in this order:
    again.
 4. While the disk stays bad, `maintenance` retries step 3 indefinitely, with growing pauses.
 
-An instance that the control API refuses, or that can't be read back, ends while the disk is fine:
-then the new one takes over in the same step of the event loop, and no record is refused.
+An instance that the control API refuses, or that can't be read back, ends while the disk is fine.
+If a spare segment is ready, the new one then takes over in the same step of the event loop, and no
+record is refused.
 
 Knows why records are refused. Knows nothing of modes or of making room.
 """
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 _BAD_DISK = "the disk takes no records at the moment"
 _NO_ROOM = "there is no room for a new segment"
 _GAP_BYTES = 4096
+"""The room that each gap record must find if there is no spare."""
 
 
 class InstanceRotation:
@@ -89,7 +91,7 @@ class InstanceRotation:
     def begin(self) -> asyncio.Future[None]:
         """Begin a new instance in a spare segment; its first records declare the losses. Records
         are taken once it is on disk, when the future is done."""
-        # Never reused, not even after a failure: the directory may be half made.
+        # An ordinal is never reused, not even after a failure: its directory may be half made.
         self._ordinal += 1
         name = self._resources.random_bytes(16).hex()
         path = instance_directory(self._resources.root, self._ordinal, name)
@@ -138,7 +140,7 @@ class InstanceRotation:
     def _end_earlier(
         self, instance: Instance, former: Ending, reason: str, first: int, aside: Aside
     ) -> None:
-        """It had ended before, and less of it can be shipped than was known then."""
+        """End an instance that has already ended, but can ship even less than was known then."""
         if first < former.first:
             lost = None if former.lost is None else former.lost + former.first - first
             self._record_loss(instance, Ending(reason, first, lost, aside or former.aside))
@@ -173,7 +175,7 @@ class InstanceRotation:
             return
         self._outage.failing(f"a write failed: {error}")
         if instance is self._backlog.current:
-            # In the same step in which the waiters fail: a retry must find the spool closed.
+            # Set in the same step in which the waiters fail: a retry must not find the spool open.
             self.refusal = self.refusal or _BAD_DISK
             self.appender.discard()
         self.end(instance, "a write to the disk failed", instance.end)
@@ -187,9 +189,9 @@ class InstanceRotation:
 
     def _save_ending(self, instance: Instance) -> None:
         """Save the ending beside the instance, for the next start. On a bad disk this may fail:
-        then the next start ships what it can read, and the gap record declared too much."""
+        then the next start ships what it can read, although the gap record declares it lost."""
         assert instance.ending is not None
-        with contextlib.suppress(RuntimeError):  # closed meanwhile: the next start saves it
+        with contextlib.suppress(RuntimeError):  # already closed: the next start saves it
             saving = self._loop.run_in_executor(
                 self._resources.executor,
                 write_ending,

@@ -1,4 +1,4 @@
-"""What was lost and must be declared in the log, until a `gap` record of it is on disk.
+"""Keeps what was lost and must be declared in the log, until a `gap` record for it is on disk.
 
 There are two kinds. An instance that ended may have records after its end that can't be shipped.
 And in mode `best_effort`, records that did not fit never got a number and are only counted.
@@ -39,12 +39,12 @@ class Losses:
         self._dropped: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """The number of gap records needed to declare them."""
+        """The number of gap records needed to declare all losses."""
         return len(self._instances) + len(self._dropped)
 
     def ended(self, instance: Instance, ending: Ending) -> None:
-        """Note that the instance ended, or that it ended earlier than was known."""
-        # An ending that recovery found is new to us, and all of its loss counts.
+        """Note that the instance ended, or that it ended at an earlier record than was known."""
+        # An ending that recovery found has not been counted yet, so all of its loss counts.
         former = None if instance.ending is ending else instance.ending
         self.records += (ending.lost or 0) - (0 if former is None else former.lost or 0)
         instance.ending = ending

@@ -21,9 +21,10 @@ T = TypeVar("T")
 
 FIRST_PAUSE = 0.2
 MAX_PAUSE = 5.0
+"""Seconds before the first retry, and the most between two."""
 SPARE_SEGMENTS = 2
-"""How many spares to hold. With one, a disk slow to make the next would deny requests under
-load."""
+"""The number of spares to hold. With only one, requests would be denied under load if the disk were
+slow to make the next."""
 DECLARE_AFTER_SECONDS = 1.0
 """How long to count dropped records before a gap record declares them."""
 
@@ -57,7 +58,7 @@ class Maintenance:
         await self._do_pending_work()
 
     async def run(self) -> None:
-        """Never returns. Raises if the writer died of anything but the disk."""
+        """Never returns. Raises if the writer died for any reason other than the disk."""
         backoff = Backoff(FIRST_PAUSE, MAX_PAUSE)
         while True:
             self._woken.clear()
@@ -105,9 +106,9 @@ class Maintenance:
         return await self._in_thread(rotation.writer.stop, seconds)
 
     async def _do_pending_work(self) -> bool:
-        """Do all pending work. Returns whether none is left."""
+        """Do the pending work. Returns whether none is left."""
         rotation = self._rotation
-        # First the spares: a new instance needs one, and takes it.
+        # The spares come first: a new instance needs one, and takes it.
         await self._refill_pool()
         if rotation.refusal is not None and self._appender.spares:
             await self._begin_instance()
@@ -122,7 +123,7 @@ class Maintenance:
         appender = self._appender
         while len(appender.spares) < SPARE_SEGMENTS and not self._rotation.closed:
             spare = await self._spares.make()
-            # Retained segments are only a precaution: they make room for new ones.
+            # Retained segments are only a precaution, so they make room for new ones.
             if spare is None and await self._backlog.trim(everything=True):
                 continue
             appender.starved = spare is None

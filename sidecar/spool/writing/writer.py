@@ -93,7 +93,7 @@ class Writer:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _commit(self, job: WriteJob) -> OSError | None:
-        # Its records chain to some that are not on disk: an instance has no holes.
+        # Its records chain to some that are not on disk, and an instance has no holes.
         if self._abandoned is not None and self._abandoned[0] is job.instance:
             return self._abandoned[1]
         try:
@@ -136,7 +136,7 @@ class Writer:
 
     def _close(self) -> None:
         if self._file is not None:
-            # What was written is synced, or abandoned and reported: an error here says nothing new.
+            # All that was written is synced, or abandoned and reported: an error here is no news.
             with contextlib.suppress(OSError):
                 self._disk.close(self._file)
             self._file = None
