@@ -104,7 +104,7 @@ class HelloReader:
         if whole > LONGEST:
             raise Malformed(f"the TLS hello is longer than {LONGEST} bytes")
         if len(message) > whole:
-            # Another message in the same record: the server would read it, and the sidecar wouldn't.
+            # Another message in the same record: the server would read it, the sidecar not.
             raise Malformed("the TLS hello is not alone in its record")
 
 
