@@ -88,8 +88,8 @@ class Components:
 
         def changed(names: Iterable[str] | None) -> None:
             sessions.changed(names)
-            # A write may wait until all sidecars report its revision: don't let it wait for the
-            # next interval.
+            # A write at the control API may wait until all sidecars report its revision: don't
+            # let it wait for the next interval.
             self.reporter.wake()
 
         self.follower = self.replica.follow(changed, sessions.forget)
@@ -123,8 +123,8 @@ class Components:
         self._agent = self._agent_identity(settings)
         self._renderer = ResponseRenderer(clock)
         self._request_id_prefix = random_bytes(4).hex()
-        # All listeners share these two: a source may lead back to none of the ports, and together
-        # they hold no more body bytes than the budget.
+        # All listeners share these two: no source may lead back to any of the ports, and together
+        # the ports hold no more body bytes than the budget.
         self._loop_guard = LoopGuard()
         self.bodies = BodyBudget()
         self._digest = HeadDigest(random_bytes(KEY_BYTES))
@@ -200,7 +200,7 @@ class Components:
         return PartialReplica(*common, random_bytes, connect(settings.redis))
 
     def _policy_set_problem(self) -> str | None:
-        # A refused set explains why the one in force grows stale, so it is the first thing to know.
+        # A refused set explains why the one in force becomes stale, so report it first.
         if self.follower.refused is not None:
             return self.follower.refused
         if not self.policies.stale():

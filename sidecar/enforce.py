@@ -7,9 +7,9 @@
     record       the decision, the request and the facts it rests on, chained into the spool
     durable      the record is on disk: now, and not before, the caller gets the answer
 
-Whatever fails on the way is a DENY, recorded like any other. If not even that can be recorded,
-there is no decision, and the caller gets `Unavailable` (503). A retrieval becomes an ALLOW only
-through `Recorder.conclude`, which always makes a record.
+Any failure on the way is a DENY, recorded like any other. If not even that can be recorded, there
+is no decision, and the caller gets `Unavailable` (503). A retrieval becomes an ALLOW only through
+`Recorder.conclude`, which always makes a record.
 
 Knows the order of the steps, which is why they are in one file. Knows nothing of HTTP, of files, or
 of how the policy set gets here.
@@ -34,8 +34,8 @@ from sidecar.sessions import ClaimFailed, SessionRegistry
 
 log = logging.getLogger(__name__)
 
-# A fetch brings all documents of the first retrieval, and the one that was missing. Only a set that
-# changes meanwhile, or retrievals that differ, make a second fetch necessary.
+# A fetch brings all documents of the first retrieval, and the one that was missing. A second
+# fetch is necessary only if the set changes in between, or if the retrievals differ.
 _MAX_FETCHES = 3
 
 
@@ -68,8 +68,8 @@ class Enforcer:
     async def submit(
         self, retrieval: Retrieval, key: Key | None, *, report_mode: bool = False
     ) -> RecordedDecision:
-        """As `evaluate`, but without waiting for the disk, for a caller that can prepare something
-        meanwhile. With `report_mode`, a denial is recorded as one that is forwarded."""
+        """Like `evaluate`, but without waiting for the disk, for a caller that can use that time.
+        With `report_mode`, a denial is recorded as one that is forwarded."""
         return (await self.submit_together((retrieval,), key, report_mode=report_mode))[0]
 
     async def submit_together(
@@ -101,7 +101,7 @@ class Enforcer:
         new = next((each for each in retrievals if self.must_claim(each, key)), None)
         if new is not None:
             # The claim may take seconds. Everything is judged again afterwards, by the policy set
-            # of that moment: a policy that was revoked meanwhile allows nothing.
+            # of that moment: a policy revoked in the meantime allows nothing.
             await self._sessions.claim(new, masking=self.policies.masks())
 
     def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
@@ -127,7 +127,7 @@ class Enforcer:
         self, retrieval: Retrieval, key: Key | None, *, report_mode: bool = False
     ) -> RecordedDecision:
         """Decide by what is known here and now, and hand the record to the spool. Raises
-        `MissingDocument`, and decides nothing, if that takes a document that is not here yet."""
+        `MissingDocument`, and decides nothing, if it needs a document that is not here yet."""
         return self._decide_together((retrieval,), key, report_mode)[0]
 
     def _decide_together(
@@ -204,7 +204,7 @@ class Enforcer:
         await self.policies.document_fetcher.fetch(names)
 
     def permits(self, retrieval: Retrieval, key: Key | None) -> bool:
-        """Whether `evaluate` would allow it now, by the documents that are here (see `prepare`).
+        """Whether `evaluate` would allow this now, by the documents that are here (see `prepare`).
         Records nothing and claims no session: this filters lists, and by itself lets no data out.
         """
         facts = self.outlook(retrieval, key)
@@ -246,8 +246,8 @@ class Enforcer:
 
 
 def allows(retrieval: Retrieval, facts: Facts) -> bool:
-    """Whether the facts allow a retrieval. Records nothing: for names in a list. Pure, so another
-    thread may call it."""
+    """Whether the facts allow a retrieval. Records nothing: it filters the names in a list. Pure,
+    so another thread may call it."""
     try:
         return evaluate(retrieval, facts).decision == "ALLOW"
     except Exception:

@@ -56,7 +56,7 @@ class AgentIdentity:
             return None
 
     def known_key(self) -> Key | None:
-        """As `key`, but raises what `LiveKeys.find` raises."""
+        """Like `key`, but raises what `LiveKeys.find` raises."""
         # A key that lost its scope is like one that was revoked: the operator took the right away.
         key = self._keys.find(self._digest)
         return key if key is not None and key.scope in EVALUATING_SCOPES else None

@@ -78,7 +78,7 @@ class _FileReader:
         for listener in ("forward_proxy", "transparent"):
             if getattr(settings, listener) is not None and not settings.sources:
                 top.complain(listener, "leads to no source; add one to `sources`")
-        # Last: these compare settings with each other, and expect each to have been read.
+        # Last, because these compare settings with each other and expect each to have been read.
         check_redis(top, settings.redis)
         refuse_conflicts(top, settings)
         if self._complaints:
@@ -99,7 +99,7 @@ class _FileReader:
 
     def _override(self, environ: Mapping[str, str]) -> None:
         """Put each `SLUICE_SIDECAR_<KEY>` into the tree; ignore empty ones."""
-        # Into the tree, not over the result: so both kinds of values go through the same checks.
+        # Set it in the tree, not in the result: both kinds of values then pass the same checks.
         for variable in sorted(environ):
             # Compose files and charts often pass unset variables on as empty strings.
             if not variable.startswith(PREFIX) or not environ[variable]:

@@ -45,7 +45,7 @@ _SECTIONS = (SidecarSettings.__module__, SpoolSettings.__module__)
 
 def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tuple[str, str]]:
     """Each key with its levels, such as `spool.mode`, and its sentence. A mapping precedes its
-    members. List items and names that the operator chooses are no levels of their own, as in
+    members. List items and names that the operator chooses add no level, as in
     `sources.names.sensitivity`."""
     described = sentences(declared)
     hints = typing.get_type_hints(declared)
@@ -79,7 +79,7 @@ def _section(hint: Any) -> type[Any] | None:
 
 
 def _defaults() -> dict[str, str]:
-    """The values in the example. A test makes sure that they are the defaults of optional keys."""
+    """The values in the example. A test proves that they are the defaults of optional keys."""
     tree = parse_tree(EXAMPLE.read_text(encoding="utf-8"), DefinitionFaults(EXAMPLE.name))
     return {} if tree is None else dict(_scalars(tree, ""))
 

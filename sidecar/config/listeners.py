@@ -26,7 +26,7 @@ _Clash = TypeVar("_Clash")
 
 
 def upstream_of(section: Section, kind: str) -> str:
-    """`upstream`, the address of a data source. Refuses a form that could be read in two ways."""
+    """The address of a data source, in `upstream`. Refuses one that could be read in two ways."""
     is_tcp = kind == "tcp"
     text = section.address("upstream", ("tcp",)) if is_tcp else section.address("upstream")
     try:
@@ -56,7 +56,7 @@ def refuse_request_keys(section: Section, source: Source) -> None:
 
 
 def listen_of(section: Section, *, required: bool) -> ListenAddress | None:
-    """`listen`; `required` if no proxy listener leads to the source."""
+    """The address in `listen`, which is `required` if no proxy listener leads to the source."""
     listen = section.listen("listen")
     if listen is None and required and not section.complained("listen"):
         section.complain("listen", "is required")
@@ -64,7 +64,7 @@ def listen_of(section: Section, *, required: bool) -> ListenAddress | None:
 
 
 def hosts_of(section: Section) -> tuple[str, ...]:
-    """`hosts`, each an exact name or `*.` and a name."""
+    """The names in `hosts`, each exact, or `*.` and a name."""
     texts = section.texts("hosts")
     for text in texts:
         try:
@@ -75,7 +75,7 @@ def hosts_of(section: Section) -> tuple[str, ...]:
 
 
 def addresses_of(section: Section) -> tuple[str, ...]:
-    """`addresses`, each a network."""
+    """The networks in `addresses`."""
     texts = section.texts("addresses")
     for text in texts:
         try:
@@ -86,7 +86,7 @@ def addresses_of(section: Section) -> tuple[str, ...]:
 
 
 def path_of(section: Section) -> str | None:
-    """`path`, a path prefix. Refuses one that has several spellings."""
+    """The path prefix in `path`. Refuses one that has several spellings."""
     text = section.text("path")
     try:
         if text is not None and ("?" in text or not path_segments(text)):

@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"[0-9]{1,15}\Z")
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?\Z")
 
 Complain = Callable[[int, str, str], None]
-"""Takes a line (0 without one), a key's full name, and what is wrong."""
+"""Takes a line (0 if unknown), a key's full name, and what is wrong."""
 
 _Choice = TypeVar("_Choice", bound=str)
 
@@ -82,7 +82,7 @@ class Section:
         return tuple(items)
 
     def required(self, key: str) -> str:
-        """As `text`, but complains if the key is absent or empty."""
+        """Like `text`, but complains if the key is absent or empty."""
         text = self.text(key)
         if not text and not self.complained(key):
             self.complain(key, "is required")
@@ -99,8 +99,8 @@ class Section:
     def choice(
         self, key: str, allowed: tuple[_Choice, ...], default: _Choice | None = None
     ) -> _Choice:
-        """One of `allowed`, required without a default. After a complaint, the default or the last
-        of `allowed`."""
+        """One of `allowed`. Without a default, the key is required. After a complaint, returns the
+        default or the last of `allowed`."""
         text = self.required(key) if default is None else self.text(key, default)
         for each in allowed:
             if each == text:

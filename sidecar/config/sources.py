@@ -32,7 +32,7 @@ from sidecar.settings.model import (
 # An alias is part of every source id, and so of policies: no `/`, `:` or wildcard.
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
-# No `.` segments and no percent-encoding: a path with two spellings could be classified by one.
+# No `.` segments and no percent-encoding: only one of two spellings of a path would match.
 _ENDPOINT = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?\Z")
 _METHOD = re.compile(r"[A-Z]{1,32}\Z|\*\Z")
 
@@ -81,7 +81,7 @@ def read_source(section: Section, base: Path, *, has_proxy: bool) -> Source:
 def _check_kind(section: Section, source: Source) -> None:
     """Complain of keys that don't suit the kind of the source."""
     if section.complained("kind"):
-        return  # whether they suit can't be said
+        return  # no known kind to compare them with
     if source.kind == "tcp":
         refuse_request_keys(section, source)
     elif source.routes and source.kind != "rest":
@@ -102,7 +102,7 @@ def _endpoint(section: Section, kind: str) -> str:
 
 
 def _aws(section: Section, kind: str, base: Path) -> Aws:
-    """`aws` of a source of this kind. botocore finds what it leaves out."""
+    """The settings in `aws`. botocore finds the values that they leave out."""
     aws = section.section("aws")
     named = aws.text("credentials_file") is not None
     found = Aws(
@@ -114,7 +114,7 @@ def _aws(section: Section, kind: str, base: Path) -> Aws:
         aws.complain("credentials_file", f"`{found.credentials_file}` is not a file")
     if aws.given and kind not in AWS_KINDS:
         section.complain("aws", f"applies only to sources of the kinds {', '.join(AWS_KINDS)}")
-    # An extra of the package (pyproject.toml): few sidecars need it.
+    # botocore is an extra of the package (pyproject.toml), because few sidecars need it.
     if kind in AWS_KINDS and find_spec("botocore") is None:
         section.complain("kind", f"`{kind}` needs botocore; run `pip install 'sluice[aws]'`")
     aws.close()

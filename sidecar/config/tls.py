@@ -13,7 +13,7 @@ from sidecar.settings.model import Pair, UpstreamTls
 
 
 def pair_of(source: Section, key: str, base: Path) -> Pair | None:
-    """The certificate to serve under `key`; None without one."""
+    """The certificate, in section `key`, that a port presents; None without the section."""
     section = source.section(key)
     if not section.given:
         return None
@@ -29,7 +29,8 @@ def pair_of(source: Section, key: str, base: Path) -> Pair | None:
 
 
 def client_tls(parent: Section, key: str, address: str, base: Path) -> UpstreamTls:
-    """The section `key`: TLS to the server at `address`, another key of `parent`."""
+    """The section `key`: TLS to the server whose address is the value of `address`, another key of
+    `parent`."""
     section = parent.section(key)
     ca, *pair = (_path(section, each, base) for each in ("ca", "certificate", "key"))
     tls = UpstreamTls(ca, pair[0], pair[1], _server_name(section))

@@ -94,7 +94,7 @@ class ControlClient:
     async def post(
         self, path: str, body: bytes, *, seconds: float, encoding: str | None = None
     ) -> dict[str, Any]:
-        """As `get`; `body` is JSON in this content encoding."""
+        """Like `get`, with the JSON text `body` in the content encoding `encoding`."""
         return await self._call("POST", path, {}, body, seconds, encoding)
 
     async def _call(
@@ -126,7 +126,7 @@ class ControlClient:
                 raw = await answer.content.read(MAX_ANSWER_BYTES + 1)
                 while len(raw) <= MAX_ANSWER_BYTES and (chunk := await answer.content.readany()):
                     raw += chunk
-        # Before `OSError`, of which it is a subclass.
+        # Caught before `OSError`, of which it is a subclass.
         except TimeoutError:
             raise ControlUnavailable(
                 f"the control API did not answer within {seconds:g} s"
@@ -139,7 +139,7 @@ class ControlClient:
 
 
 def _describe(error: Exception) -> str:
-    """aiohttp's own text repeats the address, and mentions TLS even over plain HTTP."""
+    """What went wrong. aiohttp's own text repeats the address, and mentions TLS even over HTTP."""
     if isinstance(error, ClientConnectorCertificateError):
         found = error.certificate_error
         shown = found.verify_message if isinstance(found, ssl.SSLCertVerificationError) else found

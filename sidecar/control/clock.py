@@ -43,8 +43,8 @@ class ControlClock:
 
     def learn(self, reported: int, sent: float, received: float) -> None:
         """Learn from one exchange: the control API's clock said `reported` (microseconds) between
-        `sent` and `received` (monotonic seconds). An exchange less precise than what is known
-        changes nothing."""
+        `sent` and `received` (monotonic seconds). An exchange that is less precise than what
+        is known, and agrees with it, changes nothing."""
         # The answer was made at some moment in between, so the midpoint is off by at most this.
         error = (received - sent) / 2
         offset = reported - int((sent + received) * 5e5)
@@ -55,8 +55,8 @@ class ControlClock:
         if error > known and off <= error + known:
             return
         if off * 1e6 > STEP:
-            # A control API of several replicas has several clocks. What contradicts everything
-            # known counts once the next exchange agrees: one wrong clock changes nothing.
+            # A control API of several replicas has several clocks. An offset that contradicts
+            # what is known counts once the next exchange agrees: one wrong clock changes nothing.
             if off > error + known and not self._confirmed(offset, error):
                 return
             # The clock was set: let time jump, even backwards.
@@ -65,6 +65,6 @@ class ControlClock:
         self._unconfirmed = None
 
     def _confirmed(self, offset: int, error: float) -> bool:
-        """Whether the last exchange that was not trusted said about the same."""
+        """Whether the last exchange that was not trusted yielded about the same offset."""
         before, self._unconfirmed = self._unconfirmed, (offset, error)
         return before is not None and abs(offset - before[0]) <= STEP + (error + before[1]) * 1e6

@@ -23,7 +23,7 @@ _GZIP = 31
 
 
 class SpoolReceipt(NamedTuple):
-    """Everything up to record `n`, which has this core hash, is in the log."""
+    """States that the log holds every record up to `n`, and that record `n` has this core hash."""
 
     n: int
     hash: bytes
@@ -34,7 +34,7 @@ class ReceiptRejected(Exception):
 
 
 class LogClient:
-    """`tenant_id` and `log_keys` come from the policy set; None and empty until it has arrived."""
+    """`tenant_id` and `log_keys` come from the policy set: None and `()` until it has arrived."""
 
     def __init__(
         self,
@@ -54,12 +54,13 @@ class LogClient:
         return self._tenant_id() is not None and bool(self._log_keys())
 
     async def append(self, batch: RecordBatch) -> SpoolReceipt:
-        """Send records that the log may already have: it skips those. Raises `ControlUnavailable`,
-        and `ReceiptRejected` if the answer proves nothing."""
+        """Send records; the log skips those that it already has. Raises `ControlUnavailable`, and
+        `ReceiptRejected` if the answer proves nothing."""
         return self._verified(await self._send(_body(batch)), batch.source, batch.instance)
 
     async def held(self, source: str, instance: str) -> SpoolReceipt | None:
-        """How much of the instance the log holds, None if it refuses to say. Raises as `append`."""
+        """How much of the instance the log holds, None if it refuses to say. Raises
+        what `append` raises."""
         # A batch of no records: the receipt says how far the log is.
         nothing = RecordBatch(source, instance, [], 0, -1, b"")
         try:
@@ -72,7 +73,7 @@ class LogClient:
     async def _send(self, body: bytes) -> dict[str, Any]:
         if not self._compress:
             return await self._control.post(PATH, body, seconds=ANSWER_SECONDS)
-        # In a thread, so that the loop runs on: a full batch takes ten milliseconds.
+        # In a thread, so that the event loop keeps running: a full batch takes ten milliseconds.
         packed = await asyncio.to_thread(zlib.compress, body, 1, _GZIP)
         return await self._control.post(PATH, packed, seconds=ANSWER_SECONDS, encoding="gzip")
 
@@ -106,6 +107,6 @@ def refuses_records(error: ControlUnavailable) -> bool:
 
 
 def _body(batch: RecordBatch) -> bytes:
-    # The payloads are JSON already: they go out as they are on disk, whose hash is in the chain.
+    # The payloads are JSON already. They go out byte for byte: the chain holds their hashes.
     envelope = orjson.dumps({"instance": batch.instance, "source": batch.source})
     return b'%b,"records":[%b]}' % (envelope[:-1], b",".join(batch.payloads))

@@ -4,12 +4,12 @@
     read      from the segment files: only synced records ship
     send      POST /v1/sidecars/events
     verify    the receipt: signed by the log's key, for this instance, with our record's hash
-    forget    only then; a segment may go once all of it is acknowledged
+    forget    only then; a segment may be deleted once all of it is acknowledged
 
 Exactly once comes from the record numbers, not from this loop: the control API advances its counter
-for an instance in the transaction that appends, and skips what it has. So whatever is in doubt (a
-lost answer, a restart) is sent again. So are records that the control API has lost: a database
-restored to an older copy holds less than was signed for, and shipping rewinds to that.
+for an instance in the transaction that appends, and skips what it has. So anything in doubt (after
+a lost answer, or a restart) is sent again. So are records that the control API has lost: a database
+restored to an older copy holds less than was signed for, and shipping rewinds to that point.
 
 Knows what each failure means for the records. Knows no files and no keys.
 """
@@ -34,15 +34,15 @@ LINGER_SECONDS = 0.05
 FIRST_PAUSE = 0.1
 MAX_PAUSE = 5.0
 CHECK_SECONDS = 30.0
-"""How often to ask the control API what it holds while there is nothing to ship."""
+"""Seconds with nothing to ship after which to ask the control API what it holds."""
 REFUSED_PAUSE = 5.0
-"""For when the control API refuses the sidecar, not the records: an operator has to change a key or
-an address."""
+"""Seconds to pause when only an operator can help: the control API refuses the sidecar's key, or
+one instance after the other."""
 
 
 class Shipper:
-    """The loop. `shipped` counts records, `failures` attempts, `conflicts` instances set aside,
-    `rewinds` how often the control API had lost records."""
+    """The loop. `shipped` counts records, `failures` failed attempts, `conflicts` instances set
+    aside, `rewinds` how many times the control API had lost records."""
 
     def __init__(self, spool: Spool, log_client: LogClient, clock: Clock) -> None:
         self.shipped = 0
@@ -59,7 +59,7 @@ class Shipper:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing ships at the moment; None if it does, or if there is nothing to ship."""
+        """Why nothing ships at the moment; None if records ship, or if there are none."""
         return self._outage.problem
 
     async def run(self) -> None:
@@ -70,7 +70,7 @@ class Shipper:
                     await self._spool.wait_unshipped()
             except TimeoutError:
                 await self._spool.trim()
-                # Without records to ship, a restored control API would never refuse one.
+                # With nothing to ship, no refusal would show that the control API was restored.
                 if not await self._try_rewind():
                     continue
             # Not a full batch yet: let one form.
@@ -82,12 +82,12 @@ class Shipper:
 
     async def drain(self, deadline: float) -> bool:
         """Ship until nothing is left or until `deadline` (monotonic clock). Returns whether nothing
-        is left; the rest ships after the next start. Not while `run` runs."""
+        is left; the rest ships after the next start. Must not run beside `run`."""
         try:
             async with asyncio.timeout(max(0.0, deadline - self._monotonic())):
                 while self._has_more():
                     pause = await self.step()
-                    # Records may still be on their way to the disk: do not spin meanwhile.
+                    # Records may still be on their way to the disk: don't spin until then.
                     await asyncio.sleep(pause or (0 if self._spool.depth else LINGER_SECONDS))
         except TimeoutError:
             log.warning("%d records are left in the spool", self._spool.depth)
@@ -140,7 +140,7 @@ class Shipper:
     async def _on_refusal(self, batch: RecordBatch, error: ControlUnavailable) -> float:
         if not refuses_records(error):
             return self._later(error)
-        # It may have lost records: ask what it holds before giving up the instance.
+        # The control API may have lost records: ask what it holds before giving up the instance.
         if error.status == 409:
             try:
                 if await self._rewound(batch.source, batch.instance):
@@ -152,7 +152,7 @@ class Shipper:
         return await self._conflict(batch, str(error))
 
     async def _try_rewind(self) -> bool:
-        """As `_rewound`, but False on a failure too: nothing waits, so the next check will do."""
+        """Like `_rewound`, but returns False on a failure too: the next check is soon enough."""
         try:
             return await self._rewound(self._spool.source, self._spool.instance)
         except (ControlUnavailable, ReceiptRejected, OSError):
@@ -160,7 +160,7 @@ class Shipper:
 
     async def _rewound(self, source: str, instance: str) -> bool:
         """Rewind the spool if the control API says, and signs, that it holds less of the same chain
-        than it once signed for. Returns whether it did.
+        than it once signed for. Returns whether the spool was rewound.
 
         Raises `ControlUnavailable`, `ReceiptRejected` or `OSError` if that is unknown: the caller
         sets the instance aside on False, so False must be certain.
@@ -200,7 +200,7 @@ class Shipper:
         """Keep the records, and return the seconds to wait."""
         pause, status = self._failed(str(error)), error.status
         if status is None or status < 400 or status >= 500 or status in (408, 429):
-            # Honour `Retry-After`, up to the longest wait of our own.
+            # Honour `Retry-After`, up to our own longest pause.
             after = min(error.after or 0.0, MAX_PAUSE)
             return max(pause, after * random.uniform(1.0, 1.5))  # noqa: S311  # spreads load
         # 401, 403 and the like: nothing changes until an operator acts.

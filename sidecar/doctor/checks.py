@@ -1,4 +1,4 @@
-"""The list of checks, in order. Each is named in the findings after its function."""
+"""The list of checks, in order. A finding names its check by the name of the function."""
 
 from collections.abc import Callable, Iterable
 

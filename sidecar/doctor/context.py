@@ -47,7 +47,7 @@ class DoctorContext:
     sockets: list[ListeningSocket] | Unobservable
     sidecar_uids: frozenset[int]
     rules: dict[int, RuleSet | Unobservable]
-    """For each IP version in use on this host."""
+    """The packet-filter rules for each IP version in use on this host."""
     ports: tuple[ListeningPort, ...]
     upstreams: tuple[SourceAddress, ...]
 
@@ -66,7 +66,8 @@ class DoctorContext:
 def observe(
     settings: SidecarSettings, file: Path, host: Host, agent_uid: int | None
 ) -> DoctorContext:
-    """Observe the host. Without an `agent_uid`, the agent is this process's user, unless root."""
+    """Observe the host. Without an `agent_uid`, the agent is this process's user, unless that
+    is root."""
     if agent_uid is None:
         agent_uid = host.uid() or None
     sockets = _look(host.listening)
@@ -97,8 +98,8 @@ def _serves(socket: ListeningSocket, listen: ListenAddress) -> bool:
 def _look(
     observe: Callable[_Arguments, _Observed], *args: _Arguments.args, **kwargs: _Arguments.kwargs
 ) -> _Observed | Unobservable:
-    """What can't be observed is kept, not raised: the checks that need it report it, and the others
-    still run."""
+    """Observe, and return an `Unobservable` instead of raising it: the checks that need this value
+    report it, and the others still run."""
     try:
         return observe(*args, **kwargs)
     except Unobservable as error:

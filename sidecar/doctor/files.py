@@ -52,7 +52,7 @@ def readable(context: DoctorContext) -> Iterator[DoctorFinding]:
         if key in _DATA_FOLDERS:
             reason = "it contains users, sources and queries that are not yet shipped"
             yield from _read_by_others(path.resolve(), context, Severity.MEDIUM, reason)
-        elif "key" in key.rpartition(".")[2]:  # `key_file`, `key`, and whatever is added like them
+        elif "key" in key.rpartition(".")[2]:  # `key_file`, `key`, and later ones like them
             reason = f"it contains the key of `{key}`, and its holder can act as the key's owner"
             yield from _read_by_others(path.resolve(), context, Severity.HIGH, reason)
 
@@ -80,7 +80,7 @@ def _with_parents(path: Path) -> Iterator[Path]:
 
 
 def _status(path: Path) -> stat_result | DoctorFinding | None:
-    """None if nothing exists there yet."""
+    """The status of `path`: a finding if it can't be read, None if nothing exists there yet."""
     try:
         return path.stat()
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """Observes the host: names, connections, listening sockets, packet-filter rules.
 
-For Linux, by `/proc`. Changes nothing, and judges nothing.
+Works on Linux, through `/proc`. Changes nothing, and judges nothing.
 """
 
 import os
@@ -53,8 +53,8 @@ class Host:
         return os.geteuid()
 
     def addresses(self, host: str) -> list[Address]:
-        """The addresses of a name, or an address itself. Raises `Unobservable` if `host` does not
-        resolve."""
+        """The addresses of the name `host`; an address stands for itself. Raises `Unobservable` if
+        `host` does not resolve."""
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -108,7 +108,7 @@ class Host:
         return [name for name in names if name != "lo"]
 
     def outgoing_interfaces(self, address: Address) -> tuple[str, ...]:
-        """The interfaces through which a packet to `address` may leave: `lo` to a local address."""
+        """The interfaces through which a packet to `address` may leave; `lo` if it is local."""
         if address.is_loopback or _is_local(address):
             return ("lo",)
         return tuple(self.interfaces()) or ("eth0",)

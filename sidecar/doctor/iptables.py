@@ -74,7 +74,7 @@ _TO = ("--to-ports", "--to-destination", "--on-port")
 
 
 def parse(text: str) -> RuleSet:
-    """Raises `ValueError` for a line that these tools don't print."""
+    """Parse the output of these tools. Raises `ValueError` for a line that they don't print."""
     rules = RuleSet()
     chains: dict[str, RuleChain] = {}
     for line in text.splitlines():
@@ -118,7 +118,7 @@ def _rule(line: str) -> tuple[str, Rule]:
             target, goto = value, word == "-g"
         elif word == "-m":
             module = value
-        elif target:
+        elif target:  # options after the target belong to it
             to = value if word in _TO else to
         else:
             generic = word in _LONG.values()

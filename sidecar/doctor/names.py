@@ -10,7 +10,7 @@ from sidecar.doctor.finding import DoctorFinding, Severity
 from sidecar.doctor.host import Unobservable
 
 MAX_ADDRESSES = 256
-"""An entry of `addresses` with more is unlikely to be one data source."""
+"""A network in `addresses` with more than these is unlikely to be one data source."""
 
 BROAD = (
     "amazonaws.com",

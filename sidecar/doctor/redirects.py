@@ -1,8 +1,8 @@
 """Checks that the packet filter redirects everything that the agent sends to the sidecar, or stops
 it.
 
-Without any redirect these checks find nothing: whether an agent that chooses its own route can get
-around the sidecar is for `direct_access`.
+Without any redirect these checks find nothing; `direct_access` checks whether an agent that chooses
+its own route can get around the sidecar.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,7 +36,7 @@ class _Family(NamedTuple):
     mark: int | None
 
     def sample(self, protocol: str, port: int = ANY_PORT) -> Packet:
-        """A packet of the agent to somewhere that no rule mentions."""
+        """A packet from the agent to an address that no rule mentions."""
         to = SAMPLE[self.version]
         return Packet(protocol, to, port, self.uid, _UNUSED_ID, mark=self.mark)
 
@@ -69,7 +69,7 @@ def redirect(context: DoctorContext) -> Iterator[DoctorFinding]:
     for family in _families(context):
         name = f"IPv{family.version}"
         if family.passes(family.sample("tcp")):
-            # Nothing is redirected, so each exception below would be one more finding of the same.
+            # Nothing is redirected, so each exception below would only repeat this finding.
             yield DoctorFinding(
                 Severity.HIGH,
                 f"TCP over {name} from {family.who} is not redirected",
@@ -146,7 +146,7 @@ def _redirects(context: DoctorContext) -> bool:
 def _families(context: DoctorContext) -> Iterator[_Family]:
     if not _redirects(context):
         return
-    # A rule may name an interface, so one that passes by any of them is a way out.
+    # A rule may name an interface, so a packet that passes by any one of them is a way out.
     interfaces = tuple(context.host.interfaces()) or ("eth0",)
     uid = _UNUSED_ID if context.agent_uid is None else context.agent_uid
     for version, rules in context.rules.items():
@@ -162,8 +162,8 @@ def _mark(rules: RuleSet) -> int | None:
 
 
 def _exempt(context: DoctorContext, family: _Family) -> Iterator[tuple[str, bool]]:
-    """Targets of rules and of sources to which packets leave unchanged, and whether each is a
-    source."""
+    """Addresses and ports of sources, or named in rules, to which packets leave unchanged, and
+    whether each is a source's."""
     # Trying every address and port is out of the question. An exception needs a rule that mentions
     # it, so what the rules mention is enough.
     for upstream in context.upstreams:

@@ -51,8 +51,8 @@ class HttpConnection(RequestHandler):
         self._flow_was_paused = False
 
     def verify_settings(self, **expected: float) -> None:
-        """Raises `RuntimeError` unless aiohttp applied these settings and leaves bodies as they
-        arrive. For a connection that will not be used."""
+        """Raise `RuntimeError` unless aiohttp applied these settings and leaves bodies as they
+        arrive. Feeds the parser a request, so the connection must not be used afterwards."""
         # Another version may ignore them, and running without limits is worse than not starting.
         parser = self._parser
         assert parser is not None
@@ -103,7 +103,7 @@ class HttpConnection(RequestHandler):
             super().resume_reading(resume_parser)
 
     def continue_parsing(self) -> None:
-        """Make the parser read what it has buffered: it stops while 32 requests are queued."""
+        """Make the parser read its buffered data: it stops while 32 requests are queued."""
         if self._parser is not None and not self._upgraded:
             self.data_received(b"")
 

@@ -46,7 +46,7 @@ _PROXY_CLAIMS = frozenset(
 )
 _PROXY_CLAIM_PREFIXES = (b"x-forwarded-", b"x-original-")
 
-# Read here; the forwarder writes its own.
+# Read here and not forwarded; the forwarder writes its own.
 _READ = frozenset((b"host", b"content-length", b"expect", BAGGAGE))
 # Read here, and forwarded unchanged.
 _READ_AND_FORWARDED = frozenset((b"content-type", b"content-encoding"))
@@ -144,8 +144,8 @@ def sort_response_fields(fields: Fields) -> ResponseHead:
     forward, read = _sort(fields, _response_rules, _response_rule)
     connection = read.get(b"connection")
     if connection is not None:
-        # A response that names an end-to-end field keeps it. A request is refused for that: here,
-        # nothing is decided by the field.
+        # A response that names an end-to-end field keeps it. A request is refused for that; but no
+        # decision rests on a response's fields.
         dropped = _tokens(connection) - _END_TO_END
         forward = [field for field in forward if field[0].lower() not in dropped]
     return ResponseHead(

@@ -29,7 +29,7 @@ class LoopGuard:
         # Connecting to `0.0.0.0` or `::` connects to this host.
         if address in hosts or address.is_unspecified:
             return True
-        # A port that is open on all addresses is reached by any that is local.
+        # A port that is open on all addresses is reached through every local one.
         return any(host.is_unspecified for host in hosts) and _is_local(address)
 
 

@@ -35,7 +35,7 @@ async def read_arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
     Raises `TooLarge`, `Malformed` where the framing breaks, `BodyTooSlow`, `BodyBudgetExceeded`
     where `lease` can't grow that far, and `ConnectionError` where the client hangs up.
     """
-    # Refused by what it states, before a byte of it is read.
+    # Refuse by the stated length, before a byte of the body is read.
     if length > MAX_BODY:
         raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
     try:
@@ -52,7 +52,7 @@ async def read_arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
 
 async def collect(body: StreamReader, limit: int, lease: Lease) -> bytes:
     """Read a body to its end. Raises `TooLarge` beyond `limit` bytes, `BodyBudgetExceeded`, and
-    whatever ends the body early."""
+    the error that ends a body early."""
     read = bytearray()
     while chunk := await body.readany():
         if len(read) + len(chunk) > limit:

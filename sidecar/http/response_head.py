@@ -32,12 +32,12 @@ class Deferred(NamedTuple):
     body: bytes
     durable: asyncio.Future[None]
     extra_lines: bytes = b""
-    """More header lines, each with its line end."""
+    """More header lines, each including its line end."""
 
 
 Outcome = RenderedResponse | Deferred | Awaitable[RenderedResponse | Deferred]
-"""The result of a request: at once, once its record is on disk, or once a task has fetched what the
-decision needs."""
+"""The result of a request: ready at once, when its record is on disk, or when a task has fetched
+what the decision needs."""
 
 
 class ResponseRenderer:
@@ -58,7 +58,7 @@ class ResponseRenderer:
         extra_lines: bytes = b"",
         close: bool = False,
     ) -> RenderedResponse:
-        """`request_id` is printable ASCII; each of `extra_lines` has its line end."""
+        """`request_id` is printable ASCII; each line of `extra_lines` includes its line end."""
         second = self._now() // 1_000_000
         # `Date` changes once a second, and everything else in these lines never does.
         if second != self._second:

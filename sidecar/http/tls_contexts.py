@@ -35,6 +35,7 @@ class ReloadingContext(ssl.SSLContext):
         # Try it in a scratch context first: a failed load could leave this one with a certificate
         # and no matching key, and then no handshake would succeed.
         _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+        # Stamp before loading: files replaced in between are loaded at the next handshake.
         self.stamp = _stamp(pair)
         _load(self, pair)
         self.pair = pair
@@ -57,7 +58,7 @@ def client_context(tls: UpstreamTls) -> ReloadingContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(_PROTOCOLS)
     try:
-        # With `ca`, the system's own authorities are no longer trusted.
+        # With `ca`, the system's own authorities are not trusted.
         if tls.ca is None:
             context.load_default_certs()
         else:
@@ -96,7 +97,7 @@ def _load(context: ssl.SSLContext, pair: Pair) -> None:
 
 
 def _stamp(pair: Pair) -> Stamp:
-    """Changes whenever one of the two files does."""
+    """A value that changes whenever one of the two files does."""
     return tuple(number for path in (pair.certificate, pair.key) for number in _file_stamp(path))
 
 

@@ -1,8 +1,8 @@
-"""A counter and a histogram for the path of every decision. Know no metric's name.
+"""A counter and a histogram for the path of every decision. They know no metric's name.
 
-The library's own take a lock and check label names on every call, for threads that a sidecar does
-not have. Here an increment is a dictionary update; the library renders the result when it is
-scraped.
+Those of the Prometheus library take a lock and check label names on every call, for threads that a
+sidecar does not have. Here an increment is a dictionary update; the library renders the result when
+it is scraped.
 """
 
 from bisect import bisect_left
@@ -73,7 +73,7 @@ class Durations(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(*self._about)
-        # Prometheus buckets are cumulative. Ours count apart, so that `observe` changes only one.
+        # Prometheus buckets are cumulative. Ours are not, so that `observe` changes only one.
         buckets, total = [], 0
         for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
             total += count
@@ -103,7 +103,7 @@ class Observations(Collector):
         )
 
     def counts(self, name: str, documentation: str, label: str, read: _Labelled) -> None:
-        """As `gauges`, for a counter."""
+        """Like `gauges`, for a counter."""
         self._read.append(
             lambda: _filled(CounterMetricFamily(name, documentation, labels=(label,)), read())
         )

@@ -31,7 +31,7 @@ REFUSALS = (
     "no_server_name",
     "encrypted_hello",
 )
-"""What denies a retrieval outside the ten checks."""
+"""The names under which retrievals are denied outside the ten checks."""
 
 DENIED_BY = frozenset((*NAMES, *REFUSALS))
 
@@ -44,7 +44,7 @@ class Metrics:
         build = Gauge("sluice_build_info", "Always 1", ["version"], registry=registry)
         build.labels(__version__).set(1)
         counter = partial(Counter, registry=registry)
-        # By `none` for an ALLOW, else by the check or refusal that denied.
+        # The label `check` is `none` for an ALLOW, otherwise the check or refusal that denied.
         self.decisions = counter(
             "sluice_decisions_total",
             "Evaluations, by outcome and the check that denied.",
@@ -64,7 +64,7 @@ class Metrics:
         self.lineage_lost = counter(
             "sluice_lineage_lost_total", "Retrieval lineage that did not fit in the spool"
         )
-        # On the sidecar's own ports; `requests` are the proxy's.
+        # Requests on the sidecar's own ports; `requests` below counts those of the proxy.
         self.responses = counter(
             "sluice_requests_total",
             "Requests answered, by operation and status.",

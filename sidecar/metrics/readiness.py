@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 Probe = Callable[[], str | None]
-"""What is wrong at the moment, without paths or secrets; None if all is well."""
+"""Returns what is wrong at the moment, without paths or secrets; None if all is well."""
 
 
 class Readiness:
     """Probes and facts, by name. A fact is shown but does not affect readiness. `draining` is set
-    once."""
+    when the sidecar begins to stop."""
 
     def __init__(
         self, probes: dict[str, Probe], facts: dict[str, Callable[[], str]] | None = None

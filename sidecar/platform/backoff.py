@@ -19,11 +19,11 @@ class Backoff:
         return jittered(ceiling)
 
     def reset(self) -> None:
-        """Begin with the first pause again: an attempt succeeded."""
+        """Begin with the first pause again. Call it after an attempt that succeeded."""
         self._failed_in_a_row = 0
 
 
 def jittered(seconds: float) -> float:
-    """Between half of `seconds` and all of them: a fleet that lost its control API or its Redis
-    must not come back in step."""
+    """A random time between half of `seconds` and all of it: a fleet that lost its control API or
+    its Redis must not come back in step."""
     return seconds * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing

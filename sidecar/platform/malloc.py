@@ -8,7 +8,8 @@ _THRESHOLD = 128 * 1024  # glibc's own initial value
 
 
 def return_large_buffers() -> None:
-    """Fix the threshold, if the C library has one. Call before a second thread starts."""
+    """Have malloc return large buffers to the system, if the C library can be told so. Call it
+    before a second thread starts."""
     # A batch of records for the control API takes up to a megabyte for a moment. glibc takes the
     # first such buffer directly from the system and returns it. Then it raises the size from which
     # it does so, and all later buffers leave holes in the heap that stay resident. Setting the size
@@ -20,6 +21,6 @@ def return_large_buffers() -> None:
 
 def freeze_startup_objects() -> None:
     """Exempt everything allocated so far from garbage collection."""
-    # It lives as long as the process, so each full collection would walk it for nothing.
+    # These objects live as long as the process: each full collection would walk them for nothing.
     gc.collect()
     gc.freeze()
