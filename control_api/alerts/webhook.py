@@ -41,7 +41,7 @@ class EgressResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """Raises `DeliveryFailed` if any address of the name must not be called."""
-        # One such address is enough: a name with both public and private addresses is an attack or a mistake.
+        # One is enough: a name with both public and private addresses is an attack or a mistake.
         found = await lookup(host, port, family)
         results: list[ResolveResult] = []
         for kind, proto, address in found:
