@@ -1,6 +1,8 @@
-"""The operations of the control API, one a file: the request model and the function that serves it.
+"""The operations of the control API. Each file holds one, or a few that belong together: the
+request model and the function that serves it.
 
-Each is `async (app, caller, request) -> response`. The response is a type of
-`control_api.responses`, a page of them, or an error of `policies.ground.errors`. What two of them
-share is in a layer below: no use case imports another. They know nothing of HTTP.
+Each function is `async (app, caller, request) -> response`. The response is a type of
+`control_api.responses` or a page of such values; a refusal is an error of `policies.ground.errors`.
+Code that two use cases share is in a layer below: no use case imports another. They know nothing of
+HTTP.
 """

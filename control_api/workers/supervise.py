@@ -29,14 +29,14 @@ from control_api.workers.worker_args import WorkerArgs
 from policies.ground.listen_address import ListenAddress
 
 POLL_SECONDS = 0.05
-# A worker that served for less than this failed early. The time it takes to start does not count: a
-# busy machine takes longer.
+# A worker that served for less than this failed early. The time that it took to start does not
+# count, since a busy machine takes longer.
 STABLE_SECONDS = 5.0
 MAX_EARLY_FAILURES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds before a restart: doubled with each early failure."""
+"""Seconds before a restart; each early failure doubles them."""
 DRAIN_SECONDS = 20.0
-"""Workers that have not drained by then are killed."""
+"""How long the workers have to drain before they are killed."""
 PR_SET_PDEATHSIG = 1
 _log = logging.getLogger("sluice.workers")
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before any fork
@@ -50,8 +50,8 @@ class WorkersFailing(Exception):
 
 @dataclass(slots=True)
 class _Slot:
-    """One worker's sockets and its current process. `since` is when it began to serve, None before
-    that. `due` is when to restart it. `early_failures` counts them in a row."""
+    """One worker's sockets and its current process. `since` is the time when it began to serve,
+    None before that; `due` is the time to restart it. A stable run resets `early_failures` to 0."""
 
     index: int
     api: list[socket.socket]
@@ -68,8 +68,8 @@ class _Slot:
 
 @dataclass(slots=True)
 class Supervisor:
-    """The workers of one service. Use it in the main thread: the kernel ties PR_SET_PDEATHSIG to
-    the thread that started the worker."""
+    """Runs the workers of one service. Use it in the main thread: the kernel ties PR_SET_PDEATHSIG
+    to the thread that started the worker."""
 
     settings: Settings
     monotonic: Monotonic
@@ -84,7 +84,7 @@ class Supervisor:
             signal.signal(number, self._stop)
         make_directory(self.settings.data_dir)
         with _locked(self.settings.data_dir / DIRECTORY):
-            # Before the workers start: otherwise each would create a key.
+            # Create the key before the workers start: otherwise each would create its own.
             log_key.open_or_make(self.settings.data_dir)
             self._bind()
             try:
@@ -110,7 +110,7 @@ class Supervisor:
 
     def _start_all(self) -> int | None:
         """The exit code of a worker that could not start; None once all serve, or on a stop."""
-        # Worker 0 alone at first: a first start creates keys, and two would create different ones.
+        # Worker 0 starts alone: a first start creates keys, and two would create different ones.
         for wave in (self._slots[:1], self._slots[1:]):
             for slot in wave:
                 self._start(slot)
@@ -156,7 +156,7 @@ class Supervisor:
         api = tuple(each.fileno() for each in slot.api)
         metrics = tuple(each.fileno() for each in slot.metrics)
         worker = WorkerArgs(slot.index, len(self._slots), api, metrics, ready)
-        # As we were started: without it, the current folder would come first on the worker's path.
+        # Pass `-P` on: without it, the current folder would come first on the worker's path.
         safe_path = ["-P"] if sys.flags.safe_path else []
         supervisor = os.getpid()
         try:
@@ -167,7 +167,7 @@ class Supervisor:
                 preexec_fn=lambda: _die_with(supervisor),  # noqa: PLW1509  # there are no threads
             )
         finally:
-            # Only the worker holds this end now, so its death is the end of the file.
+            # Now only the worker holds this end, so its death is the end of the file.
             os.close(ready)
 
     def _check_ready(self, slot: _Slot) -> None:
@@ -189,8 +189,8 @@ class Supervisor:
 
     def _drain(self) -> bool:
         """Stop all workers; True if each one answered its requests under way."""
-        # Our copies of the sockets first: once a worker has accepted what waits for it and closed
-        # its own, no new connection can arrive and wait in vain.
+        # Close our copies of the sockets first: otherwise a connection could still arrive after a
+        # worker has accepted those that waited and closed its own, and would wait in vain.
         for each in (sock for slot in self._slots for sock in slot.sockets()):
             each.close()
         running = [slot.process for slot in self._slots if slot.process is not None]
@@ -216,7 +216,7 @@ class Supervisor:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Create the folder of the workers' sockets, and lock it: one supervisor uses it at a time."""
+    """Create the folder of the workers' sockets, and lock it against a second supervisor."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         path.chmod(0o700)
@@ -239,7 +239,7 @@ def _address(sockets: list[socket.socket]) -> ListenAddress:
 
 
 def _die_with(supervisor: int) -> None:
-    """Runs in the new process before it executes the worker, so that no worker outlives the
+    """Runs in the new process before it executes the worker. No worker then outlives the
     supervisor: if that is killed, the kernel sends SIGTERM and the worker drains by itself."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,4 +1,5 @@
-"""A worker's command-line argument: which worker it is, and what it inherits. Opens nothing."""
+"""A worker's command-line argument: its number, and the file descriptors that it inherits. Opens
+nothing."""
 
 import socket
 from dataclasses import asdict, dataclass
@@ -9,9 +10,9 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class WorkerArgs:
-    """The worker `index` of `count`, and its file descriptors: of the listening sockets for the API
-    and for the metrics (if they have their own port), and of the pipe that the worker writes a byte
-    to once it serves."""
+    """The worker `index` of `count`, and its file descriptors. `api` and `metrics` are listening
+    sockets; `metrics` is empty unless the metrics have their own port. `ready` is the pipe to which
+    the worker writes a byte once it serves."""
 
     index: int
     count: int
@@ -24,10 +25,10 @@ class WorkerArgs:
 
     @classmethod
     def from_argument(cls, text: str) -> "WorkerArgs":
-        """The reverse of `to_argument`. Raises `ValueError` for anything else."""
+        """The reverse of `to_argument`. Raises `ValueError` if `text` is not such an argument."""
         try:
             wire: dict[str, Any] = orjson.loads(text)
-            # Integers, or this raises: the descriptors are opened as they are.
+            # `int` raises for anything else: the descriptors are opened without another check.
             api, metrics = (tuple(map(int, wire.pop(name))) for name in ("api", "metrics"))
             return cls(api=api, metrics=metrics, **wire)
         except (TypeError, LookupError, AttributeError) as error:
@@ -35,5 +36,5 @@ class WorkerArgs:
 
 
 def inherited(descriptors: tuple[int, ...]) -> list[socket.socket]:
-    """The sockets behind these descriptors."""
+    """The sockets of these descriptors, which then own them."""
     return [socket.socket(fileno=descriptor) for descriptor in descriptors]

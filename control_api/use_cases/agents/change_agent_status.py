@@ -16,9 +16,10 @@ from policies.definitions.model import AgentStatus
 from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import agent_document, agent_name
 
-# An agent moves one step forward, or back for a correction. It may be suspended and approved again.
-# `deprecated` is the kill switch: open from every other status, and final. Setting the current
-# status again changes nothing. Any other move is refused, and the error lists the open ones.
+# An agent moves forward one step at a time. A pending one can go back to `draft` for a correction,
+# and an approved one can be suspended and approved again. `deprecated` is the kill switch: every
+# other status allows it, and it is final. Setting the current status again changes nothing. Any
+# other move is refused, and the error lists the allowed ones.
 MOVES = MappingProxyType(
     {
         "draft": ("pending_approval", "deprecated"),
@@ -51,7 +52,7 @@ async def change_agent_status(app: AppContext, caller: Caller, request: NewStatu
         if agent is None:
             raise NotFound(f"no such agent: `{request.agent_id}`")
         if agent.status == request.status:
-            return agent
+            return agent  # a repeated request succeeds, and adds nothing to the log
         _refuse_closed_move(agent, request.status)
         moved = replace(agent, status=request.status, updated_at=tx.now)
         await agents.put(tx.connection, tx.tenant_id, moved)

@@ -12,7 +12,7 @@ from control_api.store.queries import agents
 from policies.ground.errors import NotFound
 
 MAX_SOURCES = 100
-"""The most sources listed, those with the most events first."""
+"""The most sources that a response lists, those with the most events first."""
 
 
 class AgentDetailRequest(RequestModel):
@@ -31,7 +31,7 @@ async def get_agent(app: AppContext, caller: Caller, request: AgentDetailRequest
             raise NotFound(f"no such agent: `{agent_id}`")
         recent = await counters.by_agent(connection, tenant_id, since, agent_id)
         sources = await counters.sources_of(connection, tenant_id, agent_id, since, MAX_SOURCES)
-    # An agent without decisions in this time has no row.
+    # An agent without decisions in this window has no counts.
     activity = _activity(recent[0] if recent else NO_DECISIONS, sources)
     return AgentDetail(**agent_fields(agent), activity=activity)
 

@@ -46,7 +46,7 @@ async def register_agent(app: AppContext, caller: Caller, request: NewAgent) -> 
         if await agents.get(tx.connection, tx.tenant_id, agent_id) is not None:
             raise Conflict(f"agent `{agent_id}` is already registered")
         await refuse_unknown_key(tx, request.bound_key_id)
-        # Published as a draft, which every sidecar denies (`agent_not_approved`).
+        # Published already as a draft: every sidecar denies a draft (`agent_not_approved`).
         agent = _draft(request, agent_id, tx.now)
         await agents.add(tx.connection, tx.tenant_id, agent)
         await tx.publish({agent_name(agent_id): agent_document(agent.published())})

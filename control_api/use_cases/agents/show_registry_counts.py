@@ -1,4 +1,4 @@
-"""Counts the registered agents by status, and how often they are denied."""
+"""Counts the registered agents by status, and computes their deny rates."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -16,7 +16,7 @@ async def show_registry_counts(app: AppContext, caller: Caller, _: EmptyRequest)
         by_status = await agents.count_by_status(connection, tenant_id)
         since = app.clock.now() - ACTIVITY_WINDOW
         recent = await counters.by_agent(connection, tenant_id, since)
-    # Each status by name: one without agents is not in the counts, and must be shown as 0.
+    # Each status is named here: one without agents is missing in the counts, and is shown as 0.
     return RegistryCounts(
         total=sum(by_status.values()),
         draft=by_status.get("draft", 0),

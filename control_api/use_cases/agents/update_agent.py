@@ -33,7 +33,7 @@ class ChangedAgent(RequestModel):
     bound_key_id: Identifier | None = None
 
     def changes(self) -> dict[str, Any]:
-        """The fields that the request gives, in the form the row stores."""
+        """The fields that the request gives, in the form that the row stores."""
         given = self.model_dump(include=self.model_fields_set - {"agent_id"})
         if "permitted_roles" in given:
             given["permitted_roles"] = tuple(given["permitted_roles"] or ())
@@ -53,13 +53,14 @@ async def update_agent(app: AppContext, caller: Caller, request: ChangedAgent) -
         changed = replace(agent, **changes)
         if changed == agent:
             return agent
-        # Only a new binding is checked: the old key may have been revoked since.
+        # Check only a new binding: the key of the old one may have been revoked since, and must not
+        # stop other changes.
         if changed.bound_key_id != agent.bound_key_id:
             await refuse_unknown_key(tx, changed.bound_key_id)
         changed = replace(changed, updated_at=tx.now)
         await agents.put(tx.connection, tx.tenant_id, changed)
         await tx.publish({agent_name(agent.agent_id): agent_document(changed.published())})
-        # The values that decisions depend on; of the rest only which changed.
+        # The log gets the values that decisions depend on, and of the other fields only the names.
         detail = {
             "fields": sorted(changes),
             "agent_role": changed.agent_role,

@@ -17,9 +17,9 @@ from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
 
-# Every rule is measured each time the log grows.
+# Every rule costs work each time the log grows.
 MAX_RULES = 200
-"""Rules of one tenant."""
+"""The most rules of one tenant."""
 
 
 class NewRule(RequestModel):
@@ -47,7 +47,7 @@ async def create_alert_rule(
     app: AppContext, caller: Caller, request: NewRule
 ) -> AlertRuleWithSecret | AlertRule:
     """Create an alert rule; its webhook secret is shown only in this response."""
-    # Before the transaction: this reads nothing.
+    # This check reads nothing, so it need not hold the tenant's lock.
     refuse_unusable(
         request.rule_type, request.threshold, request.webhook_url, app.settings.webhook_allow
     )

@@ -1,4 +1,4 @@
-"""Deletes an alert rule. Alerts that it has fired are still delivered."""
+"""Deletes an alert rule. Alerts that the rule has already fired are still delivered."""
 
 from control_api.alerts.rule_change import record
 from control_api.app_context import AppContext

@@ -17,7 +17,7 @@ async def list_alert_rules(
         rows = await alerts.page(
             connection, caller.tenant_id, request.after(int, str), request.limit + 1
         )
-    # A webhook URL often holds a secret, so only those who may change a rule see all of it.
+    # A webhook URL often contains a secret, so only keys that may change a rule see the whole URL.
     full_url = caller.scope == "admin"
     return page_of(
         rows,

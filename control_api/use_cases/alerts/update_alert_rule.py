@@ -53,15 +53,15 @@ async def update_alert_rule(
         changed, secret = _with_secret(app, rule, request)
         if changed == rule:
             return rule, None
-        # The whole rule as it would be: a new threshold may not fit the old type.
+        # Check the whole rule with its changes: a new threshold may not fit the old type.
         refuse_unusable(
             changed.rule_type,
             changed.threshold,
             changed.webhook_url,
             app.settings.webhook_allow,
         )
-        # Always later than before, even if the clock steps back: the evaluator compares this time
-        # to notice that the rule it measured has changed since.
+        # Always later than the last change, even if the clock steps back: by this time the
+        # evaluator notices that a rule has changed since it was measured.
         changed = replace(changed, updated_at=max(tx.now, rule.updated_at + 1))
         await alerts.put(tx.connection, tx.tenant_id, changed)
         await record(app, tx, "alert.updated", changed, caller.by)

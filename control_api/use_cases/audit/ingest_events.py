@@ -17,7 +17,7 @@ from policies.trail.record_fast_path import match_batch
 class NewRecords(RequestModel):
     """A batch from a sidecar's spool: its records in order and without gaps."""
 
-    # Ingestion hashes the records' bytes again, so a duplicate key inside one can't pass there.
+    # Ingestion hashes the records' bytes again, so a record with a duplicate key fails there.
     unique_keys: ClassVar[bool] = False
     example: ClassVar[dict[str, Any]] = {
         "source": "sidecar-1",
@@ -39,6 +39,7 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
     """Deliver a batch of a sidecar's records; records delivered before are skipped."""
     tenant_id = caller.tenant_id
     count = app.instruments.decisions.ingested.labels
+    # Refused, not queued: the batch can wait on the sidecar's disk instead of in this memory.
     if app.ingesting.locked():
         raise Unavailable(
             f"already ingesting {MAX_BATCHES} batches, the most at a time: try again later"
@@ -57,7 +58,8 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
         count(Ingest.refused).inc(len(request.records))
         raise
     # Committed. If we die here, the sidecar sends the batch again, which adds nothing, and gets its
-    # receipt. It must not leave any earlier: the sidecar deletes the records it covers.
+    # receipt then. The receipt must not leave before the commit: the sidecar deletes the records
+    # that it covers.
     count(Ingest.held).inc(len(request.records))
     message = receipt_message(tenant_id, request.source, request.instance, held.n, held.hash)
     signature = app.signer.sign(message)

@@ -22,12 +22,13 @@ _TIMESTAMP = re.compile(
 
 
 def _time(text: str) -> str:
-    """The time in the log's own form; digits beyond a microsecond are dropped."""
+    """The time in the log's own form, without the digits beyond a microsecond."""
     try:
         # `fromisoformat` alone also takes dates, weeks, and times without an offset.
         if _TIMESTAMP.match(text) is None:
             raise ValueError
         moment = datetime.fromisoformat(text.upper())
+        # In integers: `timestamp()` is a float, which can be off by a microsecond.
         return rfc3339((moment - _EPOCH) // timedelta(microseconds=1))
     except (ValueError, OverflowError):
         raise ValueError(f"must be an RFC 3339 time, such as `{rfc3339(0)}`") from None

@@ -20,7 +20,8 @@ Days = Annotated[int, Field(ge=0, le=3650)]
 
 
 class NewRetention(RequestModel):
-    """Days to keep each. A field left out keeps its value; 0 keeps for ever."""
+    """The days to keep events and sessions. A field left out keeps its value; 0 keeps the data
+    forever."""
 
     example: ClassVar[dict[str, Any]] = {"retention_days": 730, "session_retention_days": 30}
 
@@ -40,7 +41,7 @@ async def change_retention_settings(
     app: AppContext, caller: Caller, request: NewRetention
 ) -> RetentionSettings:
     """Change how long audit events and sessions are kept; the next purge applies it."""
-    # Only what was sent: the model's default for the other would replace its value.
+    # Only the fields that were sent: the model's default must not replace the other's value.
     given = request.model_dump(include=request.model_fields_set)
 
     def changed(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:

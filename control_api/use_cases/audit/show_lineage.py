@@ -18,7 +18,7 @@ async def show_lineage(
     app: AppContext, caller: Caller, request: LineageRequest
 ) -> PagedPart[Lineage]:
     """Show an audit event and the actions recorded on it, in order."""
-    seq = request.seq()
+    seq = request.seq()  # None for the first page, which begins at entry 0
     event, actions = await read.lineage(
         app.store,
         caller.tenant_id,

@@ -9,19 +9,19 @@ from control_api.store.counters import queries as counters
 from control_api.store.counters.dimensions import Dimension
 
 TOP = 10
-"""How many roles and sources are listed, those with the most events first."""
+"""The most roles, and the most sources, that a response lists: those with the most events."""
 
 
 async def show_stats(app: AppContext, caller: Caller, _: EmptyRequest) -> Stats:
     """Count the tenant's audit events that retention has kept."""
     tenant_id = caller.tenant_id
-    # From counters that are kept as the log grows, so this takes as long after ten events as after
-    # a billion.
+    # These counters grow in step with the log, so the response takes as long after ten events as
+    # after a billion.
     async with app.store.reading(tenant_id) as connection:
         types = await counters.all_of(connection, tenant_id, Dimension.source_type)
         roles = await counters.top_of(connection, tenant_id, Dimension.agent_role, TOP)
         sources = await counters.top_of(connection, tenant_id, Dimension.source_id, TOP)
-    # Every event has a source type, so these add up to all of them.
+    # Every event has exactly one source type, so the counts by type add up to all events.
     allowed, denied = sum(each.allowed for each in types), sum(each.denied for each in types)
     return Stats(
         total=allowed + denied,

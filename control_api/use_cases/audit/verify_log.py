@@ -11,7 +11,7 @@ from control_api.store.queries import log_keys
 async def verify_log(app: AppContext, caller: Caller, _: EmptyRequest) -> Verified:
     """Verify the tenant's audit trail; the response names the first entry that fails, if any."""
     tenant_id = caller.tenant_id
-    # Every key of the chain: what a former key signed stays valid after a rotation.
+    # All keys of the chain: a former key's signatures stay valid after a rotation.
     publics = await log_keys.trusted(app.store, app.ring)
     report = await verify(app.store, tenant_id, publics)
     anchor, checkpoint = report["anchor"], report["checkpoint"]

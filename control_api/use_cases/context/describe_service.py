@@ -23,6 +23,7 @@ async def show_start(_app: AppContext, _caller: None, _: EmptyRequest) -> Redire
 
 async def show_metrics(app: AppContext, _caller: None, _: EmptyRequest) -> Document:
     """Show the metrics as Prometheus text."""
+    # With several workers, the one that is scraped answers for all of them.
     if app.peer_metrics is not None:
         return Document(CONTENT_TYPE, await app.peer_metrics.exposition())
     return Document(CONTENT_TYPE, exposition(app.registry))

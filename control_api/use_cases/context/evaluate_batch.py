@@ -53,14 +53,14 @@ async def evaluate_batch(
 ) -> Batch:
     """Decide on several retrievals; each decision has its own audit event."""
     if request.stop_on is None:
-        # Load all documents first. Then no item waits before it claims its session, so claims are
-        # made in the batch's order although the items run concurrently to share one commit.
+        # The items run concurrently, to share one commit. Load all documents first: then no item
+        # waits before it claims its session, so claims are made in the batch's order.
         await caller.tenant.need_for(*request.retrievals)
         answers = await asyncio.gather(
             *(_evaluate(app, caller, each) for each in request.retrievals)
         )
         return Batch(list(answers))
-    # One after the other: whether the next is decided depends on this one.
+    # One after the other, since each decision may be the one to stop at.
     results: list[Evaluated] = []
     for retrieval in request.retrievals:
         results.append(await _evaluate(app, caller, retrieval))

@@ -36,7 +36,7 @@ async def record_lineage(app: AppContext, caller: Caller, request: NewAction) ->
     tenant_id = caller.tenant_id
     found = await read.event(app.store, tenant_id, request.event_id)
     _refuse_unbound(caller.key, found.event)
-    # The tenant's settings say whether to mask.
+    # The tenant's document says whether to mask personal data in the record.
     await caller.tenant.need((TENANT,))
     # The event's leaf hash ties the action to exactly that entry of the log.
     record = lineage_record(
@@ -56,7 +56,8 @@ async def record_lineage(app: AppContext, caller: Caller, request: NewAction) ->
 
 
 def _refuse_unbound(key: Key, event: dict[str, Any]) -> None:
-    """`Forbidden` if the key is bound to another agent or role than the event's (contract, 2)."""
+    """Raise `Forbidden` if the key's binding excludes the event's agent or role (contract, section
+    2)."""
     if key.bound_agent_id is not None and event["agent_id"] != key.bound_agent_id:
         raise Forbidden(
             f"the key is bound to agent `{key.bound_agent_id}`, not to the event's agent"

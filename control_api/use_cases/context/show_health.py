@@ -1,4 +1,5 @@
-"""Reports whether the process is alive and ready. Shows no path and no secret."""
+"""Reports whether the process is alive and ready. It needs no key, so it shows no path and no
+secret."""
 
 from control_api.app_context import AppContext
 from control_api.requests.base import EmptyRequest
@@ -17,7 +18,7 @@ async def show_readiness(app: AppContext, _caller: None, _: EmptyRequest) -> Ali
     """Report whether requests can be served now; otherwise say what is not ready, and why."""
     if app.stopping.is_set():
         raise Unavailable("not ready", details="service: it is draining")
-    # Neither Redis nor the policy files count: without them the service decides all the same.
+    # Redis and the policy files don't count: the service still decides without them.
     try:
         async with app.store.reading_all_tenants() as connection:
             await tenants.installed(connection)

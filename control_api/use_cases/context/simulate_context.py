@@ -1,4 +1,4 @@
-"""Tells what an evaluation would answer. Records nothing and claims no session."""
+"""Shows the decision that an evaluation would make. Records nothing and claims no session."""
 
 from typing import Annotated
 
@@ -26,7 +26,8 @@ async def simulate_context(
 
 
 async def _current_session(app: AppContext, caller: Caller, retrieval: Retrieval) -> Session | None:
-    """The session's current state; None if this call would be the first to name it."""
+    """The session's current state; None if the retrieval names none, or one that no call has
+    claimed yet."""
     if retrieval.session_id is None:
         return None
     async with app.store.reading(caller.tenant_id) as connection:

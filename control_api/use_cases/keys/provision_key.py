@@ -30,7 +30,7 @@ async def provision_key(app: AppContext, caller: Superadmin, request: Provisione
 
     async def work(tx: Transaction) -> StoredKey:
         tenant = await stored(tx.connection, request.tenant_id)
-        # Every key of such a tenant is refused: a new one would look broken.
+        # Every key of a deactivated tenant is refused, so a new one would look broken.
         if not tenant.active:
             raise Conflict(f"tenant `{tenant.tenant_id}` is deactivated: reactivate it first")
         key = build_key(request, secret, app.entropy(16), tx.now)

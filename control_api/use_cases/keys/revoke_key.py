@@ -1,5 +1,8 @@
-"""Revokes an API key: it stops working before the response is sent, here and in every connected
-sidecar."""
+"""Revokes an API key: it stops working in this process before the response is sent, and in every
+connected sidecar within a second.
+
+The revocation takes effect in `auth/authenticate.py`, which refuses a key without a document.
+"""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -19,7 +22,7 @@ async def revoke_key(app: AppContext, caller: Caller, request: KeyRequest) -> Em
         if key is None:
             raise NotFound(f"no such key: `{request.key_id}`")
         await keys.revoke(tx.connection, tx.tenant_id, key.key_id, tx.now)
-        # Removed, not marked: every sidecar refuses a key without a document.
+        # The document is removed, not marked: sidecars, too, refuse a key without one.
         await tx.publish({key_name(key.digest): None})
         detail = {"name": key.name, "scope": key.scope}
         await app.log_change(tx, "key.revoked", key.key_id, caller.by, detail)

@@ -1,4 +1,4 @@
-"""Replaces a key by a new one."""
+"""Replaces a key with a new one, which also takes over the agents that are bound to the old key."""
 
 from dataclasses import replace
 
@@ -24,19 +24,20 @@ async def rotate_key(app: AppContext, caller: Caller, request: KeyRequest) -> Cr
     async def work(tx: Transaction) -> StoredKey:
         old = await _live(tx, request.key_id)
         new = replace(old, key_id=key_id, digest=key_digest(secret), created_at=tx.now)
-        # One commit, so there is never a moment with both keys live, or with neither.
+        # In one commit, so there is never a moment when both keys are live, or neither is.
         await keys.add(tx.connection, tx.tenant_id, new)
         await keys.revoke(tx.connection, tx.tenant_id, old.key_id, tx.now)
         documents: dict[str, bytes | None] = {
             key_name(old.digest): None,
             key_name(new.digest): key_document(new.published()),
         }
-        # Move the agents bound to the old key: no key could speak for them otherwise.
+        # Bind the old key's agents to the new one: otherwise no key could speak for them.
         for agent in await agents.bound_to(tx.connection, tx.tenant_id, old.key_id):
             moved = replace(agent, bound_key_id=new.key_id, updated_at=tx.now)
             await agents.put(tx.connection, tx.tenant_id, moved)
             documents[agent_name(agent.agent_id)] = agent_document(moved.published())
         await tx.publish(documents)
+        # Two of the documents are the keys'; the others are agents.
         detail = {"replaced_by": new.key_id, "agents": len(documents) - 2}
         await app.log_change(tx, "key.rotated", old.key_id, caller.by, detail)
         return new
@@ -45,7 +46,7 @@ async def rotate_key(app: AppContext, caller: Caller, request: KeyRequest) -> Cr
 
 
 async def _live(tx: Transaction, key_id: str) -> StoredKey:
-    # Two answers: 404 for an id that never existed, 409 for a key that was live once.
+    # 404 for an id that never existed, 409 for a key that was live once.
     key = await keys.get(tx.connection, tx.tenant_id, key_id)
     if key is None and not await keys.known(tx.connection, tx.tenant_id, key_id):
         raise NotFound(f"no such key: `{key_id}`")

@@ -1,4 +1,5 @@
-"""Creates a policy, in force here and in every connected sidecar before the response is sent."""
+"""Creates a policy: it is in force in this process, and published to sidecars, before the response
+is sent."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller

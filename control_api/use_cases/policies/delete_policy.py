@@ -1,4 +1,4 @@
-"""Deletes a policy: it decides nothing any more, and its history remains."""
+"""Deletes a policy: it no longer decides anything, but its history remains."""
 
 from dataclasses import replace
 

@@ -11,7 +11,7 @@ from control_api.responses.paging import Page, SortKey, page_of
 from control_api.store.queries import policies
 from control_api.store.queries.policies import StoredPolicy
 
-_CHUNK = 1000
+_CHUNK = 1000  # rows read at a time if most of them may not match
 
 
 class PoliciesRequest(ListRequest):
@@ -34,10 +34,10 @@ async def list_policies(
 async def _matching(
     connection: AsyncConnection, tenant_id: str, request: PoliciesRequest
 ) -> list[StoredPolicy]:
-    """Up to one row more than a page holds, to tell whether more follow."""
+    """The matching rows, up to one more than a page holds: it shows that more follow."""
     after, wanted = request.after(int, str), request.limit + 1
-    # Industry and process group are stored only inside a policy's body, so they are compared here,
-    # on larger chunks: few rows may match.
+    # Industry and process group are stored only inside a policy's body, so they are compared here.
+    # The chunks are larger then, because few rows may match.
     filtered = request.industry is not None or request.process_group is not None
     chunk = _CHUNK if filtered else wanted
     found: list[StoredPolicy] = []

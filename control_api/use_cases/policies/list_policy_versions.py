@@ -23,7 +23,7 @@ async def list_policy_versions(
     """List a policy's versions, newest first."""
     tenant_id, before = caller.tenant_id, request.seq()
     async with app.store.reading(tenant_id) as connection:
-        # A deleted policy is found too: its history is what an auditor asks for.
+        # This finds deleted policies too: an auditor may ask for their history.
         if await policies.get(connection, tenant_id, request.policy_id) is None:
             raise NotFound(f"no such policy: `{request.policy_id}`")
         rows = await policies.versions(

@@ -15,7 +15,7 @@ from policies.ground.errors import Invalid
 
 async def reload_policies(app: AppContext, caller: Caller, _: EmptyRequest) -> Reloaded:
     """Reload the tenant's policy files; if any file is invalid, nothing changes."""
-    # If the files match the store, nothing is written and this revision is the answer's.
+    # The revision to report if the files match the store, and so nothing is written.
     WRITTEN.set(caller.tenant.policy_set.revision)
     tenant_id = caller.tenant_id
     try:
@@ -28,7 +28,7 @@ async def reload_policies(app: AppContext, caller: Caller, _: EmptyRequest) -> R
 
 
 async def _warnings(app: AppContext, tenant_id: str) -> list[str]:
-    """Folders of no tenant whose names look like this tenant's."""
+    """Warns of folders that belong to no tenant, but whose names look like this tenant's id."""
     if app.settings.policy_dir is None:
         return ["SLUICE_POLICY_DIR is not set: no policy comes from a file"]
     found = await unowned_folders(app)

@@ -1,4 +1,5 @@
-"""Replaces a policy's body by a new version, in force before the response is sent."""
+"""Replaces a policy's body with a new version: it is in force in this process, and published to
+sidecars, before the response is sent."""
 
 import re
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from control_api.store.transaction import Transaction
 from policies.ground.canonical import encode
 from policies.ground.errors import PreconditionFailed
 
+# One or several entity tags, or `*` (RFC 9110, sections 8.8.3 and 13.1.1).
 _TAG = r'(?:W/)?"[!#-~]*"'
 _TAGS = rf"^(?:\*|{_TAG}(?:[ \t]*,[ \t]*{_TAG})*)$"
 
@@ -67,7 +69,7 @@ async def replace_policy(app: AppContext, caller: Caller, request: ReplacedPolic
         )
         await policies.put(tx.connection, tx.tenant_id, changed)
         await policy_change.record(app, tx, [changed], "updated", caller.by)
-        # Both roles: the policy may have moved from one to the other.
+        # Publish both roles: the policy may have moved from one to the other.
         await policy_change.publish(tx, {row.agent_role, changed.agent_role})
         return changed
 
@@ -75,7 +77,7 @@ async def replace_policy(app: AppContext, caller: Caller, request: ReplacedPolic
 
 
 def _check_precondition(row: StoredPolicy, if_match: str | None) -> None:
-    """`PreconditionFailed` unless `If-Match` names the current version."""
+    """Raise `PreconditionFailed` if `If-Match` is given and does not name the current version."""
     if if_match is None or if_match == "*":
         return
     # RFC 9110, section 13.1.1, asks for strong comparison: a weak tag never matches.

@@ -1,4 +1,4 @@
-"""Restores a policy to what its file defines (`service.md` 2.1, section 9)."""
+"""Restores a policy to the definition in its file (`service.md` 2.1, section 9)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""Claims a session for a sidecar. The first claim owns the session, whichever sidecar makes it."""
+"""Claims a session for an agent behind a sidecar. The role and agent of the first claim own the
+session, whichever sidecar makes it."""
 
 from typing import Any, ClassVar
 
@@ -30,12 +31,13 @@ class NewSession(RequestModel):
 async def claim_session(app: AppContext, caller: Caller, request: NewSession) -> ClaimedSession:
     """Claim a session, or learn who owns it and whether it is active."""
     tenant = caller.tenant
-    # For the session's lifetime, and whether to mask its user.
+    # These documents give the session's lifetime, and say whether to mask its user.
     await tenant.need((TENANT, role_name(request.agent_role)))
     row = await claim(
         app, tenant, request.session_id, request.agent_role, request.agent_id, request.user_id
     )
-    # Committed. If we die here, Redis lacks the claim; the next sidecar asks us and gets this row.
+    # Committed. If we die here, Redis lacks the claim: the next sidecar asks the API for it and
+    # gets this row.
     if app.publishing is not None:
         app.publishing.session(tenant.tenant_id, row)
     return ClaimedSession(

@@ -1,4 +1,4 @@
-"""Shows one session: its owner, its state, and what was decided in it."""
+"""Shows one session: its owner, its state, and the counts of its decisions."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller

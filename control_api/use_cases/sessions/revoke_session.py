@@ -1,4 +1,4 @@
-"""Revokes a session: no call in it is allowed any more, here or in any connected sidecar."""
+"""Revokes a session: this process and every connected sidecar deny all further calls in it."""
 
 from typing import ClassVar
 
@@ -38,7 +38,8 @@ async def revoke_session(
             await sessions.revoke(
                 tx.connection, tx.tenant_id, row.session_id, request.reason, tx.now
             )
-            # Published even if expired: a sidecar whose clock is behind may take it for active.
+            # Publish it even if it has expired: a sidecar whose clock is behind may still consider
+            # it active.
             await tx.publish({session_name(row.session_id): session_document(row.session_id)})
             row = row._replace(revoked_at=tx.now)
         return row, await read_session(tx.connection, tx.tenant_id, request.session_id, tx.now)

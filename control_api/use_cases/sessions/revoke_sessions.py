@@ -16,7 +16,7 @@ from policies.sets.policy_set import session_document, session_name
 from policies.trail.record import masked_user
 
 BATCH = 200
-"""Sessions in one transaction. On SQLite, evaluations wait while it runs."""
+"""Sessions revoked in one transaction. On SQLite, evaluations wait while it runs."""
 
 NO_FILTER = "agent_role, agent_id, user_id: at least one is required"
 
@@ -51,9 +51,9 @@ async def revoke_sessions(app: AppContext, caller: Caller, request: RevokedSessi
             )
         # Write even if nothing was found: the write yields the revision for the response.
         ids = [session_id for _, session_id in found]
-        # Many small transactions, so evaluations and other writes of the tenant are not held up. If
-        # we die between two, the sessions of the first are revoked and published, the caller gets
-        # no response, and the same request sent again revokes the rest.
+        # Many small transactions, so that the tenant's evaluations and other writes don't wait for
+        # long. If we die between two, the sessions of the first are revoked and published, the
+        # caller gets no response, and the same request sent again revokes the rest.
         revoked += await _revoke(app, caller, ids, request.reason)
         if len(found) < BATCH:
             return Revoked(revoked)

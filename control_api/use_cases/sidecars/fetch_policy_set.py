@@ -1,8 +1,8 @@
 """Serves the changes of a tenant's policy set to a sidecar, by long poll.
 
-changed since the sidecar's revision? > respond at once
-else wait, at most as long as requested, until something is published > read again > respond
-
+If the set has changed since the sidecar's revision, the response is sent at once. Otherwise the
+request waits until something is published, at most for as long as the sidecar requested, and then
+reads the changes again.
 """
 
 from typing import Annotated
@@ -18,11 +18,12 @@ from control_api.store.queries import documents
 from policies.ground.errors import Forbidden, Unavailable
 
 MAX_DOCUMENTS = 512
-"""In one response."""
+"""The most documents in one response."""
 MAX_WAIT = 25  # seconds
 
 
 def _seconds(value: object) -> object:
+    """A number in a query, as a float. Anything else passes on, and the strict type refuses it."""
     try:
         return float(value) if isinstance(value, str) and len(value) < 32 else value
     except ValueError:
@@ -41,18 +42,20 @@ async def fetch_policy_set(
     app: AppContext, caller: Caller, request: PolicySetRequest
 ) -> PolicySetPage:
     """Fetch what changed in the policy set since a revision; if nothing has, wait for a change."""
-    # Another store's revisions mean nothing here: the sidecar must drop its copy and start over.
+    # Revisions of another store mean nothing here: the sidecar must drop its copy and start over.
     foreign = request.epoch != app.epoch
     since = 0 if foreign else request.since
     page = await _read(app, caller, since)
     if since > page.revision or 0 < since < page.reset_below:
-        # The sidecar is ahead of us, or has a revision from before the store was rolled back.
+        # The sidecar is ahead of the store, or has a revision from before the store was restored to
+        # an older state.
         foreign, page = True, await _read(app, caller, 0)
     elif not (page.documents or foreign) and request.wait and not app.stopping.is_set():
-        # No connection is held meanwhile: thousands of sidecars wait here, and a pool has sixteen.
+        # Wait without a connection: thousands of sidecars may wait, and by default a pool has 16.
         await _wait(app, caller, request.wait, page.revision)
         page = await _read(app, caller, since)
-    # Even without documents: a page is the heartbeat that tells a sidecar it is not cut off.
+    # Send a page even without documents: it is the heartbeat that tells a sidecar that it is not
+    # cut off.
     return policy_set_page(app, caller, page, reset=foreign)
 
 
@@ -68,14 +71,15 @@ async def _read(app: AppContext, caller: Caller, since: int) -> documents.Change
 
 
 async def _wait(app: AppContext, caller: Caller, seconds: float, revision: int) -> None:
-    """Wait until the tenant's set moves beyond `revision`, or time is up."""
+    """Wait until the tenant's set moves beyond `revision`, or the time is up. Raises `Unavailable`
+    if too many sidecars wait already, and `Forbidden` if the key is not valid any longer."""
     if app.waiters.locked():
         raise Unavailable(
             f"{MAX_WAITERS} sidecars are waiting already, the most allowed: try again later"
         )
     async with app.waiters:
         with app.instruments.http.waiting.track_inprogress():
-            # A change published since the read has moved the set already: then do not wait.
+            # A change published since the read has already moved the set: then don't wait.
             if caller.tenant.policy_set.revision <= revision:
                 await caller.tenant.wait(seconds)
     # The change that woke us may be the revocation of this very key.

@@ -13,9 +13,10 @@ from control_api.store.queries import fleet
 from control_api.store.queries.fleet import StoredSidecar
 from policies.ground.canonical import rfc3339
 
-# A report to this process wakes the wait at once, one that another process took does not.
+# A report to this process wakes a wait at once. One that another process received does not, so a
+# wait also polls.
 POLL_SECONDS = 0.1
-"""How often a wait reads the store."""
+"""The longest time between two reads of the store by a wait."""
 
 
 class SidecarsRequest(ListRequest):
@@ -62,7 +63,7 @@ async def _wait(
             rows = await fleet.behind(
                 connection, tenant.tenant_id, app.epoch, revision, app.clock.now()
             )
-        # A drain ends the wait as its timeout does, with those that are behind.
+        # A drain ends the wait like its timeout: the response lists the sidecars still behind.
         left = until - app.clock.monotonic()
         if not rows or left <= 0 or app.stopping.is_set():
             return rows

@@ -1,7 +1,7 @@
 """Looks up documents of the policy set by name, for a sidecar that keeps only those it uses.
 
 Such a sidecar reads its documents from Redis. While Redis is unavailable, it follows changes by
-long poll and fetches the documents it lacks here.
+long poll, and fetches the documents that it lacks with this operation.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -17,7 +17,7 @@ from control_api.store.queries import documents
 
 MAX_NAMES = 256
 MAX_NAME = 1024
-"""Characters. The longest name is a role's: a prefix and 256 characters."""
+"""The most characters of a name. The longest name is a role's: a prefix and 256 characters."""
 
 
 class AskedDocuments(RequestModel):

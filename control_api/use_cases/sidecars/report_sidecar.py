@@ -1,4 +1,4 @@
-"""Takes in a sidecar's status report and returns the time. No decision depends on a report."""
+"""Stores a sidecar's status report, and returns the time. No decision depends on a report."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -11,7 +11,7 @@ from control_api.responses.sidecars import Heard
 from control_api.store.queries.fleet import StoredSidecar
 from policies.ground.canonical import rfc3339
 
-# RFC 7493, section 2.2: beyond 2**53 a reader that takes numbers as doubles would lose precision.
+# RFC 7493, section 2.2: a reader that treats numbers as doubles loses precision beyond 2**53.
 Count = Annotated[int, Field(ge=0, lt=1 << 53), BeforeValidator(json_integer)]
 
 
@@ -50,9 +50,9 @@ class Report(RequestModel):
 async def report_sidecar(app: AppContext, caller: Caller, request: Report) -> Heard:
     """Report a sidecar's status."""
     now = app.clock.now()
-    # `first_seen` counts only if the sidecar is new; `fleet` keeps that of an earlier report.
+    # `first_seen` is used only for a new sidecar; otherwise `fleet` keeps the first report's.
     row = StoredSidecar(**request.model_dump(), first_seen=now, last_seen=now)
     await app.fleet.report(caller.tenant_id, row)
-    # Someone may wait for this very sidecar to reach a revision (`list_sidecars`).
+    # An operator's request may be waiting for this sidecar to reach a revision (`list_sidecars`).
     caller.tenant.wake_report_waiters()
     return Heard(now=rfc3339(app.clock.now()), revision=caller.tenant.policy_set.revision)

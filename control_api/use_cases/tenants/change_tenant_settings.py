@@ -1,5 +1,5 @@
-"""Changes a tenant's settings, in force here and published to its sidecars before the response is
-sent."""
+"""Changes a tenant's settings: they are in force in this process, and published to its sidecars,
+before the response is sent."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ async def change_tenant_settings(
     app: AppContext, caller: Superadmin, request: NewSettings
 ) -> TenantSettingsShown:
     """Change a tenant's settings."""
-    # Only what was sent: the model's default for the other would replace its value.
+    # Only the settings that were sent: the model's default must not replace the other's value.
     given = request.model_dump(include=request.model_fields_set - {"tenant_id"})
 
     def changed(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:

@@ -50,7 +50,7 @@ async def create_tenant(app: AppContext, caller: Superadmin, request: NewTenant)
 
     await app.store.write(tenant_id, work)
     # Committed. If we die here, the caller never sees the admin key; the superadmin creates another
-    # with `provision_key`. The files are loaded when they change, or at the next start.
+    # with `provision_key`. The tenant's files are loaded when they change, or at the next start.
     try:
         await reload_tenant(app, tenant_id, caller.by)
     except LoadError as error:

@@ -1,5 +1,5 @@
-"""Deactivates and reactivates a tenant. While it is inactive its keys and sidecars stop; its data
-remains."""
+"""Deactivates and reactivates a tenant. While it is inactive, its keys are refused and its sidecars
+deny everything; its data remains."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,5 @@
-"""Freezes a tenant, or lifts the freeze. While it lasts, every evaluation is denied (contract,
-section 6)."""
+"""Freezes a tenant, lifts the freeze, or shows it. During a freeze every evaluation is denied
+(contract, section 6)."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -31,7 +31,7 @@ async def freeze_tenant(app: AppContext, caller: Caller, request: NewFreeze) -> 
     """
 
     def frozen(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
-        # The first freeze stays: its time says since when every decision was a denial.
+        # The first freeze stays: its time says when the denials began.
         if tenant.frozen_at is not None:
             return tenant, {}
         now = app.clock.now()
