@@ -1,7 +1,7 @@
 """Configures this process's log: one line per entry, in the form of `policies.ground.log_line`.
 
-Of what a caller sends, a line holds only the request id, which is validated. Secrets and personal
-data are never passed to a logger.
+The only caller's input in a line is the request id, which is validated. Secrets and personal data
+are never passed to a logger.
 """
 
 import logging
@@ -33,6 +33,7 @@ class JsonLogFormatter(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the standard library's name
         """The trace, without the values of a failed SQL statement: callers sent them."""
+        # A lone surrogate, as in a path that is not UTF-8, could not be written to the stream.
         lines = super().formatException(ei).encode("utf-8", "backslashreplace").decode()
         kept = (line for line in lines.splitlines() if not line.startswith(_STATEMENT_VALUES))
         return "\n".join(kept)
@@ -41,13 +42,13 @@ class JsonLogFormatter(logging.Formatter):
 def configure(
     level: str, now: Callable[[], int], stream: TextIO | None = None, form: str | None = None
 ) -> None:
-    """Send every logger's entries of at least `level` to `stream`, standard error by default, in
-    `form`."""
+    """Send log entries to `stream`, standard error by default, in `form`: the service's own from
+    `level` up, those of libraries from warnings up."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLogFormatter(renderer(form, terminal=stream.isatty()), now))
     root = logging.getLogger()
-    # Replaced, not added: a handler that a library installed would log a second line.
+    # Replace, not add: a handler that a library installed would log a second line.
     root.handlers[:] = [handler]
     # Below warnings, libraries may log what callers sent, such as a statement's values.
     root.setLevel(logging.WARNING)

@@ -38,7 +38,7 @@ def path_segments(path: str) -> list[str]:
 
 
 def query_fields(query: str) -> dict[str, str]:
-    """The query's fields by name; `Invalid` if one is given twice."""
+    """The query's fields by name. Raises `Invalid` if one is given twice."""
     if not query:
         return {}
     try:
@@ -53,7 +53,7 @@ def query_fields(query: str) -> dict[str, str]:
     duplicates: list[str] = []
     for name, value in pairs:
         if name in fields:
-            # A gateway in front of us and we might each pick another of the two.
+            # A gateway in front of the service might check one of the two, and we use the other.
             duplicates.append(f"{name[:64]}: is given twice")
         fields[name] = value
     if duplicates:

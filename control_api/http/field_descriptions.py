@@ -1,6 +1,6 @@
-"""What each field of a request or response means, one sentence each, for the API's description.
+"""The meaning of each field of a request or response, in one sentence, for the API's description.
 
-Most names mean the same everywhere, so `FIELDS` goes by name. `OF_TYPE` holds the names whose
+Most names mean the same everywhere, so `FIELDS` goes by name. `OF_TYPE` holds the fields whose
 meaning depends on their type. A description at the field itself (`Field(description=…)`) overrides
 both. The tables stay in one file, so that a name does not get two meanings by accident. A test
 fails on a field without a description and on an entry without a field. Knows no operation.
@@ -181,7 +181,7 @@ FIELDS = {
     "window_minutes": "The time window that the rule measures, in minutes.",
 }
 
-# By field, then by the types that share the text.
+# Keyed by field, then by the types that share a text.
 _BY_TYPE = {
     "change": {
         "PolicyVersion": "What kind of change made this version.",

@@ -1,5 +1,5 @@
-"""Describes the API (OpenAPI 3.1), from the table of routes and the types that validate. Knows no
-operation.
+"""Describes the API (OpenAPI 3.1), from the table of routes and the types of requests and
+responses. Knows no operation.
 
     schemas of all requests and responses > for each route its request, its responses, its links
 """
@@ -73,7 +73,7 @@ def describe(routes: Iterable[Route], version: str) -> bytes:
 
 
 def _api_key() -> dict[str, str]:
-    # OpenAPI 3.1 has room for a scope's meaning under OAuth alone; here it goes into the text.
+    # OpenAPI 3.1 can describe a scope only for OAuth, so the scopes' meaning goes into the text.
     lines = [f"- `{scope}` {may}" for scope, may in _SCOPES.items()]
     about = "Each key has one scope:\n\n" + "\n".join(lines)
     return {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": about}

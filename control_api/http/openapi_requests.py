@@ -1,4 +1,4 @@
-"""Describes what a route takes, as OpenAPI parameters and body. Knows no operation."""
+"""Describes a route's request, as OpenAPI parameters and body. Knows no operation."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -39,18 +39,18 @@ def body(route: Route, request: Schema) -> dict[str, Any]:
 
 
 def _locations(route: Route) -> Iterator[tuple[str, str, str]]:
-    """For each parameter: where it is sent, its field, and its name there."""
+    """For each parameter, where it is sent, the field it fills, and its name there."""
     yield from (("path", name, name) for name in route.parameters)
     yield from (("query", name, name) for name in route.query)
     yield from (("header", name, header) for name, header in route.request_type.in_header.items())
 
 
 def _as_parameter(field: Schema) -> Schema:
-    """A field's schema outside a body, where text can't be null."""
+    """A field's schema as a parameter, outside a body, where a value can't be null."""
     # A parameter has a name already; pydantic's title would only repeat it.
     schema = {name: value for name, value in field.items() if name != "title"}
     if schema.get("default", schema) is None:
-        del schema["default"]  # None means: not sent
+        del schema["default"]  # None only means that the field is not sent
     options = [each for each in schema.pop("anyOf", ()) if each != {"type": "null"}]
     if len(options) > 1:
         schema["anyOf"] = options

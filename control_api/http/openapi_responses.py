@@ -88,13 +88,13 @@ HEADERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "string"},
     },
 }
-# By status, as `request_pipeline` and the rate limit set them.
+# Headers by status, as `request_pipeline` and the rate limit set them.
 _WITH = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
 
 
 def statuses(route: Route) -> set[int]:
     """The error statuses that a route may return."""
-    # Even an operation without fields refuses an unknown query field.
+    # 400 and 422 always: even an operation without fields refuses an unknown query field.
     found = {400, 422, 500, *route.errors}
     if route.scopes is not None:
         # Every operation of a tenant needs the store, if only to look up the key.
@@ -151,14 +151,14 @@ def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
 
 
 def _own_headers(response_type: Any) -> tuple[str, ...]:
-    """The headers that a response type adds; of a union, those of its first type."""
+    """The headers that a response type adds; for a union, those of its first type."""
     union = isinstance(response_type, UnionType)
     first = get_args(response_type)[0] if union else response_type
     return tuple(getattr(first, "with_headers", ()))
 
 
 def _error(route: Route, status: int) -> dict[str, Any]:
-    # "colour" where a route has no field at all: even there an unknown one is refused.
+    # If the route has no field, the example names an unknown one, which is refused even there.
     field = next(iter((*route.body, *route.query, *route.parameters)), "colour")
     details = (
         f"{field}: is not a known field" if status == HTTPStatus.UNPROCESSABLE_ENTITY else None

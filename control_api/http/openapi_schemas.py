@@ -37,7 +37,7 @@ class Schemas:
             if route.response_type is not None:
                 adapter: TypeAdapter[Any] = TypeAdapter(route.response_type)
                 inputs.append((_response_key(route), "serialization", adapter))
-        # All in one call, so that a type that several use is defined once, under one name.
+        # All in one call, so that a type used several times is defined once, under one name.
         found, rest = TypeAdapter.json_schemas(inputs, ref_template=_REFERENCE)
         self._found: dict[str, Schema] = {name: schema for (name, _), schema in found.items()}
         self.definitions: dict[str, Schema] = rest.get("$defs", {})
@@ -64,7 +64,7 @@ class Schemas:
             name = self.request(route)["$ref"].rpartition("/")[2]
             self._found[_request_key(route)] = self.definitions[name]
             names.add(name)
-        # Only now: several routes may share a request.
+        # Removed only after the loop, because several routes may share a request.
         for name in names:
             self.definitions.pop(name)
 

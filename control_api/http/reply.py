@@ -51,7 +51,7 @@ def render_error(
 def _link(target: str, last: SortKey) -> str:
     """A `Link` header (RFC 8288) to the same list, continued after `last`."""
     path, _, query = target.partition("?")
-    # The request's own filters stay, or the next page would be of another list.
+    # Keep the request's own filters, or the next page would be one of another list.
     fields = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "cursor"]
     fields.append(("cursor", write_cursor(last)))
     # `%` is safe: the path is still percent-encoded as it was received.

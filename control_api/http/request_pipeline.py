@@ -32,9 +32,9 @@ from policies.ground.errors import Forbidden, Malformed, SluiceError, TooLarge
 from policies.ground.keys import KeysDiffer, presented_key
 
 MAX_BODY = 1024 * 1024
-# A client that sends a byte now and then must not hold a connection for ever.
+# A client that sends a byte now and then must not hold a connection forever.
 BODY_SECONDS = 30.0
-"""How long a body may take to arrive."""
+"""How many seconds a body may take to arrive."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 _log = logging.getLogger("sluice.http")
@@ -62,7 +62,7 @@ class KeyHolder(Protocol):
 
 
 class Authenticate(Protocol):
-    """Identifies the caller: `Unauthorized` without a key, `Forbidden` if it is invalid."""
+    """Identifies the caller. Raises `Unauthorized` without a key, `Forbidden` if it is invalid."""
 
     async def __call__(self, presented: str | None) -> KeyHolder: ...
 
@@ -73,7 +73,7 @@ class ClientDisconnected(Malformed):
 
 @dataclass(slots=True)
 class _RequestInfo:
-    """What is known of a request so far; `operation` stays `none` until a route is found."""
+    """What is known about a request so far; `operation` is `none` until a route is found."""
 
     method: str
     target: str
@@ -96,8 +96,8 @@ class RequestPipeline:
         self._app = app
         self._authenticate = authenticate
         self._instruments = instruments
-        # Caches the labelled children, so a request takes no lock of the parent metric. Operations
-        # and statuses are few.
+        # Cache the labelled children, so that a request does not take the parent metric's lock.
+        # Operations and statuses are few.
         self._requests = cache(instruments.http.requests.labels)
         self._seconds = cache(instruments.http.seconds.labels)
         self._monotonic = clock.monotonic
@@ -117,7 +117,7 @@ class RequestPipeline:
         try:
             reply = await self._serve(request, info)
         except ClientDisconnected as error:
-            # If this went up to aiohttp, it would log a server error with another request id.
+            # If this reached aiohttp, it would log a server error with another request id.
             # Writing the response to the closed connection fails quietly.
             _log.info("%s: %s", info.operation, error.message)
             reply = render_error(error)
@@ -150,7 +150,7 @@ class RequestPipeline:
         self, request: web.BaseRequest, info: _RequestInfo, path: str
     ) -> tuple[CompiledRoute, dict[str, str], KeyHolder | None]:
         """The route, its path parameters and the caller, if the caller may use the route."""
-        # The common case first: one look-up, and nothing of the path is decoded.
+        # The common case first: one look-up, without decoding the path.
         compiled = self._router.exact(info.method, path)
         found: dict[str, str] = {}
         # INVARIANT: under /v1/ the key is checked before we say whether a path exists.
@@ -168,7 +168,7 @@ class RequestPipeline:
         return compiled, found, caller
 
     def _presented(self, request: web.BaseRequest) -> str | None:
-        """The key from either header; `KeysDiffer` if both are given and disagree."""
+        """The key from either header. Raises `KeysDiffer` if both are given and disagree."""
         headers = request.headers
         try:
             return presented_key(
@@ -187,7 +187,7 @@ class RequestPipeline:
 
 def _guarded(path: str) -> bool:
     """Whether the path is under `/v1/`, whether or not it exists."""
-    # Decoded, as the router would: `/%761/…` must not tell more than `/v1/…`.
+    # Decode it, as the router does: `/%761/…` must not reveal more than `/v1/…`.
     return unquote(path.partition("/")[2].partition("/")[0]) == "v1"
 
 
@@ -199,14 +199,14 @@ def _wrong_scope(caller: KeyHolder | None, scopes: frozenset[Scope]) -> Forbidde
 async def read_body(request: web.BaseRequest) -> bytes:
     """The decompressed body.
 
-    `TooLarge` over 1 MiB, `Malformed` if it is cut short or late, `ClientDisconnected` if the
-    client goes away.
+    Raises `TooLarge` over 1 MiB, `Malformed` if the body is cut short or late, `ClientDisconnected`
+    if the client goes away.
     """
-    # Before anything is read. A body without this header is cut off while it is read.
+    # Refuse before anything is read. A body without `Content-Length` is cut off during the read.
     if (request.content_length or 0) > MAX_BODY:
         raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
     if request.content.is_eof():
-        # It came with the head, as most do: no timer needed.
+        # The body came with the head, as most do, and needs no timer.
         return await _whole_body(request)
     await _send_continue(request)
     try:

@@ -1,4 +1,4 @@
-"""What a route is, and how a request is parsed into the type that its use case takes.
+"""Defines a route, and parses a request into the type that the route's use case takes.
 
 Knows no route in particular.
 """
@@ -44,7 +44,7 @@ class Route:
     """One operation: everything HTTP needs, together with the use case's signature.
 
     `scopes` is None if no key is needed. `errors` are statuses beyond those that follow from the
-    rest. `content_type` is that of the response.
+    other fields. `content_type` is that of the response.
 
     `falls_through` means that the last segment of the path may also be an identifier chosen by a
     caller. A method that this path lacks is then looked up on the path with a parameter there.
@@ -63,7 +63,8 @@ class Route:
     def request_type(self) -> type[RequestModel]:
         """The request model: the type of the use case's third parameter, or the one it is annotated
         with if the request is parsed into something else."""
-        # INVARIANT: `(app, caller, request)`. The signature is the route's only declaration.
+        # INVARIANT: a use case takes `(app, caller, request)`. Its signature alone declares the
+        # types.
         request = list(_signature(self.use_case).parameters.values())[2].annotation
         annotated = get_origin(request) is Annotated
         found: type[RequestModel] = get_args(request)[1] if annotated else request
@@ -71,7 +72,7 @@ class Route:
 
     @property
     def response_type(self) -> Any:
-        """The response's type, a page as a list; None if it is not one of our JSON types."""
+        """The response's type; a list for a page, None if it is not one of our JSON types."""
         response = _signature(self.use_case).return_annotation
         if get_origin(response) is Page:
             return list[get_args(response)[0]]  # type: ignore[misc]  # a type made of a type
@@ -127,8 +128,8 @@ class Route:
     @property
     def returns_revision(self) -> bool:
         """Whether the response carries the tenant's revision, as every management write does."""
-        # By the scopes, so that a new write can't forget it: what only an admin may change is what
-        # decisions are based on, or how long records are kept.
+        # Derived from the scopes, so that no new write can forget it: what only an admin may write
+        # changes what decisions are based on, or how long records are kept.
         return self.method != "GET" and self.scopes in (_ADMIN_ONLY, _SUPERADMIN_ONLY)
 
     @property
@@ -160,15 +161,16 @@ class RequestParser:
         self._ignores_unknown = route.request_type.model_config.get("extra") == "ignore"
 
     def __call__(self, call: ApiCall) -> Any:
-        """The parsed request; `Malformed` if it can't be read, `Invalid` if a field is wrong."""
+        """The parsed request. Raises `Malformed` if the call can't be read, `Invalid` if a field is
+        wrong."""
         # A spool's batch in the one form that our sidecars write is read without a full decode.
         if self._has_fast_path and not call.query and not call.path and is_json(call.content_type):
             known = self._request_type.from_known_bytes(call.body)
             if known is not None:
                 return known
         if self._ignores_unknown and not call.query and not call.path:
-            # The path of every evaluation and report: unknown fields need no look. What comes from
-            # the query must not be settable in the body, so those names are dropped.
+            # Every evaluation and report takes this path: unknown fields need no check. A field of
+            # the query must not be settable in the body, so its name is dropped there.
             body = self._object(call)
             for name in self._query:
                 body.pop(name, None)
@@ -198,7 +200,7 @@ class RequestParser:
             return []
         names = [name for name in query if name not in self._query]
         names += [name for name in body if name not in self._body]
-        # Cut: the name is the caller's, and may be as long as the body.
+        # Cut short, because the name comes from the caller and may be as long as the body.
         return [f"{name[:64]}: is not a known field" for name in names]
 
     def _object(self, call: ApiCall) -> dict[str, Any]:

@@ -77,11 +77,11 @@ class Router:
             self._by_length.setdefault(len(resource.parts), []).append(resource)
 
     def exact(self, method: str, path: str) -> CompiledRoute | None:
-        """The route without parameters that has exactly this path; None without one."""
+        """The route without parameters that has exactly this path, or None if there is none."""
         return self._exact.get((method, path))
 
     def find(self, method: str, path: str) -> tuple[CompiledRoute, dict[str, str]]:
-        """The route and its path parameters; `NotFound`, or `MethodNotAllowed` with `Allow`."""
+        """The route and its path parameters. Raises `NotFound`, or `NoSuchMethod` with `Allow`."""
         given = path_segments(path)
         allowed: set[str] = set()
         for resource in self._by_length.get(len(given), ()):
@@ -91,8 +91,8 @@ class Router:
                 compiled = resource.methods.get("GET" if method == "HEAD" else method)
                 if compiled is not None:
                     return compiled, found
-                # The path matches, the method does not. Look further only if the route's last
-                # segment may be an identifier too.
+                # The path matches, but the method does not. Look further only if the last segment
+                # may also be an identifier.
                 allowed |= resource.allowed
                 if not resource.falls_through:
                     break

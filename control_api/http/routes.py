@@ -77,7 +77,7 @@ SIDECAR = frozenset({Scope.sidecar, Scope.admin})
 SUPERADMIN = frozenset({Scope.superadmin})
 OPEN = None
 
-# Named, since it may move to a port of its own (`assembly.routes_of`).
+# Named, because it may move to a port of its own (`assembly.routes_of`).
 METRICS = Route("GET", "/metrics", OPEN, show_metrics, content_type="text/plain")
 
 ROUTES: tuple[Route, ...] = (

@@ -21,9 +21,9 @@ from policies.ground.listen_address import ListenAddress
 KEEP_ALIVE_SECONDS = 75.0
 # Closing at once would reset the connection, and the client would not see the response.
 LINGER_SECONDS = 2.0
-"""How long to read the rest of a refused body."""
+"""How many seconds to keep reading the rest of a refused body."""
 LAST_SECONDS = 0.1
-"""While draining, how long an open connection may still send another request."""
+"""How many seconds an open connection may still send another request during a drain."""
 _log = logging.getLogger("sluice.http")
 
 
@@ -36,7 +36,7 @@ class RequestHandler(Protocol):
 
 
 class _Connection(web.RequestHandler):
-    """One connection. Replaces aiohttp's error pages by our JSON errors."""
+    """One connection. Replaces aiohttp's error pages with our JSON errors."""
 
     __slots__ = ("_new_request_id",)
 
@@ -115,12 +115,12 @@ class ApiListener:
     ) -> "ApiListener":
         """Listen on the inherited sockets, or else on `address`. With `tls`, accept only TLS.
 
-        `CannotListen`, which names the setting, if the address can't be bound.
+        Raises `CannotListen`, which names the setting, if the address can't be bound.
         """
         server = _Server(handler)
         sockets = inherited or bind(address, setting)[0]
         loop = asyncio.get_running_loop()
-        # The server gets a duplicate of each socket. After it closes its own, `_accept_rest` can
+        # The server gets a duplicate of each socket. After it has closed that, `_accept_rest` can
         # still accept the connections that wait in the backlog.
         accepting = [
             await loop.create_server(
@@ -145,8 +145,8 @@ class ApiListener:
         for each in self._accepting:
             each.close()
         waiting = self._accept_rest()
-        # Concurrently: a client that stalls in its TLS handshake must not hold up the rest. One
-        # whose handshake fails has sent no request yet.
+        # Concurrently: a client that stalls in its TLS handshake must not hold up the rest. If a
+        # handshake fails, no request is lost, because the client has sent none yet.
         await asyncio.gather(*map(self._take, waiting), return_exceptions=True)
         await asyncio.sleep(LAST_SECONDS)
         self._server.pre_shutdown()
@@ -155,8 +155,8 @@ class ApiListener:
     def _accept_rest(self) -> list[socket.socket]:
         """Accept the backlog and close the ports.
 
-        The event loop gets no turn in between. A connection that arrives after the last `accept`
-        and before `close` is reset.
+        The event loop gets no turn between the two. A connection that arrives after the last
+        `accept` and before `close` is reset.
         """
         waiting: list[socket.socket] = []
         for sock in self._sockets:

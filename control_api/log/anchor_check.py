@@ -27,8 +27,8 @@ async def check_purged_rows(
     if anchor is None or (anchor.cover_note is not None and anchor.finished_at is None):
         return None
     purged = anchor.purged
-    # Openings may be missing at any time, since erasing a person deletes theirs. So of a purge that
-    # is not covered yet only the entries are expected.
+    # Openings may be missing at any time, because erasing a person deletes theirs. So before a
+    # purge is covered, only its entries must be there.
     for table in (log_entries, openings):
         query = select(func.min(table.c.seq)).where(
             table.c.tenant_id == tenant_id, table.c.seq < purged.size
@@ -44,8 +44,8 @@ async def check_purged_rows(
 
 
 class AnchorCheck:
-    """The anchor during one verification; None if nothing was purged. `fault` is what is wrong with
-    the anchor itself."""
+    """Checks the anchor in one verification; it is None if nothing was purged. `fault` describes a
+    fault of the anchor itself."""
 
     def __init__(self, anchor: Anchor | None, log: str, publics: Collection[bytes]) -> None:
         self._anchor = anchor
@@ -85,24 +85,24 @@ class AnchorCheck:
         return None
 
     def check_end(self, size: int) -> Fault | None:
-        """What a complete scan of a log of `size` should have found and did not."""
+        """The fault if a complete scan of a log of `size` did not find all that the anchor says."""
         if self._anchor is None:
             return None
         if not self._found_entry:
             at = self._anchor.seq
             return (str(at), f"seq {at}: is not the `purge` entry of the anchor")
-        # A signed size can't be taken back: entries below it were removed from the end.
+        # A signed size can't be taken back, so entries were removed from the end of the log.
         if self._cover is not None and self._cover.size > size:
             fault = f"a signed checkpoint counts {self._cover.size} entries, the log only {size}"
             return (str(size), fault)
         return None
 
     def anchor_answer(self) -> dict[str, Any] | None:
-        """The anchor as in contract section 4; None also if it is faulty."""
+        """The anchor as in contract section 4, or None if there is none or it is faulty."""
         return None if self._anchor is None or self.fault else anchor_answer(self._anchor)
 
     def checkpoint_answer(self) -> dict[str, Any] | None:
-        """The newest signed note, as in contract section 4."""
+        """The newest signed note as in contract section 4, or None without a valid anchor."""
         if self._anchor is None or self.fault:
             return None
         at = self._cover or self._anchor.purged.checkpoint(self._log)

@@ -1,6 +1,6 @@
 """Appends a record to its tenant's log, durably, before its caller gets an answer.
 
-    append -> waits while the batch before commits, and collects others
+    append -> waits while the previous batch commits, and others join it
            -> one transaction: head row, entries, openings, counts, new head
            -> COMMIT -> every caller gets its answer
 
@@ -70,13 +70,13 @@ def _append(
     logs."""
     ends: dict[str, LogEnd] = {}
     answers: list[Appended | SluiceError | None] = [None] * len(batch)
-    # Sorted, so that two writers of the same tenants lock their heads in one order and can't
+    # Sorted, so that two writers of the same tenants lock their heads in the same order and can't
     # deadlock.
     for tenant_id in sorted({tenant_id for tenant_id, _ in batch}):
         places = [at for at, (tenant, _) in enumerate(batch) if tenant == tenant_id]
         try:
             chain = LogChain.load(connection, tenant_id)
-        except SluiceError as error:  # no such tenant: only its own callers fail
+        except SluiceError as error:  # no such tenant: only the callers that name it fail
             for at in places:
                 answers[at] = error
             continue

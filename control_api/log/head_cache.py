@@ -1,9 +1,10 @@
-"""Caches where the logs end that this process appended to last, so that the next batch need not
-read the head. On PostgreSQL an append is then one statement, one round trip and one commit.
+"""Caches the ends of the logs that this process appended to most recently, so that the next batch
+need not read the head. On PostgreSQL an append is then one statement, one round trip and one
+commit.
 
 INVARIANT: a cached head is only a guess. The statement moves the head from the cached size and
-leaf, and writes nothing if the head is elsewhere. Then another writer was faster, and the batch is
-appended again by the slow path, which reads the head.
+leaf, and writes nothing if the head is elsewhere. Then another writer was faster, and the slow
+path, which reads the head, appends the batch.
 """
 
 from typing import NamedTuple
@@ -24,21 +25,21 @@ Answers = list[Appended | SluiceError]
 
 
 class Attempted(NamedTuple):
-    """`answers` is None if the batch is not known to be written; `unsure` if it may be."""
+    """`answers` is None unless the batch is known to be written; `unsure` says that it may be."""
 
     answers: Answers | None
     unsure: bool = False
 
 
 class LogHeadCache:
-    """The heads of one store's logs. It evicts the least recently used one."""
+    """The cached ends of one store's logs. Evicts the least recently used one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ends: dict[str, LogEnd] = {}
 
     def remember(self, tenant_id: str, end: LogEnd) -> None:
-        """Call this after a commit that moved the log's end to `end`."""
+        """Cache `end`. Call this after a commit that moved the log's end there."""
         if self._store.autocommit is None:
             return
         self._ends.pop(tenant_id, None)
@@ -47,12 +48,12 @@ class LogHeadCache:
             del self._ends[next(iter(self._ends))]
 
     async def append(self, tenant_id: str, records: list[Record]) -> Attempted:
-        """Appends the batch in one statement, if that is possible."""
+        """Appends the batch in one statement if the end is cached and one statement is enough."""
         autocommit = self._store.autocommit
-        end = self._ends.pop(tenant_id, None)  # after a failure the head is read again
+        end = self._ends.pop(tenant_id, None)  # popped: after a failure the head is read
         if autocommit is None or end is None:
             return Attempted(None)
-        # Between processes nothing is locked yet: the statement itself compares the head.
+        # Nothing locks out other processes yet: the statement itself compares the head.
         chain, now = LogChain(tenant_id, end), self._store.clock.now()
         answers = [try_add(chain, record, now) for record in records]
         if not chain.fits_one_statement:

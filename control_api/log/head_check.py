@@ -1,9 +1,9 @@
-"""Checks at start that each log's head matches its log. This is quick and partial; `verify` is
+"""Checks at startup that each log's head matches its log. This is quick and partial; `verify` is
 complete.
 
-A head that counts other than the entries, or that does not follow the last one, means that the
+A head whose count differs from the entries, or that does not follow the last one, means that the
 database was restored, edited, or written to by another program. Everything appended to it would be
-numbered and chained wrongly for ever, so a mismatch is fatal.
+numbered and chained wrongly forever, so a mismatch is fatal.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,8 @@ from control_api.store.store import Store
 from policies.trail.merkle_tree import Frontier, leaf_hash
 
 MAX_LEAVES = 64
-"""The largest subtree to recompute: of 64 consecutive sizes, at most one ends in a larger one."""
+"""Leaves of the largest subtree to recompute: of 64 consecutive sizes, at most one ends in a larger
+one."""
 
 PAGE = 500
 
@@ -42,11 +43,11 @@ async def _logs(store: Store, after: str) -> Sequence[str]:
 
 
 async def _check_head(connection: AsyncConnection, tenant_id: str) -> None:
-    # One statement, so that head and entry are of the same moment while others append.
+    # One statement, so that head and entry are from the same moment while others append.
     row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one()
     log, size, leaf, frontier, top, entry, stored = row
-    # The whole log was not read. These three checks find what a restored or edited database shows
-    # at its end, which is where the next append would build on it.
+    # These three checks do not read the whole log. They find what a restore or an edit changed at
+    # its end, which is where the next append would build on it.
     if (-1 if top is None else top) != size - 1:
         raise UnknownState(f"log `{log}` ends at seq {top}, but its head counts {size} entries")
     if size and not leaf == stored == leaf_hash(entry):
@@ -84,7 +85,7 @@ async def _tree_before(
     connection: AsyncConnection, tenant_id: str, log: str, first: int
 ) -> tuple[Frontier, int]:
     """The tree to append the last entries to, and the first of them: an empty tree at the start of
-    their subtree or, if retention has removed that, the tree that the anchor holds."""
+    their subtree or, if retention has removed that start, the tree that the anchor holds."""
     try:
         anchor = await latest_anchor(connection, tenant_id)
         if anchor is None or anchor.purged.size <= first:

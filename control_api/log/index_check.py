@@ -1,7 +1,7 @@
 """Checks that the search index is complete, so that lists show everything the log holds.
 
-The index is neither proof nor proven, but deleting from it would hide an event from every list.
-Surplus rows do no harm, because a search matches each entry that it finds again.
+No proof covers the index, but deleting from it would hide an event from every list. Surplus rows do
+no harm, because a search compares each entry that it finds with the filters again.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from control_api.store.log.index import FACETS, SPAN, block_end, block_rows, ind
 from control_api.store.schema.log import log_index, log_spans
 
 Fault = tuple[str, str]
-"""Where (an event id, or a seq), and what is wrong."""
+"""The place of a fault (an event id or a seq), and its description."""
 
 _Span = tuple[int, int, int]  # a block's end, its earliest and its latest time
 
@@ -22,8 +22,8 @@ _Span = tuple[int, int, int]  # a block's end, its earliest and its latest time
 async def find_unindexed(
     connection: AsyncConnection, tenant_id: str, first: int, until: int, size: int
 ) -> Fault | None:
-    """The first entry between `first` and `until` (exclusive) that the index of a log of `size`
-    should hold and does not."""
+    """The first entry from `first` up to `until` (exclusive) that the index of a log of `size`
+    should hold but does not."""
     due = {f"until_{place}": min(until, indexed_size(place, size)) for place in range(len(FACETS))}
     wanted = {"tenant": tenant_id, "first": first, **due}
     missing = (await connection.execute(_MISSING, wanted)).first()
@@ -34,8 +34,8 @@ async def find_unindexed(
 
 
 class SpanCheck:
-    """Collects the times of each block from the entries between `first` and `until` (exclusive) of
-    a log of `size`, and compares them with the stored spans."""
+    """Collects the times of each block from the entries from `first` up to `until` (exclusive) of a
+    log of `size`, and compares them with the stored spans."""
 
     def __init__(self, first: int, until: int, size: int) -> None:
         self._first = first

@@ -2,7 +2,8 @@
 
 A spool numbers its records from 0 without gaps, and chains them. The table `sources` holds, for
 each (tenant, source, instance), the last record that the log has; the transaction that appends
-also moves it. Knows nothing of receipts' signatures, or of who may act for a source.
+records also moves that row on. Knows nothing of receipts' signatures, or of who may act for a
+source.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ class IngestReceipt(NamedTuple):
 
 NOTHING_HELD = IngestReceipt(-1, b"")
 STRETCH = 64
-"""Records read between two turns of the event loop: about a millisecond."""
+"""Records parsed between two turns of the event loop, in about a millisecond."""
 PART = 256
 """Records written by one statement: numbering and encoding them takes about three milliseconds,
 without a turn of the event loop."""
@@ -51,16 +52,16 @@ async def ingest(
     Records that the log already holds are skipped. Of the others, all are appended or none. Raises
     `Invalid` (422) if one is not a record of this source, `Conflict` (409) if one does not follow
     the record before it, `WriteFault` (503) if the database fails. `turn` is held while the
-    payloads are parsed, so that one batch at a time is.
+    payloads are parsed, so that only one batch is parsed at a time.
     """
     records: list[Spooled] = []
     async with turn or nullcontext():
         for at, payload in enumerate(payloads):
             records.append(_read(payload, at, source, instance))
             if at % STRETCH == 0:
-                await asyncio.sleep(0)  # a full batch takes long: let other tasks run
-    # The batch is checked in itself before it takes the lane: a faulty one must not make other
-    # writers wait.
+                await asyncio.sleep(0)  # parsing a full batch takes long: let other tasks run
+    # Check the batch by itself before it takes the lane: a faulty batch must not make other writers
+    # wait.
     for before, record in pairwise(records):
         _require_successor(IngestReceipt(before.n, before.hash), record)
     return await store.run(
@@ -94,7 +95,8 @@ def _ingest(
     again: bool,
 ) -> IngestReceipt:
     # Lock the log's head first: every writer of the tenant waits for it, so the counter that is
-    # read next can't change. Of two concurrent posts of one batch, the second sees the first's.
+    # read next can't change. If one batch is posted twice at once, the second post sees the counter
+    # that the first has moved.
     chain = LogChain.load(connection, tenant_id)
     spool = {"tenant": tenant_id, "of_source": source, "of_instance": instance}
     row = connection.execute(_HELD, spool).one_or_none()
@@ -103,7 +105,7 @@ def _ingest(
     _check_skipped(held, records[: len(records) - len(fresh)])
     if not fresh:
         return held
-    # Looked up only after a first attempt failed: it may have met the unique index of the ids.
+    # Look up the ids only after a failed first attempt, which may have hit their unique index.
     if again:
         _refuse_known(connection, tenant_id, fresh)
     last = held
@@ -114,8 +116,8 @@ def _ingest(
         chain.save(connection)
         chain = LogChain(tenant_id, chain.end)  # the head stays locked until the commit
     # Not committed yet: if we die here, neither entries nor counter have changed, and the
-    # enforcement point sends them again. If we die after the commit, it has no receipt and also
-    # sends them again: then the counter shows that they are stored.
+    # enforcement point sends the records again. If we die after the commit, it has no receipt and
+    # also sends them again: then the counter shows that they are stored.
     move = {**spool, "to_n": last.n, "to_hash": last.hash, "to_time": now}
     connection.execute(_BEGIN if row is None else _MOVE, move)
     return last
@@ -148,8 +150,8 @@ def _require_successor(held: IngestReceipt, record: Spooled) -> IngestReceipt:
 
 
 def _refuse_known(connection: Connection, tenant_id: str, fresh: list[Spooled]) -> None:
-    """Refuses the batch if the log has one of its ids from elsewhere: from a copied spool, or
-    because the id was not random."""
+    """Refuses the batch if the log already has one of its ids: from a copied spool, or because the
+    id was not random."""
     known = find_appended(connection, tenant_id, [record.columns.eid for record in fresh])
     for record in fresh:
         eid = record.columns.eid

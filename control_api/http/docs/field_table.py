@@ -43,7 +43,7 @@ def members(schema: Schema, location: str) -> list[FieldRow]:
 
 
 def field_table(document: dict[str, Any], rows: list[FieldRow]) -> str:
-    """The table; an empty string if there are no rows."""
+    """The rows as an HTML table; an empty string if there are none."""
     if not rows:
         return ""
     lines = [

@@ -68,7 +68,7 @@ def _file(name: str) -> str:
 
 
 def _security_policy(style: str, script: str) -> str:
-    # Exactly these two, by their hashes: even markup smuggled into a description could not run.
+    # Only these two may run, by their hashes: markup smuggled into a description could not.
     # `connect-src 'self'`: the forms may call this service, and a key typed in can't go elsewhere.
     return (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
@@ -127,7 +127,7 @@ def curl(method: str, path: str, operation: dict[str, Any]) -> str:
     if operation["security"]:
         lines.append('-H "X-API-Key: $KEY"')
     if body := operation.get("requestBody"):
-        # Inside a shell's single quotes, where only the quote itself is special.
+        # The text goes inside a shell's single quotes, where only the quote itself is special.
         text = orjson.dumps(body["content"][JSON]["example"]).decode().replace("'", "'\\''")
         lines += ["-H 'Content-Type: application/json'", f"-d '{text}'"]
     return " \\\n  ".join(lines)
@@ -136,7 +136,7 @@ def curl(method: str, path: str, operation: dict[str, Any]) -> str:
 def _response(document: dict[str, Any], status: str, response: dict[str, Any]) -> str:
     media = response.get("content", {}).get(JSON, {})
     schema = media.get("schema", {})
-    # Of a list the fields of its items, of a union those of its first type.
+    # For a list, show the fields of its items; for a union, those of its first type.
     schema = schema.get("items", schema)
     schema = (schema.get("anyOf") or [schema])[0]
     if "$ref" in schema:

@@ -1,4 +1,4 @@
-"""Renders the form under an operation that sends it: an input for each parameter, and the example
+"""Renders the form that sends an operation's request: an input for each parameter, and the example
 body to edit.
 
 `docs.js` reveals the forms and sends them. Knows OpenAPI's structure and no operation.
