@@ -31,7 +31,7 @@ UV = [
 
 
 def main() -> int:
-    """Resolve the run part, then the rest with those versions. Keeps the old file on failure."""
+    """Resolve the run part, then the rest with the same versions. A failure keeps the old file."""
     oldest = ".".join(map(str, OLDEST))
     with tempfile.TemporaryDirectory() as scratch:
         constraints = Path(scratch, "constraints.txt")

@@ -13,8 +13,8 @@ class Command(NamedTuple):
     name: str
     line: str
     becomes: tuple[str, ...] = ()
-    """The module and first arguments of the service that replaces this process; empty for commands
-    that run in it."""
+    """The module and first arguments of the service that replaces this process; empty if the
+    command runs in this process."""
 
 
 GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (

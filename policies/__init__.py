@@ -1,7 +1,7 @@
 """The pure core: how a decision is made, recorded and proven.
 
-Uses no clock, environment, network or database. Both services and the offline verifier import it,
-so everything they must agree on to the byte lives here.
+Uses no clock, environment, network or database. Both services import it, and an offline verifier
+could, so everything they must agree on to the byte lives here.
 """
 
 __version__ = "0.1.0"

@@ -17,8 +17,8 @@ _STOP: dict[str, _Verdict | None] = {
 
 
 class BatchRequest(NamedTuple):
-    """The retrievals in order. After the decision `stop_on` the rest are not decided; None decides
-    them all."""
+    """The retrievals in order. The first decision that equals `stop_on` is the last one made; None
+    decides all retrievals."""
 
     retrievals: list[Retrieval]
     stop_on: _Verdict | None
@@ -34,6 +34,7 @@ def parse_batch(body: dict[str, Any]) -> BatchRequest:
     if not isinstance(semantics, str) or semantics not in _STOP:
         complaints.append(f"semantics: must be one of {', '.join(_STOP)}")
     retrievals = []
+    # A longer list is refused in any case: parsing the rest would only cost time.
     for index, item in enumerate(items[:MAX_ITEMS] if isinstance(items, list) else ()):
         try:
             retrievals.append(_parse_item(item))

@@ -68,7 +68,7 @@ def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
     # INVARIANT: a freeze comes before all checks and is not one of them: nothing is evaluated.
     if facts.settings.frozen_at is not None:
         return refuse(TENANT_FROZEN, _frozen(facts.settings.frozen_at))
-    # An error in a check is not caught here: the caller denies and records `evaluation_error`.
+    # If a check raises all the same, the caller denies and records `evaluation_error`.
     findings: list[CheckFinding] = []
     for check in CALL:
         finding = check(retrieval, facts)
@@ -138,7 +138,7 @@ def _choose(retrieval: Retrieval, clauses: tuple[Clause, ...]) -> _CheckedClause
         if findings[-1].outcome is not _FAILED:
             # No early return: a later policy may deny explicitly.
             allowing = allowing or (clause, findings)
-        # More than one finding: check 7 passed, so the policy applies to this agent.
+        # With more than one finding, check 7 passed: the policy applies to this agent.
         elif len(findings) > 1 and denies_explicitly(retrieval, clause):
             explicit.append((clause, findings))
         else:
@@ -157,6 +157,7 @@ def _closest(retrieval: Retrieval, denials: list[_CheckedClause]) -> _CheckedCla
     tied = [each for each in denials if len(each[1]) == furthest]
     if len(tied) == 1:
         return tied[0]
+    # `max` keeps the first of equals, and clauses are sorted by name.
     return max(tied, key=lambda each: _nearness(each[0], retrieval.source_id))
 
 

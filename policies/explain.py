@@ -1,4 +1,4 @@
-"""Explains a decision check by check, and what would have allowed it.
+"""Explains a decision check by check, and says what would have allowed the call.
 
     explain(retrieval, facts, decision)      the ten checks, and the nearest miss
 
@@ -55,7 +55,7 @@ def _miss(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict
 
 def _deciding(facts: Facts, decision: Decision) -> Clause | None:
     """The clause of the policy that decided."""
-    # None if a check of the call decided; its `policy_name` is no policy's.
+    # None if one of the first six checks decided: its `policy_name` is not a policy's name.
     clauses = () if facts.role is None else facts.role.clauses
     return next((each for each in clauses if each.name == decision.policy_name), None)
 

@@ -43,7 +43,7 @@ def _reach(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "denied_sources", "`*` denies every source, the allowed ones too"
     elif "*" in allowed and body["max_sensitivity"] == "critical":
         yield "allowed_sources", "allows every source at every sensitivity"
-    # A name that is in both lists word for word has its own warning.
+    # A name that both lists contain word for word has its own warning.
     hidden = matcher(entry for entry in denied if is_pattern(entry))
     for entry in allowed:
         if not is_pattern(entry) and entry not in denied and "*" not in denied and hidden(entry):
@@ -68,7 +68,7 @@ def _entries(key: str, entries: list[str]) -> Iterator[tuple[str, str]]:
 
 def _unreachable(key: str, entries: set[str]) -> Iterator[tuple[str, str]]:
     """Entries that have no effect because a pattern in the same list covers them."""
-    # A compiled pattern for each, since the warning names the one that covers.
+    # Compile each pattern by itself: the warning names the one that covers the entry.
     patterns = [(entry, matcher([entry])) for entry in sorted(entries) if is_pattern(entry)]
     for entry in sorted(entries):
         for pattern, covers in patterns:

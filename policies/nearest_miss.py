@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 def steps_to_allow(retrieval: Retrieval, facts: Facts) -> list[Step]:
     """The changes that together would have allowed a denied call, in the order of the checks."""
-    # One at a time, deciding again after each: a step may uncover the next check that fails.
+    # Find one step at a time and decide again: a step may uncover the next check that fails.
     steps: list[Step] = []
     clauses = 1 if facts.role is None else len(facts.role.clauses)
     # The bound: one freeze, each check of the call once, and two lists for each check of a policy.
@@ -55,7 +55,7 @@ def _next(retrieval: Retrieval, facts: Facts, decision: Decision) -> Step:
         return step._replace(policy_name=decision.policy_name)
     assert facts.role is not None
     clause = next(each for each in facts.role.clauses if each.name == decision.policy_name)
-    # A policy that denies explicitly has to change itself.
+    # A policy that denies explicitly has to be changed itself: no other can override it.
     if not _blocks(retrieval, clause):
         # Any policy may allow: take the one that fails the fewest checks, preferably the one that
         # the decision named.
@@ -104,7 +104,7 @@ def _lift_freeze(facts: Facts) -> Step:
 
 
 def _name_agent(_: Retrieval, facts: Facts) -> Step:
-    # Applied as if the tenant did not require it: which agent would be named is not known.
+    # Applied as if the tenant required no agent id: which agent the caller would name is unknown.
     settings = replace(facts.settings, require_agent_id=False)
     words = "name an approved agent in `agent_id`"
     return _step("agent_id_required", words, settings=settings)
@@ -194,7 +194,7 @@ def _permit_source(retrieval: Retrieval, clause: Clause) -> tuple[str, Clause]:
     source = retrieval.source_id
     if clause.denies(source):
         words = f"take `{source}` out of `denied_sources` of policy `{clause.name}`"
-        # A pattern may deny it: only this source is let through, as if it had an exception.
+        # A pattern may deny it, so let only this source through, as an exception to the pattern.
         return words, replace(clause, denies=lambda name: name != source and clause.denies(name))
     words = f"add `{source}` to `allowed_sources` of policy `{clause.name}`"
     return words, replace(clause, allows=lambda name: name == source or clause.allows(name))

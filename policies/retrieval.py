@@ -9,7 +9,7 @@ from policies.ground.errors import invalid
 from policies.ground.json_body import identifier_fault
 
 MAX_QUERY = 64 * 1024
-"""Bytes of the query text in UTF-8."""
+"""The limit on a query, in bytes of UTF-8."""
 
 SOURCE_TYPE = re.compile(r"[a-z0-9_-]{1,32}\Z")
 """The form of a source type (contract, section 3)."""
@@ -37,9 +37,9 @@ class Retrieval(NamedTuple):
 def parse_retrieval(body: dict[str, Any]) -> Retrieval:
     """Parses the body of an evaluation. Ignores unknown fields (contract, section 1).
 
-    Raises `Invalid` with every complaint, a line each. Null is the same as absent.
+    Raises `Invalid` with every complaint, one per line. Null is the same as absent.
     """
-    # Straight into a tuple in the order of `Retrieval`: every evaluation runs this.
+    # Build a tuple directly, in the order of `Retrieval`: every evaluation runs this.
     get = body.get
     source_type = get("source_type")
     fields: tuple[Any, ...] = (
@@ -63,7 +63,7 @@ def parse_retrieval(body: dict[str, Any]) -> Retrieval:
 def _complaints(fields: tuple[Any, ...]) -> list[str]:
     role, user, source, level, session, task, agent, query, source_type, context = fields
     complaints: list[str] = []
-    # Exact types, as JSON has no others; comparing them is faster than `isinstance`.
+    # Compare exact types: JSON yields no subclasses, and this is faster than `isinstance`.
     for field, given in (("agent_role", role), ("user_id", user), ("source_id", source)):
         if type(given) is not str or not _CLEAN(given):
             fault = "is required" if given is None else identifier_fault(given)

@@ -31,7 +31,7 @@ from sidecar.settings.model import SidecarSettings
 
 log = logging.getLogger("sidecar")
 
-# Prefer a clock that runs on while the machine sleeps: a laptop that wakes up must not take
+# Prefer a clock that keeps running while the machine sleeps: a laptop that wakes up must not take
 # yesterday's policy set for a fresh one.
 _BOOT = getattr(time, "CLOCK_BOOTTIME", None)
 
@@ -41,7 +41,7 @@ def main() -> int:
     if arguments.example:
         print(EXAMPLE.read_text(encoding="utf-8"), end="")
         return 0
-    # The log before the settings: what is wrong with these is reported in it.
+    # Set up the log before reading the settings: it reports what is wrong with them.
     complaints = _set_up_log(os.environ)
     try:
         settings = read(arguments.config, os.environ, socket.gethostname())
@@ -111,7 +111,7 @@ def _set_up_log(environ: Mapping[str, str]) -> list[str]:
 
 
 def _serve(settings: SidecarSettings) -> int:
-    # Before any thread exists, and before the first large buffer.
+    # Before any thread exists, and before the first large buffer makes glibc raise the threshold.
     return_large_buffers()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -124,7 +124,7 @@ def _serve(settings: SidecarSettings) -> int:
 
 def _log_failure(error: BaseException) -> None:
     """Log why the sidecar ends: in one line if an operator can fix it, else with the traceback."""
-    # A task group wraps what ended it, one group in the other.
+    # A task group wraps the errors that ended it, and groups may be nested.
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             _log_failure(each)

@@ -38,8 +38,8 @@ class Facts(NamedTuple):
     """Everything a decision rests on besides the call itself.
 
     `agent` is the registry entry of the call's `agent_id`, or None if there is no entry. `session`
-    is None if the call names no session, or if an earlier check failed and it was not looked up.
-    `role` is None if no active policy has the call's role. `revision` is the policy set's.
+    is None if the call names no session, or one that was never claimed or not looked up. `role` is
+    None if no active policy has the call's role. `revision` is the policy set's.
     """
 
     settings: TenantSettings

@@ -16,6 +16,7 @@ def role_restriction(retrieval: Retrieval, facts: Facts) -> CheckFinding:
             "role_not_permitted",
             f"role `{role}` is not among the `permitted_roles` of agent `{agent.agent_id}`",
         )
+    # An empty list restricts nothing on a key. An agent's list is never empty (`model.Agent`).
     if key.permitted_roles:
         if role not in key.permitted_roles:
             return failed(

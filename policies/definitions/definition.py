@@ -1,4 +1,4 @@
-"""Validates one policy of a file: its fields, their forms, and what is wrong with an entry.
+"""Validates one policy of a file: checks its fields and their forms, and reports every fault.
 
 Knows the fields of `service.md` 2.1 and the limits of contract section 1. Knows neither YAML nor
 files: `policies.definitions.load` parses an entry into `Node`s, which keep their line numbers.
@@ -74,8 +74,8 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A policy as a file defines it, and where. `body` holds every field of 2.1; an absent list is
-    empty and an absent scalar is None. The store adds the id and the version."""
+    """A policy as a file defines it, and its place there. `body` holds every field of 2.1; an
+    absent list is empty and an absent scalar is None. The store adds the id and the version."""
 
     file: str
     line: int
@@ -109,7 +109,7 @@ class DefinitionFaults:
 
     def add(self, line: int, key: str, message: str) -> None:
         self.found.append(DefinitionFault(self.file, line, key, message))
-        # A file of a mebibyte could otherwise produce more text than anyone reads, and a log holds.
+        # A one-mebibyte file could otherwise produce more text than anyone reads or a log holds.
         if len(self.found) == _MAX_FAULTS:
             last = max(fault.line for fault in self.found)
             message = f"the file has more faults; only the first {_MAX_FAULTS} are listed"
@@ -130,7 +130,7 @@ def label(key: str) -> str:
 
 
 def unknown_key(line: int, key: str, known: tuple[str, ...], faults: DefinitionFaults) -> None:
-    # Cut: the comparison takes quadratic time, and a key may be as long as the file.
+    # Cut the key: the comparison takes quadratic time, and a key may be as long as the file.
     near = get_close_matches(key[:64], known, n=1)
     hint = f"did you mean `{near[0]}`?" if near else f"expected {', '.join(known)}"
     faults.add(line, label(key), f"unknown key; {hint}")
@@ -144,7 +144,7 @@ def define(
     if entry.tag != "map":
         faults.add(entry.line, "policies", "each entry must be a mapping of a policy's fields")
         return None
-    # Every fault of the entry is collected; only then is it known whether there is a definition.
+    # Collect every fault of the entry: its author can then repair all of them at once.
     before = len(faults.found)
     members: dict[str, Node] = entry.value
     body: dict[str, Any] = {name: [] if name in LISTS else None for name in FIELDS}
@@ -170,7 +170,7 @@ def _field(key: str, node: Node, faults: DefinitionFaults) -> Any:
         faults.add(node.line, key, "must be a list of strings; write `[]` for none")
         return None
     if node.tag == "null" and key not in _REQUIRED:
-        return None  # `industry:` with nothing behind it is as good as absent
+        return None  # `industry:` without a value counts as absent
     if key == "session_ttl_minutes":
         if node.tag == "int" and _DIGITS.match(node.value):
             return int(node.value)

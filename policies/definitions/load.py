@@ -1,8 +1,9 @@
-"""Loads policies from `<dir>/<tenant_id>/<industry>/<process_group>.yaml`, each `policies: […]`.
+"""Loads policies from files `<dir>/<tenant_id>/<industry>/<process_group>.yaml`.
 
-The only module that reads YAML. Knows the encoding and limits of a file, and the line of each
-value. `policies.definitions.policy_files` finds the files; `policies.definitions.definition` checks
-each policy. Knows no store: the caller finds out what was added, changed or removed.
+The only module of the services that imports a YAML parser. Knows the encoding and limits of a
+file, and the line of each value. `policies.definitions.policy_files` finds the files;
+`policies.definitions.definition` checks each policy. Knows no store: the caller finds out what was
+added, changed or removed.
 
 The operator's files are still untrusted input: no tags, no aliases (a few lines of them can expand
 to gigabytes), no duplicate keys (the second would silently win), bounded size and depth, and no
@@ -62,7 +63,7 @@ def load_tenant(root: Path, tenant_id: str) -> list[Definition]:
         found, wrong = _load(path, str(path.relative_to(root)))
         definitions += found
         faults += wrong
-    # Over all files: a name is unique within the tenant, not within a file.
+    # Check all files together: a name must be unique within the tenant, not only within a file.
     faults += _duplicates(definitions)
     if faults:
         raise LoadError(in_order(faults))
@@ -96,7 +97,7 @@ def _load(path: Path, file: str) -> tuple[list[Definition], list[DefinitionFault
         for name in (industry, process_group):
             fault = identifier_fault(name)
             if fault:
-                # They are the defaults of an entry's fields, so they obey the same rules.
+                # These names are the defaults of an entry's fields, so they obey the same rules.
                 faults.add(0, "", f"{shown(name)} in the path {fault}")
         text = read_text(path, faults)
         tree = None if text is None else parse_tree(text, faults)
@@ -205,7 +206,7 @@ def _node(event: Event, events: Iterator[Event], faults: DefinitionFaults, depth
         raise _UnsupportedYaml(event, f"is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(event, ScalarEvent):
         tag = event.tag
-        # Without a tag, YAML's own rules decide what a plain scalar is: `no` is a truth value.
+        # Without a tag, YAML's own rules give a plain scalar its type: `no` is a truth value.
         if tag is None or tag == "!":
             tag = _resolve(yaml.ScalarNode, event.value, event.implicit)
         if not tag.startswith(_CORE):
@@ -213,7 +214,7 @@ def _node(event: Event, events: Iterator[Event], faults: DefinitionFaults, depth
         return Node(line, tag.removeprefix(_CORE), event.value)
     if not isinstance(event, MappingStartEvent | SequenceStartEvent):
         raise _UnsupportedYaml(event, f"has a {type(event).__name__} where a value was expected")
-    # On a collection too: `!!python/object` would be one.
+    # Collections can have tags as well: `!!python/object` is one.
     if event.tag is not None:
         raise _UnsupportedYaml(event, f"uses the tag {shown(event.tag)}; tags are not supported")
     if isinstance(event, SequenceStartEvent):
@@ -229,7 +230,7 @@ def _items(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> Ite
 
 
 def _members(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> dict[str, Node]:
-    """The values by key. Each gets its key's line, since a block value starts on a later one."""
+    """The values by key. Each gets its key's line, since a block value starts on a later line."""
     members: dict[str, Node] = {}
     for event in events:
         if isinstance(event, CollectionEndEvent):

@@ -27,7 +27,8 @@ SessionState = Literal["active", "expired", "revoked"]
 
 
 def _members(document: object, names: Iterable[str]) -> dict[str, Any]:
-    """These fields by name. JSON has no tuples, and readers compare what they get with lists."""
+    """The named fields of `document`. Tuples become lists: JSON has no tuples, and readers compare
+    the values with lists."""
     members = {name: getattr(document, name) for name in names}
     return {name: list(v) if type(v) is tuple else v for name, v in members.items()}
 
@@ -56,7 +57,7 @@ class Policy:
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> "Policy":
-        """The reverse of `to_wire`; a list that is absent or null is empty."""
+        """The reverse of `to_wire`. An optional list that is absent or null becomes empty."""
         return cls(
             policy_id=wire["policy_id"],
             version=wire["version"],
@@ -65,7 +66,7 @@ class Policy:
             allowed_sources=tuple(wire["allowed_sources"]),
             denied_sources=tuple(wire["denied_sources"]),
             max_sensitivity=wire["max_sensitivity"],
-            # The optional ones (2.1): a document may leave them out.
+            # These fields are optional (2.1): a document may leave them out.
             allowed_tasks=tuple(wire.get("allowed_tasks") or ()),
             denied_tasks=tuple(wire.get("denied_tasks") or ()),
             session_ttl_minutes=wire.get("session_ttl_minutes"),
@@ -103,7 +104,7 @@ class Agent:
 @dataclass(frozen=True, slots=True)
 class Key:
     """The part of an API key's entry that a decision needs; never the secret. `expires_at` is in
-    microseconds since 1970 UTC, None for never. `wire` as in `Agent`."""
+    microseconds since 1970 UTC, None for never. `wire` is as in `Agent`."""
 
     key_id: str
     scope: Scope
@@ -175,7 +176,7 @@ class TenantSettings:
         if self.frozen_at is None:
             return tenant | settings
         # INVARIANT: a version from before freezes must not take this tenant for an unfrozen one.
-        # It doesn't find the settings where it expects them; that raises, and an error denies.
+        # It does not find the settings where it expects them: that raises an error, which denies.
         return tenant | {"frozen_at": self.frozen_at, "frozen": settings}
 
     @classmethod
@@ -187,6 +188,6 @@ class TenantSettings:
             settings["require_agent_id"],
             settings["session_ttl_minutes"],
             settings["pii_masking"],
-            wire.get("active", True),  # documents from before this member
+            wire.get("active", True),  # older documents lack it
             wire["frozen_at"] if frozen else None,
         )

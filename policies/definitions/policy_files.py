@@ -23,6 +23,7 @@ def tenants(root: Path) -> list[str]:
 
 def strays(root: Path) -> list[DefinitionFault]:
     """Policy files and folders in `root` that can't belong to any tenant."""
+    # Escaped: such a name may hold line breaks, or not be text.
     return [
         DefinitionFault(ascii(path.name)[1:-1], 0, "", f"belongs to no tenant: {FORM}")
         for path in _entries(root)
@@ -32,7 +33,7 @@ def strays(root: Path) -> list[DefinitionFault]:
 
 def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]]:
     """The tenant's policy files, sorted, and the faults of misplaced ones. Both are empty if the
-    tenant has no folder. Raises `LoadError` as `tenants` does."""
+    tenant has no folder. Raises `LoadError` like `tenants`."""
     found: list[Path] = []
     faults: list[DefinitionFault] = []
     # A volume that is not mounted must not remove every policy of the tenant.
@@ -85,7 +86,7 @@ def _entries(root: Path) -> list[Path]:
 
 
 def _has_folder(root: Path, tenant_id: str) -> bool:
-    """Whether the tenant has a folder. A tenant id may contain `/` or be `..`: those have none."""
+    """Whether the tenant has a folder. An id such as `..` or `../b` must not lead out of `root`."""
     plain = Path(tenant_id).name == tenant_id != "" and not tenant_id.startswith(".")
     return plain and (root / tenant_id).is_dir()
 

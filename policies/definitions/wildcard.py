@@ -44,7 +44,7 @@ def literal_prefixes(entries: Iterable[str]) -> tuple[str, ...]:
 
 
 def shared_prefix(prefixes: Sequence[str], name: str) -> int:
-    """How many leading characters `name` shares with the closest of these sorted prefixes.
+    """The number of leading characters that `name` shares with the closest of the sorted prefixes.
 
     In sorted order the closest prefix is next to where `name` would be inserted, so a binary search
     finds it.

@@ -1,4 +1,4 @@
-"""The one encoding of everything that is hashed, and of times. Knows nothing of what it encodes.
+"""The one encoding of times and of everything that is hashed. Knows nothing of what it encodes.
 
 UTF-8 JSON in a profile in which sorted orjson output equals RFC 8785 (`audit-trail.md`, Encoding):
 keys ASCII `[a-z0-9_.:-]`; values string, integer of at most 53 bits, boolean, null, array, object;
@@ -47,7 +47,8 @@ def check(value: object, known: frozenset[str] = frozenset()) -> None:
 
     `known` holds keys that are within the profile, so that they need no check.
     """
-    # Almost every value is valid. Only if the fast check fails, the slower one names the fault.
+    # Almost every value is valid, so the slower check, which names the fault, runs only after the
+    # fast one failed.
     if not (type(value) in _CONTAINERS and _is_canonical(value, 0, known)):
         _check(value, "$", 0)
 
@@ -62,7 +63,7 @@ def _is_canonical(container: Any, depth: int, known: frozenset[str]) -> bool:
             return False
         container = container.values()
     for member in container:
-        # Exact types: they are faster to look up, and `True` is an instance of `int`.
+        # Compare exact types: they are faster to look up, and `True` is an instance of `int`.
         kind = type(member)
         if kind is str or kind in _SCALARS:
             continue
@@ -114,7 +115,7 @@ def rfc3339(micros: int) -> str:
 
 def micros(text: str) -> int:
     """The inverse of `rfc3339`; any other form raises `NotCanonical`."""
-    # `fromisoformat` accepts other spellings, such as other offsets. Of one time the log has one.
+    # `fromisoformat` accepts other spellings, such as other offsets. The log has one for each time.
     if not _TIME.match(text):
         raise NotCanonical(f"`{text[:40]}` is not a time of the form YYYY-MM-DDTHH:MM:SS.ffffffZ")
     try:

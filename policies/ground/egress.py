@@ -1,10 +1,10 @@
-"""The addresses that a service may connect to if someone else chose the name: webhooks of the
-control API, upstreams of the sidecar. Public unicast addresses, and nothing else. Pure.
+"""Decides to which addresses a service may connect when someone else chose the name: webhooks of
+the control API, upstreams of the sidecar. Allows only public unicast addresses. Pure.
 
 Every network here is or was in one of IANA's registries of special-purpose addresses (RFC 6890),
-and cites the document that reserves it. The standard library's `is_global` is no substitute. It
-follows the registries of the day its Python was released, and calls addresses global that embed
-another address, such as 6to4's.
+and cites the document that reserves it. The standard library's `is_global` is no substitute: it
+follows the registries as they were when that Python was released, and treats addresses that embed
+another address, such as 6to4's, as global.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
@@ -17,7 +17,7 @@ REASONS = (
     "unspecified", "loopback", "link_local", "private", "cgnat", "multicast", "embedded",
     "reserved",
 )  # fmt: skip
-"""Why an address is refused. They are values of a metric's label."""
+"""The reasons for refusing an address, and the values of a metric's label."""
 
 
 class ReservedRange(NamedTuple):

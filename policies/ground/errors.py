@@ -1,6 +1,6 @@
-"""The errors that reach a caller: one family, one body for all of them.
+"""The errors that reach a caller. All derive from `SluiceError` and have the same form of body.
 
-The class holds the status, and its docstring is the default message (`service.md` section 7,
+A class holds the status, and its docstring is the default message (`service.md` section 7,
 contract section 1).
 """
 

@@ -1,4 +1,4 @@
-"""Parses a JSON body in the one way both services do (contract, section 1). Knows no schema."""
+"""Parses a JSON body, in the same way for both services (contract, section 1). Knows no schema."""
 
 import json
 import re
@@ -38,7 +38,8 @@ def parse_object(raw: bytes, content_type: str | None, *, unique: bool) -> dict[
     if not isinstance(value, dict):
         raise Malformed("the body is not a JSON object")
     if unique:
-        # orjson keeps the last of several and has no hook, so the standard library reads again.
+        # orjson keeps the last of duplicate keys and has no hook, so the standard library reads the
+        # body again.
         refuse_duplicates(raw)
     return value
 

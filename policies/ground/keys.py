@@ -1,8 +1,8 @@
 """The format of an API key, and what is stored of it. Knows nothing of who holds one.
 
-`slc_`, 256 random bits in base 62 (43 characters), and the CRC-32 of what precedes in base 62 (6
-characters). The checksum tells a mistyped key from a revoked one, and lets scanners for leaked
-secrets recognise our keys with certainty (contract, section 2).
+`slc_`, 256 random bits in base 62 (43 characters), and the CRC-32 of those 47 characters in base
+62 (6 characters). The checksum tells a mistyped key from a revoked one, and lets scanners for
+leaked secrets recognise our keys with certainty (contract, section 2).
 """
 
 import hashlib
@@ -38,7 +38,7 @@ def presented_key(api_keys: Sequence[str], authorizations: Sequence[str]) -> str
         return _single(api_keys)  # another scheme, such as Basic, is not meant for us
     bearer = bearers[0] if len(authorizations) == 1 else _SEVERAL
     key = _single(api_keys)
-    # By digest: `compare_digest` takes the same time for all texts only if they are equally long.
+    # Compare digests: `compare_digest` takes constant time only for texts of equal length.
     if key is not None and not hmac.compare_digest(key_digest(key), key_digest(bearer)):
         raise KeysDiffer
     return bearer

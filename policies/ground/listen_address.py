@@ -26,7 +26,8 @@ class ListenAddress:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it; any name but `localhost` may be any address."""
+        """Whether only this machine can reach it. False for a name other than `localhost`, which
+        may resolve to any address."""
         try:
             return self.host == "localhost" or ip_address(self.host).is_loopback
         except ValueError:

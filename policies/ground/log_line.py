@@ -1,8 +1,8 @@
-"""One line of a log, as every process of Sluice writes it: JSON for machines, text for a terminal.
+"""Renders a line of a log for every process of Sluice: JSON for machines, text for a terminal.
 
-Each service wraps a `logging.Formatter` of its own around these functions, so their lines have the
-same members: they don't import each other, and this package may not import `logging`. Knows nothing
-of where lines go, and reads no clock.
+Each service wraps its own `logging.Formatter` around these functions, so that their lines have the
+same members. The services don't import each other, and this package may not import `logging`. Knows
+nothing of where lines go, and reads no clock.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ LEVELS = ("debug", "info", "warning", "error")
 """The values of `SLUICE_LOG_LEVEL`."""
 LONGEST_MESSAGE = 16 * 1024
 LONGEST_ERROR = 64 * 1024
-"""Characters. Of a longer traceback the end is kept, which names the exception."""
+"""Both limits are in characters. A longer traceback keeps its end, which names the exception."""
 
 # Log injection: a control character could end a line and begin a forged one, or move a terminal's
 # cursor. A bidirectional character could make a line read as another. U+2028 and U+2029 end lines
@@ -26,7 +26,7 @@ LONGEST_ERROR = 64 * 1024
 _ENDS_OR_HIDES = [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029]
 _BIDIRECTIONAL = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _ESCAPED = {c: repr(chr(c))[1:-1] for c in (*_ENDS_OR_HIDES, *_BIDIRECTIONAL)}
-# JSON allows most of them unescaped, and many readers split lines at some of them.
+# JSON allows most of these characters unescaped, and many readers split lines at some of them.
 _ESCAPED_IN_JSON = {c: f"\\u{c:04x}" for c in _ESCAPED if c >= 0x7F}
 
 
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class LogRecord(Protocol):
-    """What a line shows of a `logging.LogRecord`."""
+    """The parts of a `logging.LogRecord` that a line shows."""
 
     levelname: str
     name: str
@@ -58,9 +58,9 @@ def entry_of(record: LogRecord, time: int, request_id: str | None, error: str | 
 
 
 def renderer(form: str | None, *, terminal: bool) -> Callable[[Entry], str]:
-    """What renders lines in `form`, one of `FORMATS`; without it, a terminal gets text and anything
-    else JSON."""
-    # An unknown form is as good as none: the settings complain of it, in a line of the log.
+    """The function that renders lines in `form`, one of `FORMATS`. Without it, a terminal gets text
+    and anything else gets JSON."""
+    # An unknown form counts as absent: the settings report it, in a line of this log.
     text = terminal if form not in FORMATS else form == "text"
     return text_line if text else json_line
 
@@ -82,7 +82,7 @@ def json_line(entry: Entry) -> str:
         line["request_id"] = _encodable(entry.request_id)
     if entry.error is not None:
         line["error"] = _encodable(entry.error[-LONGEST_ERROR:])
-    # Safe on the whole line: only inside strings can such a character occur.
+    # Safe on the whole line: such a character can occur only inside strings.
     return orjson.dumps(line).decode().translate(_ESCAPED_IN_JSON)
 
 

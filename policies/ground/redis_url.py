@@ -33,16 +33,16 @@ class RedisUrl:
 
     @classmethod
     def parse(cls, text: str) -> "RedisUrl":
-        """Parse a URL; `ValueError` with the reason, which never contains the password."""
+        """Raises `ValueError` with the reason, which never contains the password."""
         scheme, apart, rest = text.partition("://")
         if not apart or scheme not in _SCHEMES:
             raise ValueError(f"must begin with {', '.join(f'{each}://' for each in _SCHEMES)}")
         tls, cluster = _SCHEMES[scheme]
         split = urlsplit(f"//{rest}")
-        # By hand: a cluster's URL lists several hosts, which `urlsplit` takes for one.
+        # Split by hand: a cluster's URL lists several hosts, which `urlsplit` takes for one.
         user, at, hosts = split.netloc.rpartition("@")
         name, _, password = user.partition(":")
-        # Certificates of a plain connection would be an option without an effect.
+        # On a plain connection, certificates would have no effect.
         options = tuple(parse_qsl(split.query, keep_blank_values=True))
         if any(key not in _OPTIONS or not tls for key, _ in options):
             raise ValueError(
@@ -60,7 +60,7 @@ class RedisUrl:
             tls=tls,
             cluster=cluster,
             db=_db(split.path, cluster),
-            # `redis://:password@host` is the default user.
+            # `redis://:password@host` means the default user.
             username=unquote(name) or None if at else None,
             password=unquote(password) or None if at else None,
             options=options,

@@ -1,5 +1,5 @@
-"""What both services need for their settings: the error with all complaints, and the text of
-`--help`. Knows no setting in particular: each service declares and reads its own."""
+"""Shared by both services' settings: the error with all complaints, and the text of `--help`. Knows
+no particular setting: each service declares and reads its own."""
 
 import ast
 import inspect
@@ -21,8 +21,8 @@ class SettingsError(Exception):
 def sentences(settings: type[Any]) -> dict[str, str]:
     """The docstring of each field of a dataclass, on one line, in the order of declaration. Raises
     `KeyError` if a field has none."""
-    # Python does not keep docstrings of fields, so they are read from the installed source. This
-    # way the declarations are the one source of what an operator reads.
+    # Python does not keep docstrings of fields, so they are read from the installed source. The
+    # operator then reads what the declarations say, and nothing can diverge.
     (declared,) = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
     assert isinstance(declared, ast.ClassDef)
     found = {}
@@ -36,7 +36,7 @@ def sentences(settings: type[Any]) -> dict[str, str]:
 
 
 def entry(name: str, default: str, sentence: str) -> str:
-    """One setting for a list: its name and default, and its sentence below."""
+    """One setting in the list of `--help`: its name and default, and its sentence below."""
     indent = " " * 6
     words = textwrap.fill(sentence, WIDTH, initial_indent=indent, subsequent_indent=indent)
     return f"  {name}  [{default}]\n{words}"

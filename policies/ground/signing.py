@@ -45,7 +45,7 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 def receipt_message(tenant_id: str, source: str, instance: str, n: int, hash_: bytes) -> bytes:
     """The message that a receipt signs: the log contains this source's records up to number `n`,
     and record `n` has this hash."""
-    # Every kind of signed message has a prefix of its own, ended by a byte that no JSON contains:
+    # Every kind of signed message has its own prefix, which ends with a byte that no JSON contains:
     # a signature of one kind never fits another.
     fields = {"tenant": tenant_id, "source": source, "inst": instance, "n": n, "hash": b64(hash_)}
     return b"audit/receipt/v1\0" + encode(fields)
@@ -73,8 +73,8 @@ class Endorsement:
 
     @classmethod
     def from_wire(cls, wire: Any) -> "Endorsement":
-        """Parse without verifying; `holds` verifies. `ValueError`, `TypeError` or `LookupError` if
-        it can't be parsed."""
+        """Parse without verifying, which `holds` does. Raises `ValueError`, `TypeError` or
+        `LookupError` if it can't be parsed."""
         return cls(unb64(wire["from"]), unb64(wire["to"]), unb64(wire["signature"]))
 
 
@@ -86,10 +86,10 @@ def rotation_message(former: bytes, successor: bytes) -> bytes:
 def endorsed(pinned: bytes, chain: Sequence[Endorsement]) -> bytes | None:
     """The key that `chain`, oldest first, leads to from `pinned`.
 
-    `pinned` itself if the chain does not mention it. None if an endorsement after it is invalid or
-    does not continue from the one before.
+    Returns `pinned` itself if it endorsed no key in the chain, and None if a later endorsement is
+    invalid or does not continue from the one before.
     """
-    # Endorsements before `pinned` led to it, and decide nothing any more.
+    # Skip the endorsements that led to `pinned`: it is trusted already.
     at = next((i for i, each in enumerate(chain) if each.former == pinned), len(chain))
     for each in chain[at:]:
         if each.former != pinned or not each.holds():
@@ -110,7 +110,7 @@ class KeyRing:
     history: tuple[Endorsement, ...] = ()
 
     def __post_init__(self) -> None:
-        # Refused before the first signature: no sidecar would follow to such a key.
+        # Refuse it before the first signature: no sidecar would accept such a key.
         first = self.history[0].former if self.history else self.signer.public
         if endorsed(first, self.history) != self.signer.public:
             raise ValueError("the endorsements do not lead to the key")
@@ -124,7 +124,7 @@ class KeyRing:
         """The public keys whose signatures are trusted: this one, those before it, and those that
         `later` leads to."""
         publics = [*(each.former for each in self.history), self.signer.public]
-        # Only what continues from the newest key: any former key could endorse a stranger's.
+        # Follow only endorsements by the newest key: a former key could endorse a stranger's.
         for each in later:
             if each.former == publics[-1] and each.holds():
                 publics.append(each.next)

@@ -42,7 +42,7 @@ def path(name: str) -> tuple[str, str]:
 
 
 def nodes_of(names: Iterable[str]) -> set[str]:
-    """The nodes that prove these names and change with them, the root included."""
+    """The nodes that prove these names and change when their documents do, the root included."""
     return {ROOT}.union(*map(path, names))
 
 

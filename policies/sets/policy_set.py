@@ -133,8 +133,8 @@ class PolicySet:
 
     def role(self, name: str) -> Role | None:
         """None if the role has no active policy."""
-        # Names are joined here and below as in `role_name` and the others, without another call:
-        # each decision looks up three.
+        # Join the name here and below as `role_name` and its like do, but without a call: each
+        # decision looks up three.
         found: Role | None = self._get("role/" + name, _role)
         return found
 

@@ -7,15 +7,14 @@ touch them together. Knows names only.
 
 CHALLENGES = "sluice:challenges"
 """A stream of nonces that sidecars want a heartbeat to answer. Sidecars of every tenant can read
-it, so an entry holds nothing of a tenant but its id."""
+it, so an entry reveals nothing about a tenant but its id."""
 
 AT = b"at"
 """A field of the set's hash: `<epoch>:<revision>`, unsigned, for the writers."""
 HEAD = b"head"
 """A field of the set's hash: the signed head."""
 HISTORY = b"keys"
-"""A field of the set's hash: which keys signed the log before, and which successor each
-endorsed."""
+"""A field of the set's hash: the former signing keys, and the successor that each endorsed."""
 
 
 def set_key(tenant_id: str) -> str:

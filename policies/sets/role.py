@@ -1,7 +1,7 @@
 """The active policies of one role, compiled for decisions. Knows nothing of identity or sessions.
 
-A role is compiled once, when a decision first needs its document. A decision then costs the
-policies of its own role and nothing for the tenant's others.
+A role is compiled once, when a decision first needs its document. The cost of a decision then
+depends on the policies of its own role, not on the tenant's others.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class Role:
 
 def compile_role(name: str, policies: Iterable[Policy], digest: str = "") -> Role:
     """Compile at least one policy, all with the role `name`."""
-    # By name, as the document has them: of several policies that allow, the first by name is named.
+    # Sort by name, like the document: a decision names the first of several policies that allow.
     ordered = sorted(policies, key=lambda policy: policy.name)
     limits = [p.session_ttl_minutes for p in ordered if p.session_ttl_minutes is not None]
     return Role(

@@ -1,5 +1,5 @@
 """The control API's signed statements: a policy set's head, the heartbeat that confirms it, and who
-holds a session. The signature allows any carrier in between.
+holds a session. Being signed, they may pass through any carrier.
 
     sealed = signature (64 bytes, Ed25519) ‖ canonical JSON
 
@@ -20,7 +20,7 @@ from policies.ground.signing import Signer, verify
 
 SIGNATURE = 64
 MAX_CHANGED_NAMES = 1000
-"""A head lists at most this many changed names; past that it says that any may have changed."""
+"""A head lists at most this many changed names; beyond that, it says that any may have changed."""
 
 _HEAD = b"sluice/policy-set/head/v1\0"
 _BEAT = b"sluice/policy-set/heartbeat/v1\0"
@@ -114,7 +114,7 @@ def _fields(statement: SetHead | Heartbeat | Claim) -> dict[str, Any]:
 
 def _sealed(prefix: bytes, fields: dict[str, Any], signer: Signer) -> bytes:
     body = encode(fields)
-    # The signature comes first: it has a fixed length, and the body needs no other frame.
+    # The signature comes first: its length is fixed, so nothing has to mark where the body begins.
     return signer.sign(prefix + body) + body
 
 

@@ -64,7 +64,7 @@ def read(note: str, origin: str, publics: Collection[bytes]) -> Checkpoint:
 
 
 def _checkpoint(text: str) -> Checkpoint:
-    # A signature covers the text as it is, so any other spelling would be another checkpoint.
+    # A signature covers the exact text, so any other spelling would be another checkpoint.
     lines = text.split("\n")
     try:
         origin, size, root = lines[:3]

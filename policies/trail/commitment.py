@@ -22,7 +22,7 @@ _OUTER_REST = b"\x5c" * 32
 
 def _hmac(key: bytes, message: bytes) -> bytes:
     """HMAC-SHA256 (RFC 2104) with a 32-byte key. `message` must begin with `_INNER_REST`."""
-    # Half the time of `hmac.digest` on short messages, and a decision calls it up to four times.
+    # Takes half the time of `hmac.digest` on short messages; a decision calls it up to four times.
     # The key fills half of a 64-byte block; `_INNER_REST`, the padding of the other half, is
     # part of the constant that each message begins with. A test compares this with `hmac`.
     inner = _sha256(key.translate(_INNER) + message).digest()
@@ -62,8 +62,8 @@ def commitment(salt: bytes, path: str, encoded: bytes) -> bytes:
 
 def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]:
     """The canonical bytes of `cm`, and of the openings `{path: [salt, value]}`."""
-    # Joined by hand: paths consist of the encoding's key characters, and neither they nor base64
-    # need escaping. In order of the paths, as the encoding sorts its keys.
+    # Join by hand: paths consist of the encoding's key characters, and neither they nor base64
+    # need escaping. Sorted by path, as the encoding sorts its keys.
     commitments, openings = [], []
     for path in sorted(fields):
         label_salt, label_field, member = _labels(path)

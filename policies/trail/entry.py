@@ -32,15 +32,15 @@ class Index(NamedTuple):
 def index_of(entry: dict[str, Any]) -> Index:
     """The columns of a decoded entry. Raises `LookupError`, `TypeError` or `ValueError` if it is
     not an entry."""
-    # The enforcement point's clock: `ts` is when the control API received it, maybe hours later.
+    # Prefer the enforcement point's time: the control API may have set `ts` hours later.
     src = entry.get("src")
     return index_at(entry, micros(entry["ts"] if src is None else src["t"]))
 
 
 def index_at(entry: dict[str, Any], ts: int) -> Index:
-    """As `index_of` for a known time, so that a core without `ts` can be indexed too."""
+    """Like `index_of`, for a known time, so that a core without `ts` can be indexed too."""
     pub = entry["pub"]
-    # Only a decision has these two; a lineage record has the event instead.
+    # Only a decision has `request` and `response`; a lineage record has `event` instead.
     request, response = pub.get("request", {}), pub.get("response", {})
     event = pub.get("event")
     return Index(

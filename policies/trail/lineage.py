@@ -32,7 +32,7 @@ def retrieval_lineage(
 ) -> Record:
     """What an allowed retrieval returned, as a sidecar saw it. `detail` holds nothing personal, so
     it is recorded in clear."""
-    # Cited by the hash of its core: its leaf hash isn't known before it reaches the log.
+    # Cite the event by the hash of its core: it has no leaf hash before it reaches the log.
     event = {"id": event_id, "core": b64(event_core)}
     pub = {"action_type": "retrieval", "detail": detail, "event": event, "outcome": outcome}
     return make_record("lineage", record_id, encode(pub))
@@ -42,7 +42,7 @@ def lineage_record(action: ReportedAction, *, record_id: str, salt: bytes, maski
     """A downstream action that a caller reports. `masking` says whether personal data is masked, in
     `detail` and in the texts beside it. Raises `Invalid` if `detail` is nested too deeply."""
     try:
-        # As text, since the log's encoding has no floats.
+        # Encoded as text, since the log's encoding has no floats.
         text = orjson.dumps(action.detail).decode()
     except orjson.JSONEncodeError as error:
         raise Invalid(f"`detail` can't be recorded: {error}") from error

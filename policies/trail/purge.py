@@ -35,7 +35,7 @@ class Purged:
         return Frontier.from_bytes(self.size, self.frontier)
 
     def pub(self) -> dict[str, Any]:
-        """`pub` of the `purge` entry. Raises `ValueError` as `tree` does."""
+        """`pub` of the `purge` entry. Raises `ValueError` like `tree`."""
         return {
             "count": self.count,
             "cutoff": rfc3339(self.cutoff),
@@ -76,9 +76,9 @@ class Anchor:
                 f"{purged.size}, recorded at seq {self.seq}"
             )
         try:
-            # Raises if a number or time is out of range, before any of them is compared.
+            # These raise if a number or time is out of range, before any of them is compared.
             purged.pub(), rfc3339(self.purged_at)
-            # A frontier of another tree would let verification go on over other entries.
+            # With another tree's frontier, verification would continue over other entries.
             if purged.tree().root() != purged.root:
                 return "the anchor's frontier does not hash to its root"
             if not publics:
@@ -86,7 +86,7 @@ class Anchor:
             if checkpoint.read(self.anchor_note, log, publics) != purged.checkpoint(log):
                 return "the anchor's note signs another checkpoint"
             # A purge first signs a checkpoint that covers its entry, then deletes rows: a crash in
-            # between leaves rows, never a gap without a cover.
+            # between leaves rows to delete, but never a gap without that checkpoint.
             if self.cover_note is None:
                 return (
                     None
@@ -116,4 +116,4 @@ class Anchor:
                 and micros(decoded["ts"]) == self.purged_at
             )
         except (ValueError, TypeError, LookupError, OverflowError):
-            return False  # no entry at all
+            return False  # not an entry at all

@@ -63,7 +63,7 @@ def make_record(
     masked: bytes = b"[]",
 ) -> Record:
     """Raises `Invalid` if the entry would be larger than `MAX_ENTRY`."""
-    # Refused here, before anything is recorded or answered: the log could not remove it again.
+    # Refuse it here, before anything is recorded or answered: the log could not remove it again.
     size = len(cm) + len(pub) + len(masked) - 2
     if size > MAX_ENTRY - _POSITION:
         raise Invalid(
@@ -123,7 +123,7 @@ def _mask(personal: dict[str, str]) -> bytes:
     # A label may be longer than the text it replaces, and the limits hold for the recorded text.
     personal["user_id"] = personal["user_id"][:MAX_IDENTIFIER]
     if "query" in personal:
-        # By bytes, and the cut may be within a character.
+        # The limit is in bytes, so the cut may split a character: `ignore` drops the rest of it.
         personal["query"] = personal["query"].encode()[:MAX_QUERY].decode(errors="ignore")
     return encode(sorted(found))
 
@@ -152,7 +152,7 @@ def _response(decision: Decision) -> bytes:
     }
     if decision.check is not None:
         response["check"] = decision.check
-    # Absent rather than null: what has no policy, such as `default_deny`, says so by that.
+    # Both are absent, rather than null, if no policy decided, as for `default_deny`.
     if decision.policy_id is not None and decision.policy_version is not None:
         response["policy_id"] = decision.policy_id
         response["policy_version"] = decision.policy_version
@@ -160,8 +160,8 @@ def _response(decision: Decision) -> bytes:
 
 
 def _facts(facts: Facts) -> bytes:
-    # Joined by hand, in the order of the names: agent and key were encoded when they were compiled,
-    # since one decision after another cites them.
+    # Join by hand, in the order of the names: agent and key were encoded once, when they were
+    # compiled, since many decisions cite them.
     members = b'"key":%b,"require_agent_id":%b,"revision":%d' % (
         facts.key.wire,
         b"true" if facts.settings.require_agent_id else b"false",
@@ -199,7 +199,7 @@ def gap_record(
 
 def incarnation_record(held: int, seen: int, doubted: int, *, record_id: str) -> Record:
     """The store was restored to an older state. It holds revision `held` of the policy set, though
-    `seen` was already signed; the newest state of `doubted` documents is lost. Log entries that
-    were lost follow, as far as enforcement points still have their records."""
+    `seen` was already signed; the newest state of `doubted` documents is lost. Lost log entries
+    follow this one, as far as enforcement points still have their records."""
     pub = {"reason": "the store was put back", "held": held, "seen": seen, "doubted": doubted}
     return make_record("incarnation", record_id, encode(pub))

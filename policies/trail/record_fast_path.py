@@ -65,9 +65,9 @@ def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
     front = _FRONT.match(raw, at)
     if front is None:
         return None
-    # The facts vary in form, so they are found by what follows them, and decoded (once, see the
-    # cache). A text within them may contain `_NEXT`: then they are no object, and the slow path
-    # reads the record.
+    # The facts vary in form, so search for `_NEXT`, which follows them, and decode them (once: see
+    # the cache). If a text within them contains `_NEXT`, the bytes before it are no object, and the
+    # slow path reads the record.
     begin = front.end()
     end = raw.find(_NEXT, begin, begin + _MAX_FACTS_BYTES)
     if end < 0:
@@ -78,7 +78,7 @@ def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
     if rest is None or not _is_canonical_object(raw[begin:end]):
         return None
     if front[5] != b"[]" and rest[1] is None:
-        return None  # something was masked, and the record does not say so
+        return None  # something was masked, but the record does not say so
     return KnownRecord(raw[at : rest.end()], front, rest)
 
 
@@ -95,8 +95,8 @@ def _is_canonical_object(raw: bytes) -> bool:
 
 
 def verified(found: KnownRecord) -> Spooled | None:
-    """The record, if what the regular expressions can't check holds as well: its time, its size,
-    its position in the spool, and that its openings match its commitments."""
+    """The record, if it also passes the checks that regular expressions can't make: on its time,
+    its size, its position in the spool, and its openings. Otherwise None."""
     raw, front, rest = found
     head, query, user, eid, masked = front.groups()
     (_, agent, role, session, source, source_type, decision, policy, src, src_id, inst, n, prev, t,

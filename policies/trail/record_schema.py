@@ -1,7 +1,7 @@
-"""The schema of records from enforcement points, which keeps out what the log could never index or
-show.
+"""The schema of records from enforcement points. It refuses records that the log could never index
+or show.
 
-The log forgets nothing: a record that the event list can't show would break that list for ever, and
+The log forgets nothing: a record that the event list can't show would break that list forever, and
 a name that a database can't hold would block its sidecar's whole queue. So both are refused on
 arrival. Knows the members of each kind; unknown members pass.
 """
@@ -32,7 +32,7 @@ def _source_type(value: object) -> bool:
 
 
 def _count(value: object) -> bool:
-    return type(value) is int  # not `isinstance`: true is an int, too
+    return type(value) is int  # not `isinstance`: `True` is an `int` too
 
 
 def _object(value: object) -> bool:
@@ -53,7 +53,7 @@ def _true(value: object) -> bool:
 
 _Rules = tuple[tuple[tuple[str, ...], str, _Test], ...]
 
-# The path within `pub`, the member's name, and the test of its value.
+# Each rule: the path within `pub`, the member's name, and the test of its value.
 _DECISION: _Rules = (
     ((), "context_hash", _text),
     ((), "facts", _object),

@@ -98,7 +98,7 @@ def read_payload(payload: object) -> Spooled:
     if not (isinstance(payload, dict) and payload.keys() == _PAYLOAD):
         raise Invalid("a record must be an object of `core` and `open`")
     core, openings = payload["core"], payload["open"]
-    # Profile first: the depth is bounded before anything else recurses into the value.
+    # Check the profile first: it bounds the depth before anything else recurses into the value.
     try:
         check(core, KNOWN)
         check(openings, KNOWN)
@@ -174,7 +174,7 @@ def _check_core(core: Any) -> int:
         )
     ts = micros(src["t"])
     version, kind = core["v"], core["kind"]
-    # The type too: `True == 1`, and both would be encoded differently.
+    # Check the type too: `True == 1`, but the two are encoded differently.
     if type(version) is not int or version != 1 or not isinstance(kind, str) or kind not in KINDS:
         raise NotCanonical(f"version {version!r:.40} of kind {kind!r:.40} is not supported")
     if not (isinstance(core["pub"], dict) and isinstance(core["cm"], dict)):

@@ -56,7 +56,7 @@ class StoredRow(NamedTuple):
 def check_profile(value: dict[str, Any]) -> None:
     """Check what re-encoding to equal bytes doesn't prove: no floats, and only keys that the
     profile allows. (`encode` refuses integers beyond 53 bits.) Raises `EntryFinding`."""
-    # One set operation for nearly every entry; the keys are looked at one by one only if it fails.
+    # One set operation suffices for nearly every entry; only if it fails is each key checked.
     if not KNOWN.issuperset(value) and not all(map(_KEY, value)):
         raise EntryFinding("has a key outside `[a-z0-9_.:-]`")
     for member in value.values():

@@ -1,4 +1,4 @@
-"""Verifies a log: checks a stream of entries for its chain, its columns and openings, and its head.
+"""Verifies a log: checks the chain of its entries, their columns and openings, and its head.
 
 Knows no database and no network. Memory stays flat: one hash per complete subtree, and one counter
 per source.
@@ -99,7 +99,7 @@ class Verifier:
             for row in rows:
                 entry = orjson.loads(row.entry)
                 self._check(row, entry)
-                # An error from here on is one of the iterator, such as a lost connection to the
+                # From here on, an error comes from the iterator, such as a lost connection to the
                 # database. It says nothing about the log, so it is raised.
                 row = entry = None  # noqa: PLW2901
         # The bytes may be anything: what decoding or a look-up raises on them is a finding too.
@@ -114,7 +114,7 @@ class Verifier:
         return True
 
     def expect(self, size: int, root: bytes) -> None:
-        """Expect a checkpoint on the way: at `size` entries, the tree must have this root."""
+        """Expect a checkpoint during the walk: at `size` entries, the tree must have this root."""
         self._expected = size, root
 
     def reached(self) -> tuple[Frontier, bytes, tuple[str, str] | None]:
@@ -144,8 +144,8 @@ class Verifier:
 
     def _check(self, row: StoredRow, entry: dict[str, Any]) -> None:
         raw = row.entry
-        # Of two spellings of one value, readers may disagree on a duplicate key or an escape, so
-        # only the canonical bytes count as the entry.
+        # Readers may disagree on duplicate keys or escapes, so only the canonical spelling
+        # counts as the entry.
         if encode(entry) != raw:
             raise EntryFinding("the bytes are not in the canonical encoding")
         members = entry.keys()
@@ -156,7 +156,7 @@ class Verifier:
             raise EntryFinding(f"has {len(raw)} bytes; the limit is {MAX_ENTRY}")
         check_profile(entry)
         seq = self._tree.size
-        # One condition for the usual case; `_position_fault` finds out which part of it failed.
+        # One condition covers the usual case; `_position_fault` finds out which part of it failed.
         if (
             entry["seq"] != seq
             or row.seq != seq
@@ -174,7 +174,7 @@ class Verifier:
             check_columns(row, entry)
         if sourced:
             self._check_source(entry, entry["src"])
-        # From here on the entry counts: everything above left the walk as it was.
+        # From here on the entry counts: a check that fails above leaves the walk unchanged.
         self._tree.append(leaf)
         if self._expected is not None and self._tree.size == self._expected[0]:
             self._check_root(self._expected[1])
@@ -206,8 +206,8 @@ class Verifier:
         n, prev = src["n"], src["prev"]
         before = self._sources.get(source)
         if before is None:
-            # After a purge the source's earlier records may be gone, so what this one says of them
-            # has to do. A walk from the first entry assumes nothing.
+            # After a purge the source's earlier records may be gone, so take this one's word for
+            # them. In a walk from the first entry, each source has to begin with number 0.
             before = (n - 1, prev) if self._base else (-1, "")
         if n - 1 != before[0]:
             raise EntryFinding(f"source `{source[0]}` counts {n} after {before[0]}")

@@ -2,15 +2,15 @@
 
 The slow path, `_respond`, runs in the connection's task and handles everything that may wait. The
 fast path, `_serve_cached`, handles a complete request whose head is in the `HeadCache`: no parser,
-no task, and no future but the disk's. Only one of them is active at a time, so responses keep their
-order.
+no task, and no future except the disk's. Only one of them is active at a time, so responses keep
+their order.
 
 A request that can't be parsed gets the sidecar's error body, which echoes nothing of it. A client
 that half-closes (`nc`, some SDKs) still gets its response. Bytes after a CONNECT or an Upgrade are
 never read. A client that hangs up does not undo its request: it is decided and recorded all the
 same.
 
-Knows messages. Knows no route: `ApiService` does.
+Knows messages, but no route: `ApiService` knows those.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class ApiServerConnection(HttpConnection):
     def serve(
         self, service: ApiService, head_cache: HeadCache, body_budget: BodyBudget
     ) -> "ApiServerConnection":
-        """Must be called before the connection is made."""
+        """Give the connection its service. Call this before the connection is made."""
         self._body_budget = body_budget
         self._service = service
         self._head_cache = head_cache
@@ -101,11 +101,12 @@ class ApiServerConnection(HttpConnection):
         return True
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio accepts a return value
-        """Whether to keep the sending side open: all that the client sent has arrived, and still
-        waits for a response."""
+        """Whether to keep the sending side open: requests still wait for a response, and all of
+        them have arrived completely."""
         waiting = len(self._messages) + self._request_in_progress + (self._awaited is not None)
         if not waiting or not all(body.is_eof() for body in self._pending_bodies()):
             return False
+        # With more than one waiting, `close` would end the connection after the first response.
         if waiting == 1:
             self.close()  # takes effect after the response
         return True
@@ -132,7 +133,7 @@ class ApiServerConnection(HttpConnection):
         self._request_in_progress = False
         self._write_response(self._service.complete(deferred))
         self._notify_shutdown()
-        # What arrived meanwhile was parsed, and waits for the connection's task.
+        # Requests that arrived since then are parsed, and wait for the connection's task.
         if self._messages:
             self._wake()
 
@@ -164,7 +165,7 @@ class ApiServerConnection(HttpConnection):
                 return await self._send(await self._resolve(awaited), keep=not self._close)
             return await super()._serve_next()
         except ConnectionError:
-            return False  # the client is gone; what it asked is decided and recorded
+            return False  # the client is gone, but its request is decided and recorded
         finally:
             self._current_request = None
             self._request_in_progress = False
@@ -182,7 +183,7 @@ class ApiServerConnection(HttpConnection):
         keep = not (message.should_close or self._close or tunnel)
         http_1_0, empty = message.version[1] == 0, message.method == hdrs.METH_HEAD
         kept = await self._send(response, keep=keep, http_1_0=http_1_0, empty=empty)
-        # What is left of a refused body must not be read as the next request.
+        # The rest of a refused body must not be read as the next request.
         return await self._drain_body(body) and kept
 
     async def _answer(
@@ -217,7 +218,7 @@ class ApiServerConnection(HttpConnection):
             outcome = await outcome
         if isinstance(outcome, RenderedResponse):
             return outcome
-        # `wait` and not `await`: a failure of the disk is a response here, not an exception.
+        # `wait` does not raise: here a failure of the disk becomes a response, not an exception.
         await asyncio.wait([outcome.durable])
         return self._service.complete(outcome)
 

@@ -1,7 +1,7 @@
 """Dispatches a request to the handler of its path, by the rules of section 1 of the contract: which
 paths need a key, in which order faults are reported, and what an error looks like.
 
-Knows no particular route and no decision, and never waits: `connection` does that.
+Knows no particular route and no decision. Never blocks on a reply: `connection` awaits it.
 """
 
 import itertools
@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Answers requests by a table of exact paths. Request ids of its own start with `prefix`."""
+    """Answers requests by a table of exact paths. The request ids that it makes start with
+    `prefix`."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Dispatcher:
     def answer(self, head: ApiHead, body: bytes) -> Outcome:
         """Answer any request. Raises nothing."""
         try:
-            # Check the key each time, also for a cached head: it may have been revoked since.
+            # Check the key each time, even for a cached head: it may have been revoked since.
             key = self._admit(head)
             assert head.route is not None  # admitted
             reply = head.route.handle(ApiRequest(key, head.content_type, head.query), body)
@@ -97,7 +98,7 @@ class Dispatcher:
 
     def complete(self, deferred: Deferred) -> RenderedResponse:
         """The response to send now that `deferred.durable` is done."""
-        # If the record did not get to disk, the decision that it holds must not be acted on.
+        # If the record did not reach the disk, its decision must not take effect.
         failure = deferred.durable.exception()
         if failure is None:
             return self._respond(deferred.head, 200, deferred.body, lines=deferred.extra_lines)
@@ -122,7 +123,7 @@ class Dispatcher:
 
     def on_client_closed(self, head: ApiHead) -> None:
         """The client hung up before its body was complete: nothing was decided."""
-        # No status to count: nothing was answered.
+        # Counts no status: nothing was answered.
         request_id = self._with_id(head).request_id
         log.info("request %s: the client hung up in the middle of its body", request_id)
 
@@ -143,7 +144,7 @@ class Dispatcher:
     def _authenticate(self, head: ApiHead) -> Key:
         if head.key_fault is not None:
             raise head.key_fault
-        # 401 without a key, 403 with one that does not count (contract, section 1).
+        # 401 without a key, 403 with one that is not valid (contract, section 1).
         if head.key_digest is None:
             raise Unauthorized
         try:

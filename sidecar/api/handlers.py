@@ -92,7 +92,7 @@ class Api:
             decided.append(await self._enforcer.submit(retrieval, request.key))
             if decided[-1].decision.decision == batch.stop_on:
                 break
-        # After all are decided: one sync of the disk then serves the whole batch.
+        # Wait only after all are decided: one sync of the disk then serves the whole batch.
         for recorded in decided:
             await recorded.durable
         return ApiReply(orjson.dumps({"results": [_members(recorded) for recorded in decided]}))
@@ -108,7 +108,7 @@ class Api:
         return ApiReply(orjson.dumps({"status": "ok", "version": __version__}))
 
     def ready(self, _request: ApiRequest, _body: bytes) -> ApiReply:
-        # Without a key, and so without paths, addresses or names: anyone may ask.
+        # Anyone may ask, without a key, so the answer holds no paths, addresses or names.
         problems = self._readiness.problems()
         if problems:
             details = "\n".join(f"{name}: {why}" for name, why in problems.items())
@@ -149,14 +149,14 @@ def _wants_explanation(query: str) -> bool:
 
 
 def _parameter(query: str, name: str) -> str | None:
-    """The query's value for `name`, None without one. Raises `Invalid` if it has two."""
+    """The query's value for `name`, or None if it has none. Raises `Invalid` if it has two."""
     try:
-        # A limit, because a query of a whole request line would hold thousands.
+        # Limited, because a query that fills the request line could hold thousands.
         fields = parse_qsl(query, True, max_num_fields=64)
     except ValueError:
         raise Malformed("the query has more than 64 parameters") from None
     values = [value for field, value in fields if field == name]
     if len(values) > 1:
-        # Which of the two counts would depend on who reads it.
+        # One reader would use the first, another the last.
         raise invalid([f"{name}: is given twice"], "query")
     return values[0] if values else None

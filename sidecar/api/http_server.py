@@ -14,7 +14,7 @@ from sidecar.http.head_digest import HeadDigest
 from sidecar.http.loop_guard import LoopGuard
 
 KEEPALIVE_SECONDS = 60.0
-"""How long a connection may be idle, and a head may take to arrive."""
+"""The limit on how long a connection stays idle, and on how long a head takes to arrive."""
 
 MAX_LINE = 8190
 MAX_HEADERS = 128
@@ -31,7 +31,7 @@ class HttpServer(Server):
         body_budget: BodyBudget,
         digest: HeadDigest,
     ) -> None:
-        # A client that hangs up must not cancel its request: it is decided, and its record is on
+        # A client that hangs up must not cancel its request: the record of its decision may be on
         # the way to disk.
         super().__init__(_unused, handler_cancellation=False)
         self._listen = listen
@@ -56,6 +56,7 @@ class HttpServer(Server):
 
     async def start(self) -> None:
         """Open the port. Raises `OSError` if it is taken."""
+        # On a connection made only for this: without its limits, the port must not open.
         self().verify_settings(
             keepalive_timeout=KEEPALIVE_SECONDS,
             max_line_size=MAX_LINE,

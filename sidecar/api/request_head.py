@@ -1,7 +1,7 @@
 """Parses the head of an API request: its route, key and request id, and what is wrong with it.
 
 The result holds only what stays true each time the same bytes arrive, so that it can be cached.
-Checks no key: that one is valid now may be false in a second.
+Checks no key: a key that is valid now may be revoked a second later.
 """
 
 import re
@@ -43,7 +43,7 @@ class ApiHead(NamedTuple):
 
 def parse_head(message: RawRequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHead:
     """Parse a message's head. Raises nothing: faults are part of the result."""
-    # Compared as sent: a path that is spelled in another way, such as `/v1//x`, is another path.
+    # Compare the path as sent: another spelling, such as `/v1//x`, is another path.
     path, _, query = message.path.partition("?")
     route = routes.get(path)
     headers = message.headers
@@ -54,7 +54,7 @@ def parse_head(message: RawRequestMessage, routes: Mapping[str, ApiRoute]) -> Ap
         name="none" if route is None else route.name,
         fault=_fault(message, route),
         needs_key=path.startswith(_NEEDS_KEY),
-        # The digest alone: a head is cached, and the key itself must not stay in memory.
+        # Keep only the digest: a head is cached, and the key itself must not stay in memory.
         key_digest=key_digest(presented) if presented else None,
         key_fault=key_fault,
         request_id=request_id if request_id and _REQUEST_ID(request_id) else None,

@@ -9,8 +9,8 @@ from sidecar.http.response_head import JSON
 
 
 class ApiReply(NamedTuple):
-    """A handler's result. A reply with `durable` is sent once that is done, or becomes an error if
-    it fails. Each of `extra_lines`, header lines, has its line end."""
+    """A handler's result. A reply with `durable` is sent once that future is done, or becomes an
+    error if it fails. Each header line in `extra_lines` ends with its line break."""
 
     body: bytes
     media: bytes = JSON
@@ -19,7 +19,7 @@ class ApiReply(NamedTuple):
 
 
 class ApiRequest(NamedTuple):
-    """A handler's argument beside the body. `key` is None on paths that need no key; `query` is
+    """A handler's argument besides the body. `key` is None on paths that need no key; `query` is
     still percent-encoded."""
 
     key: Key | None
@@ -31,8 +31,8 @@ Handler = Callable[[ApiRequest, bytes], ApiReply | Awaitable[ApiReply]]
 
 
 class ApiRoute(NamedTuple):
-    """One path. `name` is its label in metrics; `scopes` lists the key scopes that may call it,
-    None if it needs no key."""
+    """One path. `name` is its label in metrics; `scopes` lists the key scopes that may call it, or
+    is None if it needs no key."""
 
     name: str
     methods: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Lists what an agent may read through this sidecar, so that it need not find out by trial.
+"""Lists what an agent may read through this sidecar, so that it need not learn that by trial.
 
 The list combines the configured sources with the policies of the caller's own role. It grants
 nothing and leaves no record: every retrieval is decided when it is made.
@@ -35,7 +35,7 @@ class _Caller(NamedTuple):
 
 
 class SourceCatalog:
-    """`snapshot` is the list. `agent` is the sidecar's own agent, None without sources."""
+    """Makes the list. `agent` is the sidecar's own agent, or None if the settings name none."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class SourceCatalog:
 
     def _clauses(self, caller: _Caller) -> list[Clause]:
         """The policies that apply to the caller."""
-        # INVARIANT: no policy of a role that the caller may not act in, and none that admits only
-        # other agents. The list must not disclose policies of others.
+        # INVARIANT: no policy of a role in which the caller may not act, and none that admits only
+        # other agents, is returned. The list must not disclose the policies of others.
         if caller.key is None:
             return []
         # Checks 1 to 4 ask who calls, not for what: user and source are placeholders.
@@ -152,8 +152,8 @@ def _admits(clause: Clause, agent_id: str | None) -> bool:
 
 
 def _source_refs(source: Source) -> list[SourceRef]:
-    """What the configuration names, the whole source first. A route's template, with a `{name}` in
-    it, can't be decided before a request fills it in."""
+    """The sources that the configuration names, the whole source first. Leaves out routes that
+    deny, and templates with a `{name}`, which can't be decided before a request fills it in."""
     naming = SourceNames(source)
     refs = [naming.whole, *map(naming.named, source.names)]
     for route in source.routes:
@@ -164,8 +164,8 @@ def _source_refs(source: Source) -> list[SourceRef]:
 
 
 def _concerns(source: Source) -> Callable[[str], bool]:
-    """A test whether a policy's pattern can match anything in the source."""
-    # By prefix for what exists only at run time (collections, templates filled in), by name for
+    """Returns a test of whether a policy's pattern can match anything in the source."""
+    # Match by prefix what exists only at run time (collections, templates filled in), and by name
     # what the configuration names.
     root = f"{source.kind}://{source.alias}"
     prefixes = [f"{root}/"]

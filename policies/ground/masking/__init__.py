@@ -2,8 +2,8 @@
 
     masked_text("mail ann@example.com")  ->  Masked("mail [EMAIL]", ("EMAIL",))
 
-`mask.py` lists what is found, in order. `README.md` says what each recognizer finds, how
-well, and at what cost. Pure. Nothing is imported before the first text is masked, so a service that
+`mask.py` lists the recognizers in order. `README.md` says what each of them finds, how well, and
+at what cost. Pure. Nothing is imported before the first text is masked, so a service that
 never masks does not pay for the libraries.
 """
 

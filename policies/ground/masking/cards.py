@@ -79,7 +79,7 @@ def _windows(text: str, groups: list[Span], announced: bool) -> Iterator[Span]:
             if len(digits) >= 12 and is_card(digits, announced):
                 yield start, to
                 reach = to
-            # Otherwise every list of small numbers would be tried at each of its numbers.
+            # Stop: otherwise a long list of small numbers would be tried at each of them.
             if to - from_ < 3:
                 break
 

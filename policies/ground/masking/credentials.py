@@ -1,5 +1,5 @@
-"""Recognizes secrets: values given as one (`password=…`, `"api_key": "…"`, `Authorization: …`), and
-tokens of well-known formats anywhere."""
+"""Recognizes secrets: values after a telling name (`password=…`, `"api_key": "…"`,
+`Authorization: …`), and tokens of well-known formats anywhere."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from policies.ground.masking.recognizer import Recognizer, Span
 
 LABEL = "SECRET"
 
-# Names or ends of names, so `db_password`, `clientSecret` and `X-Api-Key` match, too.
+# Names or ends of names, so `db_password`, `clientSecret` and `X-Api-Key` match too.
 NAMES = (
     "password", "passwd", "passwort", "passphrase", "passcode", "pwd", "secret", "token", "jwt",
     "api[_-]?key", "apikey", "access[_-]?key", "private[_-]?key", "secret[_-]?key",
@@ -31,7 +31,8 @@ TOKENS = (
 
 _NAME = "|".join(NAMES)
 # A quoted value, or one up to white space or punctuation. Every repetition is bounded, since the
-# text is a stranger's. The third line leaves a label of an earlier pass, so masking is idempotent.
+# text is a stranger's. The fourth line skips the label of an earlier pass, so that masking is
+# idempotent.
 _VALUE = (
     r"""(?:(?:bearer|basic|digest|token)[ ]{1,2}(?=[^\s\[]))?"""
     r"""(?:\\?"(?P<double>(?:[^"\\\n]|\\[^"\n]){1,4096})"""
@@ -65,7 +66,7 @@ def _spans(text: str) -> Iterator[Span]:
                 start = match.start("value") if part == "bare" else match.start(part)
                 yield start, match.end(part)
     for match in _bearer(text):
-        # "bearer instruments" is prose; a token is long, or has a digit or sign in it.
+        # "bearer instruments" is prose; a token is long, or contains a digit or sign.
         if len(match[1]) >= 20 or not match[1].isalpha():
             yield match.span(1)
     for match in _in_url(text):

@@ -17,14 +17,15 @@ _LONGEST = 256
 
 def _spans(text: str) -> Iterator[Span]:
     for match in _domain(text):
-        # Backwards by hand: a pattern that begins with the local part would be tried at every
-        # letter of a text, and take quadratic time on one long word.
+        # Search backwards by hand: a pattern that begins with the local part would be tried at
+        # every letter of a text, and take quadratic time on one long word.
         start = at = match.start()
         while start and at - start < _LONGEST:
             char = text[start - 1]
             if not (char.isalnum() or char in _LOCAL):
                 break
             start -= 1
+        # Quotes and dots before an address belong to the sentence around it.
         while start < at and text[start] in "'`.":
             start += 1
         if start < at:

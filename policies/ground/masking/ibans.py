@@ -38,7 +38,7 @@ def _spans(text: str) -> Iterator[Span]:
             if whole is not None:
                 yield start.start(), whole.end()
                 continue
-        # Without the word, its country's length and the checksum (ISO 7064, mod 97) have to fit.
+        # Without the word, the country's length and the checksum (ISO 7064, mod 97) have to fit.
         length = _length(start.group()[:2].upper())
         whole = _remainder(length - 4).match(text, start.end()) if length else None
         if whole is None:

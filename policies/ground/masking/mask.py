@@ -23,15 +23,15 @@ from policies.ground.masking.recognizer import Recognizer
 RECOGNIZERS: tuple[Recognizer, ...] = (SECRET, EMAIL, IBAN, CARD, NATIONAL_ID, IP, PHONE)
 
 MAX_PASSES = 6
-"""A text is masked again until nothing more is found: next to a label, other text may match than
-next to the original value."""
+"""The limit on passes. A text is masked until nothing more is found: text beside a label may match
+although it did not match beside the original value."""
 
 # Every recognizer needs at least one of these. Most texts have none, and cost only this search.
 _candidate = re.compile(r"[0-9@:=_-]|[eE][aA][rR][eE][rR] ").search
 
 
 def mask(text: str, context: str = "") -> Masked:
-    """See `masked_text` of the package."""
+    """See `masked_text` in the package."""
     prefix = f"{context}: " if context else ""
     labels: set[str] = set()
     for _ in range(MAX_PASSES):

@@ -1,7 +1,7 @@
 """Recognizes national ids of persons by format and checksum.
 
 Each row is a format of one country. `sure` is a format whose punctuation, letters or checksum leave
-little doubt. `with_words` counts only after a word that says what it is. The checksums are
+little doubt. `with_words` is a format that counts only after one of `words`. The checksums are
 python-stdnum's; each of its modules is loaded when its format is first found.
 """
 
@@ -92,7 +92,7 @@ _EDGES = r"(?<![0-9A-Za-z]){}(?![0-9A-Za-z])"
 _SURE = [
     (each, re.compile(_EDGES.format(f"(?:{each.sure})"), re.ASCII)) for each in IDS if each.sure
 ]
-# Digits alone say little: of nine digits, one in ten satisfies a checksum of one digit.
+# Digits alone say little: one random number in ten satisfies a checksum of one digit.
 _LOOSE = [
     (
         each,

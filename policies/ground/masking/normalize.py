@@ -1,7 +1,7 @@
 """Normalizes text for the recognizers: all digits as ASCII, every space and dash as one character,
 nothing invisible.
 
-Cheap tricks of spelling must not carry a card number past the recognizers. Look-alike letters are
+Cheap tricks of spelling must not get a card number past the recognizers. Look-alike letters are
 not covered.
 """
 
@@ -24,7 +24,8 @@ def _normalize_char(char: str) -> str:
     # U+2212 is the minus sign, which is no dash to Unicode (category Sm).
     if category == "Pd" or char == "\u2212":
         return "-"
-    # Full-width letters and signs. One that becomes several characters would shift positions.
+    # Full-width letters and signs. A character that would become several stays as it is: positions
+    # must not shift.
     plain = unicodedata.normalize("NFKC", char)
     return plain if len(plain) == 1 and plain.isascii() else char
 

@@ -1,4 +1,4 @@
-"""Recognizes phone numbers, international ones and those that people write at home.
+"""Recognizes phone numbers, both international ones and those written without a country code.
 
 `phonenumbers` knows each country's numbering plan; this module decides which spans to ask it about.
 Its own matcher tries every digit of a text in one region at a time: that takes minutes for 64 KiB,
@@ -38,7 +38,7 @@ _date = re.compile(
     r"(?<![\d./-])(?:(?:19|20)\d\d[-./](?:0?[1-9]|1[0-2])[-./][0-3]?\d"
     r"|[0-3]?\d([-./])[0-3]?\d\1(?:(?:19|20)\d\d|\d\d))(?![\d./-])"
 ).search
-# Thousands, IP addresses, fractions; and postal codes of Brazil.
+# Not phone numbers: thousands, IP addresses, fractions, and postal codes of Brazil and the US.
 _grouped = re.compile(r"(?:\d{1,3}(?:\.\d{3})+|\d{1,3}(?:\.\d{1,3}){3}|\d+\.\d+)\Z").match
 _postal = re.compile(r"\d{5}-\d{3,4}\Z").match
 _words = re.compile(
@@ -58,8 +58,8 @@ def _spans(text: str) -> Iterator[Span]:
     budget = [MAX_LOOKUPS]
     for match in _candidate(text):
         start, end = match.span()
-        # Words that surely announce a phone number reach further than those that often do, and they
-        # win over words that announce another number.
+        # `_words` almost always announce a phone number, so they are searched further away than
+        # `_hints`, which often do, and win over `_others`, which announce another number.
         announced = _words(text, max(0, start - 40), start) is not None
         other = not announced and _others(text, max(0, start - 14), start) is not None
         announced = announced or (not other and _hints(text, max(0, start - 24), start) is not None)
@@ -87,13 +87,13 @@ def _windows(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _is_phone(number: str, announced: bool, other: bool, budget: list[int]) -> bool:
-    # From certain to doubtful: the sign, America's format, a word before it, a numbering plan.
+    # From certain to doubtful: a `+`, America's format, a word before the number, a numbering plan.
     number = _extension(number)[0]
     digits = sum(map(str.isdigit, number))
     if not 6 <= digits <= 19 or _date(number):
         return False
     if number.startswith(("+", "(+")):
-        # With a `+` and in groups it can be nothing else, whether or not the country code exists.
+        # With a `+` and in groups it can only be a phone number, even with an unknown country code.
         return digits <= 15 and (len(_groups(number)) > 2 or _in_plan(number, (), budget))
     if _america(number):
         return True
@@ -102,6 +102,7 @@ def _is_phone(number: str, announced: bool, other: bool, budget: list[int]) -> b
     if other or not 7 <= digits <= 15 or _grouped(number) or _postal(number):
         return False
     if number.startswith("00"):
+        # `ZZ` is no region: the country code decides, and the number has to be valid there.
         return _in_plan("+" + number[2:], ("ZZ",), budget)
     if number.startswith(("0", "(0")):
         return digits >= (10 if number.isdigit() else 8) and _in_plan(number, TRUNK, budget)

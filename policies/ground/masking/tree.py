@@ -1,8 +1,8 @@
 """Masks a JSON value, such as the free-form `detail` of a lineage action.
 
-Each string is read with the name of its member, so `{"phone": "2125550142"}` is understood. A
-member with the name of a secret is masked whatever its value. Of numbers, only integers of 13 to 19
-digits that are card numbers are masked: any other number is more often a count than personal.
+Each string is read with the name of its member, so `{"phone": "2125550142"}` is understood. In
+a member with the name of a secret, every text and number is masked. Elsewhere, the only numbers to
+be masked are card numbers of 13 to 19 digits: any other is more often a count than personal.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ _CARD = range(10**12, 10**19)
 
 
 def mask_tree(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """See `masked_json` of the package."""
+    """See `masked_json` in the package."""
     labels: set[str] = set()
     return _tree(value, "", False, labels), tuple(sorted(labels))
 
