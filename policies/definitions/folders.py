@@ -27,8 +27,8 @@ class UnownedFolder(NamedTuple):
 
 
 def unowned(folders: Iterable[str], tenants: Mapping[str, str]) -> list[UnownedFolder]:
-    """The first of `folders` that no tenant owns. `tenants` maps ids to names; names are compared
-    too, since a folder is often named after the tenant instead of its id."""
+    """Those of `folders` that no tenant owns, at most `MAX_FOLDERS`. `tenants` maps ids to names;
+    names are compared too, since a folder is often named after the tenant instead of its id."""
     left = [folder for folder in folders if folder not in tenants]
     by_spelling: dict[str, str] = {}
     for tenant_id, name in tenants.items():

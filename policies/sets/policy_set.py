@@ -54,6 +54,7 @@ def tenant_document(settings: TenantSettings) -> bytes:
 
 def role_document(policies: Iterable[Policy]) -> bytes | None:
     """The document of a role's active policies; None if the role has no active policy."""
+    # Sorted: the same policies must always have the same bytes, and so the same digest.
     ordered = sorted(policies, key=lambda policy: policy.name)
     return encode([policy.to_wire() for policy in ordered]) if ordered else None
 
@@ -153,6 +154,7 @@ class PolicySet:
         except KeyError:
             pass
         body = self._fetch(name)
+        # If this raises, nothing is cached: every use of the document fails until it can be read.
         found = None if body is None else compiled(body)
         # Cache absence too: a stranger guessing names must not cause a fetch for each guess.
         while len(self._compiled) >= self._keep:

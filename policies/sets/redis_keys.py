@@ -42,6 +42,7 @@ def session_key(tenant_id: str, session_id: str) -> str:
     return f"{_tag(tenant_id)}:session:{session_id}"
 
 
+# The prefixes keep documents, nodes and the three fields above apart.
 def document_field(name: str) -> bytes:
     return b"d/" + name.encode()
 

@@ -55,6 +55,7 @@ def compile_role(name: str, policies: Iterable[Policy], digest: str = "") -> Rol
     # Sort by name, like the document: a decision names the first of several policies that allow.
     ordered = sorted(policies, key=lambda policy: policy.name)
     limits = [p.session_ttl_minutes for p in ordered if p.session_ttl_minutes is not None]
+    # Without a document (`policies.nearest_miss`), the digest is that of the one it would have.
     return Role(
         name=name,
         clauses=tuple(map(compile_clause, ordered)),

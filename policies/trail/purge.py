@@ -55,9 +55,9 @@ class Purged:
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """The last purge: what it removed, the `seq` and time (`purged_at`) of its `purge` entry, and
-    two signed checkpoints. `anchor_note` is the one at the cut; `cover_note` is one that covers the
-    `purge` entry, None until it is signed. `finished_at` is when the last row was deleted. Times
-    are in microseconds since 1970 UTC."""
+    two signed checkpoints. `anchor_note` is the one at `purged.size`; `cover_note` is one that
+    covers the `purge` entry, None until it is signed. `finished_at` is when the last row was
+    deleted. Times are in microseconds since 1970 UTC."""
 
     seq: int
     purged: Purged

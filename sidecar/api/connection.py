@@ -245,5 +245,6 @@ class ApiServerConnection(HttpConnection):
         return keep
 
     def _notify_shutdown(self) -> None:
+        """Wake `shutdown`, which waits for the request in progress."""
         if self._handler_waiter is not None and not self._handler_waiter.done():
             self._handler_waiter.set_result(None)

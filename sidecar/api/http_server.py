@@ -80,6 +80,7 @@ class HttpServer(Server):
         """Stop accepting, give open requests `seconds` to finish, then end them."""
         if self._listening is not None:
             self._listening.close()
+        # Idle connections end here. The others end after their request, or when the time is up.
         self.pre_shutdown()
         await self.shutdown(seconds)
 

@@ -57,6 +57,7 @@ class SourceCatalog:
         roles must be named, `Unavailable` if the policy set is too old, and `MissingDocument` if a
         document must be fetched first.
         """
+        # With a stale set every retrieval is denied, so a list would be wrong.
         if self._policies.stale():
             raise Unavailable(self._policies.freshness.reason(self._policies.monotonic()))
         try:

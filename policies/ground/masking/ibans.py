@@ -15,12 +15,13 @@ _word = re.compile(r"(?i)\biban\b").search
 _likely = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}[ .-]?[0-9A-Za-z]").search
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # all 676 pairs of letters fit
 def _length(country: str) -> int:
     """The length of an IBAN of `country`; 0 if the country has no IBANs."""
     from stdnum import numdb
 
     found = numdb.get("iban").info(country)[0][1].get("bban", "")
+    # A structure such as `8!n10!n`, without the country code and two check digits: 4 characters.
     return sum(map(int, re.findall(r"(\d+)!", found))) + 4 if found else 0
 
 

@@ -77,7 +77,8 @@ def find_spans(text: str, prefix: str = "") -> list[tuple[int, int, str]]:
         longest, label = max((longest, joined[-1][2]), (rank, RECOGNIZERS[order].label))
         reach = max(reach, end)
         joined[-1] = (joined[-1][0], reach, label)
-    # Back to positions in the original text, without the prefix.
+    # Back to positions in the original text, without the prefix. A span's end is found from its
+    # last character: at the end of the text, no character has the position `end`.
     if positions is None:
         return [(start - cut, end - cut, label) for start, end, label in joined]
     return [(positions[s - cut], positions[e - cut - 1] + 1, label) for s, e, label in joined]

@@ -93,6 +93,7 @@ def _is_phone(number: str, announced: bool, other: bool, budget: list[int]) -> b
     if not 6 <= digits <= 19 or _date(number):
         return False
     if number.startswith(("+", "(+")):
+        # E.164 limits a number with its country code to 15 digits.
         # With a `+` and in groups it can only be a phone number, even with an unknown country code.
         return digits <= 15 and (len(_groups(number)) > 2 or _in_plan(number, (), budget))
     if _america(number):
