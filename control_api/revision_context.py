@@ -1,4 +1,5 @@
-"""The revision of the tenant's policy set after the current request's last write."""
+"""The revision of the tenant's policy set after the current request's last write, or None before
+one."""
 
 from contextvars import ContextVar
 

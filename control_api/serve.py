@@ -1,8 +1,8 @@
 """The service's lifetime: open resources > start loops > listen; then drain, in reverse.
 
-If a loop dies, the process ends. SIGTERM and SIGINT drain: no new connections, waiting requests are
-answered, requests under way get a deadline, and records handed to the log are committed. Knows no
-route and reads no environment.
+If a loop dies, the process ends. SIGTERM and SIGINT make it drain: it takes no new connections,
+answers the requests that wait for a change, gives the others a deadline, and commits the records
+handed to the log. Knows no route and reads no environment.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
 from policies.ground.listen_address import ListenAddress
 
-# Objects created before the garbage collector runs. A batch of records decodes into some ten
-# thousand, which reference counting frees as soon as the batch is ingested.
+# Objects that may accumulate before the garbage collector runs. A batch of records decodes into
+# some ten thousand, which reference counting frees as soon as the batch is ingested.
 GC_THRESHOLD = 20_000
 DRAIN_SECONDS = 10.0
 _log = logging.getLogger("sluice.serve")
@@ -54,7 +54,7 @@ class LoopEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What the operator learns once the service has started."""
+    """What to tell the operator once the service has started."""
 
     listen: ListenAddress
     metrics_listen: ListenAddress | None
@@ -70,8 +70,8 @@ async def serve(
     worker: WorkerArgs | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until `stop` is set. `worker` says which of several
-    processes this is. Raises the reason if it can't start, and an `ExceptionGroup` if a loop
-    died."""
+    processes this is. If the service can't start, raises the reason; if a loop dies, an
+    `ExceptionGroup`."""
     stop = stop or _on_signals()
     make_directory(settings.data_dir)
     async with opened_store(settings, clock, stop) as store:
@@ -99,7 +99,7 @@ async def _run(
     listeners = await _listen(app, installed, worker)
     if app.peer_metrics is not None:
         await app.peer_metrics.open()
-    # Everything loaded so far stays until the end. Frozen, no collection walks through it again.
+    # Everything loaded so far stays until the end. Once it is frozen, the collector skips it.
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
@@ -109,7 +109,7 @@ async def _run(
         announce(Started(addresses[0], addresses[1] if addresses[1:] else None, first_keys))
         await stop.wait()
     finally:
-        # First, while the loops still run: requests under way may depend on what these maintain.
+        # Drain first, while the loops still run: requests under way may depend on their work.
         await _drain(app, listeners)
         if app.peer_metrics is not None:
             app.peer_metrics.close()
@@ -136,7 +136,7 @@ async def _start_loops(app: AppContext) -> list[asyncio.Task[None]]:
         )
     ]
     if files is not None:
-        # After one turn of the event loop the files are watched, so no change is missed.
+        # After one turn of the event loop the watch has begun, so a change during `load` is seen.
         await asyncio.sleep(0)
         async with explain_startup_faults(settings):
             await files.load()
@@ -154,7 +154,7 @@ async def _publish_all_settings(app: AppContext) -> None:
 async def _listen(
     app: AppContext, installed: Installation, worker: WorkerArgs | None
 ) -> list[ApiListener]:
-    """The API's listener, and that of the metrics if they have their own port."""
+    """The API's listener, then the metrics' listener if they have their own port."""
     settings, authenticate = app.settings, _authenticator(app, installed)
 
     def pipeline(routes: tuple[Route, ...]) -> RequestPipeline:
@@ -175,7 +175,7 @@ async def _listen(
         await ApiListener.open(settings.control_listen, name, pipeline(routes), inherited(api), tls)
     ]
     if settings.metrics_listen is not None:
-        # Plain HTTP: it serves figures only, no keys, and scrapers may have no certificate.
+        # Plain HTTP is enough: no keys cross this port, and scrapers may have no certificate.
         name = "SLUICE_METRICS_LISTEN"
         own = pipeline((METRICS,))
         opened.append(
@@ -185,7 +185,7 @@ async def _listen(
 
 
 def _authenticator(app: AppContext, installed: Installation) -> NextAuthenticator:
-    """Checks API keys, and their rate if there is a limit."""
+    """The check of a request's API key, and of the key's rate if there is a limit."""
     settings = app.settings
     key = settings.superadmin_key
     superadmin = installed.superadmin_digest if key is None else key_digest(key)
@@ -205,14 +205,14 @@ def _authenticator(app: AppContext, installed: Installation) -> NextAuthenticato
 async def _forever(loop: Callable[[], Awaitable[None]], app: AppContext) -> None:
     await loop()
     if not app.stopping.is_set():
-        # What the loop maintained is no longer up to date: the task group ends the process.
+        # Nothing keeps the loop's work up to date any more, so the task group ends the process.
         raise LoopEnded(f"loop `{getattr(loop, '__qualname__', loop)}` ended")
 
 
 async def _drain(app: AppContext, listeners: list[ApiListener]) -> None:
     """Answer the requests under way, within the deadline."""
     app.stopping.set()
-    # Sidecars that wait for a change get their heartbeat now; the drain would wait 25 s for them.
+    # Answer sidecars' long polls now: they could last 25 s, longer than the drain.
     app.tenants.wake()
     await asyncio.gather(*(listener.drain(DRAIN_SECONDS) for listener in listeners))
 

@@ -1,7 +1,7 @@
-"""The control API's settings, described one field at a time; `--help` shows the descriptions.
+"""The control API's settings, with a description of each, which `--help` shows.
 
-Reads a mapping, never the environment itself. All complaints are reported at once
-(`SettingsError`), before any file or port is touched.
+Reads a mapping, never the environment itself. Reports all complaints at once (`SettingsError`),
+before any file is written or any port opened.
 """
 
 from collections.abc import Mapping

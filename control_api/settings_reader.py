@@ -1,5 +1,5 @@
-"""Parses the control API's settings one at a time, and collects every complaint. Knows the form of
-a value, not the list of settings."""
+"""Parses the control API's settings one at a time, and collects every complaint. Knows the forms of
+values, not the list of settings."""
 
 import difflib
 import re
@@ -21,8 +21,8 @@ ELSEWHERE = {
     "KEY_FILE": "The file with the API key that client commands send.",
     "API_KEY": "The API key itself; it leaks more easily than a file.",
 }
-"""Settings that other commands read from the same environment, so they are not complained of."""
-# Prefixes of the sidecar's and the launcher's settings.
+"""Settings that other commands read from the same environment. `refuse_unknown` accepts them."""
+# The prefixes of the sidecar's settings and of those of `sluice up`.
 OTHERS = ("SIDECAR_", "UP_")
 
 
@@ -56,17 +56,18 @@ class SettingsReader:
         return workers
 
     def parsed(self, name: str, parse: Callable[[str], Value]) -> Value | None:
-        """The setting as `parse` reads it; None if it is not set, or not valid."""
+        """The setting as `parse` reads it, or None if it is not set or not valid."""
         text = self.text(name, "")
         try:
             return parse(text) if text else None
         except ValueError as error:
-            # Without the value: a URL may hold a password. `parse` quotes what is harmless.
+            # Don't quote the value, because a URL may hold a password. `parse` quotes what is
+            # harmless.
             self.complain(name, str(error))
             return None
 
     def tls_files(self) -> TlsFiles | None:
-        """None for plain HTTP, or if the files can't be used."""
+        """The TLS files, or None for plain HTTP or if the certificate or its key is not set."""
         parts = ("CERTIFICATE", "KEY", "CLIENT_CA")
         certificate, key, authorities = (self.text(f"TLS_{part}", "") for part in parts)
         if not (certificate or key or authorities):
@@ -77,7 +78,7 @@ class SettingsReader:
         if missing:
             return None
         files = TlsFiles(Path(certificate), Path(key), Path(authorities) if authorities else None)
-        # Loaded once now, so that a fault names its setting instead of failing every handshake.
+        # Load them once now, so that a fault names its setting and does not fail every handshake.
         try:
             files.context()
         except UnusableTls as error:
@@ -123,14 +124,14 @@ class SettingsReader:
 
     def number(self, name: str, default: int, least: int, most: int, unit: str) -> int:
         text = self.text(name, str(default))
-        # `isdigit` alone accepts digits of other scripts. The slice bounds the conversion's cost.
+        # `isdigit` alone also accepts digits of other scripts. The slice bounds the cost of `int`.
         if not text.isascii() or not text.isdigit() or not least <= int(text[:9]) <= most:
             self.complain(name, f"`{text}` is not a number of {unit} from {least} to {most}")
             return default
         return int(text)
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Complain of settings with our prefix that `names` lacks."""
+        """Complain about settings that have our prefix and are not in `names`."""
         known = {*names, *(PREFIX + name for name in ELSEWHERE)}
         for name in sorted(self._environ):
             # The environment may be shared with a sidecar and with `sluice up`.

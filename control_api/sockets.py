@@ -15,9 +15,9 @@ def bind(address: ListenAddress, setting: str, count: int = 1) -> list[list[sock
     """`count` sets of listening sockets for `address`, one set per worker. A set has several
     sockets if the host is a name with several addresses. Raises `CannotListen`, which names the
     setting."""
-    # A socket for each worker, on one port (SO_REUSEPORT): the kernel spreads connections evenly by
-    # their addresses. If all accepted from one socket, the first to wake would take most: of 64
-    # connections that arrived at once, one worker of four took 54.
+    # Each worker has its own socket on the same port (SO_REUSEPORT), so the kernel spreads
+    # connections evenly by their addresses. If all workers accepted from one socket, the first to
+    # wake would take most: of 64 connections that arrived at once, one worker of four took 54.
     opened: list[list[socket.socket]] = []
     try:
         infos = socket.getaddrinfo(
@@ -28,10 +28,10 @@ def bind(address: ListenAddress, setting: str, count: int = 1) -> list[list[sock
             opened.append([])
             for family, kind, protocol, _, target in dict.fromkeys(infos):
                 if index == 0 and count > 1 and address.port:
-                    # SO_REUSEPORT would silently share the port with another running service of
-                    # the same user, so first check that the port is free.
+                    # SO_REUSEPORT would silently share the port with another service that the same
+                    # user runs, so first check that the port is free.
                     _open(family, kind, protocol, target, shared=False).close()
-                # Port 0 is chosen by the system for the first set, and then shared by the others.
+                # For port 0 the system chooses a port for the first set; the others share it.
                 chosen = (target[0], ports.get(target, target[1]), *target[2:])
                 made = _open(family, kind, protocol, chosen, shared=count > 1)
                 ports[target] = made.getsockname()[1]
@@ -53,7 +53,7 @@ def _open(
         # A restart must not wait until the last connections have left TIME_WAIT.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # IPv4 has a socket of its own, which a dual-stack one would collide with.
+            # IPv4 gets a socket of its own, with which a dual-stack socket would collide.
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if shared:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -6,10 +6,10 @@ from pydantic import Field
 
 _WEEK = 7 * 24 * 60  # minutes
 
-# 1 to 65535, digit by digit: the pattern is also the field's description.
+# 1 to 65535, digit by digit: the API's description shows the pattern, so it has to say all of it.
 _PORT = r"[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-# A URL that can be called. No user and no fragment: they could hide where it leads.
+# A URL that the service can call. It has no user and no fragment, which could hide where it leads.
 _URL = rf"^https?://{_LABEL}(\.{_LABEL})*\.?(:({_PORT}))?([/?][!$-~]*)?$"
 Url = Annotated[str, Field(max_length=2048, pattern=_URL)]
 Email = Annotated[

@@ -23,7 +23,7 @@ from control_api.responses.paging import SortKey, read_cursor
 from policies.ground.errors import invalid
 from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
 
-# At most 15 digits: a longer number is refused by its type, without the cost of converting it.
+# At most 15 digits: a longer number stays text and is refused, without the cost of converting it.
 _DIGITS = re.compile(r"-?[0-9]{1,15}\Z")
 
 
@@ -43,15 +43,15 @@ class RequestModel(BaseModel):
 
     @classmethod
     def from_known_bytes(cls, body: bytes) -> "RequestModel | None":  # noqa: ARG003  # subclasses use it
-        """A fast path: the request read from the bytes of a JSON body without a full decode.
+        """A fast path: reads the request from the bytes of a JSON body without decoding it fully.
 
-        None if the bytes do not have the one known form; the body is then decoded as usual.
+        Returns None if the bytes do not have the one known form; the body is then decoded as usual.
         """
         return None
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Any:
-        """The validated request; `Invalid` with all complaints at once."""
+        """The validated request. Raises `Invalid` with all complaints at once."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -69,13 +69,13 @@ def _identifier(text: str) -> str:
 
 
 def _query_integer(value: object) -> object:
-    """Digits in a query as an integer. Anything else passes on, and the strict type refuses it."""
+    """Turns digits in a query into an integer. The strict type refuses anything else."""
     return int(value) if isinstance(value, str) and _DIGITS.match(value) else value
 
 
 def json_integer(value: object) -> object:
-    """`1.0` is an integer in JSON (JSON Schema Validation, section 6.1.1), and some clients write
-    all their numbers so."""
+    """Turns `1.0` into an integer: in JSON it is one (JSON Schema Validation, section 6.1.1), and
+    some clients write all their numbers that way."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -93,8 +93,8 @@ Identifier = Annotated[
 ]
 """1 to 256 characters without control characters, stored byte for byte."""
 
-# 32: the record of each decision based on such a list contains it, and a log entry holds at most
-# 64 KiB.
+# At most 32 roles: a log entry holds at most 64 KiB, and the record of a decision based on such a
+# list contains the whole list.
 Roles = Annotated[list[Identifier], Field(max_length=32)]
 
 
@@ -107,7 +107,7 @@ def _flag(value: object) -> bool:
 
 
 def read_flag(value: object, name: str) -> bool:
-    """A query's `true` or `false`; false if absent. `Invalid` for anything else."""
+    """Reads `true` or `false` from a query; false if absent. Raises `Invalid` for anything else."""
     try:
         return _flag(value)
     except ValueError as error:
@@ -132,11 +132,12 @@ class ListRequest(RequestModel):
     )
 
     def after(self, *types: type) -> SortKey | None:
-        """The sort key to continue after; `Invalid` if the cursor is not one of ours."""
+        """The sort key to continue after, or None for the first page. Raises `Invalid` if the
+        cursor is not one of ours."""
         return None if self.cursor is None else read_cursor(self.cursor, types)
 
     def seq(self) -> int | None:
-        """The same for lists whose sort key is a single number."""
+        """Like `after`, for lists whose sort key is a single number."""
         key = self.after(int)
         return None if key is None else int(key[0])
 
@@ -144,7 +145,7 @@ class ListRequest(RequestModel):
 def complaints(error: ValidationError) -> list[str]:
     """One line per field: where, and what is wrong."""
     lines = []
-    # Without the values: one may be a secret that was sent in the wrong field.
+    # Leave out the values: one may be a secret that was sent in the wrong field.
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         where = ".".join(str(part) for part in fault["loc"]) or "body"
         lines.append(f"{where}: {_words(fault['type'], fault['msg'])}")

@@ -1,4 +1,4 @@
-"""What a request may say about an API key (`service.md` 4.5). Knows nothing of the store."""
+"""The fields of an API key in a request (`service.md` 4.5). Knows nothing of the store."""
 
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ class NewKey(RequestModel):
     @property
     def days(self) -> int | None:
         """The key's lifetime in days; None if it never expires."""
-        # A fleet must not fall silent a year after it was set up: a sidecar's key expires only if
-        # the request says so.
+        # A sidecar's key expires only if the request says so. Otherwise a fleet would fall silent a
+        # year after it was set up.
         defaulted = "expires_days" not in self.model_fields_set
         return None if defaulted and self.scope == "sidecar" else self.expires_days

@@ -1,4 +1,4 @@
-"""The fields of a policy in a request (`service.md` 2.1). Knows nothing of what is stored."""
+"""The fields of a policy in a request (`service.md` 2.1). Knows nothing of the store."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -45,5 +45,5 @@ class PolicyAsked(RequestModel):
 
     def body(self) -> dict[str, Any]:
         """Every field of 2.1, as it is stored."""
-        # Without what a subclass adds: `policy_id` and `if_match` belong to the request.
+        # Leave out what subclasses add: `policy_id` and `if_match` belong to the request.
         return self.model_dump(include=set(PolicyAsked.model_fields))

@@ -1,4 +1,4 @@
-"""The request to evaluate a retrieval (`service.md` 2.10). Knows nothing of how it is decided."""
+"""The request to evaluate a retrieval (`service.md` 2.10). Does not know how a decision is made."""
 
 from typing import Any, ClassVar, NamedTuple
 

@@ -1,8 +1,8 @@
 """Responses about the audit trail, and the small responses that many operations share.
 
-They are the nouns of `service.md` section 2 as sent over the wire. The API's description is made
-from these types and orjson writes them unchanged: what is declared is what is sent. Times are RFC
-3339 text. Knows nothing of where the values come from.
+All response types are the nouns of `service.md` section 2 in the form in which they are sent. The
+API's description is made from them, and orjson writes them unchanged, so the description matches
+the responses. Times are RFC 3339 text. Knows nothing of where the values come from.
 """
 
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ class Explained:
     explain: Explanation
 
     def headers(self) -> dict[str, str]:
-        """As in `Evaluated`; none for a simulation, which has no event."""
+        """Like `Evaluated.headers`; empty for a simulation, which has no event."""
         if self.event_id is None:
             return {}
         return {"X-Sluice-Decision": self.decision, "X-Sluice-Event-Id": self.event_id}

@@ -18,7 +18,7 @@ from policies.ground.json_body import identifier_fault
 Row = TypeVar("Row")
 Shown = TypeVar("Shown")
 SortKey = tuple[int | str, ...]
-"""The sort key of a row."""
+"""The values of a row by which its list is sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def page_of(
     key: Callable[[Row], SortKey],
     show: Callable[[Row], Shown],
 ) -> Page[Shown]:
-    """A page of the first `limit` rows. Callers fetch one row more, to tell whether more follow."""
+    """A page of the first `limit` rows. Callers fetch one more row, to tell whether more follow."""
     shown = rows[:limit]
     last = key(shown[-1]) if len(rows) > limit else None
     return Page([show(row) for row in shown], last)
@@ -51,13 +51,13 @@ def page_of(
 
 def write_cursor(key: SortKey) -> str:
     """The cursor after the row with this sort key."""
-    # Rows keep their sort key for ever, so no row is skipped or repeated, whatever is written
+    # A row keeps its sort key forever, so no row is skipped or repeated if others are written
     # between two pages. A page number or an offset would shift.
     return base64.urlsafe_b64encode(orjson.dumps(key)).rstrip(b"=").decode("ascii")
 
 
 def read_cursor(text: str, types: tuple[type, ...]) -> SortKey:
-    """The reverse of `write_cursor`; `Invalid` if its values are not of these types, in order."""
+    """The sort key in a cursor. Raises `Invalid` if its values are not of these types, in order."""
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         values = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -76,8 +76,9 @@ def read_cursor(text: str, types: tuple[type, ...]) -> SortKey:
 
 
 def _storable(value: int | str) -> bool:
-    """Whether a query can take it: no number beyond 64 bits, no control character."""
-    # A made-up cursor must be a 422, not a failure of the database driver.
+    """Whether a query can take the value: a number within 64 bits, text without control
+    characters."""
+    # A made-up cursor must be answered with a 422, not make the database driver fail.
     if isinstance(value, int):
         return abs(value) < 1 << 62
     return identifier_fault(value) is None

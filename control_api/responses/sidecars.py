@@ -8,7 +8,7 @@ from policies.definitions.model import SessionState
 _NOW = "2026-01-31T12:00:00.000000Z"
 
 MAX_PAGE_BYTES = 768 * 1024
-"""Bytes that the bodies of the documents in one `PolicySetPage` have together, at most."""
+"""The maximum number of bytes in all document bodies of one `PolicySetPage` together."""
 
 
 @dataclass(frozen=True, slots=True)

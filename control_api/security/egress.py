@@ -1,4 +1,4 @@
-"""Which addresses the service itself may call: webhook receivers and the mail server.
+"""Decides which addresses the service itself may call: webhook receivers and the mail server.
 
 Private, loopback and link-local addresses are refused unless the operator lists them. Parses the
 settings' text; opens no socket.
@@ -17,7 +17,7 @@ STARTTLS = {"always": True, "never": False, "auto": None}
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """Addresses to allow although they are not public: hosts, hosts with a port,
+    """Addresses that are allowed although they are not public: hosts, hosts with a port, and
     networks."""
 
     hosts: frozenset[str] = frozenset()
@@ -29,7 +29,7 @@ class AllowedHosts:
         """Parses `host, host:port, CIDR, …`. Raises `ValueError`, which names the bad entry."""
         hosts, host_ports, networks = set(), set(), []
         for entry in filter(None, map(str.strip, text.split(","))):
-            # Networks first: the colons of an IPv6 address do not begin a port.
+            # Try a network first: the colons of an IPv6 address do not begin a port.
             if (network := _network(entry)) is not None:
                 networks.append(network)
                 continue
@@ -44,7 +44,7 @@ class AllowedHosts:
 
     def permits(self, host: str, port: int, address: Address) -> bool:
         """Whether a connection to `address`, which `host` resolved to, is allowed."""
-        # DNS names ignore case, and `host.` is `host`: neither may evade or miss an entry.
+        # DNS ignores case, and `host.` is the same as `host`: every spelling must match an entry.
         name = host.lower().rstrip(".")
         if name in self.hosts or (name, port) in self.host_ports:
             return True
@@ -55,7 +55,7 @@ class AllowedHosts:
         return refusal(address) is None
 
     def permits_url(self, url: str) -> bool:
-        """Whether `url` may be called, as far as it shows."""
+        """Whether `url` may be called, as far as the URL alone can tell."""
         parts = urlsplit(url)
         host = parts.hostname or ""
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -66,8 +66,8 @@ class AllowedHosts:
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """`tls` means TLS from the first byte; `starttls` None means STARTTLS if the server offers it.
-    `repr` leaves out the password."""
+    """The mail server. `tls` means TLS from the first byte. If `starttls` is None, STARTTLS is used
+    if the server offers it. `repr` leaves out the password."""
 
     host: str
     port: int
@@ -90,7 +90,7 @@ class MailServer:
             raise ValueError("is not a URL") from None
         if parts.scheme not in _PORTS or not host:
             raise ValueError("must begin with smtp:// or smtps:// and name a host")
-        # With blank values, so that a bare `?starttls` is refused instead of ignored.
+        # Keep blank values, so that a bare `?starttls` is refused instead of ignored.
         options = parse_qs(parts.query, keep_blank_values=True)
         starttls = options.pop("starttls", ["auto"])[-1]
         if options or starttls not in STARTTLS or parts.path not in ("", "/"):
@@ -107,7 +107,7 @@ class MailServer:
 
 
 def literal(host: str) -> Address | None:
-    """A URL's host as an address; None if it is a name."""
+    """A URL's host as an address, or None if it is a name."""
     try:
         return ip_address(host)
     except ValueError:

@@ -10,11 +10,12 @@ class UnusableFile(Exception):
 
 def write(path: Path, content: bytes) -> None:
     """Write `content` to `path`; it is durable when this returns. Raises `UnusableFile`."""
-    # Renamed when complete: a crash leaves the old file or the new one, never a part.
+    # The file is renamed when it is complete: a crash leaves the old file or the new one, never a
+    # part of one.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        # A crash of an earlier process with our id may have left one. It is created anew, so that
-        # its mode is 0600 whatever lay there.
+        # An earlier process with our id may have crashed and left one. Create it anew, so that its
+        # mode is certainly 0600.
         unfinished.unlink(missing_ok=True)
         handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "wb") as file:
@@ -28,7 +29,8 @@ def write(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """The file's bytes; None if it does not exist. Raises `UnusableFile` if others may read it."""
+    """The file's bytes, or None if it does not exist. Raises `UnusableFile` if it can't be read, or
+    if other users may read it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         with os.fdopen(handle, "rb") as file:
@@ -42,7 +44,7 @@ def read(path: Path) -> bytes | None:
 
 
 def make_directory(path: Path) -> None:
-    """Create the data directory with mode 0700 if it does not exist."""
+    """Create the data directory with mode 0700 if it does not exist. Raises `UnusableFile`."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -43,12 +43,13 @@ class TlsFiles:
             _readable(part, path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # A client could make us renegotiate without end; compression leaks secrets (CRIME).
+        # With renegotiation a client could keep us busy without end. Compression leaks secrets
+        # (CRIME).
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         context.set_alpn_protocols(["http/1.1"])
         try:
-            # Without the `password` argument, OpenSSL would ask for an encrypted key's password on
-            # the terminal.
+            # Without the `password` argument, OpenSSL would ask on the terminal for the password of
+            # an encrypted key.
             context.load_cert_chain(self.certificate, self.key, password=_NO_PASSWORD)
         except (ssl.SSLError, ValueError) as error:
             reason = _reason(error)
@@ -58,12 +59,12 @@ class TlsFiles:
         return context
 
     def stamp(self) -> _Stamp | None:
-        """Differs after every change of a file; None while one is missing."""
+        """A value that differs after every change of a file. None while a file is missing."""
         try:
             found = [path.stat() for _, path in self._parts()]
         except OSError:
-            # Perhaps just while it is replaced. None differs from every stamp, so `_renew` is tried
-            # once, logs what is missing, and is tried again when the file is back.
+            # The file may be missing only while it is replaced. None differs from every stamp, so
+            # `_renew` is tried once, logs what is missing, and is tried again when it is back.
             return None
         return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
 
@@ -79,22 +80,23 @@ class RenewingContext(ssl.SSLContext):
 
     _files: TlsFiles
     _seen: _Stamp | None
-    # Each version of the files gets a context of its own: authorities can only be added to a
-    # context, so one that was removed from the file would stay trusted.
+    # Each version of the files gets a context of its own. Authorities can only be added to a
+    # context, so an authority that was removed from the file would stay trusted.
     _current: ssl.SSLContext
 
     @classmethod
     def of(cls, files: TlsFiles) -> "RenewingContext":
         """Raises `UnusableTls` if the files can't be used."""
         made = cls(ssl.PROTOCOL_TLS_SERVER)
-        # Stamped before they are read, so a change in between is noticed at the next handshake.
+        # Take the stamp before reading the files: the next handshake then notices a change in
+        # between.
         made._files, made._seen = files, files.stamp()
         made._current = files.context()
         return made
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
         """asyncio and uvloop both call this at the start of each handshake."""
-        # Two or three `stat` calls: nothing beside the cryptography of a handshake.
+        # Two or three `stat` calls cost little beside the cryptography of a handshake.
         stamp = self._files.stamp()
         if stamp != self._seen:
             self._seen = stamp
@@ -102,9 +104,9 @@ class RenewingContext(ssl.SSLContext):
         return self._current.wrap_bio(*given, **named)
 
     def _renew(self) -> None:
-        """Load the changed files; with a fault, the old ones stay in use."""
-        # The stamp is noted already, so a fault is logged once, not at every handshake. A file that
-        # is only half written changes again soon.
+        """Load the changed files. If they can't be used, the old ones stay in use."""
+        # The caller has noted the stamp, so a fault is logged once, not at every handshake. A file
+        # that is only half written will change again soon, and is then loaded again.
         try:
             self._current = self._files.context()
         except UnusableTls as error:
@@ -119,7 +121,8 @@ def _require_client(context: ssl.SSLContext, authorities: Path) -> None:
         context.load_verify_locations(authorities)
     except ssl.SSLError as error:
         raise UnusableTls("client_ca", f"contains no certificate: {_reason(error)}") from error
-    # OpenSSL also loads certificates that are no authority's; this lists the authorities alone.
+    # OpenSSL also loads certificates that are not an authority's. `get_ca_certs` lists authorities
+    # only.
     if not context.get_ca_certs():
         raise UnusableTls("client_ca", "contains no certificate of an authority")
     context.verify_mode = ssl.CERT_REQUIRED
