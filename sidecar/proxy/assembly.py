@@ -1,7 +1,6 @@
 """Assembles the proxy: one endpoint per source, and the listeners that lead to them.
 
-Knows which parts there are, and their order: endpoints open before the listeners, and close after
-them.
+Knows the parts and their order: endpoints open before the listeners, and close after them.
 """
 
 import asyncio
@@ -59,7 +58,7 @@ class Proxy:
         self._limits = shared.limits
         self.endpoints = [SourceEndpoint(source, shared) for source in sources]
         self.listeners: dict[str, ProxyListener] = {}
-        """By the alias of each source that they lead to, or `FORWARD_PROXY`, or `TRANSPARENT`."""
+        """By the alias of each source that they lead to, or by `FORWARD_PROXY` or `TRANSPARENT`."""
         for listen, endpoints in self._by_port():
             listener = self._reverse(listen, endpoints)
             self.listeners |= {each.source.alias: listener for each in endpoints}
@@ -69,8 +68,8 @@ class Proxy:
             self.listeners[TRANSPARENT] = self._transparent(named.transparent, named)
 
     async def start(self) -> None:
-        """Opens the ports. Raises `OSError` if one is taken, `RuntimeError` if aiohttp did not take
-        the settings."""
+        """Opens the ports. Raises `OSError` if one is taken, `RuntimeError` if aiohttp did not
+        apply the settings."""
         for endpoint in self.endpoints:
             endpoint.open()
         for listener in dict.fromkeys(self.listeners.values()):
@@ -113,7 +112,7 @@ class Proxy:
             self._shared.worker.close()
 
     def _counting(self) -> list[ProxyListener | Passthrough]:
-        """What counts bytes: the listeners, and the connections that bypass their parsers."""
+        """The parts that count bytes: listeners, and connections that bypass their parsers."""
         return [*set(self.listeners.values()), *(each.passthrough for each in self.endpoints)]
 
     def _by_port(self) -> list[tuple[ListenAddress, Sequence[SourceEndpoint]]]:
@@ -126,7 +125,7 @@ class Proxy:
             if listen.port:
                 shared.setdefault(listen, []).append(endpoint)
             else:
-                # Port 0: the system chooses a different one for each.
+                # Port 0: the system chooses a different port for each source.
                 separate.append((listen, [endpoint]))
         return [*shared.items(), *separate]
 

@@ -1,5 +1,5 @@
-"""Tasks that no request waits for, kept until they are done. A denial is still recorded when the
-agent is gone."""
+"""Keeps tasks that no request waits for until they are done, so that a denial is recorded even if
+the agent is gone."""
 
 import asyncio
 import logging
@@ -23,11 +23,11 @@ class BackgroundTasks:
         return task
 
     async def close(self, seconds: float) -> None:
-        """Waits up to `seconds` for the tasks, then cancels what is left."""
+        """Waits up to `seconds` for the tasks, then cancels those that are left."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         left = set(self._tasks)
-        # A cancelled task still runs to its end: a tunnel notes its lineage there.
+        # A cancelled task still has clean-up to run: a tunnel notes its lineage there.
         for task in left:
             task.cancel()
         if left:

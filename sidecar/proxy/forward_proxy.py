@@ -1,6 +1,6 @@
-"""The HTTP forward proxy: what agents reach through `HTTP_PROXY`. The request's target names the
-data source by the address that the agent means to reach. A target that leads to no configured
-source is denied.
+"""The HTTP forward proxy, which agents use through `HTTP_PROXY`. A request's target names the data
+source by the address that the agent wants to reach. A target that leads to no configured source is
+denied.
 
 A request in absolute form goes to that source's pipeline, and the data source gets the path below
 its own address (RFC 9112 section 3.2.2). `tunnel/connect.py` handles CONNECT.
@@ -36,7 +36,8 @@ class AbsoluteForm(NamedTuple):
 
 
 def parse_absolute(target: str) -> AbsoluteForm:
-    """Raises `Malformed` for any other form, and for a target that could be read in two ways."""
+    """Parses a target in absolute form. Raises `Malformed` for any other form, and for a target
+    that could be read in two ways."""
     found = _ABSOLUTE.match(target)
     if found is None:
         raise Malformed("the target is not `http://` or `https://` with a host and a path")
@@ -51,7 +52,7 @@ def parse_absolute(target: str) -> AbsoluteForm:
 
 
 class ForwardProxy(SourceRouter):
-    """The requests of one port."""
+    """Routes the requests of one port to their sources."""
 
     def __init__(
         self, destinations: NamedDestinations, unknown: UnknownDestination, connect: Connect

@@ -1,5 +1,5 @@
-"""The limits of the proxy, one sentence each. They aren't settings: they bound the process, and no
-workload needs others."""
+"""The limits of the proxy. They aren't settings: they bound the process, and no workload needs
+others."""
 
 from dataclasses import dataclass
 
@@ -9,15 +9,15 @@ class ProxyLimits:
     """Bytes, seconds and counts."""
 
     inspected_bytes: int = 4 * 1024 * 1024
-    """The largest request body that is read for a decision; a larger one is denied, never passed
-    unread."""
+    """The largest request body that is read for a decision; a request with a larger one is denied,
+    never passed on unread."""
     inspected_seconds: float = 30.0
-    """How long such a body may take to arrive, from its first byte to its last."""
+    """How long a body that is read for a decision may take to arrive."""
     upload_idle_seconds: float = 60.0
     """How long an agent may pause in the middle of a body that is passed on as it comes."""
     stream_idle_seconds: float = 600.0
     """How long a data source may pause in the middle of a response or take nothing of a body, and
-    an agent take nothing of a response."""
+    how long an agent may take nothing of a response."""
     inspected_response_bytes: int = 4 * 1024 * 1024
     """The largest response that is read whole because it has to be checked or filtered."""
 
@@ -39,26 +39,26 @@ class ProxyLimits:
     idle_seconds: float = 75.0
     """How long a client's connection may wait for a complete request head."""
     handshake_seconds: float = 10.0
-    """How long a TLS handshake may take that ends at the sidecar."""
+    """How long a TLS handshake with the sidecar may take."""
     opening_seconds: float = 10.0
     """How long the first bytes of a tunnel may take to show what it carries."""
     tunnel_idle_seconds: float = 600.0
     """How long a connection that is passed through unread may carry nothing."""
     reauthorize_seconds: float = 1.0
-    """How often a connection that is passed through unread is decided again."""
+    """The time between two decisions on a connection that is passed through unread."""
     lingering_seconds: float = 2.0
     """How long the rest of a refused body is read and dropped, so that the agent can read the
     refusal."""
     half_close_seconds: float = 10.0
-    """How long the sidecar assumes that a client that closed its sending side waits for the head of
-    the response."""
+    """How long a client that closed its sending side is assumed to wait for the head of the
+    response; then it counts as gone."""
 
     connect_seconds: float = 5.0
     """How long a connection to the data source may take to open."""
     upstream_idle_seconds: float = 15.0
     """How long an unused connection to the data source is kept."""
     connections: int = 512
-    """The most connections to one data source at once; further requests wait for one."""
+    """The most connections to one data source at once; further requests wait for a free one."""
 
 
 LIMITS = ProxyLimits()

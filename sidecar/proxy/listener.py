@@ -1,5 +1,5 @@
 """One listening port of the proxy: plain HTTP, HTTPS, or connections whose protocol has to be found
-out. Knows nothing of what passes through; a handler answers."""
+out. Knows nothing of what passes through: a handler answers the requests."""
 
 import asyncio
 import ssl
@@ -20,28 +20,28 @@ from sidecar.proxy.pipeline.fast_path import FastPath
 from sidecar.proxy.proxy_metrics import Flow
 
 RecordDenial = Callable[[str, str], Coroutine[Any, Any, None]]
-"""Records a denial: its policy name, and the reason."""
+"""Records a denial, given its policy name and the reason."""
 
 _BACKLOG = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class HttpService:
-    """What answers on a port of plain HTTP or HTTPS."""
+    """The parts that answer on a port of plain HTTP or HTTPS."""
 
     handler: Handler
     """Answers the requests."""
     record: RecordDenial
     """Records the connections that aren't valid TLS."""
     fast_path: FastPath | None = None
-    """Simple requests are offered to it first."""
+    """Gets simple requests first."""
     tls: ssl.SSLContext | None = None
     background_tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
 
 class ProxyListener:
-    """Listens on `listen`, and on the host `ipv6_twin` too. An acceptor as `service` takes each
-    connection first, and finds out what it is."""
+    """Listens on `listen`, and on the host `ipv6_twin` too if given. If `service` is an acceptor,
+    it takes each connection first and finds out what it carries."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ProxyListener:
 
     async def start(self) -> Sequence[Any]:
         """Opens the port, and returns its sockets. Raises `OSError` if it is taken, `RuntimeError`
-        if aiohttp did not take the settings."""
+        if aiohttp did not apply the settings."""
         service = self._service
         if isinstance(service, HttpService):
             self.server = DownstreamServer(service.handler, self._limits, service.fast_path)
@@ -73,7 +73,7 @@ class ProxyListener:
         return self._sockets.sockets
 
     def protocol_factory(self) -> Callable[[], asyncio.Protocol]:
-        """Creates the protocol of each new connection. Only once the listener has started."""
+        """The factory of each new connection's protocol. Only for a listener that has started."""
         server, service = self.server, self._service
         assert server is not None
         if isinstance(service, ConnectionAcceptor):
@@ -97,7 +97,7 @@ class ProxyListener:
 
     @property
     def flow(self) -> Flow:
-        """Bytes on those connections so far."""
+        """The bytes on the port's HTTP connections so far."""
         return Flow() if self.server is None else self.server.flow
 
     @property

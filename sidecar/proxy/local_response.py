@@ -1,5 +1,5 @@
-"""Responses that the proxy makes itself: denials and errors (contract, section 5). What comes from
-the data source is relayed by `messages/response_relay.py`."""
+"""Responses that the proxy makes itself: denials and errors (contract, section 5).
+`messages/response_relay.py` relays those of the data source."""
 
 from http import HTTPStatus
 
@@ -17,7 +17,7 @@ _OWN_FIELDS = ((b"Cache-Control", b"no-store"), (b"Server", b"sluice"))
 
 
 def event_fields(event_id: str, *, report_only: bool = False) -> Fields:
-    """The header fields about the decision on a request that was forwarded. `report_only` is a
+    """The header fields about the decision on a request that was forwarded. `report_only` means a
     denial by a source in mode `report`."""
     fields = ((b"X-Sluice-Event-Id", event_id.encode()),)
     return (*fields, (b"X-Sluice-Decision", b"DENY")) if report_only else fields
@@ -40,7 +40,8 @@ class LocalResponse:
     def of_error(
         cls, error: SluiceError, *, event: Fields = (), close: bool = False
     ) -> "LocalResponse":
-        """`event` are the fields about the decision, if the request failed after it."""
+        """The response to a request that failed. `event` are the fields about the decision, if the
+        request failed after it."""
         if isinstance(error, BodyBudgetExceeded):
             # Nothing was decided, so the agent may try again.
             event = (*event, (b"Retry-After", b"%d" % error.retry_after))
@@ -92,7 +93,8 @@ class LocalResponse:
 
 
 class ResponseSent:
-    """A response that has been written, or is being written. `status` is 0 if none was begun."""
+    """A response that has been written, or is being written. `status` is 0 if no response was
+    begun."""
 
     __slots__ = ("keep_alive", "status")
 

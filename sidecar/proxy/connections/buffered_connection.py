@@ -1,6 +1,5 @@
-"""One end of a connection whose protocol isn't known yet: buffers what arrives, until the
-connection is handed to a protocol or joined to another one. Learns of the connection's end in
-either case.
+"""One end of a connection whose protocol isn't known yet: buffers what arrives until the connection
+is handed to a protocol or joined to another connection. Learns of its end in either case.
 
 Knows bytes and ends. Knows nothing of what they mean.
 """
@@ -57,7 +56,7 @@ class BufferedConnection(asyncio.Protocol):
     async def wait_for_more(self) -> bool:
         """Waits until more is buffered; False if nothing more will arrive."""
         size = len(self._buffer)
-        # The buffer was full, and its reader has seen all of it.
+        # The buffer was full. Its reader has now seen all of it and asks for more.
         if self._paused:
             self._paused = False
             self.transport.resume_reading()
@@ -67,7 +66,7 @@ class BufferedConnection(asyncio.Protocol):
         return len(self._buffer) > size
 
     def hand_to(self, inner: asyncio.Protocol) -> None:
-        """From now on `inner` runs the connection, starting with what is buffered."""
+        """Lets `inner` run the connection from now on, starting with what is buffered."""
         if self.closed.done():
             return
         # This object stays the transport's protocol and passes every callback on, so `closed` and
@@ -83,8 +82,8 @@ class BufferedConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def join(self, splice: Splice, out: SpliceDirection, into: SpliceDirection) -> None:
-        """From now on what arrives goes `out`, starting with what is buffered, and `into` is what
-        is written here; see `Splice`."""
+        """From now on, sends what arrives `out`, starting with what is buffered. `into` is the
+        direction that writes to this connection; see `Splice`."""
         if self.closed.done():
             # Lost while the other side was being connected.
             splice.abort()

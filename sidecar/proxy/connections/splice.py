@@ -1,6 +1,6 @@
 """Joins two connections: what arrives on one goes out on the other, byte for byte, until both have
-ended. For what is decided once, before its first byte passes: tunnels, WebSockets, protocols other
-than HTTP.
+ended. For connections that are decided before their first byte passes: tunnels, WebSockets,
+protocols other than HTTP.
 
 Nothing is read that the other side hasn't room for. An end is passed on as an end, so that a
 half-closed connection still gets its response; a loss breaks both. The protocols that own the
@@ -29,7 +29,7 @@ class Ended(Enum):
 
 
 class Spliced(NamedTuple):
-    """How it ended, and what passed in bytes: `up` from the agent, `down` to it."""
+    """How a splice ended, and how many bytes passed: `up` from the agent, `down` to it."""
 
     how: Ended
     up: int
@@ -49,8 +49,8 @@ class SpliceDirection:
         self.ended = False
 
     def forward(self, data: bytes) -> None:
-        """The source sent `data`."""
-        # Transports may deliver what they had read before they were broken.
+        """Takes what the source sent."""
+        # A transport may still deliver what it read before the connection was broken.
         if self.ended or self._splice.over:
             return
         self.count += len(data)
@@ -58,7 +58,7 @@ class SpliceDirection:
         self._sink.write(data)
 
     def forward_end(self) -> None:
-        """The source sends nothing more."""
+        """Notes that the source sends nothing more."""
         if self.ended:
             return
         self.ended = True
@@ -70,12 +70,12 @@ class SpliceDirection:
             self._splice.close()
 
     def sink_full(self) -> None:
-        """The sink's buffer is full."""
+        """Stops reading: the sink's buffer is full."""
         if not self._splice.over and not self.ended:
             self._source.pause_reading()
 
     def sink_free(self) -> None:
-        """The sink has room again."""
+        """Reads on: the sink has room again."""
         if not self._splice.over and not self.ended:
             self._source.resume_reading()
 
@@ -107,11 +107,11 @@ class Splice:
 
     @property
     def how(self) -> Ended | None:
-        """How it ended; None while it lasts."""
+        """How the splice ended; None while it lasts."""
         return self._finished.result() if self._finished.done() else None
 
     async def finished(self) -> Spliced:
-        """Returns once it is over. If cancelled, breaks both connections."""
+        """Returns once the splice is over. If cancelled, breaks both connections."""
         try:
             # Awaiting the future itself would cancel it together with the task that waits.
             await asyncio.wait((self._finished,))
@@ -130,20 +130,21 @@ class Splice:
             self.close()
 
     def close(self) -> None:
-        """Closes both sides once everything written has been sent."""
+        """Closes both sides once everything written to them has been sent."""
         if self._finish(Ended.BOTH):
             for transport in self._transports:
                 transport.close()
 
     def abort(self) -> None:
-        """Breaks both sides, because one is lost or must go: the other side must not take that for
-        an orderly end."""
+        """Breaks both sides, because one is lost or has to be cut off: the other side must not take
+        that for an orderly end."""
         if self._finish(Ended.LOST):
             for transport in self._transports:
                 reset(transport)
 
     def _check_idle(self) -> None:
-        # The timer isn't moved for every byte. When it fires, it looks at when the last one passed.
+        # Moving the timer with every byte would cost too much. It fires, and finds out how long ago
+        # the last byte passed.
         left = self._last + self._idle_seconds - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._check_idle)

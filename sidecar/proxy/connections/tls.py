@@ -1,10 +1,10 @@
-"""TLS that ends at the sidecar: a layer between a connection from an agent and a protocol that
-knows nothing of TLS.
+"""Ends TLS at the sidecar: a layer between a connection from an agent and a protocol that knows
+nothing of TLS.
 
-One layer serves ports that speak TLS, tunnels that are terminated, and redirected connections. It
-uses the standard library's TLS over in-memory buffers, because the TLS of neither event loop can
-start on bytes that were read already, nor let an agent that ended its sending side get its
-response.
+The same layer serves ports that speak TLS, tunnels that are terminated, and redirected connections.
+It uses the standard library's TLS over in-memory buffers, because the TLS of neither event loop
+(asyncio's, uvloop's) can start on bytes that were read already, or let an agent that ended its
+sending side get its response.
 
 Knows TLS, and when each side may send. Knows nothing of what is said.
 """
@@ -45,7 +45,7 @@ class TlsLayer(asyncio.Protocol):
         # uvloop's transports don't inherit from asyncio's.
         self.raw = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
-        # A client that never finishes its handshake would hold the connection for good.
+        # Otherwise a client that never finishes its handshake would hold the connection forever.
         self._deadline = self._loop.call_later(self._handshake_seconds, self.raw.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -63,7 +63,7 @@ class TlsLayer(asyncio.Protocol):
             self.inner.resume_writing()
 
     def eof_received(self) -> bool:
-        """An end without TLS's close_notify may be a truncation attack: cut the connection."""
+        """Cuts the connection: an end without TLS's close_notify may be a truncation attack."""
         return False
 
     def data_received(self, data: bytes) -> None:
@@ -74,15 +74,16 @@ class TlsLayer(asyncio.Protocol):
     # ------------------------------------------------------------------------------------ receiving
 
     def _handshake(self) -> bool:
-        """Continues the handshake; whether it is complete."""
+        """Continues the handshake. Returns whether it is complete."""
         try:
             self.tls.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()
             return False
         except ssl.SSLError as error:
+            # OpenSSL may have written an alert that tells the agent why.
             self._flush()
-            # An alert means that the agent refuses, for instance the sidecar's certificate.
+            # An alert from the agent means that it refuses, for instance the sidecar's certificate.
             if "ALERT" not in str(error):
                 self._on_invalid("what arrived is not valid TLS")
             log.debug("TLS: %s", error)
@@ -141,7 +142,7 @@ class TlsLayer(asyncio.Protocol):
         try:
             self.tls.unwrap()
         except ssl.SSLError as error:
-            # It wants to wait for the other side's close_notify. There is no need to.
+            # OpenSSL wants to wait for the other side's close_notify. There is no need to.
             log.debug("TLS: %s", error)
         self._flush()
 
@@ -168,7 +169,7 @@ class TlsLayer(asyncio.Protocol):
         if self._paused and not (self.closing or self.raw.is_closing()):
             self._paused = False
             self.raw.resume_reading()
-            # What is decrypted already is handed over from the loop, not from inside the caller.
+            # The loop hands over what is decrypted already, so that the caller isn't re-entered.
             self._loop.call_soon(self._read)
 
     @property

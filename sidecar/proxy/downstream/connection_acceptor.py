@@ -1,5 +1,5 @@
 """Accepts connections whose protocol isn't known yet. Each is buffered, and handled to its end in a
-task of its own. Knows connections. Leaves to its subclasses what becomes of one."""
+task of its own. Knows connections. Subclasses decide what becomes of each."""
 
 import asyncio
 
@@ -33,16 +33,16 @@ class ConnectionAcceptor:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """How many connections are open."""
         return len(self._open)
 
     async def serve(self, request: AgentRequest) -> LocalResponse:
-        """Refuses a request that no other handler has taken to a source."""
+        """Refuses a request for which no other handler has found a source."""
         refused = self.unknown.no_source("the connection leads to no source", self.unknown.default)
         return await self.unknown.refuse(request, refused)
 
     async def handle(self, agent: BufferedConnection, server: DownstreamServer) -> None:
-        """Returns when nothing but `agent.transport` writes to the connection any more."""
+        """Handles the connection to its end, or hands it to a protocol that runs by itself."""
         raise NotImplementedError
 
     def connected(self, agent: BufferedConnection, server: DownstreamServer) -> None:
@@ -52,7 +52,7 @@ class ConnectionAcceptor:
     async def _handle(self, agent: BufferedConnection, server: DownstreamServer) -> None:
         try:
             await self.handle(agent, server)
-            # HTTP was handed to a protocol that runs by itself. The task lasts as long as the
+            # If a protocol now runs the connection by itself, the task still lasts as long as the
             # connection, so that closing the port waits for it.
             await agent.closed
         finally:
@@ -61,8 +61,8 @@ class ConnectionAcceptor:
 
 
 async def pass_through(agent: BufferedConnection, endpoint: SourceEndpoint) -> None:
-    """Joins the agent to the data source if that is allowed. Otherwise resets the connection: the
-    decision is recorded, and an answer would be taken for the data source's."""
+    """Joins the agent to the data source if that is allowed. Otherwise resets the connection; the
+    decision is recorded."""
     try:
         tunnel = await endpoint.passthrough.open(endpoint.who)
     except (Denied, Refused, SluiceError):

@@ -8,7 +8,7 @@ what a proxy needs:
     agents that leave     cancel their request; the request to the data source is broken off
     refused tunnels       nothing that follows a refused CONNECT or Upgrade is read
 
-The fast path is added by `fast_connection.py`. Knows connections and messages. Knows nothing of
+`fast_connection.py` adds the fast path. Knows connections and messages. Knows nothing of
 what a request asks for. Over 250 lines, because the states of one connection belong together.
 """
 
@@ -55,7 +55,7 @@ class DownstreamConnection(HttpConnection):
             manager,
             loop=asyncio.get_running_loop(),
             access_log=None,
-            # Bodies arrive as sent: what was decided must be what the data source gets.
+            # Bodies stay as sent: the data source must get exactly what was judged.
             auto_decompress=False,
             keepalive_timeout=limits.idle_seconds,
             max_line_size=limits.line_bytes,
@@ -120,6 +120,7 @@ class DownstreamConnection(HttpConnection):
         if begins:
             self._bytes_to_boundary = self._message_size(data)
         expected = self._bytes_to_boundary
+        # After more than one message's bytes, only the parser knows where the last message ends.
         if expected is not None:
             self._bytes_to_boundary = expected - len(data) if expected >= len(data) else None
 
@@ -136,7 +137,7 @@ class DownstreamConnection(HttpConnection):
         if len(self._messages) != 1 or end < 4:
             return None
         message = self._messages[0][0]
-        # The chunks of a body, or another protocol, end where only a parser can tell.
+        # Only a parser can tell where a body's chunks, or another protocol, end.
         if not isinstance(message, RawRequestMessage) or message.chunked or self._upgraded:
             return None
         return end + int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
@@ -158,6 +159,7 @@ class DownstreamConnection(HttpConnection):
     async def drain(self) -> None:
         """Waits until the agent has taken enough of what was written. Cuts off an agent that takes
         nothing for `stream_idle_seconds`, and raises `ConnectionResetError`."""
+        # Without a limit, such an agent would hold its connection to the data source forever.
         try:
             async with asyncio.timeout(self._limits.stream_idle_seconds):
                 await self._drain_helper()
@@ -180,8 +182,9 @@ class DownstreamConnection(HttpConnection):
         self._half_close_allowed = False
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio accepts a bool
-        """An agent may close its sending side after its request and wait for the response. An agent
-        that is gone looks the same until something is written to it, so the wait is limited."""
+        """Keeps the connection if a response is still owed: an agent may close its sending side and
+        wait for it. An agent that is gone looks the same until something is written to it, so the
+        wait is limited."""
         ended = all(map(_has_ended, self._pending_bodies()))
         if not (self._owes_response() and self._half_close_allowed and ended):
             return False
@@ -213,8 +216,8 @@ class DownstreamConnection(HttpConnection):
 
     def tunnel(self, buffer_bytes: int) -> "tuple[BufferedConnection, ConnectionFactory]":
         """Hands the connection over to another protocol, with the bytes that followed the request.
-        This object still learns when the connection is lost. `ConnectionResetError` if the agent is
-        gone already."""
+        This object still learns when the connection is lost. Raises `ConnectionResetError` if the
+        agent is already gone."""
         tail, self._message_tail = self._message_tail, b""
         transport = self.transport
         if transport is None or transport.is_closing():
@@ -223,7 +226,7 @@ class DownstreamConnection(HttpConnection):
         agent = BufferedConnection(buffer_bytes, self.connection_lost).adopt(
             transport, tail, ended=self._half_closed
         )
-        # Reading was paused for the queue of requests, which there won't be any more.
+        # Reading was paused because requests queued up. There will be no more requests.
         if self._buffer_paused:
             self._buffer_paused = False
             transport.resume_reading()
@@ -235,7 +238,7 @@ class DownstreamConnection(HttpConnection):
     # ----------------------------------------------------------------------------------- responding
 
     async def _respond(self, message: object, body: StreamReader) -> bool:
-        """Whether the connection may carry another request."""
+        """Answers one request. Returns whether the connection may carry another."""
         request = AgentRequest(message, body, self)
         self._request_in_progress = True
         self._answers_offer = self._offer is not None and self._offer[0] is message
@@ -286,7 +289,7 @@ class DownstreamConnection(HttpConnection):
         self._half_close_allowed = True
         self._current_request = None
         self._request_in_progress = False
-        # aiohttp's shutdown waits for the request under way by this.
+        # aiohttp's shutdown waits on this for the request under way.
         if self._handler_waiter is not None and not self._handler_waiter.done():
             self._handler_waiter.set_result(None)
 

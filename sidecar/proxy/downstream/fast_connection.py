@@ -82,14 +82,14 @@ class FastDownstreamConnection(DownstreamConnection):
         try:
             return self._fast_path.begin(self, data)
         except Exception:
-            # It is decided already. On the slow path it would be decided and recorded again.
+            # The request is decided already. The slow path would decide and record it again.
             if self._exchange is not None:
                 raise
             log.exception("the fast path failed; the request takes the slow path")
             return FastPathResult.SLOW_PATH
 
     def _busy(self) -> bool:
-        """Whether new data must wait its turn, or must not be read."""
+        """Whether new data must wait its turn, or must not be read at all."""
         busy = self._request_in_progress or self._messages or self._half_closed
         return bool(busy or self._close or self._force_close or self._paused)
 
@@ -143,7 +143,7 @@ class FastDownstreamConnection(DownstreamConnection):
         exchange = self._exchange
         if exchange is None:
             return await super()._serve_next()
-        # From here on the request is the slow path's. A lost connection cancels its task.
+        # From here on the request belongs to the slow path. A lost connection cancels its task.
         self._exchange, self._resume_on_slow_path = None, False
         sent = exchange.request.simple.upstream_request
         request = AgentRequest.without_parser(sent.method, sent.target, self)
@@ -160,11 +160,11 @@ class FastDownstreamConnection(DownstreamConnection):
         if self._exchange is None:
             super().close()
         else:
-            # aiohttp's `close` would end the task, which may yet have to finish the exchange.
+            # aiohttp's `close` would end the task, which may still have to finish the exchange.
             self._close = True
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio accepts a bool
-        # The rest will never come. The parser finds out what the beginning was.
+        # The rest will never come. The parser finds out what the beginning means.
         if self._partial:
             self._use_slow_path()
         return super().eof_received()

@@ -14,12 +14,12 @@ from sidecar.proxy.proxy_metrics import Flow
 
 
 class DownstreamServer(Server):
-    """All its connections share `limits` and are answered by `handler`."""
+    """A factory of connections. They share `limits`, and `handler` answers their requests."""
 
     def __init__(
         self, handler: Handler, limits: ProxyLimits, fast_path: FastPath | None = None
     ) -> None:
-        # With `handler_cancellation` an agent that leaves cancels its request.
+        # With `handler_cancellation`, an agent that leaves cancels its request.
         super().__init__(_unused, handler_cancellation=True)
         self._handler = handler
         self._limits = limits
@@ -36,14 +36,15 @@ class DownstreamServer(Server):
         )
 
     def within(self, handler: Handler) -> DownstreamConnection:
-        """An HTTP connection inside an existing one, such as a tunnel. `handler` answers it."""
+        """An HTTP connection inside an existing one, such as a tunnel. `handler` answers its
+        requests."""
         return DownstreamConnection(self, handler, self._limits, self.flow)
 
     def prove_settings(self) -> None:
-        """Raises `RuntimeError` unless aiohttp took every setting (proxy.md 0 fact 4): bodies
+        """Raises `RuntimeError` unless aiohttp applied every setting (proxy.md 0 fact 4): bodies
         arrive as sent, the limits hold, and the parser is the strict one in C."""
         connection = self()
-        # The parser in Python is lenient about what the one in C refuses.
+        # The parser in Python accepts some of what the one in C refuses.
         if HttpRequestParser is HttpRequestParserPy:
             raise RuntimeError("aiohttp runs without its C parser")
         limits = self._limits

@@ -1,5 +1,5 @@
 """Checks that a request's framing can be trusted: version, host, transfer coding, upgrade (proxy.md
-0 fact 7, A1). The parser has refused what is malformed; this refuses what the parser lets through.
+0 fact 7, A1). The parser has refused malformed requests; this refuses what the parser lets through.
 
 Pure. Knows the head, not the body.
 """
@@ -37,10 +37,10 @@ def check_frame(method: str, version: HttpVersion, head: RequestHead) -> None:
         raise Malformed(f"HTTP version {version.major}.{version.minor} is not 1.0 or 1.1")
     codings = read.get(b"transfer-encoding")
     if codings is not None:
-        # Request smuggling (RFC 9112 section 11.2) needs a frame that two readers end in different
-        # places. Everything that could do that is refused here.
+        # Request smuggling (RFC 9112 section 11.2) needs a message that readers end in different
+        # places. Everything that allows this is refused here.
         if version != HttpVersion11:
-            # RFC 9112 section 6.1: a transfer coding below 1.1 is a faulty frame.
+            # RFC 9112 section 6.1: below 1.1, a transfer coding makes the framing faulty.
             raise Malformed("the header `transfer-encoding` needs HTTP/1.1, and this is HTTP/1.0")
         if [coding.lower() for coding in codings] != [b"chunked"]:
             raise Malformed("the header `transfer-encoding` is not `chunked`")

@@ -19,7 +19,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class AgentConnection(Protocol):
-    """What a request needs of the connection that it arrived on."""
+    """The parts of a connection that the requests on it need."""
 
     @property
     def ending(self) -> bool:
@@ -31,16 +31,16 @@ class AgentConnection(Protocol):
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """None once the connection is lost."""
+        """The agent's transport; None once the connection is lost."""
 
     def write(self, data: bytes) -> None:
-        """Raises `ConnectionResetError` if the agent is gone."""
+        """Writes to the agent. Raises `ConnectionResetError` if it is gone."""
 
     async def drain(self) -> None:
         """Waits until the agent has taken enough of what was written."""
 
     def on_response_started(self) -> None:
-        """The first bytes of the response have been written."""
+        """Notes that the first bytes of the response have been written."""
 
     def end_on_agent_close(self) -> None:
         """Ends the response when the agent closes its sending side."""
@@ -56,8 +56,8 @@ class AgentRequest:
     """One request from an agent, with target and fields as they were written.
 
     `fault` is set if the parser couldn't read the request; the other attributes then mean nothing.
-    `head` holds the sorted fields once they are known. `body_partly_read` says that some of the
-    body was taken off the stream to decide about it.
+    `head` holds the sorted fields once they are known. `body_partly_read` says that reading the
+    body for the decision has begun.
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class AgentRequest:
     def without_parser(
         cls, method: str, target: str, connection: AgentConnection
     ) -> "AgentRequest":
-        """A request that the fast path read, with its body."""
+        """A request that the fast path has read, including its body."""
         message = ERROR._replace(
             method=method, path=target, version=HttpVersion11, raw_headers=(), should_close=False
         )
@@ -109,13 +109,14 @@ class AgentRequest:
         return not self._should_close and not self._connection.ending
 
     def start_response(self, data: bytes) -> None:
-        """Writes the first bytes of the response. `ConnectionResetError` if the agent is gone."""
+        """Writes the first bytes of the response. Raises `ConnectionResetError` if the agent is
+        gone."""
         self._connection.write(data)
         self._connection.on_response_started()
         self.response_started = True
 
     def write(self, data: bytes) -> None:
-        """Writes more of the response. `ConnectionResetError` if the agent is gone."""
+        """Writes more of the response. Raises `ConnectionResetError` if the agent is gone."""
         self._connection.write(data)
 
     @property
@@ -128,13 +129,13 @@ class AgentRequest:
         await self._connection.drain()
 
     def end_on_agent_close(self) -> None:
-        """For a response without an end, such as an event stream: an agent that closes its sending
-        side isn't waiting for the end."""
+        """Ends the response when the agent closes its sending side. For a response without an end,
+        such as an event stream: the agent can't be waiting for it."""
         self._connection.end_on_agent_close()
 
     def send_continue(self) -> None:
         """Tells an agent that sent `Expect: 100-continue` to send its body."""
-        # An agent that is sending already didn't wait for it (RFC 9110 section 10.1.1).
+        # An agent that is already sending doesn't need it (RFC 9110 section 10.1.1).
         if not self.body.is_eof() and not self.body.total_bytes:
             self._connection.write(_CONTINUE)
 
@@ -144,18 +145,18 @@ class AgentRequest:
 
     def tunnel(self, buffer_bytes: int) -> "tuple[BufferedConnection, ConnectionFactory]":
         """Turns the connection into one end of a tunnel, and returns it with a factory for HTTP
-        connections inside it. `buffer_bytes` as in `BufferedConnection`. The request counts as
-        answered when the tunnel has ended."""
+        connections inside it. `buffer_bytes` is the `limit` of a `BufferedConnection`. The request
+        counts as answered when the tunnel has ended."""
         return self._connection.tunnel(buffer_bytes)
 
     def reset(self) -> None:
-        """Breaks the connection so that the agent can't take its end for the end of the body."""
+        """Breaks the connection, so that the agent can't take its end for the end of the body."""
         transport = self._connection.transport
         if transport is not None:
             reset(transport)
 
     def _cancel(self, error: BaseException) -> None:
-        # aiohttp calls this when the connection is lost, to fail whatever reads the body.
+        # aiohttp calls this when the connection is lost, so that whoever reads the body fails.
         if self.body is not EMPTY_PAYLOAD:
             self.body.set_exception(error)
 
@@ -163,4 +164,4 @@ class AgentRequest:
 Handler = Callable[[AgentRequest], Awaitable[LocalResponse | ResponseSent]]
 
 ConnectionFactory = Callable[[Handler], asyncio.Protocol]
-"""Creates an HTTP connection inside another connection, answered by the handler."""
+"""Creates an HTTP connection inside another connection. The handler answers its requests."""

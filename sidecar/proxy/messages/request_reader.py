@@ -1,4 +1,4 @@
-"""Reads a request's head and, if the decision needs it, its body; and builds the request that goes
+"""Reads a request's head and, if the decision needs it, its body, and builds the request that goes
 to the data source. Anything that could be read in two ways ends here, as `Malformed`.
 
 Knows HTTP. Knows no policy and no data source.
@@ -20,7 +20,8 @@ from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.upgrade import asks_websocket
 from sidecar.proxy.upstream.client import UpstreamRequest
 
-# Fields that could make a response partial or empty, where the sidecar has to read all of it.
+# Fields that could make a response partial, empty or encoded. They are left out where the sidecar
+# has to read all of it.
 _CONDITIONS = frozenset(
     (
         b"accept-encoding",
@@ -39,8 +40,8 @@ _IDENTITY = (b"Accept-Encoding", b"identity")
 def read_head(request: AgentRequest) -> RequestHead:
     """The head of a request. Raises `Malformed` unless its framing can be trusted.
 
-    The head is kept with its request, since both the routing and the pipeline ask for it. It isn't
-    kept any longer, because it holds credentials.
+    The head is kept as long as its request, since both the routing and the pipeline ask for it. It
+    isn't kept any longer, because it holds credentials.
     """
     if request.fault is not None:
         raise request.fault
@@ -54,7 +55,7 @@ def read_head(request: AgentRequest) -> RequestHead:
 async def read_body(
     request: AgentRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
 ) -> tuple[bytes, str | None]:
-    """The body as sent, and its media type. Raises `Malformed` if no decision can rest on it
+    """The body as sent, and its media type. Raises `Malformed` if no decision can be based on it
     (data-sources.md R3, R6), and `BodyBudgetExceeded` if `lease` can't grow that far."""
     coding = head.one(b"content-encoding")
     if coding is not None and coding.lower() != b"identity":
@@ -62,7 +63,7 @@ async def read_body(
     media = head.one(b"content-type")
     length = head.length
     limit = limits.inspected_bytes
-    # Refused by what it states, before a byte of it is read. Without a length, `_read_whole`
+    # Refused by its stated length, before a byte of it is read. If it states none, `_read_whole`
     # counts.
     if length is not None and int(length) > limit:
         raise Malformed(f"the body is larger than {limit} bytes, so it can't be inspected")
@@ -99,8 +100,9 @@ async def _read_whole(
 def forwarded_request(
     request: AgentRequest, head: RequestHead, target: Target, body: bytes | None, *, readable: bool
 ) -> UpstreamRequest:
-    """The request as the data source gets it. `body` is what was read of it for the decision. With
-    `readable`, the response must come whole and unencoded, so that the sidecar can read it."""
+    """The request as the data source gets it. `body` is the whole body if it was read for the
+    decision. With `readable`, the response must come whole and unencoded, so that the sidecar can
+    read it."""
     stream = None
     if body is None:
         body = b""

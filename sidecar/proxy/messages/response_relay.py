@@ -20,9 +20,9 @@ _NO_CONTENT = 204
 
 @dataclass(slots=True)
 class RelayedResponse:
-    """What the agent got of a response: the status, the bytes of the body and their SHA-256, and
-    how many documents were left out. `outcome` is how it ended, if that is known already; `retries`
-    is how often the request was sent again."""
+    """What the agent got of a response: the status, the number of bytes of the body and their
+    SHA-256, and how many documents were left out. `outcome` is how it ended, if that is known
+    already; `retries` is how many times the request was sent again."""
 
     status: int = 0
     size: int = 0
@@ -41,12 +41,12 @@ class RelayedResponse:
             self._digest.update(data)
 
     def record_tunnel(self, outcome: str, size: int, sha256: str) -> None:
-        """Sets everything at once, for bytes that were passed through unread."""
+        """Sets the result all at once, for bytes that were passed through unread."""
         self.outcome, self.size, self._sha256 = outcome, size, sha256
 
     @property
     def sha256(self) -> str:
-        """In hex."""
+        """The SHA-256 of the body, in hex."""
         if self._sha256 is not None:
             return self._sha256
         digest: str = (self._digest or hashlib.sha256()).hexdigest()
@@ -60,14 +60,14 @@ async def relay(
     relayed: RelayedResponse,
     events: FilteredStream | None = None,
 ) -> ResponseSent:
-    """Writes `response` to the agent; if it is a stream of `events`, what the filter lets through.
+    """Writes `response` to the agent; of a stream of `events`, only what the filter lets through.
     Raises `UpstreamFailed` if the data source breaks off, `ConnectionError` if the agent does."""
     if events is not None:
         # The filter leaves bytes out, so the length that the data source stated is wrong.
         response.length = None
     empty = response.empty or request.method == "HEAD"
     http10 = request.http10
-    # HTTP/1.0 has no chunks: there, the end of the connection is the end of the body.
+    # HTTP/1.0 has no chunks, so the end of the connection is the end of the body.
     ends_by_close = response.length is None and http10 and not empty
     chunked = response.length is None and not http10 and not empty
     keep_alive = request.keep_alive and not ends_by_close
@@ -108,7 +108,7 @@ async def _stream(
     if is_event_stream(response.fields):
         # An event stream has no end of its own, so an agent that half-closes isn't waiting for one.
         request.end_on_agent_close()
-    # The body may take long: the agent gets the head at once.
+    # The body may take long, so the agent gets the head at once.
     request.start_response(head)
     while part := await response.next():
         if events is not None:

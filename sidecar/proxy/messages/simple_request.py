@@ -1,9 +1,9 @@
-"""Reads requests of the simplest form without the parser. Nearly every client sends them; anything
-else is None here, and left to the parser.
+"""Reads requests of the simplest form without the parser. Nearly every client sends them; for any
+other form these functions return None, and the parser reads it.
 
 INVARIANT: this reads a request exactly as the parser would. One space after the colon, no other
-white space around a value, ASCII, every field once, a length and no transfer coding: nothing in it
-could be read in two ways.
+white space around a value, ASCII, every field once, no transfer coding: nothing in it could be read
+in two ways.
 
 Pure. Checks no field itself: `headers.py`, `framing.py` and `attribution.py` do, as for any other
 request.
@@ -39,10 +39,10 @@ SPECIAL_FIELDS = frozenset(
 
 
 class SimpleHead(NamedTuple):
-    """What a request's fields mean, without their values: it is cached for the next request with
-    the same fields. `runs` are the ranges of bytes in the block that are forwarded; None if the
-    fields can't be forwarded as they are. `stated` is the value of `Content-Length`, `length` the
-    number."""
+    """What a request's fields mean. It is cached for the next request with the same fields, so of
+    the forwarded values it holds only the media type. `runs` are the ranges of bytes in the block
+    that are forwarded; None if the fields can't be forwarded as they are. `stated` is the value of
+    `Content-Length`, `length` the number."""
 
     who: Attribution
     stated: bytes | None
@@ -51,7 +51,7 @@ class SimpleHead(NamedTuple):
     runs: tuple[tuple[int, int], ...] | None
 
     def lines(self, block: bytes) -> bytes:
-        """The forwarded lines of the block that this was read from."""
+        """The forwarded lines of `block`, which must equal the one that this was read from."""
         runs = self.runs
         assert runs is not None
         if len(runs) == 1:
@@ -61,7 +61,7 @@ class SimpleHead(NamedTuple):
 
 
 def parse_request_line(line: bytes) -> tuple[str, str] | None:
-    """The method and target of a request line, which comes without its line end."""
+    """The method and target of a request line, which is passed without its line end."""
     found = _LINE(line)
     return None if found is None else (found[1].decode(), found[2].decode())
 
@@ -69,8 +69,8 @@ def parse_request_line(line: bytes) -> tuple[str, str] | None:
 def parse_request_fields(
     block: bytes, default: Attribution
 ) -> tuple[SimpleHead, RequestHead] | None:
-    """Reads the fields of a request, up to and including the empty line. None also if they are
-    refused: the slow path refuses them again, and records it."""
+    """Reads the fields of a request, up to and including the empty line. Also returns None for
+    fields that are refused: the slow path refuses them again, and records it."""
     fields = _split(block)
     if fields is None:
         return None
@@ -83,7 +83,7 @@ def parse_request_fields(
         return None
     if head.length is not None and not _LENGTH(head.length):
         return None
-    # What is encoded can't be inspected. The slow path knows whether the route needs to.
+    # An encoded body can't be inspected. The slow path knows whether the route needs that.
     if b"content-encoding" in head.read:
         return None
     length = 0 if head.length is None else int(head.length)
@@ -99,6 +99,7 @@ def _runs(
     at, remaining = 0, iter(head.forward)
     expected = next(remaining, None)
     for field in fields:
+        # 4 bytes more than name and value: the colon, the space and the line end.
         end = at + len(field[0]) + len(field[1]) + 4
         # By identity: `head.forward` holds the same objects, as long as they are unchanged.
         if field is expected:
@@ -112,7 +113,7 @@ def _runs(
 
 
 def _split(block: bytes) -> list[tuple[bytes, bytes]] | None:
-    # The length first: the expression walks the whole block.
+    # The length comes first, because the expression walks the whole block.
     if len(block) > LONGEST or not _FIELDS(block):
         return None
     fields = []

@@ -1,9 +1,9 @@
 """Reads responses of the simplest form without the parser: a status line, fields with one space
-after the colon, a length, and all of the body. Anything else is None here, and left to the parser.
-The invariant of `simple_request.py` holds here too.
+after the colon, a length, and all of the body. For any other form it returns None, and the parser
+reads it. The invariant of `simple_request.py` holds here too.
 
-A data source sends the same lines over and over, so what a line means is cached, for a bounded
-number of short ones. Pure otherwise.
+A data source sends the same lines over and over, so the meaning of a line is cached, for a bounded
+number of short ones. Otherwise pure.
 """
 
 import re
@@ -41,6 +41,7 @@ _CACHED_FIELDS = frozenset(
 _FIELD = re.compile(FIELD).fullmatch
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) [!-~](?:[ -~]*[!-~])?").fullmatch
 _NUMBER = re.compile(rb"[0-9]{1,9}").fullmatch
+# Statuses without a body: a stated length is left for the parser to judge.
 _NO_BODY = frozenset((204, 205, 304))
 
 
@@ -71,7 +72,7 @@ _UNKNOWN = _Line(_LineKind.UNKNOWN)
 
 
 def parse_simple_response(data: bytes) -> SimpleResponse | None:
-    """The response in `data`, if that is exactly one complete response with a length."""
+    """The response in `data`, if `data` is exactly one complete response with a length."""
     end = data.find(b"\r\n\r\n")
     if not 0 < end <= LONGEST:
         return None
@@ -87,11 +88,10 @@ def parse_simple_response(data: bytes) -> SimpleResponse | None:
             forwarded.append(line)
         elif kind is _LineKind.LENGTH and length < 0:
             length = number
-        # A second length ends up here, too: the parser refuses it.
+        # A second length also ends up here: the parser refuses it.
         elif kind is not _LineKind.DROPPED:
             return None
-    # A byte too many belongs to no request. The parser's connection sees that and is not used
-    # again.
+    # Extra bytes belong to no request. The parser notices them, and the connection isn't reused.
     if len(data) != end + 4 + length or length < 0:
         return None
     forwarded.append(b"")
@@ -121,7 +121,7 @@ def _field(line: bytes) -> _Line:
 
 def _remember(line: bytes, meaning: _Line) -> _Line:
     name, colon, _ = line.partition(b":")
-    # Other lines may hold a credential, as `Set-Cookie` does: they are read anew each time.
+    # Other lines may hold a credential, like `Set-Cookie`, so they are read anew each time.
     cacheable = not colon or name.lower() in _CACHED_FIELDS
     if cacheable and len(line) <= _LONGEST_CACHED:
         if len(_line_cache) >= _CACHE_ENTRIES:

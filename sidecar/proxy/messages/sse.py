@@ -1,6 +1,6 @@
 """Filters a `text/event-stream` response event by event (WHATWG HTML, section 9.2, "Server-sent
-events"). An event is passed on once all of it has arrived, as it was written unless its data are
-changed.
+events"). An event is passed on once all of it has arrived, and as it was written unless the filter
+changes its data.
 
 Knows how events are delimited. Knows nothing of what their data mean.
 """
@@ -29,7 +29,7 @@ def is_event_stream(fields: Fields) -> bool:
 
 
 class EventParser:
-    """Parses one stream, and passes the data of each event to `event` (see
+    """Parses one stream, and passes the data of each event to the filter `event` (see
     `ForwardPlan.filter_event`). An event of more than `limit` bytes, line ends included, fails the
     response.
 
@@ -50,7 +50,7 @@ class EventParser:
 
     @property
     def held(self) -> int:
-        """Bytes of the event whose end has not arrived."""
+        """The number of bytes buffered of the event whose end has not arrived."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> bytes:
@@ -70,8 +70,8 @@ class EventParser:
         return bytes(forwarded)
 
     def _with_plain_lines(self, data: bytes) -> bytes:
-        """`data` with `\\n` for each line end. A `\\r` ends a line at once: should a `\\n` come
-        next, in this piece or another, it belongs to the same line end."""
+        """`data` with `\\n` for each line end. A `\\r` ends a line at once: a `\\n` that follows,
+        in this piece or the next, belongs to the same line end."""
         if not data:
             return data
         if self._after_cr:
@@ -106,7 +106,7 @@ class EventParser:
         part = self._event(whole)
         if part is None:
             self.withheld += 1
-            # The position in the stream still goes on, or the agent would resume before it.
+            # The position in the stream still moves on, or the agent would later resume before it.
             position = b"".join(_POSITION_FIELDS.findall(event))
             return position[1:] + b"\n\n" if position else b""
         self.withheld += part.withheld
@@ -127,7 +127,7 @@ class FilteredStream:
 
     @property
     def withheld(self) -> int:
-        """How many documents were left out so far."""
+        """How many documents have been left out so far."""
         return self._events.withheld
 
     async def feed(self, data: bytes) -> bytes:

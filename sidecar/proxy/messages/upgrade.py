@@ -29,7 +29,7 @@ def check_websocket(method: str, version: HttpVersion, head: RequestHead) -> Non
     read = head.read
     options = b",".join(read.get(b"connection", ())).lower().split(b",")
     if version != HttpVersion11:
-        # RFC 9110 section 7.8: on 1.0 it must be ignored, but its sender may expect otherwise.
+        # RFC 9110 section 7.8: on 1.0 a server ignores it, but its sender may not expect that.
         raise Malformed("the header `upgrade` needs HTTP/1.1")
     if _protocols(head) != [b"websocket"]:
         raise Malformed("the header `upgrade` names WebSocket together with another protocol")
@@ -48,8 +48,8 @@ def _protocols(head: RequestHead) -> list[bytes]:
 
 
 def switching_head(head: bytes, event: Fields) -> bytes:
-    """The head of the 101 that the agent gets. Raises `UpstreamNoResponse` if the data source did
-    not grant what was asked for."""
+    """The head of the 101 response that the agent gets. Raises `UpstreamNoResponse` if the data
+    source did not grant what was asked for."""
     found = _SWITCHING_HEAD(head)
     if found is None:
         raise UpstreamNoResponse

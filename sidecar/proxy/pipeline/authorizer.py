@@ -1,8 +1,8 @@
-"""Asks whether a request may happen, and sees that every refusal is recorded.
+"""Asks whether a request may happen, and makes sure that every refusal is recorded.
 
-A request concerns a set of sources, and every one must be allowed (data-sources.md R4). What can't
-be read, resolved or classified is denied under a policy name of its own. Knows the agent, the
-source's settings and the enforcer. Knows nothing of bytes or connections.
+A request concerns a set of sources, and every one must be allowed (data-sources.md R4). A request
+that can't be read, resolved or classified is denied under a policy name of its own. Knows the
+agent, the source's settings and the enforcer. Knows nothing of bytes or connections.
 """
 
 import logging
@@ -31,9 +31,9 @@ _LONGEST_REASON = 512
 
 
 class Refused(Exception):
-    """A request that is refused for a reason other than the ten checks. It isn't recorded yet:
-    `Authorizer.refuse` does that. `source` is what it asks for, None if it wasn't read that far;
-    `close` ends the connection."""
+    """A request that is refused for a reason other than the ten checks. The refusal isn't recorded
+    yet: `Authorizer.refuse` does that. `source` is what the request asks for, None if it wasn't
+    read that far; `close` ends the connection."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class Denied(Exception):
 
 
 class Authorizer:
-    """Decides for one agent about one data source. `kind` is the audit trail's `source_type`,
-    `whole` names the source when a request can't be resolved any closer. With `reports`, a request
-    that would be denied is recorded as such and goes on (the source's `mode`)."""
+    """Decides for one agent about one data source. `kind` is the audit trail's `source_type`.
+    `whole` names the source where a request can't be resolved more precisely. With `reports`, a
+    request that would be denied is recorded as such and goes on (the source's `mode`)."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class Authorizer:
         self._enforcer = enforcer
 
     async def allow(self, sources: Iterable[SourceRef], who: Attribution) -> list[RecordedDecision]:
-        """One decision for each source, all of which pass. Otherwise raises `Denied`, or `Refused`
-        for a name that the audit trail can't hold."""
+        """Decides about each source, and returns the decisions if all of them pass. Otherwise
+        raises `Denied`, or `Refused` for a name that the audit trail can't hold."""
         key = self._agent.key()
         retrievals = []
         for source in sources:
@@ -116,7 +116,7 @@ class Authorizer:
             await self.allow(denied, who)
 
     def decide_now(self, source: SourceRef, who: Attribution) -> RecordedDecision | None:
-        """The decision for one source if it can be made without waiting. None if it can't; then
+        """The decision about one source if it can be made without waiting. Otherwise None, and
         nothing is recorded."""
         if identifier_fault(source.source_id) is not None:
             return None
@@ -127,16 +127,17 @@ class Authorizer:
                 return None
             return self._enforcer.decide(retrieval, key, report_mode=self.reports)
         except (MissingDocument, SpoolError):
-            # The slow path fetches the document, or comes to the same failure and reports it.
+            # The slow path fetches the document, or meets the same failure and reports it.
             return None
 
     async def permission(self, who: Attribution) -> "Permission":
-        """Which sources this caller may see in a list. Not recorded, because nothing is read."""
+        """Tells which sources this caller may see in a list. Not recorded, because nothing is
+        read."""
         await self._enforcer.prepare(self._retrieval(self._whole, who), self._agent.key())
         return self.permission_now(who)
 
     def permission_now(self, who: Attribution) -> "Permission":
-        """As `permission`, by the policy documents that are here already."""
+        """Like `permission`, but goes by the policy documents that are already here."""
         outlook = partial(self._outlook, who)
         return Permission(partial(self._retrieval, who=who), outlook, everything=self._everything)
 
@@ -149,14 +150,14 @@ class Authorizer:
     async def refuse(self, refused: Refused) -> Denied:
         """Records the refusal; returns what the agent gets unless the request goes on."""
         source = refused.source
-        # A record that the log can't hold would block all records after it. So a name that the
-        # agent chose is only used if it fits.
+        # A record that the log can't hold would block all records after it, so a name that the
+        # agent chose is used only if it fits.
         if source is None or identifier_fault(source.source_id) is not None:
             source = self._whole
         retrieval = self._retrieval(source, refused.who)
         # INVARIANT: a request that could be read in two ways is never forwarded, in any mode.
         reports = self.reports and refused.policy_name != UNREADABLE
-        # Cut, because it may quote the request. Bytes that are no text become `?`: JSON can't hold
+        # Cut, because it may quote the request. Bytes that are not text become `?`: JSON can't hold
         # them.
         reason = refused.reason[:_LONGEST_REASON].encode(errors="replace").decode()
         recorded = await self._enforcer.refuse(
@@ -165,7 +166,7 @@ class Authorizer:
         return Denied(refused.status, recorded, close=refused.close)
 
     async def record(self, refused: Refused) -> None:
-        """As `refuse`, for a connection on which no answer can be sent."""
+        """Like `refuse`, for a connection on which no answer can be sent."""
         try:
             await self.refuse(refused)
         except SluiceError as error:
@@ -189,9 +190,9 @@ class Permission:
     """Whether one caller may see a source.
 
     On the event loop it consults the policy set anew for each source: a stream may last for hours,
-    and the key may be revoked meanwhile. In the worker thread, which must not touch the policy set,
-    it goes by the facts that `refresh` gathered on the loop right before the work began; without
-    them it permits nothing.
+    and the key may be revoked before it ends. In the worker thread, which must not touch the policy
+    set, it goes by the facts that `refresh` gathered on the loop right before the work began;
+    without them it permits nothing.
     """
 
     __slots__ = ("_all", "_everything", "_facts", "_loop", "_outlook", "_retrieval")

@@ -42,9 +42,9 @@ class SourceRules(NamedTuple):
     default: Attribution
     """Who makes a request that names no user."""
     writes: bool
-    """Whether writes are decided like reads; otherwise they are denied without a look."""
+    """Whether writes are decided like reads; otherwise all of them are denied."""
     level_field: str | None
-    """The field in which the data source marks its documents with their level, if it does."""
+    """The field in which the data source states each document's level, if it does."""
 
 
 class RequestClassifier:
@@ -75,6 +75,7 @@ class RequestClassifier:
             # It is no longer certain where this request ends and the next begins.
             raise Refused(400, UNREADABLE, error.message, who, close=True) from error
         try:
+            # First of all, so that later refusals are recorded under the caller's own name.
             who = attribution(head, who)
             host = head.one(b"host") if self._protocol.uses_host else None
             target, match = self.match(request.method, request.target, host)
@@ -101,7 +102,7 @@ class RequestClassifier:
         return route, routed, head
 
     def check_refined(self, route: ProtocolRoute | None, routed: RoutedRequest) -> ProtocolRoute:
-        """The row that the body led to. Raises `Refused` without a row, or if it is closed."""
+        """The row that the body led to. Raises `Refused` if there is none, or if it is closed."""
         if route is None:
             reason = "no known route of the data source covers the method in this body"
             raise Refused(403, UNCLASSIFIED, reason, routed.attribution)
@@ -114,8 +115,8 @@ class RequestClassifier:
     ) -> tuple[Target, RouteMatch | None]:
         """The canonical form of a target, and the row that covers it. Raises `Malformed`.
 
-        The result depends on nothing else, and agents ask for the same paths over and over: it is
-        cached, for a bounded number of short targets.
+        The result depends on nothing else, and agents ask for the same paths over and over, so it
+        is cached, for a bounded number of short targets.
         """
         cached = self._cache.get((method, raw, host))
         if cached is not None:
@@ -145,7 +146,8 @@ class RequestClassifier:
 
 
 def _streams(route: ProtocolRoute) -> bool:
-    """Whether neither body has to be read, so that they may follow any protocol."""
+    """Whether neither the request's body nor the response's has to be read, so that a connection
+    may go on in any protocol."""
     reads = (
         route.parse_body,
         route.refine,

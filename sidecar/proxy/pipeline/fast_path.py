@@ -1,11 +1,11 @@
 """The fast path: decides and forwards a simple request in the turn of the event loop in which it
-arrives, and answers in the turn in which both its response and its record are there. No parser, no
-task, no future.
+arrives, and answers in the turn in which both its response and its record are there. It needs no
+parser, no task and no future.
 
 Everything else takes the slow path (`pipeline.py`): long bodies, routes that need a look-up,
-requests with no idle connection to the data source. Before the decision, a request that
-turns out not to be simple leaves no trace here. After it, `FastPathExchange` hands over what was
-decided and sent.
+requests with no idle connection to the data source. Before the decision, a request that turns out
+not to be simple leaves no trace here. After it, `FastPathExchange` hands over what was decided and
+sent.
 
 INVARIANT: the fast path decides and forwards exactly what the slow path would. Both use the same
 functions for fields, target, route, body and decision.
@@ -50,7 +50,7 @@ class FastPathResult(Enum):
     SLOW_PATH = "slow_path"
     """Nothing was done: the message must take the slow path."""
     STARTED = "started"
-    """It is decided, and an exchange is under way."""
+    """The message is decided, and an exchange is under way."""
 
 
 class _LazyFields:
@@ -73,8 +73,9 @@ class FastPath:
         self._heads = HeadReader(pipeline, digest)
 
     def begin(self, connection: FastPathConnection, data: bytes) -> FastPathResult | int:
-        """Offers `data`, which starts a message while no other request is under way. A number says
-        how many bytes are missing: offer the whole message again once they have arrived."""
+        """Begins the request in `data` if it qualifies. `data` must start a message, and no other
+        request may be under way. A number says how many bytes are missing: call this again with the
+        whole message once they have arrived."""
         head_end = data.find(_HEAD_END) + 4
         request = self._heads.read(data, head_end)
         if request is None:
@@ -88,8 +89,8 @@ class FastPath:
         resolved = self._resolve(request, data[head_end:])
         if resolved is None:
             return FastPathResult.SLOW_PATH
-        # Before the decision: without a connection, the slow path would decide again what was
-        # recorded here.
+        # Taken before the decision: without a connection, the slow path would decide and record the
+        # request a second time.
         upstream_connection = pipeline.upstream.take_idle()
         if upstream_connection is None:
             return FastPathResult.SLOW_PATH
@@ -107,7 +108,8 @@ class FastPath:
         return FastPathResult.STARTED
 
     def _resolve(self, request: SimpleRequest, body: bytes) -> ResolvedRequest | None:
-        """The request with its body read, and its source, if any. None for the slow path."""
+        """The request with its body read, and its source, if any. None if it must take the slow
+        path."""
         route, protocol, budget = request.route, self._pipeline.protocol, Budget()
         upstream_request = request.upstream_request
         try:
@@ -128,7 +130,7 @@ class FastPath:
             if route.find_sources_now is not None:
                 sources = route.find_sources_now(protocol, routed)
         except (Malformed, Unresolved):
-            # The slow path comes to the same refusal, and records it.
+            # The slow path arrives at the same refusal, and records it.
             return None
         # Several records have to be stored together, which is the slow path's work.
         if sources is None or len(sources) > 1:
@@ -155,7 +157,7 @@ class FastPath:
     def _unfiltered(
         self, route: ProtocolRoute, routed: RoutedRequest, sources: tuple[SourceRef, ...]
     ) -> bool:
-        """Whether the response passes as it comes, with nothing to read or leave out."""
+        """Whether the response passes as it comes, with nothing in it to read or leave out."""
         pipeline = self._pipeline
         if pipeline.level_field is not None or route.plan_forward is None:
             return False

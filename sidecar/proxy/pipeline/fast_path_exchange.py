@@ -26,10 +26,10 @@ from sidecar.recorder import RecordedDecision
 
 
 class FastPathConnection(Protocol):
-    """What the fast path needs of the connection from the agent."""
+    """The parts of the connection from the agent that the fast path needs."""
 
     def exchange_started(self, exchange: "FastPathExchange") -> None:
-        """A request is under way. No other is read until it is answered."""
+        """Notes that a request is under way. No other is read until it is answered."""
         ...
 
     def respond(self, head: bytes, body: bytes) -> bool:
@@ -37,12 +37,12 @@ class FastPathConnection(Protocol):
         ...
 
     def fall_back(self) -> None:
-        """Continue the request under way with its `continue_on_slow_path`."""
+        """Continues the request under way by calling its `continue_on_slow_path`."""
         ...
 
 
 class SimpleRequest(NamedTuple):
-    """What a request's head says: everything that its body doesn't change. Lives as long as its
+    """Everything that a request's head says and its body can't change. Lives as long as its
     request. `sent` is the head that the data source gets, `length` the size of the body in
     bytes."""
 
@@ -66,7 +66,7 @@ class ResolvedRequest(NamedTuple):
 
 
 class FastPathExchange:
-    """One request under way. Belongs to its connection from the agent, which ends it."""
+    """One request under way. Belongs to the connection from the agent on which it arrived."""
 
     __slots__ = (
         "_connection",
@@ -99,7 +99,8 @@ class FastPathExchange:
         """Whether the record is on disk, or none is needed."""
         self._response: SimpleResponse | None = None
         self._over = False
-        """Whether the fast path is done with it: answered, handed over, or the agent left."""
+        """Whether the fast path is done with the request: it is answered or handed over, or the
+        agent left."""
 
     def start(self) -> None:
         connection, recorded = self._upstream_connection, self._recorded
@@ -120,15 +121,15 @@ class FastPathExchange:
             self._pipeline.upstream.release(connection)
             self._upstream_connection = None
         if recorded is not None:
-            # Never called at once, even if the record is on disk already: by then, the exchange has
-            # begun.
+            # asyncio never calls this at once, even if the record is already on disk, so it runs
+            # only after `start` has returned.
             recorded.durable.add_done_callback(self._on_durable)
 
     # ------------------------------------------------------ what happens on the upstream connection
 
     def intercept(self, data: bytes) -> bool:
-        """Takes the first bytes of the response. False unless they are the whole response: then
-        they and what follows belong to the parser."""
+        """Takes the first bytes of the response. False if they are not the whole response: then
+        they, and those that follow, belong to the parser."""
         # INVARIANT: once the exchange is over, nothing is answered from here. The record may have
         # been lost, and the slow path, which runs next, reports that.
         response = None if self._over else parse_simple_response(data)
@@ -136,7 +137,7 @@ class FastPathExchange:
             self.fall_back()
             return False
         assert self._upstream_connection is not None
-        # Free for the next request at once, although the record may still be on its way.
+        # The connection is free for the next request at once, even if the record isn't on disk yet.
         self._pipeline.upstream.release(self._upstream_connection)
         self._upstream_connection = None
         self._response = response
@@ -156,7 +157,7 @@ class FastPathExchange:
             request, self._allowed(), self._recorded, connection
         )
 
-    # ------------------------------------------------------------------- what happens on the others
+    # ---------------------------------------------------------- what the agent and the spool report
 
     def on_client_closed(self) -> None:
         """The agent left before any response. Breaks off the request upstream; the decision stays

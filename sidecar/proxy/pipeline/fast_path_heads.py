@@ -1,5 +1,5 @@
-"""Reads the heads of requests for the fast path, with bounded caches: agents send the same heads
-over and over. None means that the request must take the slow path.
+"""Reads the heads of requests for the fast path, with bounded caches, since agents send the same
+heads over and over. A result of None means that the request must take the slow path.
 
 Knows which requests qualify by their head alone. Decides nothing.
 """
@@ -30,8 +30,8 @@ class _RequestLine(NamedTuple):
 
 
 class _CachedHead(NamedTuple):
-    """What one head parsed to. Its fields start at the byte `fields_begin`; `front` is the start of
-    the head that the data source gets."""
+    """The result of parsing one head. Its fields start at the byte `fields_begin`; `front` is the
+    start of the head that the data source gets."""
 
     line: _RequestLine
     head: simple_request.SimpleHead
@@ -45,8 +45,8 @@ class HeadReader:
     def __init__(self, pipeline: ProxyPipeline, digest: HeadDigest) -> None:
         self._pipeline = pipeline
         self._digest = digest
-        # INVARIANT: the caches hold no value of a forwarded field and no query: both may carry
-        # credentials, which must not outlive their request.
+        # INVARIANT: the caches hold no query, and no value of a forwarded field but the media type:
+        # both may carry credentials, which must not outlive their request.
         self._heads: dict[bytes, _CachedHead] = {}
         self._blocks: dict[bytes, simple_request.SimpleHead] = {}
         self._lines: dict[bytes, _RequestLine] = {}
@@ -55,8 +55,8 @@ class HeadReader:
         """The request whose head is the first `head_end` bytes of `data`."""
         if head_end < 4 or head_end > simple_request.LONGEST:
             return None
-        # First the whole head, then its line and its fields apart: a client that repeats itself
-        # costs one digest, and one that changes its path still has its fields cached.
+        # The whole head is looked up first, then its line and its fields separately: a client that
+        # repeats itself costs one digest; if it changes only the path, its fields are still cached.
         digest = self._digest(data[:head_end])
         cached = self._heads.get(digest)
         if cached is None:
@@ -110,7 +110,7 @@ class HeadReader:
         except Malformed:
             return None
         protocol = self._pipeline.protocol
-        # What depends on `Host`, or has to be signed, isn't determined by its request line.
+        # A request that depends on `Host` or has to be signed isn't determined by its request line.
         if match is None or protocol.uses_host or protocol.signs_requests or not _qualifies(match):
             return None
         line = _RequestLine(read[0], target, *match)
@@ -120,7 +120,7 @@ class HeadReader:
 
 
 def _remember(cache: dict[bytes, Any], key: bytes, value: object) -> None:
-    # Clearing everything needs no bookkeeping per request.
+    # Clearing the whole cache saves the bookkeeping that evicting one entry would need.
     if len(cache) >= _CACHE_ENTRIES:
         cache.clear()
     cache[key] = value

@@ -58,7 +58,7 @@ class Forwarder:
         self._inspector = ResponseInspector(authorizer, limits, worker)
 
     async def fetch(self, head: RequestHead, target: str) -> FetchedResponse:
-        """GETs `target` with the agent's credentials, for the sidecar itself to read."""
+        """Sends a GET for `target` with the agent's credentials, for the sidecar itself to read."""
         response = await self._send(request_reader.lookup_request(head, target), [])
         try:
             body = await read_response(response, self._limits)
@@ -88,7 +88,7 @@ class Forwarder:
             if request.body.exception() is None:
                 self.metrics.count_failure(error)
             if relayed.started:
-                # The agent has part of the response. The connection ends short, so it can tell.
+                # The agent has part of the response. The missing end shows that it isn't complete.
                 outcome = TRUNCATED
                 return ResponseSent(keep_alive=False, status=relayed.status)
             # Not even a 502 leaves before the record is on disk.
@@ -130,7 +130,7 @@ class Forwarder:
         if prepared.filter_response is not None or prepared.filter_event is not None:
             response = await self._send(allowed.upstream_request, first)
             return await self._inspector.relay_filtered(request, allowed, response, relayed)
-        # The data source has the request by now. If the record is lost, its response is dropped.
+        # Sent before the record is on disk. If the record is lost, the response is dropped.
         response = await self._send(allowed.upstream_request, first, upstream_connection)
         try:
             if prepared.on_head is not None:
@@ -145,8 +145,8 @@ class Forwarder:
         first: list[asyncio.Future[None]],
         upstream_connection: UpstreamConnection | None = None,
     ) -> UpstreamResponse:
-        """Sends the request unless it was sent already; returns once `first` is done and the head
-        of the response is there."""
+        """Sends the request unless that was done already. Returns once all of `first` are done and
+        the head of the response is there."""
         if upstream_connection is not None:
             return await self.upstream.receive(upstream_connection, upstream_request, first)
         if self._protocol.signs_requests:

@@ -1,5 +1,6 @@
-"""Records what allowed retrievals returned. Gathers for a moment and hands many to the enforcer at
-once: the agent has its response already, and waking the spool for each would cost throughput.
+"""Records what allowed retrievals returned. Gathers for a moment, then hands many results to the
+enforcer at once: the agents have their responses already, and waking the spool for each result
+would cost throughput.
 
 Knows outcomes. Knows nothing of how they are recorded.
 """
@@ -16,13 +17,13 @@ COMPLETED, TRUNCATED, FAILED = "completed", "truncated", "failed"
 
 DELAY_SECONDS = 0.01
 MOST_GATHERED = 256
-"""This many are handed over without waiting, so that memory stays flat."""
+"""This many results are handed over without waiting any longer, so that memory stays flat."""
 
 
 class ReturnedDocuments(NamedTuple):
-    """What one retrieval returned. `size` in bytes and `sha256` in hex are of the body as the agent
-    got it. `withheld` counts the documents left out of it, `retries` how often the request was sent
-    again."""
+    """What one retrieval returned. `size` in bytes and `sha256` in hex describe the body as the
+    agent got it. `withheld` is the number of documents left out of it, `retries` how many times the
+    request was sent again."""
 
     recorded: RecordedDecision
     outcome: str
@@ -35,7 +36,8 @@ class ReturnedDocuments(NamedTuple):
 
 
 class LineageRecorder:
-    """Gathers for `DELAY_SECONDS`. `now` is the monotonic clock by which requests start."""
+    """Gathers results for `DELAY_SECONDS`. `now` is the monotonic clock that also gives the start
+    of each request."""
 
     def __init__(self, enforcer: Enforcer, now: Callable[[], float]) -> None:
         self._enforcer = enforcer
@@ -50,9 +52,9 @@ class LineageRecorder:
         outcome: str,
         started: float,
     ) -> None:
-        """What an allowed retrieval returned, for each of its decisions."""
+        """Adds what an allowed retrieval returned, once for each of its decisions."""
         duration_ms = int((self.now() - started) * 1000)
-        # Once for all decisions: a request about several sources has one response.
+        # Computed once: a request about several sources has one response.
         size, digest = relayed.size, relayed.sha256
         for recorded in decisions:
             self.add(
@@ -69,7 +71,7 @@ class LineageRecorder:
             )
 
     def add(self, returned: ReturnedDocuments) -> None:
-        # If we die before it is handed over, the log has the retrieval but not what it returned.
+        # If the process dies before the hand-over, the log has the retrieval but not its result.
         self._gathered.append(returned)
         if len(self._gathered) >= MOST_GATHERED:
             self.flush()
@@ -77,7 +79,7 @@ class LineageRecorder:
             self._timer = asyncio.get_running_loop().call_later(DELAY_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Hands over what is gathered."""
+        """Hands over the gathered results."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
