@@ -19,26 +19,28 @@ class SourceProtocol:
     signs_requests: ClassVar[bool] = False
     """Whether the proxy calls `sign`, and drops the agent's own credentials."""
     uses_host: ClassVar[bool] = False
-    """Whether `Host` says part of what is requested, so that the proxy calls `apply_host`."""
+    """Whether `Host` names part of what is requested, so that the proxy calls `apply_host`."""
 
     def apply_host(self, _host: str, target: Target) -> Target:
-        """`target` with what `Host` says written into its path: the form that is matched, judged
-        and forwarded (S3's `<bucket>.<domain>`). Raises `Malformed`."""
+        """`target` with the part that `Host` names (the bucket in S3's `<bucket>.<domain>`) written
+        into its path. The result is matched, judged and forwarded. Raises `Malformed`."""
         return target
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
-        """The first route that covers the request; an unknown one (None) is denied (R4)."""
+        """The first route that covers the request, or None if no route does: it is then denied
+        (R4)."""
         raise NotImplementedError
 
     def render_denial(
         self, _request: RoutedRequest | None, _denial: DenialResponse
     ) -> FetchedResponse | None:
-        """A denial in the protocol's own format; None for the usual one. The request is None if it
-        could not be read that far."""
+        """A denial in the protocol's own format, or None for the usual format. `_request` is None
+        if the request could not be read far enough."""
         return None
 
-    # Last before the request is sent: a signature covers the fields and the body as they leave.
+    # Called last, right before the request is sent: a signature covers the fields and the body as
+    # they leave.
     async def sign(self, outgoing: OutgoingRequest) -> Fields:
         """The fields to send, including the sidecar's own credentials (R9). Raises
-        `UpstreamFailed` where there are none."""
+        `UpstreamFailed` if there are none."""
         raise NotImplementedError

@@ -1,5 +1,5 @@
-"""The protocols by their kind. A protocol is imported when a source of its kind is configured, and
-not before: some import large libraries."""
+"""The protocols by their kind. A protocol is imported only when a source of its kind is configured:
+some of them import large libraries."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -22,8 +22,8 @@ MODULES: dict[Kind, str] = {
 
 
 def load_protocol(source: Source, monotonic: Callable[[], float]) -> SourceProtocol:
-    """The protocol of `source`, with nothing learnt about it yet."""
-    # Settings have checked the kind, so a missing one is a mistake in this table.
+    """The protocol of `source`, which has learnt nothing about it yet."""
+    # The settings have checked the kind, so a missing one is a mistake in this table.
     module, _, name = MODULES[source.kind].partition(":")
     protocol: SourceProtocol = getattr(import_module(module), name)(source, monotonic)
     return protocol

@@ -30,14 +30,14 @@ class Rest(SourceProtocol):
         self._rules = [_Rule(route, self._naming) for route in source.routes]
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
-        # Without the query: a configured path says nothing about parameters.
+        # Match without the query: a configured path says nothing about parameters.
         path = target.path
         for rule in self._rules:
             if method in rule.methods or "*" in rule.methods:
                 values = rule.pattern.match(path)
                 if values is not None:
                     return RouteMatch(rule.route, values)
-        # A method that this module has never heard of may change something, so it is a write.
+        # An unknown method may change something, so it counts as a write.
         return _READ if method in ("GET", "HEAD") else _WRITE
 
     def source(self, request: RoutedRequest) -> SourceRef:

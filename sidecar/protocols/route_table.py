@@ -73,16 +73,16 @@ class ProtocolRoute:
     parse_body: BodyParser | None = None
     """Reads a body that decisions depend on. It is forwarded only if this succeeds (R3, R6)."""
     refine: Callable[[Any, RoutedRequest], "ProtocolRoute | None"] | None = None
-    """Returns the row to use instead, by the body, where the path isn't enough; None for a request
-    that no row covers. Raises `Malformed` and `Unresolved`."""
+    """Chooses the row to use instead, by the body, where the path isn't enough. Returns None for a
+    request that no row covers. Raises `Malformed` and `Unresolved`."""
     find_visible_sources: (
         Callable[[Any, RoutedRequest, Permits], Coroutine[Any, Any, Sources]] | None
     ) = None
     """Like `find_sources`, where finding them takes a look-up that must not be made for a source
     that the agent may not see. Also raises `MissingSource`."""
     replacement_target: Callable[[Any, RoutedRequest], str] | None = None
-    """The target of a GET that is forwarded instead of the request, without its body: for a
-    request that may write, where only its read is wanted."""
+    """The target of a GET without a body that is forwarded instead of the request: for a request
+    that may write, where only its read is wanted."""
     response_source: Callable[[Any, RoutedRequest], Callable[[bytes], SourceRef | None]] | None = (
         None
     )

@@ -1,7 +1,7 @@
 """The syntax of index expressions: names, patterns, and what a pattern covers. Pure.
 
 Raises `Unresolved` for a name whose meaning only the server can work out (an exclusion, a date,
-another cluster), and `Malformed` for what is no name at all.
+another cluster), and `Malformed` for anything that is not a name at all.
 """
 
 import re
@@ -11,12 +11,13 @@ from sidecar.protocols.budget import MAX_SOURCES, OverBudget
 from sidecar.protocols.messages import Unresolved
 
 MAX_NAMES = 2 * MAX_SOURCES
-"""Of one index expression: more than the sources, since several may be aliases of one index."""
+"""The maximum number of names in one index expression. More than the maximum of sources, since
+several names may be aliases of one index."""
 
 ALL_INDICES = "*"
 
-# Narrower than what a server allows as an index name (MetadataCreateIndexService): no character
-# that means something in a path, a template or a query language is part of a name.
+# Narrower than what a server allows in an index name (MetadataCreateIndexService): a name has no
+# character that means something in a path, a template or a query language.
 _OTHER = r"[^\s\x00-\x1f\x7f-\x9f\\/*?\"'`<>|,#:%{}$()=;]"
 _FIRST = r"(?![-_+])" + _OTHER
 _NAME = re.compile(f"{_FIRST}{_OTHER}*")
@@ -33,7 +34,7 @@ def parse_names(value: object) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for part in parts:
         found[parse_name(part)] = None
-        # Each name may cost a look-up, so the count is checked before any of them.
+        # Each name may cost a look-up, so check the count before any look-up.
         if len(found) > MAX_NAMES:
             raise OverBudget(f"an index expression has more than {MAX_NAMES} names")
     return tuple(found)
@@ -41,7 +42,7 @@ def parse_names(value: object) -> tuple[str, ...]:
 
 def parse_name(value: object) -> str:
     """One name, where the server takes only one."""
-    # The server reads a number as its text, and there may be an index of that name.
+    # The server reads a number as text, and there may be an index of that name.
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value:
@@ -49,7 +50,7 @@ def parse_name(value: object) -> str:
     if value in ("_all", ALL_INDICES):
         return ALL_INDICES
     shown = f"index name `{value[:64]}`"
-    # From here on, names that two parsers may read differently.
+    # The checks from here on refuse names that two parsers may read differently.
     if value.startswith("-"):
         raise Unresolved(f"{shown} excludes indices: name the indices to read instead")
     if ":" in value:

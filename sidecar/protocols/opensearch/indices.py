@@ -1,8 +1,8 @@
 """Resolves index names to sources (data-sources.md 5.3). A name may be an index, an alias, a data
 stream or a pattern. Policies name indices and data streams; an alias counts as what it points to.
 
-A plain name is cached for 30 seconds, and cleared by any change of names that the sidecar forwards.
-A pattern is resolved for every request, so that a new index is judged like the others.
+What a plain name stands for is cached for 30 seconds, or until the sidecar forwards a change of
+names. A pattern is resolved for every request, so that a new index is judged like the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ Resolution = dict[str, list[dict[str, Any]]]
 
 _LISTS = frozenset(("indices", "aliases", "data_streams"))
 
-# A look-up is repeated for every difference in any other field.
+# Header fields that don't identify the caller. A difference in any other repeats the look-up.
 _NOT_IDENTITY = frozenset((
     b"accept", b"accept-encoding", b"accept-language", b"baggage", b"content-type", b"traceparent",
     b"tracestate", b"user-agent", b"x-elastic-client-meta", b"x-opaque-id",
@@ -31,7 +31,7 @@ _NOT_IDENTITY = frozenset((
 
 
 class Indices:
-    """The names of one server, as far as they are known for certain."""
+    """What the names of one server stand for, as far as that is certain."""
 
     def __init__(self, source_names: SourceNames, monotonic: Callable[[], float]) -> None:
         self._source_names = source_names
@@ -46,18 +46,18 @@ class Indices:
         expand_wildcards: str | None = None,
         strict: bool = False,
     ) -> tuple[SourceRef, ...]:
-        """The sources that `names` stand for; they come from `parse_names`. A plain name that
+        """The sources that `names` stand for, which come from `parse_names`. A plain name that
         doesn't exist is its own source: its policy says whether the agent may know that, and a
-        write may create it. With `strict` it is `Unresolved`, for a query language that may have
-        kinds of names unknown here."""
+        write may create it. With `strict` it is `Unresolved`: a query language may have kinds of
+        names that are unknown here."""
         found: dict[str, SourceRef] = {}
         for name in dict.fromkeys(names):
             resolved = await self._resolve(name, request, expand_wildcards)
             if not resolved and (strict or is_pattern(name)):
                 raise Unresolved(f"the data source has no index `{name}`")
             found.update((each, self._source_names.of(each)) for each in resolved or (name,))
-            # The pipeline charges sources too. Charging here ends the look-ups of a request that is
-            # already over its budget.
+            # The pipeline charges sources too. Charging here stops the look-ups of a request that
+            # is already over its budget.
             request.budget.charge_sources(source.source_id for source in found.values())
         return tuple(found.values())
 
@@ -65,18 +65,18 @@ class Indices:
         self, name: str, request: RoutedRequest, expand_wildcards: str | None
     ) -> Names:
         plain = not is_pattern(name)
-        # No entry has an empty key: a pattern is never found in the cache.
+        # No entry has an empty key, so a pattern is never found in the cache.
         key = digest_of_fields(name, _identity_fields(request)) if plain else b""
         known = self._known.get(key)
         if known is not None:
             return known
-        # Before the request: a change during the look-up must prevent caching.
+        # Start before the request: a change during the look-up must prevent caching.
         started = self._known.start_lookup()
         resolution = await resolve(name, request, None if plain else expand_wildcards)
         found: dict[str, None] = {}
         for each in _resolved_names(resolution):
-            # An alias lists the backing indices of a data stream by their own names, and policies
-            # know the stream only: a second look-up finds it.
+            # An alias lists the backing indices of a data stream by their own names, but policies
+            # know only the stream, which a second look-up finds. `each != name` ends the recursion.
             backing = each.startswith(".ds-") and each != name
             own = await self._resolve(parse_name(each), request, None) if backing else ()
             found.update(dict.fromkeys(own or (each,)))
@@ -104,7 +104,7 @@ async def resolve(name: str, request: RoutedRequest, expand_wildcards: str | Non
         response = await request.fetch(path)
     except UpstreamFailed as error:
         raise Unresolved(f"can't look up index `{name}`: {error}") from error
-    # A plain name that doesn't exist.
+    # 404 means a plain name that doesn't exist.
     if response.status == 404:
         return {each: [] for each in _LISTS}
     if response.status != 200:
@@ -116,9 +116,9 @@ async def resolve(name: str, request: RoutedRequest, expand_wildcards: str | Non
 
 
 def parse_resolution(body: Any) -> Resolution:
-    """Checks a resolution. Raises `UpstreamFailed` if it holds anything else, such as a kind of
-    name that is unknown here."""
-    # An empty list of another kind names nothing.
+    """Checks the form of a resolution. Raises `UpstreamFailed` if it holds anything else, such as a
+    kind of name that is unknown here."""
+    # An empty list of an unknown kind names nothing, so it may pass.
     if not isinstance(body, dict) or any(body[each] for each in body.keys() - _LISTS):
         raise UpstreamFailed("the data source's index resolution has an unknown form")
     resolution = {each: body.get(each, []) for each in _LISTS}
@@ -129,7 +129,7 @@ def parse_resolution(body: Any) -> Resolution:
 
 
 def _has_local_name(entry: Any) -> bool:
-    """Whether an entry has a name, and not one in another cluster."""
+    """Whether an entry has a name, and it isn't in another cluster."""
     return (
         isinstance(entry, dict) and isinstance(entry.get("name"), str) and ":" not in entry["name"]
     )
@@ -152,7 +152,8 @@ def alias_targets(alias: dict[str, Any]) -> list[str]:
 
 
 def _resolved_names(resolution: Resolution) -> Iterable[str]:
-    # For each index its name in policies, so that an alias of a backing index counts as its stream.
+    # Maps an index to its name in policies, so that an alias of a backing index counts as its
+    # stream.
     owners: dict[str, str] = {}
     for stream in resolution["data_streams"]:
         yield stream["name"]

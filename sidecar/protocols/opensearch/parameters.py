@@ -10,13 +10,14 @@ import re
 from policies.ground.errors import Malformed
 from sidecar.protocols.shared.escapes import decode_escapes
 
-# The servers (RestUtils) also end a parameter at `;`, and skip a `=` before its name: neither is
-# accepted here, nor an escape in a name, which could hide one that is refused.
+# The servers (RestUtils) also end a parameter at `;`, and skip a `=` before its name. Neither is
+# accepted here, nor is an escape in a name, which could hide a refused one.
 _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)(?:=([^;]*))?").fullmatch
 
 
 def parse_query(query: str | None) -> dict[str, str]:
-    """Names and decoded values. Raises `Malformed` where two readers could differ."""
+    """The parameters' names and decoded values. Raises `Malformed` where two readers could
+    differ."""
     found: dict[str, str] = {}
     for part in (query or "").split("&"):
         if not part:
@@ -71,16 +72,16 @@ READ = _COMMON | _PATTERNS | _QUERY | _DOCUMENT | frozenset((
     "terminate_after", "timeout", "track_scores", "track_total_hits", "typed_keys", "types",
     "verbose_pipeline", "wait_for_completion_timeout",
 ))  # fmt: skip
-"""Of requests that read. `q` is a query in Lucene's syntax, which names fields but no index."""
+"""For requests that read. `q` is a query in Lucene's syntax, which names fields but no index."""
 
 METADATA = _COMMON | _PATTERNS | frozenset((
     "cluster_manager_timeout", "features", "flat_settings", "include_defaults", "local",
     "master_timeout", "mode", "wait_for_active_shards", "timeout",
 ))  # fmt: skip
-"""Of requests about indices."""
+"""For requests about indices."""
 
 CAT = METADATA - {"filter_path"} | {"bytes", "format", "h", "health", "pri", "s", "time", "v"}
-"""Of `_cat`. With `help` it would list columns instead of indices."""
+"""For `_cat`. `help` is missing: the response would list columns instead of indices."""
 
 WRITE = _COMMON | _PATTERNS | _QUERY | _DOCUMENT | frozenset((
     "_slice", "cluster_manager_timeout", "conflicts", "force", "from", "if_primary_term",
@@ -90,7 +91,7 @@ WRITE = _COMMON | _PATTERNS | _QUERY | _DOCUMENT | frozenset((
     "search_type", "size", "slices", "sort", "stats", "terminate_after", "timeout",
     "wait_for_active_shards", "wait_for_completion", "wait_if_ongoing", "write_index_only",
 ))  # fmt: skip
-"""Of writes. `pipeline` is missing: it may send a document to another index."""
+"""For writes. `pipeline` is missing: it may send a document to another index."""
 
 PREVENTS_FILTERING = frozenset((
     "_source", "_source_exclude_vectors", "_source_excludes", "_source_includes", "explain",

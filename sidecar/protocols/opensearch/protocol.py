@@ -1,5 +1,5 @@
 """The protocol of OpenSearch and Elasticsearch. A source is an index or a data stream. No setting
-says which of the two servers it is: where they differ, so do their paths.
+says which of the two a server is: where they differ, their paths differ too.
 """
 
 from sidecar.http.request_target import Target
@@ -14,7 +14,7 @@ class OpenSearch(OpenSearchServer):
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         found = _TABLE.match(method, target)
-        # The table comes first: some APIs are denied as a whole except for a few of its rows.
+        # The table comes first: some APIs are denied as a whole, except for a few rows in it.
         if found is None or not _has_index(found):
             return blocked(method, target)
         return found

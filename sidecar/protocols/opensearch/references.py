@@ -1,8 +1,8 @@
 """Finds the indices that a body names at any depth (data-sources.md 5.3).
 
 A query may look up terms, a shape or a stored document in any index. A document's field called
-`index` may be taken for such a name, but never the reverse. A body that becomes a query only on the
-server, such as a template or an encoded query, is `Unresolved`. Pure.
+`index` may be taken for the index of a look-up, but never the reverse. A body that becomes a query
+only on the server, such as a template or an encoded query, is `Unresolved`. Pure.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _INDEX_KEYS = frozenset(("index", "_index"))
 # The index of a shape look-up that names none (AbstractGeometryQueryBuilder).
 _DEFAULT_SHAPE_INDEX = "shapes"
 
-# Queries that become another query on the server, and the member that does it; None for any.
+# Queries that become another query on the server if they have this member; None means always.
 _RENDERED_ON_SERVER = {
     "wrapper": "query",
     "agentic": "query_text",
@@ -44,7 +44,8 @@ def names_in_search(body: dict[str, Any] | None) -> set[str]:
     for key in body:
         if key not in _SEARCH_MEMBERS:
             raise Unresolved(f"`{key[:64]}` is not supported in a search")
-    # It could change the query on the server. A pipeline by name is the operator's.
+    # A pipeline in the request could change the query on the server. A stored one is the
+    # operator's.
     if isinstance(body.get("search_pipeline"), dict):
         raise Unresolved("a search pipeline in the request is not supported: name a stored one")
     found = names_in_query(body)
@@ -67,14 +68,14 @@ def names_in_query(body: Any) -> set[str]:
 
 
 def _names_in_object(node: dict[str, Any]) -> Iterator[str]:
-    # By their key, and not by a grammar of all queries: plugins add queries of their own, and a
+    # Go by the keys, and not by a grammar of all queries: plugins add queries of their own, and a
     # look-up must not be missed because the query around it is new.
     for key, value in node.items():
         if key in _INDEX_KEYS:
-            # Alone it is a field of that name: a look-up has other members too.
+            # If it is the only member, it is a field of that name: a look-up has other members too.
             if len(node) > 1 and not isinstance(value, dict):
                 yield from _names_in_value(value)
-        # Of a runtime field of type `lookup` (Elasticsearch).
+        # The index of a runtime field of type `lookup` (Elasticsearch).
         elif key == "target_index":
             yield from _names_in_value(value)
         elif key == "indexed_shape":

@@ -1,4 +1,4 @@
-"""Builds the kinds of row in OpenSearch's table. Pure."""
+"""Builds the rows of OpenSearch's table, by their kind. Pure."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -65,7 +65,7 @@ def filtering_route(
     filtering = filtered(row, plan)
 
     def refine(server: OpenSearchServer, request: RoutedRequest) -> ProtocolRoute:
-        # `can_filter` reads the whole body, so it is left out where documents have no levels.
+        # `can_filter` reads the whole body, so it isn't called where documents have no levels.
         return filtering if server.level_field is not None and can_filter(server, request) else row
 
     return replace(row, refine=refine)
@@ -78,7 +78,7 @@ def search_route(methods: str, pattern: str, plan: PlanForward) -> ProtocolRoute
 
 
 def language_route(pattern: str, find_sources: FindSources) -> ProtocolRoute:
-    """A query in a language, whose response may have a cursor."""
+    """A query in a query language, whose response may have a cursor."""
     return read_route("GET POST", pattern, find_sources, search.remember)
 
 
@@ -111,7 +111,7 @@ def write_route(
 
 def renaming_route(methods: str, pattern: str) -> ProtocolRoute:
     """A write that creates or deletes a name."""
-    # Forgotten before and after: a look-up in between could have cached either meaning.
+    # Forget names before and after: a look-up in between could have cached either meaning.
     return replace(
         write_route(methods, pattern),
         before_forward=OpenSearchServer.forget_names,

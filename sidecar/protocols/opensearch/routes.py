@@ -40,12 +40,12 @@ _GP = "GET POST"
 _ANY = "GET HEAD POST PUT DELETE"
 _SCROLL = "/_search/scroll"
 _SQL = ("/_sql", "/_plugins/_sql", "/_opendistro/_sql")
-# They end a continuation.
+# The paths that end a continuation.
 _RELEASES = (
     _SCROLL, f"{_SCROLL}/{{scroll}}", "/_search/point_in_time", "/_pit", "/_async_search/{id}",
     "/_plugins/_asynchronous_search/{id}", "/_sql/async/delete/{id}", "/_query/async/{id}",
 )  # fmt: skip
-# How an index is set up: with an index before it, or of all indices.
+# The paths that show how an index is set up. Without an index before it, each shows all indices.
 _INDEX_LISTS = (
     "/_mapping", "/_mapping/field/{fields}", "/_settings", "/_settings/{name}", "/_alias",
     "/_alias/{name}",
@@ -54,9 +54,9 @@ _STATISTICS = (
     f"{_I}/_stats", f"{_I}/_stats/{{metric}}", f"{_I}/_segments", f"{_I}/_recovery",
     "/_cat/count/{index}", "/_cluster/health/{index}", "/_data_stream/{name}/_stats",
 )  # fmt: skip
-# A copy is an index of its own, and policies would see its own name.
+# These copy an index. The copy is an index of its own, which policies would judge by its name.
 _COPIES = ("_clone", "_split", "_shrink", "_downsample")
-# Change what names mean, or how an index is run.
+# These change what names mean, or how an index is run.
 _ADMIN_APIS = (
     "_alias/{name}", "_aliases", "_aliases/{name}", "_block/{block}", "_close", "_freeze", "_open",
     "_rollover", "_rollover/{new}", "_settings", "_unfreeze", "_upgrade",
@@ -64,7 +64,7 @@ _ADMIN_APIS = (
 
 
 async def _health(_server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """None: the health of the cluster alone reveals nothing about an index."""
+    """No sources, since the health of the cluster alone reveals nothing about an index."""
     level = parameters.parse_query(request.target.query).get("level", "cluster")
     if level != "cluster":
         raise Malformed(f"`level={level[:64]}` shows indices: use `level=cluster`")
@@ -79,7 +79,7 @@ ROUTES = (
     # The server's name and version.
     ProtocolRoute("GET HEAD", "/", _OPEN),
     ProtocolRoute("GET", "/_cluster/health", _OPEN, _health),
-    # Continuations come before searches: `scroll` is where a name could be.
+    # Continuations come before searches, since `scroll` is in a place where a name could be.
     *map(release_route, _RELEASES),
     *(
         filtered(
@@ -103,7 +103,7 @@ ROUTES = (
     # A search pipeline is not a continuation.
     ProtocolRoute("GET PUT DELETE", "/_search/pipeline", _ADMIN),
     ProtocolRoute("GET PUT DELETE", "/_search/pipeline/{id}", _ADMIN),
-    # Of every caller at once.
+    # Concerns the points in time of all callers at once.
     ProtocolRoute(f"{_GP} DELETE", "/_search/point_in_time/_all", _ADMIN),
     search_route(_GP, "/_search", search.forward_search),
     search_route(_GP, f"{_I}/_search", search.forward_search),
@@ -134,7 +134,7 @@ ROUTES = (
     # The following are not filtered: their responses don't show which documents were used.
     replace(_READ_DOCUMENT, methods="HEAD"),
     replace(_READ_DOCUMENT, methods="GET HEAD", pattern=f"{_I}/_source/{{id}}"),
-    # A template is found by its own row, so that the denial says why.
+    # Templates have rows of their own, so that the denial says why.
     *(
         read_route(_GP, f"{start}/{what}", find_sources)
         for what, find_sources in (

@@ -1,6 +1,6 @@
-"""One OpenSearch or Elasticsearch server, with what the sidecar has learnt about it: the meaning of
-its names, and the sources of its continuations; and how its handlers read a request. Knows no
-routes."""
+"""One OpenSearch or Elasticsearch server, with what the sidecar has learnt about it (the meaning of
+its names, and the sources of its continuations), and the functions that its handlers read requests
+with. Knows no routes."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,16 +27,16 @@ from sidecar.settings.model import Source
 _TOKEN_MEMBERS = ("_scroll_id", "pit_id", "cursor", "id")
 """Members of a response that name a continuation."""
 
-# The only path without a place for an index whose API takes one in the query.
+# The only path that has no place for an index although its API takes one: in the query.
 _INDEX_IN_QUERY = ("_plugins", "_asynchronous_search")
 
-# Added to a continuation, it makes a second token. A caller could send that one too, but it stands
-# for the same sources.
+# Appended to a continuation's token, it makes a second token. A caller could send that one too, but
+# it stands for the same sources.
 _LEVEL_ADDED = "\x00mark"
 
 
 class OpenSearchServer(SourceProtocol):
-    """The first argument of every handler."""
+    """One server. Every handler takes it as the first argument."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self.source_names = SourceNames(source)
@@ -51,7 +51,8 @@ class OpenSearchServer(SourceProtocol):
         query: dict[str, str],
         default_expand: str | None = None,
     ) -> Sources:
-        """The sources of index names. The query says what patterns cover, else `default_expand`."""
+        """The sources of index names. What patterns cover is stated in `query`, or else in
+        `default_expand`."""
         expand = parse_expand_wildcards(query.get("expand_wildcards", default_expand))
         return await self.indices.sources(names, request, expand_wildcards=expand)
 
@@ -69,7 +70,7 @@ class OpenSearchServer(SourceProtocol):
                 self.continuations.remember(token + _LEVEL_ADDED, request.attribution, sources)
 
     def is_level_added(self, token: str, who: Attribution) -> bool:
-        """Whether the level has to be taken out of the pages of `token` again."""
+        """Whether the level must be removed from the pages of `token`."""
         try:
             self.continuations.sources_of(token + _LEVEL_ADDED, who)
         except Unresolved:
@@ -81,7 +82,7 @@ class OpenSearchServer(SourceProtocol):
 def _tokens(response: Any) -> list[str]:
     if not isinstance(response, dict):
         return []
-    # An answer without any of them ends its continuation, or never had one.
+    # A response without any of these ends its continuation, or never had one.
     found = (response.get(member) for member in _TOKEN_MEMBERS)
     return [token for token in found if isinstance(token, str) and token]
 
@@ -100,7 +101,7 @@ def requested_names(request: RoutedRequest) -> tuple[str, ...]:
 
 
 def hint_source(server: OpenSearchServer, request: RoutedRequest) -> SourceRef | None:
-    """The index that a write's path names, as far as the path alone shows it."""
+    """The index that a write's path names, or None if the path alone doesn't show it."""
     names = request.path_params[0].split(",")
     if len(names) == 1 and not is_pattern(names[0]):
         return server.source_names.of(names[0])
@@ -119,7 +120,7 @@ def parse_json(response: FetchedResponse) -> Any:
 
 def read_parameters(request: RoutedRequest) -> dict[str, str]:
     """The parameters of a request that reads. `index` is allowed only where the path has no place
-    for one: elsewhere the server could read another index than the one that was judged."""
+    for an index: elsewhere the server could read a different index from the one that was judged."""
     names = parameters.READ
     if request.target.segments == _INDEX_IN_QUERY:
         names |= {"index"}

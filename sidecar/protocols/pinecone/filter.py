@@ -17,17 +17,18 @@ from sidecar.protocols.shared.json_responses import (
 
 Body = dict[str, Any]
 
-# The members of a scoring clause that state what to search for, and point at no stored record.
+# The members of a scoring clause that state what to search for and refer to no stored record.
 _CLAUSE = frozenset(("type", "query", "field", "fields", "values", "sparse_values"))
 
 
 class FilteredQuery(NamedTuple):
-    """A request as it is forwarded, and how to undo its changes in each record of the response."""
+    """A request as it is forwarded, and how to undo the effect of the changes on each record of
+    the response."""
 
     body: Body | None
     """None for a request without a body."""
     strip: Callable[[Body], bool]
-    """Removes what the agent didn't ask for. Returns whether it was there."""
+    """Removes from a record what the agent didn't ask for. Returns whether it was there."""
 
 
 ResponseStep = Callable[[Body], tuple[int, bool]]
@@ -59,7 +60,7 @@ def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) 
     *outer, last = form.records_at
 
     def step(whole: Body) -> tuple[int, bool]:
-        # Before anything is cut: a response of another form may hold records elsewhere.
+        # Check before anything is cut: a response of another form may hold records elsewhere.
         _check_form(whole, form)
         holder = whole
         for name in outer:
@@ -115,7 +116,7 @@ def _narrow_by_metadata(body: Body, levels: DocumentLevels) -> FilteredQuery:
 def _narrow_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
     narrowed = {**body, "query": _with_condition(body["query"], levels)}
     if narrowed.get("fields") is None:
-        # Without a list of fields a hit has all of them.
+        # Without a list of fields, a hit has all of them.
         return FilteredQuery(narrowed, _strip_nothing)
     return _requesting_level(narrowed, "fields", levels, lambda hit: hit.get("fields"))
 
@@ -128,22 +129,23 @@ def _narrow_document_search(body: Body, levels: DocumentLevels) -> FilteredQuery
 
 def _narrow_document_fetch(body: Body, levels: DocumentLevels) -> FilteredQuery:
     """Documents by id or by filter, which return every field by default."""
-    # A fetch by ids takes no filter, so only the check of the response withholds.
+    # A fetch by ids takes no filter, so only the check of the response withholds documents.
     narrowed = dict(body) if body.get("filter") is None else _with_condition(body, levels)
     if not narrowed.get("include_fields"):
         return FilteredQuery(narrowed, _strip_nothing)
     return _requesting_level(narrowed, "include_fields", levels, lambda document: document)
 
 
-# A fetch by ids in the query takes no condition: only the check of its response withholds.
+# A fetch by ids in the query takes no condition: only the check of its response withholds records.
 def _keep_request(_body: Any, _levels: DocumentLevels) -> FilteredQuery:
     return FilteredQuery(None, _strip_nothing)
 
 
 def _with_condition(body: Body, levels: DocumentLevels) -> Body:
     if not levels.filterable:
+        # The agent may see records without a level, and these would match no condition on it.
         return dict(body)
-    # Both must hold, so nothing in the agent's own filter can undo this one.
+    # Both conditions must hold, so nothing in the agent's own filter can undo this one.
     condition = {".".join(levels.path): {"$in": list(levels.levels)}}
     own = body.get("filter")
     return {**body, "filter": {"$and": [condition, own]} if own else condition}
@@ -152,8 +154,8 @@ def _with_condition(body: Body, levels: DocumentLevels) -> Body:
 def _requesting_level(
     body: Body, member: str, levels: DocumentLevels, fields_of: Callable[[Body], Any]
 ) -> FilteredQuery:
-    """`body` with the level's field among those that `member` requests. `fields_of` finds a
-    record's fields, from which it is removed again."""
+    """`body` with the level's field among those that `member` requests. `fields_of` finds the
+    fields of a record in the response, from which the level is removed again."""
     level, requested = ".".join(levels.path), body.get(member) or []
     if "*" in requested or level in requested:
         return FilteredQuery(body, _strip_nothing)
@@ -174,7 +176,7 @@ def _strip_metadata(record: Body) -> bool:
 
 
 def _by_value(body: Body) -> bool:
-    # A response to a query by another record's id reveals what that record is similar to.
+    # A query by a record's id reveals what that record is similar to.
     return body.get("id") is None and body.get("queries") is None
 
 

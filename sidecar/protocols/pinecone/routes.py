@@ -79,7 +79,7 @@ class Pinecone(PineconeSources, SourceProtocol):
     def plan_paged(
         self, request: RoutedRequest, sources: Sources, _visibility: Visibility
     ) -> ForwardPlan:
-        """Remembers the next page."""
+        """Remembers the next page's token, and passes the response unchanged."""
         remember = partial(self._remember_page, request, sources)
         return ForwardPlan(filter_response=lambda response: filtered(response, remember))
 
@@ -118,7 +118,8 @@ class Pinecone(PineconeSources, SourceProtocol):
         return ForwardPlan(filter_response=lambda response: filtered(response, step))
 
     def refine_stats(self, request: RoutedRequest) -> ProtocolRoute:
-        """The row of index statistics. With a filter they reveal what is in every namespace."""
+        """The row of index statistics. With a filter they would reveal what is in every namespace,
+        so that is refused."""
         [given] = read_members(request.body or {}, "filter")
         [stated] = read_parameters(request.target.query, "filter")
         if given or stated:
@@ -148,7 +149,7 @@ _CHAT, _FILES = "/assistant/chat/{assistant}", "/assistant/files/{assistant}"
 def _row(
     methods: str, path: str, class_: RouteClass, find: FindSources, hint: Any = None, **more: Any
 ) -> ProtocolRoute:
-    """A row whose sources follow from the request alone, without a look-up."""
+    """A row whose sources are found in the request itself, without a look-up."""
     return ProtocolRoute(
         methods, path, class_, without_waiting(find), hint, find_sources_now=find, **more
     )
@@ -164,7 +165,7 @@ def _unfiltered_route(
 
 
 def _filtered_route(unfiltered: ProtocolRoute, form: QueryForm) -> ProtocolRoute:
-    """The same retrieval, but filtering records."""
+    """The same retrieval, but with its records filtered."""
 
     def plan(
         pinecone: Pinecone, request: RoutedRequest, sources: Sources, visibility: Visibility
@@ -179,7 +180,7 @@ def _filtered_route(unfiltered: ProtocolRoute, form: QueryForm) -> ProtocolRoute
     return replace(filtering, refine=refine)
 
 
-# Metadata of the whole index: which namespaces it shows is decided by the response.
+# Statistics of the whole index. The filter of the response decides which namespaces they show.
 _STATS = ProtocolRoute(
     "GET POST", "/describe_index_stats", _METADATA, plan_forward=Pinecone.plan_stats
 )
@@ -196,7 +197,7 @@ _OTHERS = (
     # Not filtered: ids without metadata don't show which level their records have.
     _unfiltered_route("GET", "/vectors/list", PineconeSources.of_query, paged=True),
     _unfiltered_route("POST", f"{_D}/list", PineconeSources.of_documents, paged=True),
-    # An assistant answers from any of its files, so no condition can be added to a level.
+    # An assistant answers from any of its files, so no condition on the level can be added.
     _row("POST", _CHAT, _RETRIEVE, _assistant),
     _row("POST", f"{_CHAT}/context", _RETRIEVE, _assistant),
     _row("POST", f"{_CHAT}/chat/completions", _RETRIEVE, _assistant),
@@ -235,6 +236,6 @@ _UNFILTERED = [
 ROUTES = (*(_filtered_route(row, form) for row, form in _UNFILTERED), *_OTHERS)
 
 _TABLE = RouteTable(ROUTES)
-# Without `sensitivity_field` nothing is filtered, so all requests of a route share one row, without
-# a `refine` that would keep them from the proxy's fast path.
+# Without `sensitivity_field` nothing is filtered, so all requests of a route share one row. It has
+# no `refine`, which would keep them from the proxy's fast path.
 _TABLE_WITHOUT_LEVELS = RouteTable((*(row for row, _ in _UNFILTERED), *_OTHERS))

@@ -1,5 +1,5 @@
-"""Finds the namespaces that a Pinecone request concerns, and remembers which ones a page token was
-issued for. Knows paths, queries and bodies; knows no routes.
+"""Finds the namespaces that a Pinecone request concerns, and remembers the namespaces that each
+page token was issued for. Knows paths, queries and bodies; knows no routes.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class PineconeSources:
 
     def of_query(self, request: RoutedRequest) -> Sources:
         """The namespace that the query names, and those of its page token."""
-        # Both are judged: the agent could state another namespace beside a token.
+        # Both are judged, since the agent could state another namespace beside a token.
         name, token = read_parameters(request.target.query, "namespace", "paginationToken")
         return _distinct(self._of(name), *self._page_sources(request, token))
 
@@ -42,7 +42,7 @@ class PineconeSources:
         return _distinct(self._of(name), *self._page_sources(request, token))
 
     def of_queries(self, request: RoutedRequest) -> Sources:
-        """The namespaces of a query, and of each of the `queries` that an older API accepts."""
+        """The namespaces of a query, and of each of its `queries`, which an older API accepts."""
         name, queries = read_members(request.body, "namespace", "queries")
         names = [name]
         if not isinstance(queries, list | None):
@@ -87,7 +87,7 @@ class PineconeSources:
         return self._naming.of(ASSISTANT, request.path_params[0])
 
     def _of(self, name: object) -> SourceRef:
-        # Pinecone reads the empty namespace and `__default__` as the same one.
+        # To Pinecone, the empty namespace and `__default__` are the same.
         if name is None or name == "":
             name = DEFAULT_NAMESPACE
         if not isinstance(name, str):
@@ -105,7 +105,7 @@ class PineconeSources:
     def _remember_page(
         self, request: RoutedRequest, sources: Sources, whole: Body
     ) -> tuple[int, bool]:
-        """A response step that remembers the next page's token."""
+        """A `ResponseStep` that remembers the next page's token."""
         pagination = whole.get("pagination")
         if pagination is not None:
             token = expect_object(pagination, "page").get("next")

@@ -20,15 +20,15 @@ from sidecar.protocols.shared.json_responses import (
 
 
 class Payload(NamedTuple):
-    """The `with_payload` that is sent, so that the response holds the level's field, and what the
-    agent didn't request, which is removed from each point again."""
+    """The `with_payload` that is sent so that the response holds the level's field, and the part
+    that the agent didn't request, which is removed from each point again."""
 
     requested: Any
     added: tuple[tuple[str, ...], ...] = ()
     none: bool = False
-    """The agent requested no payload at all."""
+    """Whether the agent requested no payload at all."""
     prune: bool = False
-    """An object that is empty without `added` is removed too."""
+    """Whether to remove also an object that is empty without `added`."""
 
 
 class FilteredRequest(NamedTuple):
@@ -56,12 +56,13 @@ class PayloadFilter:
         ]
 
     def page(self, value: Any, request: FilteredRequest) -> dict[str, Any]:
-        """`{"points": […]}`."""
+        """The visible part of `{"points": […]}`."""
         page = _only(value, "points", "next_page_offset")
         return {**page, "points": self.points(page.get("points"), request)}
 
     def groups(self, value: Any, request: FilteredRequest) -> dict[str, Any]:
-        """`{"groups": [{"hits": […], "lookup": …}]}`; a group without visible hits is dropped."""
+        """The visible part of `{"groups": [{"hits": […], "lookup": …}]}`. A group without visible
+        hits is dropped."""
         whole = _only(value, "groups")
         visible = []
         for group in expect_list(whole.get("groups"), "list of groups"):
@@ -84,7 +85,7 @@ class PayloadFilter:
             self.withheld += 1
             self.changed = True
             return False
-        # After the check, which reads the level from what is removed here.
+        # Remove only after the check, which reads the level from here.
         if payload.none:
             self.changed |= point.pop("payload", None) is not None
         for path in payload.added:
@@ -93,13 +94,13 @@ class PayloadFilter:
 
 
 class RequestForm(NamedTuple):
-    """One kind of request, and how its result is filtered."""
+    """One kind of request, and the way to filter its result."""
 
     filter_result: Callable[[PayloadFilter, Any, FilteredRequest], Any]
     payload_by_default: bool = False
     """Whether Qdrant returns payloads to a request without `with_payload`."""
     has_filter: bool = True
-    """Whether the request has conditions; points by id are only checked."""
+    """Whether the request can have conditions. Points requested by id can only be checked."""
 
 
 PAGE = RequestForm(PayloadFilter.page)
@@ -137,7 +138,7 @@ def response_filter(
         results = [whole.get("result")]
         if batch:
             results = expect_list(whole.get("result"), "result")
-        # Results belong to requests by their order alone, so a missing one would shift the rest.
+        # Only their order matches results to requests, so a missing one would shift the rest.
         if len(results) != len(forwarded):
             raise UpstreamFailed(
                 f"the data source returned {len(results)} results for {len(forwarded)} requests"
@@ -146,7 +147,7 @@ def response_filter(
         pairs = zip(results, forwarded, strict=True)
         visible = [form.filter_result(payload_filter, *pair) for pair in pairs]
         whole["result"] = visible if batch else visible[0]
-        # Written again only if it changed: the rest is Qdrant's own, byte for byte.
+        # Serialized only if it changed: otherwise the agent gets Qdrant's own bytes.
         body = to_json(whole) if payload_filter.changed else response.body
         return ForwardedPart(body, payload_filter.withheld)
 
@@ -168,13 +169,13 @@ def _filtered(part: Request, levels: DocumentLevels) -> Request:
     """`part` with the condition added to the caller's own, here and in every `prefetch`."""
     condition = {"key": ".".join(levels.path), "match": {"any": list(levels.levels)}}
     own = part.get("filter") or {}
-    # `must` holds whatever else the filter has; Qdrant takes one condition, or a list.
+    # `must` applies whatever else the filter has. Qdrant accepts one condition or a list.
     must = own.get("must", [])
     if not isinstance(must, list):
         must = [] if must is None else [must]
     filtered = {**part, "filter": {**own, "must": [condition, *must]}}
     # Each `prefetch` selects candidates on its own, whatever the outer filter says
-    # (data-sources.md 5.2). `references.py` has bounded the depth.
+    # (data-sources.md 5.2). `references.py` has already limited the depth.
     nested = [_filtered(each, levels) for each in prefetches(part)]
     if nested:
         filtered["prefetch"] = nested
@@ -182,13 +183,13 @@ def _filtered(part: Request, levels: DocumentLevels) -> Request:
 
 
 def _payload(value: Any, path: tuple[str, ...], *, default: bool) -> Payload:
-    """How to widen the caller's `with_payload` (`value`) so that it covers the level's `path`."""
+    """The caller's `with_payload` (`value`), widened so that it covers the level's `path`."""
     if value is None:
         value = default
     if isinstance(value, bool):
         return Payload(True) if value else Payload([".".join(path)], none=True)
     if isinstance(value, dict) and "exclude" in value:
-        # Fetch the excluded paths that hide the level, and remove them afterwards.
+        # Request the excluded paths that hide the level after all, and remove them afterwards.
         hiding = {name for name in value["exclude"] if _covers(name, path)}
         rest = [name for name in value["exclude"] if name not in hiding]
         added = tuple(tuple(name.split(".")) for name in hiding)
@@ -205,8 +206,8 @@ def _covers(name: str, path: tuple[str, ...]) -> bool:
 
 
 def _remove(payload: Any, path: tuple[str, ...], *, prune: bool) -> bool:
-    """Removes the value at `path`. Returns whether it existed: it is absent from a document without
-    a level."""
+    """Removes the value at `path`. Returns whether it existed: a document without a level has
+    none."""
     parents = []
     for name in path[:-1]:
         if not isinstance(payload, dict) or name not in payload:

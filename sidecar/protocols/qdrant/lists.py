@@ -39,7 +39,7 @@ def list_filter(
             for each in elements
             if visibility.permits(source_names.of(expect_text(each, name)))
         ]
-        # A list without a hidden element is Qdrant's own, byte for byte.
+        # If nothing is hidden, the agent gets Qdrant's own bytes.
         if len(visible) == len(elements):
             return ForwardedPart(response.body)
         return ForwardedPart(to_json({**whole, "result": {**result, member: visible}}))

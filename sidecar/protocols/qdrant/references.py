@@ -1,4 +1,4 @@
-"""Finds where a Qdrant request names collections and points. Pure; knows no policies.
+"""Finds the collections and points that a Qdrant request names. Pure; knows no policies.
 
 Qdrant's parser (serde) accepts an array in place of an object, with the members in order: it reads
 `"lookup_from": ["secret"]` as `{"collection": "secret"}`. So a value that should be an object and
@@ -13,12 +13,12 @@ from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import RoutedRequest
 
 MAX_DEPTH = 32
-"""How deep `prefetch` may be nested."""
+"""The maximum depth to which `prefetch` may be nested."""
 
 Request = dict[str, Any]
 UsesPoint = Callable[[Request], bool]
 """Whether a request uses a stored point in place of a vector: its response then reveals what that
-point is similar to, even if the point itself may not be seen. In doubt, True."""
+point is similar to, even if the agent may not see the point itself. True if in doubt."""
 
 # Members of a query that hold no point: conditions, weights, vectors by value, texts to embed.
 _WITHOUT_POINTS = frozenset((
@@ -29,7 +29,7 @@ _WITHOUT_POINTS = frozenset((
 
 def is_batch(request: RoutedRequest) -> bool:
     """Whether the body is a list of requests."""
-    # By the path alone: each route takes one form only.
+    # The path alone says so: each route accepts only one form.
     return request.target.segments[-1] == "batch"
 
 
@@ -58,7 +58,7 @@ def parts(request: Request) -> Iterator[Request]:
 
 
 def prefetches(part: Request) -> list[Any]:
-    """The direct members of a part's `prefetch`, which is one request or a list."""
+    """The requests directly in a part's `prefetch`, which is one request or a list."""
     found = part.get("prefetch")
     if found is None:
         return []
@@ -102,7 +102,7 @@ def _name(location: Request, member: str) -> str:
 def _check_payload(value: Any) -> None:
     if value is None or isinstance(value, bool):
         return
-    # With both members it isn't clear which one Qdrant takes.
+    # If there are both, it isn't clear which one Qdrant uses.
     if isinstance(value, dict) and len(value) == 1 and not value.keys() - {"include", "exclude"}:
         [value] = value.values()
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
@@ -114,19 +114,19 @@ def never_by_point(_request: Request) -> bool:
 
 
 def queries_by_point(request: Request) -> bool:
-    """For `points/query`: in the request or in any `prefetch`."""
+    """Whether a `points/query` uses a stored point, itself or in any `prefetch`."""
     return any(_query_uses_point(part.get("query")) for part in parts(request))
 
 
 def recommends_by_point(value: Any) -> bool:
-    """For `points/recommend`, and for `recommend` in a query."""
+    """Whether a `points/recommend`, or `recommend` in a query, uses a stored point."""
     if not isinstance(value, dict):
         return True
     return any(_has_point(value.get(name)) for name in ("positive", "negative"))
 
 
 def discovers_by_point(value: Any) -> bool:
-    """For `points/discover`, and for `discover` in a query."""
+    """Whether a `points/discover`, or `discover` in a query, uses a stored point."""
     return (
         not isinstance(value, dict)
         or _is_point(value.get("target"))
@@ -137,7 +137,7 @@ def discovers_by_point(value: Any) -> bool:
 def _query_uses_point(query: Any) -> bool:
     if not isinstance(query, dict):
         return _is_point(query)
-    # A member of a later version counts as a point: only those known to hold none do not.
+    # An unknown member, which a later version may add, counts as a point.
     return any(
         _USES_POINT[name](value) if name in _USES_POINT else name not in _WITHOUT_POINTS
         for name, value in query.items()

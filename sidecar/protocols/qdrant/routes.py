@@ -102,8 +102,8 @@ def _unfiltered(path: str) -> ProtocolRoute:
 
 
 def _without_levels(route: ProtocolRoute) -> ProtocolRoute:
-    """The row for a data source without `sensitivity_field`. Nothing is filtered there, so it needs
-    no `refine`, which would keep its requests off the proxy's fast path."""
+    """The row for a data source without `sensitivity_field`. Nothing is filtered there, so the row
+    needs no `refine`, which would keep its requests off the proxy's fast path."""
     return _unfiltered(route.pattern) if route.filters_documents else route
 
 
@@ -150,7 +150,7 @@ ROUTES = (
     _retrieval(f"{_P}/query", PAGE, queries_by_point),
     _retrieval(f"{_P}/query/batch", PAGE, queries_by_point),
     _retrieval(f"{_P}/query/groups", GROUPS, queries_by_point),
-    # The next eight are older and no longer described, but Qdrant still serves them.
+    # The next eight routes are older and no longer described, but Qdrant still serves them.
     _retrieval(f"{_P}/search", LIST),
     _retrieval(f"{_P}/search/batch", LIST),
     _retrieval(f"{_P}/search/groups", GROUPS),
@@ -161,11 +161,11 @@ ROUTES = (
     _retrieval(f"{_P}/discover/batch", LIST, discovers_by_point),
     _retrieval(f"{_P}/scroll", SCROLL),
     _retrieval(_P, RECORDS),
-    # Qdrant's own, between the nodes of a cluster; agents can send them too.
+    # The nodes of a cluster send these requests to each other, but agents can send them too.
     _retrieval(f"{_S}/points", RECORDS),
     _retrieval(f"{_S}/points/scroll", SCROLL),
-    # Not filtered: withholding a point would have to imitate Qdrant's 404 for one that doesn't
-    # exist.
+    # Not filtered: to withhold a point, the response would have to imitate Qdrant's 404 for a point
+    # that doesn't exist.
     ProtocolRoute("GET", f"{_P}/{{id}}", _RETRIEVE, _path),
     # Not filtered: numbers and ids without payload don't show which points they were made from.
     _unfiltered(f"{_P}/count"),
@@ -211,13 +211,13 @@ ROUTES = (
     ProtocolRoute("GET POST", f"{_S}/snapshot/partial/{{what}}", _BULK),
     ProtocolRoute("GET POST", "/snapshots", _BULK),
     ProtocolRoute("GET DELETE", "/snapshots/{snapshot}", _BULK),
-    # Re-points a name to another collection.
+    # Points a name to another collection.
     ProtocolRoute("POST", "/collections/aliases", _ADMIN),
     ProtocolRoute("POST", f"{_C}/cluster", _ADMIN),
     ProtocolRoute("PUT", f"{_C}/shards", _ADMIN),
     ProtocolRoute("POST", f"{_C}/shards/delete", _ADMIN),
     ProtocolRoute("POST", f"{_S}/cleanup", _ADMIN),
-    # They reveal something about every collection at once.
+    # These reveal something about every collection at once.
     *(
         ProtocolRoute("GET", f"/{what}", _ADMIN)
         for what in ("telemetry", "metrics", "cluster", "stacktrace", "cluster/telemetry")

@@ -22,17 +22,17 @@ class QdrantSources:
 
     async def of_path(self, request: RoutedRequest) -> Sources:
         """The collection that the path names."""
-        # Its other parameters are a point, a shard or a field.
+        # The path's second parameter is a point, a field or a vector.
         return self._sources(request.path_params[:1], await self._aliases.fetch(request))
 
     async def of_body(self, request: RoutedRequest) -> Sources:
         """The collections that the path and the body name."""
-        # Before the look-up: a body that can't be read costs Qdrant no request.
+        # Read the body before the look-up: a malformed one then costs Qdrant no request.
         names = _names(request)
         return self._sources(names, await self._aliases.fetch(request))
 
     def of_body_now(self, request: RoutedRequest) -> Sources | None:
-        """As `of_body`, if the aliases are cached."""
+        """Like `of_body`, but None unless the aliases are cached."""
         aliases = self._aliases.cached(request)
         return None if aliases is None else self._sources(_names(request), aliases)
 
@@ -45,7 +45,7 @@ class QdrantSources:
         self._aliases.clear()
 
     def _sources(self, names: Iterable[str], aliases: dict[str, str]) -> Sources:
-        # A name that is no alias is a collection, whether it exists or not.
+        # A name that is not an alias is a collection, whether it exists or not.
         found = (self.source_names.of(aliases.get(name, name)) for name in names)
         return tuple(dict.fromkeys(found))
 

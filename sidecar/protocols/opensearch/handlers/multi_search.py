@@ -1,4 +1,4 @@
-"""Several searches or documents in one body: their sources together, and the filtered response."""
+"""Several searches or documents in one body: all their sources, and the filtered response."""
 
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ from sidecar.protocols.shared.json_responses import to_json
 
 
 class SearchLine(NamedTuple):
-    """One search of several: its names, what its patterns cover, its head and its body."""
+    """One search of several: its index names, what patterns in them cover, its head and body."""
 
     names: tuple[str, ...]
     expand_wildcards: str | None
@@ -53,7 +53,7 @@ def parse_searches(request: RoutedRequest, query: dict[str, str]) -> list[Search
     if not request.body or len(request.body) % 2:
         raise Malformed("the last search of the body has a head but no body")
     searches = []
-    # Parsed once, not for each line without a name of its own.
+    # Parsed once, and not again for each line without a name of its own.
     default = cache(partial(requested_names, request))
     for head, body in zip(request.body[::2], request.body[1::2], strict=True):
         unknown = head.keys() - _HEAD_MEMBERS
@@ -73,13 +73,13 @@ def parse_searches(request: RoutedRequest, query: dict[str, str]) -> list[Search
 
 async def sources_of_searches(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     found: Sources = ()
-    # Grouped by what patterns cover, since that is part of a look-up: each name is looked up once,
-    # however many searches name it.
+    # Group names by what patterns cover, since that is part of a look-up. Each name of a group is
+    # looked up once, however many searches contain it.
     by_expansion: dict[str | None, dict[str, None]] = {}
     for line in parse_searches(request, read_parameters(request)):
         names = sorted(names_in_search(line.body))
         in_time = line.body.get("pit") is not None
-        # As in `sources_of_search`.
+        # A point in time has its own indices, as in `sources_of_search`.
         if not in_time or {"index", "indices"} & line.head.keys() or request.path_params:
             names += line.names
         if in_time:
@@ -115,7 +115,7 @@ def filter_searches(
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         results, answer = ResultFilter(visibility), parse_json(response)
         parts = object_list(answer, "responses", UpstreamFailed)
-        # Answers belong to searches by their order alone, so a missing one would shift the rest.
+        # Only their order matches answers to searches, so a missing one would shift the rest.
         if len(parts) != len(filtered):
             reason = f"the data source answered {len(parts)} searches instead of {len(filtered)}"
             raise UpstreamFailed(reason)
@@ -127,13 +127,13 @@ def filter_searches(
 
 
 async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of several documents by id."""
-    # An unknown member could name an index.
+    """The sources of a request for several documents by id."""
+    # Refuse unknown members, any of which could name an index.
     query, body = read_parameters(request), request.body or {}
     if not body.keys() <= {"docs", "ids", "parameters"}:
         raise Malformed("the body has members other than `docs`, `ids` and `parameters`")
     names: list[str] = []
-    # Of `_mtermvectors`: they apply to every document, and so does an index in them.
+    # The `parameters` of `_mtermvectors` apply to every document, and so does an index in them.
     defaults = body.get("parameters", {})
     if not isinstance(defaults, dict):
         raise Malformed("`parameters` must be an object")
@@ -148,7 +148,7 @@ async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest)
         # A document sent along in the request is data, not a query.
         rest = {key: document[key] for key in document if key not in ("_index", "doc")}
         names += names_in_query(rest)
-    # `ids` are of the path's index, beside documents that name their own.
+    # `ids` are in the path's index, even if all documents in `docs` name an index of their own.
     if "ids" in body or "ids" in query or not names:
         names += default()
     return await server.sources(names, request, query)
@@ -168,7 +168,7 @@ def filter_documents(
 ) -> ForwardPlan:
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         results, answer = ResultFilter(visibility), parse_json(response)
-        # A single document by its path is the answer itself.
+        # A document requested by its path is the answer itself.
         if isinstance(answer, dict) and "docs" in answer:
             parts = object_list(answer, "docs", UpstreamFailed)
             answer["docs"] = [results.filter_document(each) for each in parts]

@@ -34,12 +34,12 @@ change what the names in the query mean."""
 
 _CURSOR_MEMBERS = frozenset(("columnar", "cursor", "page_timeout", "request_timeout", "time_zone"))
 
-# At least as wide as any of the languages expands a pattern.
+# Covers at least what a pattern covers in any of the languages.
 _EXPAND = "open,hidden"
 
 
 async def sources_of_sql(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of a SQL query, or of the query that its cursor was issued for."""
+    """The sources of a SQL query, or of the query that its cursor was issued for."""
     if isinstance(request.body, dict) and "cursor" in request.body:
         return await sources_of_cursor(server, request)
     query = _query_text(request)
@@ -47,7 +47,7 @@ async def sources_of_sql(server: OpenSearchServer, request: RoutedRequest) -> So
 
 
 async def sources_of_cursor(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of the query that the cursor was issued for."""
+    """The sources of the query that the cursor was issued for."""
     read_parameters(request)
     if not request.body.keys() <= _CURSOR_MEMBERS:
         raise Malformed("the body has members that can't stand beside `cursor`, such as a query")
@@ -56,7 +56,7 @@ async def sources_of_cursor(server: OpenSearchServer, request: RoutedRequest) ->
 
 
 async def close_cursor(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """None: closing a cursor reads nothing. The cursor must be the caller's own."""
+    """No sources, since closing a cursor reads nothing. The cursor must be the caller's own."""
     string_member(request.body, "cursor")
     await sources_of_cursor(server, request)
     return ()
@@ -67,7 +67,7 @@ async def sources_of_ppl(server: OpenSearchServer, request: RoutedRequest) -> So
 
 
 async def sources_of_esql(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of an ES|QL query, and of the indices that its enrich policies were made from."""
+    """The sources of an ES|QL query, and the indices that its enrich policies were made from."""
     expressions, policies = indices_of_esql(_query_text(request))
     names = [name for each in expressions for name in parse_names(each)]
     if any(map(is_pattern, names)):
@@ -94,9 +94,11 @@ async def _sources(
 ) -> Sources:
     names = [name for each in expressions for name in parse_names(each)]
     find = server.indices.sources
-    # Strict: to the language, a name that isn't an index may be a view or another data source.
+    # `strict`, since in a query language a name that isn't an index may be a view or another data
+    # source.
     found = await find(names, request, expand_wildcards=_EXPAND, strict=True)
-    # Both are written as in a search, and may look something up in any index.
+    # `filter` and `runtime_mappings` have the form they have in a search, and may look up something
+    # in any index.
     looked_up = names_in_query([request.body.get("filter"), request.body.get("runtime_mappings")])
     return union(found, await find(sorted(looked_up), request, expand_wildcards=_EXPAND))
 
@@ -112,7 +114,7 @@ async def _policy_indices(policy: str, request: RoutedRequest) -> tuple[str, ...
         if config["name"] == policy:
             return parse_names(config["indices"])
     except OverBudget:
-        # A subclass of `Malformed`, which is caught below.
+        # It is a subclass of `Malformed`, which is caught below, and must stay a 400.
         raise
     except UpstreamFailed as error:
         raise Unresolved(f"can't look up enrich policy `{policy}`: {error}") from error

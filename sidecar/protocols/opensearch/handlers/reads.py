@@ -1,4 +1,4 @@
-"""The sources of requests that read, and whose responses pass unchanged."""
+"""The sources of read requests whose responses pass unchanged."""
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.messages import RoutedRequest, Unresolved
@@ -17,18 +17,18 @@ _TEMPLATE = "a search template becomes a search on the server, so its indices ar
 
 
 async def sources_of_path(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of the path, for a request whose body names no further index."""
+    """The sources in the path, for a request whose body names no further index."""
     return await server.sources(requested_names(request), request, read_parameters(request))
 
 
 async def sources_of_query(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of the path, and of a body that contains queries but is no search."""
+    """The sources in the path, and in a body that contains queries but is not a search."""
     names = [*requested_names(request), *sorted(names_in_query(request.body))]
     return await server.sources(names, request, read_parameters(request))
 
 
 async def sources_of_ranking(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of a ranking evaluation: its searches, which must not be templates."""
+    """The sources of a ranking evaluation's searches, which must not be templates."""
     searches = object_list(request.body, "requests")
     request.budget.charge_parts(len(searches))
     for each in [request.body or {}, *searches]:
@@ -38,18 +38,18 @@ async def sources_of_ranking(server: OpenSearchServer, request: RoutedRequest) -
         search = each.get("request", {})
         if not isinstance(search, dict):
             raise Malformed("`request` must be a search")
-        # For its checks: `sources_of_query` finds the names, at any depth.
+        # Called for its checks: `sources_of_query` finds the names, at any depth.
         names_in_search(search)
     return await sources_of_query(server, request)
 
 
 async def refuse_template(_server: OpenSearchServer, _request: RoutedRequest) -> Sources:
-    """A template is rendered on the server, and may become a search of any index."""
+    """Denies a template: the server renders it, and it may become a search of any index."""
     raise Unresolved(_TEMPLATE)
 
 
 async def sources_of_term_vectors(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of a document's terms. The body may name an index instead of the path's."""
+    """The sources of a document's terms. The body may name an index instead of the path's."""
     body = request.body or {}
     names = list(requested_names(request))
     if "_index" in body:
@@ -61,8 +61,8 @@ async def sources_of_term_vectors(server: OpenSearchServer, request: RoutedReque
 
 
 async def sources_of_metadata(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of a request about the path's indices, or about all of them."""
+    """The sources of a request about the path's indices, or about all indices."""
     known = parameters.METADATA | parameters.CAT
     query = parameters.parse_known(request.target.query, known)
-    # `all`: judges every index that a pattern could cover, whatever the API's own default.
+    # With `all`, every index that a pattern could cover is judged, whatever the API's own default.
     return await server.sources(requested_names(request), request, query, "all")

@@ -36,13 +36,13 @@ from sidecar.protocols.shared.json_responses import expect_object, to_json
 
 
 async def sources_of_search(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of the path or the point in time, and of the names in the body."""
+    """The sources in the path or behind the point in time, and those that the body names."""
     query, body = read_parameters(request), request.body
     names = sorted(names_in_search(body))
     if body is None or body.get("pit") is None:
         return await server.sources([*requested_names(request), *names], request, query)
-    # A point in time has its own indices: no name then doesn't mean all of them. If the path names
-    # some all the same, they are judged too.
+    # A point in time has its own indices, so a request without a name doesn't mean all indices. If
+    # the path names some nevertheless, they are judged too.
     token = string_member(body["pit"], "id")
     issued = server.continuations.sources_of(token, request.attribution)
     if request.path_params:
@@ -63,7 +63,7 @@ def forward_search(
     server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
     """Passes a search unchanged, and remembers its continuation if it has one."""
-    # Most searches have none: their responses are streamed, and not read whole.
+    # Most searches have none, so their responses can be streamed instead of read whole.
     if "scroll" not in read_parameters(request) and not (request.body and request.body.get("pit")):
         return FORWARD_UNCHANGED
     return remember(server, request, sources, visibility)
@@ -78,7 +78,7 @@ def filter_search(
 
 
 async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of the search that began the scroll, whose token is in the body or in the path."""
+    """The sources of the search that began the scroll. The token is in the body or in the path."""
     if request.path_params:
         # With both, the server could continue another scroll than the one that is judged.
         if request.body is not None:
@@ -92,8 +92,8 @@ async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) ->
 
 
 async def sources_of_id(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of the search whose id is in the path."""
-    # Only for its checks: an unknown parameter could name another one.
+    """The sources of the search whose id is in the path."""
+    # Called only for its checks: an unknown parameter could name another search.
     read_parameters(request)
     return server.continuations.sources_of(request.path_params[0], request.attribution)
 
@@ -104,18 +104,18 @@ def filter_page(
     """The next page of a scroll, or the result of a search begun earlier."""
     # `sources_of_scroll` has checked that there is only one token.
     token = request.path_params[0] if request.path_params else request.body["scroll_id"]
-    # A search begun while the agent could see everything may not return the levels. Its documents
-    # then count as `critical`.
+    # If the search began while the agent could see everything, its pages may lack the levels. Their
+    # documents then count as `critical`.
     shown = ShownFields(level=not server.is_level_added(token, request.attribution))
     check = _response_filter(server, request, sources, visibility, shown)
     return ForwardPlan(filter_response=check)
 
 
 async def release(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """None: giving continuations back reads nothing. They must be the caller's own."""
-    # Otherwise one agent could end the searches of another.
+    """No sources, since giving continuations back reads nothing. They must be the caller's own:
+    otherwise one agent could end the searches of another."""
     read_parameters(request)
-    # The servers take several, in each of these places.
+    # The servers accept several continuations in each of these places.
     tokens: list[Any] = request.path_params[0].split(",") if request.path_params else []
     body = request.body or {}
     if not body.keys() <= {"scroll_id", "pit_id", "id"} or len(body) + bool(tokens) != 1:
@@ -143,7 +143,7 @@ def _response_filter(
         results = ResultFilter(visibility)
         body = expect_object(parse_json(response), "answer")
         results.filter_search(body, shown)
-        # Asynchronous searches wrap theirs.
+        # The response to an asynchronous search wraps that of the search itself.
         if "response" in body:
             results.filter_search(body["response"], shown)
         server.remember_continuations(body, request, sources, level_added=not shown.level)
@@ -159,7 +159,7 @@ def remember(
 
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         server.remember_continuations(parse_json(response), request, sources)
-        # Query languages have formats without a place for the cursor.
+        # Some formats of query languages have no place for a cursor, so it is in a header field.
         for name, value in response.fields:
             if name.lower() == b"cursor":
                 token = value.decode("latin-1")

@@ -24,15 +24,15 @@ _UPDATE_RETURNS = "an update with `_source` returns the document, whose level is
 
 
 async def sources_of_write(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of the path; all indices if it names none."""
-    # `all`: judges every index that a pattern could cover, whatever the API's own default.
+    """The sources in the path; all indices if it names none."""
+    # With `all`, every index that a pattern could cover is judged, whatever the API's own default.
     return await server.sources(requested_names(request), request, _query(request), "all")
 
 
 async def sources_of_update(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of an update, whose response may contain the document."""
+    """The sources of an update, whose response may contain the document."""
     query = _query(request)
-    # The agent may write the document without being allowed to see its level.
+    # An agent may be allowed to write a document whose level it may not see.
     if server.level_field is not None and _returns_document(query, request.body or {}):
         raise Unresolved(_UPDATE_RETURNS)
     return await server.sources(requested_names(request), request, query, "all")
@@ -43,17 +43,17 @@ def _returns_document(query: dict[str, str], body: dict[str, Any]) -> bool:
 
 
 async def sources_of_write_by_query(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of the path, and of the query."""
+    """The sources in the path, and those that the query names."""
     names = [*requested_names(request), *sorted(names_in_search(request.body))]
     return await server.sources(names, request, _query(request), "all")
 
 
 async def sources_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Of many writes in one body."""
+    """The sources of many writes in one body."""
     query = _query(request)
     names: list[str] = []
-    # Each action is followed by its document, except a deletion: a line is an action or data by its
-    # place alone.
+    # Each action except a deletion is followed by its document. Only its place says whether a line
+    # is an action or a document.
     lines = iter(request.body)
     default = cache(partial(requested_names, request))
     for line in lines:
@@ -61,7 +61,7 @@ async def sources_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> S
         document = {} if action == "delete" else next(lines, None)
         if document is None:
             raise Malformed("the last write of the body has no document")
-        # The parameter applies to every update of the body.
+        # A `_source` parameter in the query applies to every update in the body.
         updates = action == "update" and server.level_field is not None
         if updates and _returns_document(query, document):
             raise Unresolved(_UPDATE_RETURNS)

@@ -1,7 +1,7 @@
 """The indices of a query in ES|QL, Elasticsearch's language of commands with `|` between them.
 
 Strict rather than complete: a command that isn't listed here may read an index in its own way, so
-it is `Unresolved`, and so is the name of a reading command where none is expected. Pure.
+it is `Unresolved`. So is the name of a reading command in an unexpected place. Pure.
 """
 
 from sidecar.protocols.messages import Unresolved
@@ -37,7 +37,7 @@ def indices_of_esql(query: str) -> tuple[list[str], list[str]]:
             if not cursor.accept("on"):
                 raise Unresolved(_AFTER_INDEX)
         elif token.text == "enrich":
-            # A policy reads an index that was copied from others, which the server is asked about.
+            # A policy reads a copy of other indices. `query_languages` asks the server for them.
             policies.append(_read_name(cursor))
             if not (cursor.current is None or cursor.is_word("on", "with") or cursor.is_mark("|")):
                 raise Unresolved("the query has something unknown after an enrich policy")
@@ -75,7 +75,7 @@ def _read_name(cursor: TokenCursor) -> str:
 
 def _read_rest(cursor: TokenCursor) -> None:
     while (token := cursor.current) is not None and not cursor.is_mark("|"):
-        # A source in a subquery or a branch, which this reader doesn't look for.
+        # The word may begin a source in a subquery or branch, which this reader doesn't look for.
         if (token.kind is Kind.WORD and token.text in _READING_WORDS) or token.text == ";":
             raise Unresolved(f"`{token.text}` is not supported within a command")
         cursor.advance()

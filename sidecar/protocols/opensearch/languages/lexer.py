@@ -15,7 +15,8 @@ _MAX_CHARACTERS = 16_384
 
 # No letters outside ASCII except in quotes: a server that upper-cases reads `ſource` as `SOURCE`.
 # No number that runs into a word, which could be one token or two. No backslash, which escapes a
-# quote in some languages only; a doubled quote does in all.
+# quote in some languages only; a doubled quote does in all. `(?!')` keeps the match from ending at
+# the first half of a doubled quote.
 _TOKEN = re.compile(
     r"""(?P<white>[ \t\r\n]+)
       | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
@@ -32,11 +33,11 @@ UNQUOTED_NAME = r"[A-Za-z0-9_.@](?:[A-Za-z0-9_.@*-]*[A-Za-z0-9_@*-])?"
 """A table's name, which may consist of several tokens. It doesn't end with a dot: another part of
 the name could follow one."""
 
-# Up to a character that can't be part of a name in any of the languages.
+# A name ends before a character that can't be part of a name in any of the languages.
 _NAME = re.compile(rf"(?:{UNQUOTED_NAME}|\*)(?=[\s,;)|\]]|\Z)")
 
-# Each language has some of these. What one skips as a comment, another would read as a part of the
-# query, such as its FROM.
+# Each language has some of these comments. What one language skips, another would read as a part of
+# the query, such as its FROM.
 _COMMENTS = frozenset((("/", "*"), ("*", "/"), ("/", "/"), ("-", "-")))
 
 _NAME_EXPECTED = "the query has no index name where one is expected"
@@ -61,11 +62,11 @@ class Token(NamedTuple):
     end: int
 
     def is_word(self, *texts: str) -> bool:
-        """Whether this is one of these words; any word without `texts`."""
+        """Whether this is one of the words `texts`, or any word if there are no `texts`."""
         return self.kind is Kind.WORD and (not texts or self.text in texts)
 
     def is_mark(self, *texts: str) -> bool:
-        """Whether this is one of these marks."""
+        """Whether this is one of the marks `texts`."""
         return self.kind is Kind.MARK and self.text in texts
 
 
@@ -86,7 +87,7 @@ def tokenize(text: str) -> list[Token]:
         elif kind != "white":
             found.append(Token(Kind(kind), match[kind].lower(), at, match.end()))
         at = match.end()
-    # A `-` and another apart from it are no comment.
+    # Only adjacent marks begin a comment: `a - -b` has none.
     for one, other in pairwise(found):
         if one.end == other.start and (one.text, other.text) in _COMMENTS:
             raise Unresolved("the query contains a comment: remove it")
@@ -128,24 +129,24 @@ class TokenCursor:
         return token is not None and token.is_mark(*texts)
 
     def expect_word(self) -> None:
-        """Moves past a word. Raises `Unresolved` without one."""
+        """Moves past a word. Raises `Unresolved` if there is none."""
         token = self.advance()
         if token is None or not token.is_word():
             raise Unresolved("the query has no word where one is expected")
 
     def expect_name(self) -> str:
         """Moves past a table's name, quoted or not, and returns it as written. Raises
-        `Unresolved` without one."""
+        `Unresolved` if there is none."""
         token = self.advance()
         if token is None:
             raise Unresolved("the query ends where an index name is expected")
         if token.kind is Kind.QUOTED:
             return token.text
-        # From the text, since a name may consist of several tokens: `logs-2024.01`.
+        # Read the text, since a name may consist of several tokens: `logs-2024.01`.
         found = _NAME.match(self.text, token.start)
         if found is None:
             raise Unresolved(_NAME_EXPECTED)
-        # Moves past the other tokens of the name.
+        # Move past the other tokens of the name.
         while self.current is not None and self.current.start < found.end():
             if self.current.kind is Kind.QUOTED:
                 raise Unresolved(_NAME_EXPECTED)

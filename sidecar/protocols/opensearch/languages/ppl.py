@@ -1,7 +1,7 @@
 """The indices of a query in PPL, OpenSearch's language of commands with `|` between them.
 
 Strict rather than complete: a command that isn't listed here may read an index in its own way, so
-it is `Unresolved`, and so is a source where none is expected. Pure.
+it is `Unresolved`. So is a source in an unexpected place. Pure.
 """
 
 from sidecar.protocols.messages import Unresolved
@@ -16,10 +16,10 @@ _COMMANDS = frozenset((
 ))  # fmt: skip
 _JOINS = frozenset(("join", "inner", "cross", "left", "right", "full", "semi", "anti", "outer"))
 
-# In a list of fields.
+# The marks that a list of fields may contain.
 _FIELD_MARKS = frozenset(",^.*-")
 
-# Each subquery takes a few nested calls: this bounds the recursion.
+# Bounds the recursion: each subquery takes a few nested calls.
 _MAX_DEPTH = 16
 
 _AFTER_INDEX = "the query has something unknown after an index name"
@@ -46,7 +46,7 @@ def _check_depth(tokens: list[Token]) -> None:
 
 
 def _read_pipeline(cursor: TokenCursor, found: list[str]) -> None:
-    """Reads up to the end, or up to the bracket that ends a subquery."""
+    """Reads up to the end of the query, or up to the bracket that ends a subquery."""
     _read_search(cursor, found)
     while cursor.accept("|"):
         token = cursor.advance()
@@ -91,7 +91,7 @@ def _read_rest(cursor: TokenCursor, found: list[str], *, in_search: bool = False
     while (token := cursor.current) is not None:
         if token.is_mark("|", "]"):
             return
-        # The source of a search may be anywhere in it.
+        # A search may state its source anywhere, so a second one may follow.
         if in_search and (cursor.accept("source", "=") or cursor.accept("index", "=")):
             raise Unresolved("the query names its source twice")
         cursor.advance()
@@ -117,7 +117,8 @@ def _part_of_fields(token: Token) -> bool:
 
 
 def _read_join(cursor: TokenCursor, found: list[str]) -> None:
-    """A join's tables are last, after a condition that may contain anything except a pipe."""
+    """Reads a join. Its tables come last, after a condition that may contain anything except a
+    pipe."""
     tokens: list[Token] = []
     while (token := cursor.current) is not None and not _at_command_end(cursor):
         before = len(found)

@@ -14,7 +14,7 @@ _UNQUOTED = re.compile(UNQUOTED_NAME).fullmatch
 def last_tables(text: str, tokens: Sequence[Token]) -> list[str]:
     """The index expressions, as written, at the end of `tokens`: the tokens of `text` after `join`.
     Raises `Unresolved` if they don't end in a list of tables."""
-    # From the right, since the condition may contain almost anything, and has no mark at its end.
+    # Read from the right, since the condition may contain almost anything, and no mark ends it.
     end = len(tokens)
     if end > 2 and _is_alias(tokens[-3:]):
         end -= 2
@@ -25,7 +25,7 @@ def last_tables(text: str, tokens: Sequence[Token]) -> list[str]:
         if begin == 0 or not tokens[begin - 1].is_mark(","):
             break
         end = begin - 1
-    # What is before the list is the condition, and must not be able to be one more part of a name.
+    # The condition comes before the list. Its last token must not be readable as part of a name.
     if begin > 0:
         before = tokens[begin - 1]
         apart = before.end < tokens[begin].start or before.text == "]"
@@ -43,8 +43,8 @@ def _is_alias(last: Sequence[Token]) -> bool:
 
 
 def _name_begin(tokens: Sequence[Token], end: int) -> int:
-    """Where the name begins that ends before `end`: with a quoted token, or with the first of
-    adjacent tokens that an unquoted name may consist of."""
+    """The index of the first token of the name that ends before `end`: a quoted token, or the first
+    of several adjacent tokens that may form an unquoted name."""
     if end == 0:
         raise _unreadable()
     begin = end - 1
@@ -61,7 +61,7 @@ def _name_begin(tokens: Sequence[Token], end: int) -> int:
 def _name(text: str, tokens: Sequence[Token]) -> str:
     name = text[tokens[0].start : tokens[-1].end]
     if tokens[0].kind is Kind.QUOTED:
-        # Other quotes make a string, which belongs to the condition.
+        # In quotes other than backticks it is a string, which belongs to the condition.
         if not name.startswith("`") or not tokens[0].text:
             raise _unreadable()
         return tokens[0].text
@@ -75,7 +75,8 @@ def _part_of_name(token: Token) -> bool:
 
 
 def _continues(token: Token) -> bool:
-    """Whether a list can't begin after this token: it would be part of a larger expression."""
+    """Whether the token after this one would be part of a larger expression, so that no list of
+    tables can begin there."""
     return token.is_mark(".", ",", ":", "=", "-") or token.is_word("as")
 
 

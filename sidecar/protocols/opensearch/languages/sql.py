@@ -19,7 +19,8 @@ _NO_ALIAS = frozenset((
     "or", "select", "set", "values",
 ))  # fmt: skip
 
-# Change what the words after them mean (`FROM FROZEN x`), or begin a statement other than a query.
+# Words that change what the words after them mean (`FROM FROZEN x`), or that begin a statement
+# other than a query.
 _REFUSED = frozenset((
     "call", "create", "delete", "describe", "drop", "explain", "frozen", "insert", "into",
     "lateral", "pivot", "show", "sys", "table", "tables", "unnest", "update", "with",
@@ -34,7 +35,7 @@ def indices_of_sql(query: str) -> list[str]:
     cursor = TokenCursor(query)
     if not cursor.is_word("select"):
         raise Unresolved("the query is not a SELECT")
-    # Anywhere, even where it could be a column: that depends on a grammar that is not read here.
+    # Refuse these words anywhere, even where one could be a column: only a full grammar could tell.
     for token in cursor.tokens:
         if token.kind is Kind.WORD and token.text in _REFUSED:
             raise Unresolved(f"`{token.text}` is not supported in a query")
@@ -47,7 +48,7 @@ def indices_of_sql(query: str) -> list[str]:
 def _find_tables(cursor: TokenCursor) -> list[str]:
     found: list[str] = []
     # For each open parenthesis, whether a table follows a comma there: `FROM a, b` names two, and
-    # `ORDER BY a, b` none. The first is for what is outside of all of them.
+    # `ORDER BY a, b` none. The first entry is for the text outside all parentheses.
     among_tables = [False]
     while (token := cursor.advance()) is not None:
         if token.is_word("from", "join"):
@@ -73,9 +74,9 @@ def _find_tables(cursor: TokenCursor) -> list[str]:
 
 
 def _read_tables(cursor: TokenCursor, found: list[str], among_tables: list[bool]) -> None:
-    """Reads tables as long as they follow each other."""
+    """Reads consecutive tables, with commas between them."""
     while True:
-        # `_find_tables` reads the subquery like any other part.
+        # `_find_tables` reads the subquery like any other part of the query.
         if cursor.accept("(", "select"):
             among_tables.append(False)
             return
@@ -92,7 +93,7 @@ def _read_tables(cursor: TokenCursor, found: list[str], among_tables: list[bool]
 
 
 def _read_alias(cursor: TokenCursor) -> None:
-    # `FROM a b` and `FROM a AS b`. A keyword is no alias: without AS it ends the table.
+    # An alias may follow: `FROM a b` or `FROM a AS b`. A keyword without AS ends the table.
     required = cursor.accept("as")
     token = cursor.current
     word = token is not None and token.is_word()
