@@ -23,6 +23,7 @@ BUILD = (
     "hatchling>=1.27\n"  # the build backend, pinned too: otherwise a build would fetch any version
 )
 LATER = ("3.12", "3.13", "3.14")
+# `-` reads `BUILD` from standard input, as more requirements beside the project's.
 UV = [
     "uv", "pip", "compile", "pyproject.toml", "-", "--python-platform", "linux",
     "--generate-hashes", "--no-emit-index-url", "--no-emit-find-links", "--no-annotate",

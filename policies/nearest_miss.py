@@ -149,6 +149,7 @@ def _unbind(retrieval: Retrieval, facts: Facts) -> Step:
 
 
 def _new_session(_: Retrieval, _facts: Facts) -> Step:
+    # Applied as if the session were never claimed: the call would then own it.
     return _step("session", "begin a session of its own, under a new `session_id`", session=None)
 
 
@@ -177,6 +178,7 @@ def _permit_agent(retrieval: Retrieval, clause: Clause) -> tuple[str, Clause]:
         words = f"name an agent that policy `{clause.name}` permits in `agent_id`"
     else:
         words = f"add `{retrieval.agent_id}` to `permitted_agent_ids` of policy `{clause.name}`"
+    # Applied as if the policy admitted every agent: without an agent id there is none to add.
     return words, replace(clause, admits=None)
 
 

@@ -1,9 +1,9 @@
 """Loads policies from files `<dir>/<tenant_id>/<industry>/<process_group>.yaml`.
 
-The only module of the services that imports a YAML parser. Knows the encoding and limits of a
-file, and the line of each value. `policies.definitions.policy_files` finds the files;
-`policies.definitions.definition` checks each policy. Knows no store: the caller finds out what was
-added, changed or removed.
+Each file is `policies: […]`. This is the only module of the services that imports a YAML parser.
+Knows the encoding and limits of a file, and the line of each value.
+`policies.definitions.policy_files` finds the files; `policies.definitions.definition` checks each
+policy. Knows no store: the caller finds out what was added, changed or removed.
 
 The operator's files are still untrusted input: no tags, no aliases (a few lines of them can expand
 to gigabytes), no duplicate keys (the second would silently win), bounded size and depth, and no

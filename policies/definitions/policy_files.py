@@ -18,6 +18,7 @@ _Misplaced = Callable[[Path, str], None]
 def tenants(root: Path) -> list[str]:
     """The tenants that have a folder, sorted. Raises `LoadError` if `root` is not a directory: a
     missing mount must not look like tenants without policies."""
+    # `strays` reports the folders whose names can't be a tenant's.
     return [path.name for path in _entries(root) if path.is_dir() and not _fault(path.name)]
 
 

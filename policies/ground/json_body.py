@@ -19,6 +19,7 @@ def is_json(content_type: str | None) -> bool:
     media, _, parameters = content_type.partition(";")
     if media.strip().lower() != "application/json":
         return False
+    # Exchanged JSON is always UTF-8 (RFC 8259, section 8.1).
     charset = parameters.strip().lower()
     return charset in ("", "charset=utf-8", 'charset="utf-8"')
 

@@ -1,4 +1,4 @@
-"""The format of an API key, and what is stored of it. Knows nothing of who holds one.
+"""The format of an API key, and the digest that is stored of it. Knows nothing of who holds one.
 
 `slc_`, 256 random bits in base 62 (43 characters), and the CRC-32 of those 47 characters in base
 62 (6 characters). The checksum tells a mistyped key from a revoked one, and lets scanners for

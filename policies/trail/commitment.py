@@ -41,6 +41,7 @@ class _Labels(NamedTuple):
 @lru_cache(maxsize=64)
 def _labels(path: str) -> _Labels:
     name = path.encode()
+    # The length in front of the path keeps one pair of path and value from reading as another.
     return _Labels(
         b"%baudit/field-salt/v1\0%b" % (_INNER_REST, name),
         b"%baudit/field/v1\0%b%b" % (_INNER_REST, len(name).to_bytes(4, "big"), name),

@@ -120,6 +120,7 @@ class SourceCatalog:
     def _verdict(self, ref: SourceRef, source: Source, caller: _Caller) -> dict[str, Any]:
         retrieval = Retrieval(
             caller.role,
+            # No check reads the user, but a retrieval needs one.
             source.defaults.user or caller.agent_id or caller.role,
             ref.source_id,
             ref.sensitivity,
