@@ -113,6 +113,7 @@ class _FileReader:
                 )
                 continue
             parent[levels[-1]] = Node(0, FROM_ENVIRONMENT, environ[variable])
+            # A complaint about this key then names the variable instead of a line.
             self._variables[_full_name(levels)] = variable
 
     def _complain(self, line: int, key: str, fault: str) -> None:

@@ -75,6 +75,7 @@ def _section(hint: Any) -> type[Any] | None:
     if is_dataclass(hint) and isinstance(hint, type):
         # A `ListenAddress` is a dataclass too, but one value for an operator.
         return hint if hint.__module__ in _SECTIONS else None
+    # A union or a collection: look at the types that it is made of.
     return next(filter(None, map(_section, typing.get_args(hint))), None)
 
 

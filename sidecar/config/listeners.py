@@ -124,6 +124,7 @@ def _refuse_ports(top: Section, settings: SidecarSettings) -> None:
         _refuse_same_tcp_port(top, settings.sources)
     if settings.forward_proxy is not None or settings.transparent is not None:
         _refuse_same_name(top, settings.sources)
+    # Sources may share an address with each other, but not with another listener.
     shared: dict[ListenAddress, list[int]] = defaultdict(list)
     for index, source in enumerate(settings.sources):
         if source.listen is not None and source.listen.port:  # for 0, the system picks a free one

@@ -166,7 +166,7 @@ class Section:
             return
         for index, item in enumerate([] if node is None else node.value):
             section = Section(item, f"{self._full(key)}[{index}]", self._complain_at)
-            if item.tag == "map":
+            if item.tag == "map":  # `Section` has complained of anything else
                 yield section
 
     def named_sections(self, key: str) -> Iterator[tuple[str, "Section"]]:

@@ -20,7 +20,7 @@ def pair_of(source: Section, key: str, base: Path) -> Pair | None:
     pair = Pair(section.path("certificate", base), section.path("key", base))
     section.close()
     if section.complained("certificate") or section.complained("key"):
-        return None
+        return None  # loading the files would only add a second complaint
     try:
         server_context(pair)
     except ValueError as error:

@@ -69,6 +69,7 @@ class Shipper:
                 async with asyncio.timeout(CHECK_SECONDS):
                     await self._spool.wait_unshipped()
             except TimeoutError:
+                # Receipts trim the spool too, but none arrive while nothing ships.
                 await self._spool.trim()
                 # With nothing to ship, no refusal would show that the control API was restored.
                 if not await self._try_rewind():

@@ -89,7 +89,7 @@ def observe(
 def _serves(socket: ListeningSocket, listen: ListenAddress) -> bool:
     address = socket.address
     return socket.port == listen.port and (
-        address.is_unspecified
+        address.is_unspecified  # `0.0.0.0` and `::` accept connections to every address
         or str(address) == listen.host
         or (listen.host == "localhost" and address.is_loopback)
     )

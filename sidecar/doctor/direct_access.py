@@ -38,6 +38,7 @@ def grpc_twins(context: DoctorContext) -> Iterator[DoctorFinding]:
 def _try_connecting(
     context: DoctorContext, upstream: SourceAddress, port: int, protocol: str
 ) -> Iterator[DoctorFinding]:
+    # If the agent's user is unknown, this process's own stands in for it.
     uid = context.host.uid() if context.agent_uid is None else context.agent_uid
     who = f"UID {uid}, " + ("the agent's" if uid == context.agent_uid else "this process's own")
     assert not isinstance(upstream.addresses, Unobservable)

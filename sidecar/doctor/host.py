@@ -141,8 +141,10 @@ class Host:
             raise Unobservable(f"`{tool}` failed: {reason}") from error
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             raise Unobservable(f"`{tool}` can't be used: {error}") from error
+        # A tool that may not see the rules can succeed and print none.
         if not rules.tables and os.geteuid() != 0:
             raise Unobservable(f"`{tool}` shows the rules only to root")
+        # A warning beside the rules may mean that some are missing.
         if output.stderr.strip():
             rules.incomplete = rules.incomplete or " ".join(output.stderr.split())[:200]
         return rules

@@ -143,7 +143,7 @@ def _matches(module: str, name: str, value: str, packet: Packet) -> bool | None:
         case ("owner", "--gid-owner"):
             return _in(value, packet.gid)
         case ("mark", "--mark") if packet.mark is not None:
-            wanted, _, mask = value.partition("/")
+            wanted, _, mask = value.partition("/")  # without a mask, all 32 bits count
             return packet.mark & int(mask or "0xffffffff", 16) == int(wanted, 16)
         # A packet of a local process has a socket, and is the first of its connection.
         case ("owner", "--socket-exists") | ("comment", _):

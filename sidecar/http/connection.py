@@ -120,6 +120,7 @@ class HttpConnection(RequestHandler):
             if not await self._serve_next():
                 break
             self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+            # One timer serves all requests: if it fires too early, aiohttp sets it again.
             if self._keepalive_handle is None:
                 self._keepalive_handle = self._loop.call_at(
                     self._next_keepalive_close_time, self._process_keepalive

@@ -76,6 +76,7 @@ class ResponseRenderer:
 
     def _open(self, kind: tuple[int, bytes]) -> bytes:
         status, media = kind
+        # `no-store`: a response from a cache would be neither decided anew nor recorded.
         opening = self._openings[kind] = (
             b"HTTP/1.1 %d %b\r\nServer: sluice\r\nDate: %b\r\nContent-Type: %b\r\n"
             b"Cache-Control: no-store\r\n"

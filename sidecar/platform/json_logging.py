@@ -62,7 +62,7 @@ def catch_all() -> None:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if issubclass(kind, KeyboardInterrupt):
+    if issubclass(kind, KeyboardInterrupt):  # Ctrl-C is no fault
         sys.__excepthook__(kind, error, trace)
     else:
         _log.critical("the process ends", exc_info=(kind, error, trace))

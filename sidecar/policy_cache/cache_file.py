@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 
 _SCHEMA_VERSION = 2
 _FILE_NAME = "policy.db"
+# A replaced document gets a new `held.id`, so the lowest ids are the oldest and are trimmed first.
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 CREATE TABLE documents (

@@ -55,6 +55,7 @@ class PollLoop(LongPollLoop):
         if page.documents or page.reset:
             store.store(page)
         if page.more:
+            # Confirm nothing yet: a set is judged by only once it is complete.
             return
         # Store the pin first: no set may be in force on disk without the pin that vouches for it.
         store.set_origin(page.tenant_id, pin)

@@ -76,7 +76,7 @@ class FullStore(PolicyStore):
             # INVARIANT: a generation never mixes two stores, or one store before and after a reset.
             self.discard()
             self._arriving_generation = self._generation + 1
-            self._arriving = None
+            self._arriving = None  # any name may have changed
         generation = self._arriving_generation
         with self._file.transaction() as connection:
             connection.executemany(_STORE, [(generation, *row) for row in rows])

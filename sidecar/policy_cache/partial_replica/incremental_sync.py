@@ -118,6 +118,7 @@ class IncrementalSync:
         if len(names) > CHUNK:
             # Of so many documents, few have changed: find those first, and read only their bodies.
             names = [name async for name in self._differing(source, names, known, heads)]
+        # At least one read: without names, it still returns the head.
         for at in range(0, max(1, len(names)), CHUNK):
             head, part = await source.read(names[at : at + CHUNK], known)
             heads.add(head)

@@ -24,7 +24,7 @@ def connect(url: RedisUrl) -> Any:
         "socket_connect_timeout": CONNECT_SECONDS,
         "socket_keepalive": True,
         "socket_timeout": None,  # each caller sets its own time limit
-        "protocol": 2,
+        "protocol": 2,  # with 3, answers have other types: XREAD returns a dict
         "max_connections": CONNECTIONS,
         **dict(url.options),
     }

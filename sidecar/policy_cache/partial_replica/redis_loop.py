@@ -63,6 +63,7 @@ class RedisLoop(FeedLoop):
         self._reader: RedisReader | None = None
         self._stopped = False
         self.sync = IncrementalSync(state, self._on_put_in_force)
+        # Several challenges fit into the limit, so one lost answer makes nothing stale.
         self._nonces = Nonces(state.clock, random_bytes, freshness.limit / 8)
         self._damaged_fields: tuple[bytes, ...] = ()
         state.restore(state.working_set)
@@ -106,6 +107,7 @@ class RedisLoop(FeedLoop):
         now = self._clock.monotonic()
         if self._reader.forged != self._forged_seen and now >= self._key_due:
             await self._learn_key(self._reader, now)
+        # Before reading the set: the stream then brings each change that the read misses.
         from_the_end = await self._reader.find_stream_end()
         if now >= self._nonces.due:
             await self._challenge(self._reader)

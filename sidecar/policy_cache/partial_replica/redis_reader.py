@@ -109,6 +109,7 @@ class RedisReader:
 
     async def _report_damage(self, damaged: Sequence[bytes]) -> None:
         key, entry = doubts_key(self._tenant), {"f": orjson.dumps([*map(bytes.decode, damaged)])}
+        # Approximate trimming keeps whole nodes of the stream, far more entries than these.
         request = self._client.xadd(key, entry, maxlen=MAX_DAMAGE_REPORTS, approximate=False)
         try:
             await self._call(request)

@@ -66,6 +66,7 @@ class RequestCoalescer:
                 each.alone = True
             await self._read(set(lookup.names))
         except FeedFailed as error:
+            # The source itself failed, so a read for each caller alone would fail too.
             for each in group:
                 each.failure = error
         else:
@@ -79,7 +80,7 @@ class RequestCoalescer:
             if each is lookup or each.alone or each.done or each.failure is not None:
                 continue
             if len(names) + len(each.names) > MAX_NAMES:
-                break
+                break  # not `continue`: callers are served in order
             group.append(each)
             names |= each.names
         return group, names
