@@ -37,8 +37,8 @@ MAX_ON_DISK = 100_000
 
 _FIND = "SELECT state, agent_role, agent_id, expires_at FROM sessions WHERE session_id = ?"
 _STORE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)"
-# The session that expires first goes first. If it is named again, the control API is asked again:
-# it forgets no session, and answers that this one has expired.
+# The session that expires first goes first. If an expired one is named again, the control API is
+# asked again: it forgets no session, and answers that this one has expired.
 _TRIM = (
     "DELETE FROM sessions WHERE session_id IN"
     " (SELECT session_id FROM sessions ORDER BY expires_at LIMIT max(0,"

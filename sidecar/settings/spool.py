@@ -36,7 +36,7 @@ class SpoolSettings:
     or, in mode `best_effort`, records are lost and counted."""
 
     def complaints(self) -> dict[str, str]:
-        """What can't be used, a sentence for each key."""
+        """The settings that can't be used, with a sentence for each."""
         found = {}
         minima = {
             "segment_bytes": MIN_SEGMENT_BYTES,

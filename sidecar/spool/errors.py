@@ -1,6 +1,7 @@
-"""Why a record was not stored. Each is answered with 503: without its record there is no decision.
+"""Why a record was not stored, or the spool not opened. A request whose record is not stored gets a
+503: without its record there is no decision.
 
-A message may reach a caller, so none shows a path; operators find the details in the log.
+That message reaches a caller, so it shows no path; operators find the details in the log.
 """
 
 from policies.ground.errors import Unavailable
@@ -22,7 +23,7 @@ class SpoolSlow(SpoolError):
     """the disk did not take the record in time"""
 
     # The record may still become durable, and is then in the log although the request was answered
-    # with 503. A decision too many in the log is harmless; a missing one is not.
+    # with 503. An extra decision in the log is harmless; a missing one is not.
 
 
 class RecordTooLarge(SpoolError):

@@ -44,9 +44,9 @@ class Instance:
     """`source` is the sidecar id under which its records were made.
 
     `acked`: every record below this number is in the control API's log. `end`: every record below
-    is on disk and may ship. `retained`: how many of the first segments hold nothing left to ship;
-    they stay for a control API that comes back with less than it signed for. `gaps`: how many gap
-    records it begins with, if this process began it.
+    is on disk and may ship. `retained`: the number of first segments with nothing left to ship;
+    they stay for a control API that comes back with less than it signed for. `gaps`: the number of
+    gap records that it begins with, if this process began it.
     """
 
     ordinal: int

@@ -42,7 +42,7 @@ class State(StrEnum):
 
 
 class PlacedRecord(NamedTuple):
-    """What `put` returns. `stored` is false for a record that mode `best_effort` had to drop; its
+    """The result of `put`. `stored` is false for a record that mode `best_effort` had to drop; its
     `core_hash` is then 32 zeros, and nothing may cite it."""
 
     core_hash: bytes

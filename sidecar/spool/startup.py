@@ -25,8 +25,8 @@ RETAINED_FRACTION = 8
 
 
 class SpoolComponents(NamedTuple):
-    """The parts of an open spool. `executor` is its one thread besides the writer's; `lock` is the
-    descriptor that holds the directory."""
+    """The parts of an open spool. `executor` is its one thread besides those of the writer and the
+    segment pool; `lock` is the descriptor that holds the directory."""
 
     maintenance: Maintenance
     rotation: InstanceRotation

@@ -52,6 +52,7 @@ class Passthrough:
         self._dialler = dialler
         self._lineage = lineage
         self._metrics = metrics
+        # Kept so that the totals don't fall when a tunnel ends.
         self._ended_flow = Flow()
         self._open: set[Splice] = set()
         self._limits = limits
@@ -148,7 +149,7 @@ class Passthrough:
 
 
 class AllowedTunnel(NamedTuple):
-    """A connection that is allowed: for whom, by which decisions, and its upstream side."""
+    """An allowed connection: on whose behalf, by which decisions, and its upstream side."""
 
     passthrough: Passthrough
     who: Attribution

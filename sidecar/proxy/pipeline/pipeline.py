@@ -153,6 +153,7 @@ class ProxyPipeline:
         except SluiceError as error:
             if isinstance(error, UpstreamFailed):
                 self.metrics.count_failure(error)  # a look-up failed
+            # With its body unread, the connection can't carry another request.
             return LocalResponse.of_error(error, close=not request.body.is_eof())
         except ConnectionError:
             # The agent is gone. Its request and the decision are in the log.

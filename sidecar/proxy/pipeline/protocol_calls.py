@@ -108,6 +108,8 @@ class ProtocolCalls:
     def _visibility(self, sources: Sources, permits: Permits) -> Visibility:
         if self._level_field is None:
             return Visibility(permits, "", None)
+        # A document in the response may come from any of the sources, so its level must be allowed
+        # for all of them.
         levels = tuple(
             level
             for level in SENSITIVITIES

@@ -71,6 +71,7 @@ class RequestContext:
         # request.
         if self.body is None and request.body_partly_read:
             raise Malformed("the beginning of the body was read, and is not kept")
+        # The agent may still be waiting for this before it sends its body.
         if self.body is None and b"expect" in head.read:
             request.send_continue()
         upstream_request = request_reader.forwarded_request(

@@ -51,6 +51,7 @@ async def run_tunnel(
     open_splices.add(splice)
     finished = asyncio.get_running_loop().create_task(splice.finished())
     try:
+        # Unlike `wait_for`, `wait` leaves the splice running when the time is up.
         while not (await asyncio.wait((finished,), timeout=limits.reauthorize_seconds))[0]:
             await reauthorize()
     except (Denied, SluiceError) as error:

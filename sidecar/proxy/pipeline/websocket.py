@@ -102,6 +102,7 @@ class Handshake:
     def intercept(self, data: bytes) -> bool:
         self._read += data
         start = self._read[: len(_SWITCHING)]
+        # The first bytes may arrive one by one, and may still become a 101.
         if _SWITCHING.startswith(start) and len(self._read) <= LONGEST_HEAD:
             end = self._read.find(b"\r\n\r\n") + 4
             if end < 4:
@@ -122,6 +123,7 @@ class Handshake:
         return True
 
     def fall_back(self) -> None:
+        # The connection was lost: `UpstreamClient.receive` then fails as for any request.
         self._finish(None)
 
     def _finish(self, head: bytes | None) -> None:

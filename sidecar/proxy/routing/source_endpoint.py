@@ -48,7 +48,7 @@ class SharedParts:
 
 
 class SourceEndpoint:
-    """`source` behind its `pipeline`, for one agent. `who` stands for the user if none is named."""
+    """`source` behind its `pipeline`, for one agent. `who` is the default attribution."""
 
     def __init__(self, source: Source, shared: SharedParts) -> None:
         self.source = source

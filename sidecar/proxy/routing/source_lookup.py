@@ -41,6 +41,7 @@ class HostPattern(NamedTuple):
         """Parses `name` or `*.name`, either with a port. Raises `Malformed`."""
         wild = text.startswith("*.")
         name = text[2:] if wild else text
+        # A colon inside the brackets of an IPv6 address doesn't begin a port.
         if ":" in name.rpartition("]")[2]:
             host, port = authority(name)
             found = cls(host, port, wild)
@@ -122,6 +123,7 @@ class SourceTable:
         wild: dict[Authority, list[_Row]] = {}
         for source in sources:
             below = path_segments(upstream_parts(source.upstream).path)
+            # Each name once: `hosts` may repeat that of the upstream.
             for name, is_wild in dict.fromkeys(names_of(source)):
                 rows = (wild if is_wild else exact).setdefault(name, [])
                 rows.append(_Row(source, None, below))
@@ -170,6 +172,7 @@ def patterns(source: Source) -> list[HostPattern]:
 
 def path_segments(path: str | None) -> Segments:
     """The segments of a path that leads to a source; empty for `/` or None."""
+    # `/a/` leads to the same source as `/a`.
     segments = canonical(path or "/").segments
     return segments[:-1] if segments[-1] == "" else segments
 
@@ -214,5 +217,6 @@ def _below(segments: Segments, target: Target) -> str | None:
     count = len(segments)
     if target.segments[:count] != segments:
         return None
+    # Built from the segments that were compared: the source must get nothing else (B 11).
     path = "/" + "/".join(encode_segment(each) for each in target.segments[count:])
     return path if target.query is None else f"{path}?{target.query}"

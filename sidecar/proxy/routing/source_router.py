@@ -1,4 +1,4 @@
-"""What every router of requests shares: a request goes to the pipeline of the source that it is
+"""The base of every router of requests: a request goes to the pipeline of the source that it is
 for, or is refused and recorded. How the source is found is left to subclasses."""
 
 from policies.ground.errors import Malformed

@@ -82,7 +82,8 @@ class UnknownDestination:
             denied = await self._authorizer.refuse(refused)
         except SluiceError as error:
             self._metrics.count_request("DENY", error.status)
-            # The record was lost. The request stays refused, with the spool's 503.
+            # The record was lost. The request stays refused, with the spool's 503. With its body
+            # unread, the connection can't carry another request.
             return LocalResponse.of_error(error, close=not request.body.is_eof())
         self._metrics.count_request("DENY", denied.status)
         return LocalResponse.of_denial(

@@ -65,6 +65,7 @@ class FixedDestination(SourceRouter):
         who = unknown.who(head, source)
         try:
             port = DEFAULT_PORTS[self._scheme]
+            # HTTP/1.0 may leave out `Host`: the connection's destination stands.
             host = requested_host(head, port) or destination.where
             target = canonical(request.target)
         except Malformed as error:

@@ -36,14 +36,16 @@ class TcpSources:
             return None
         if len(sources) > 1:
             return SourceTable(sources).at(original) or AMBIGUOUS
+        # Found by its own address: the agent may have reached any that its name resolves to.
         return SourceTable(sources).at(upstream_parts(sources[0].upstream).authority)
 
     def clashes(self) -> Iterator[tuple[Source, Source, int]]:
         """Pairs of sources that nothing tells apart, one or both of them `tcp`, and their port."""
         for port, sources in self._by_port.items():
+            # Every redirected connection to this port goes to the `tcp` source.
             if port in self._others:
                 yield sources[0], self._others[port], port
-            # By its names alone, such a source can't be told from others at the port.
+            # Only an address tells the sources at one port apart.
             vague = [each for each in sources if not _has_address(each, port)]
             if len(sources) > 1 and vague:
                 first = sources[0] if vague[0] is not sources[0] else sources[1]

@@ -79,6 +79,7 @@ class TunnelDispatch:
         endpoint = self.destinations.sole_endpoint(group)
         if endpoint is None or self.termination(group) is not None:
             return None
+        # The server at an `http` upstream couldn't read the agent's TLS.
         scheme = upstream_parts(endpoint.source.upstream).scheme
         return endpoint if scheme in ("https", "tcp") else None
 

@@ -54,7 +54,7 @@ class BodySender:
                 # Only a complete body gets a last chunk: a broken one must not look complete.
                 await self._send(b"0\r\n\r\n")
         except (aiohttp.ClientError, OSError):
-            # The data source takes no more. Whoever reads the response finds out whether it has
+            # The data source takes no more. The reader of the response finds out whether it has
             # answered.
             self.broken_off = True
 
@@ -67,6 +67,7 @@ class BodySender:
             async with asyncio.timeout(seconds):
                 return await stream.readany()
         except TimeoutError:
+            # Kept on the stream, where `forward.py` sees that it was the agent that failed.
             stream.set_exception(BodyTooSlow(f"nothing of the body arrived for {seconds:g} s"))
             self._break_off(f"the agent sent nothing of its body for {seconds:g} s")
         except _AGENT_BROKE_OFF:

@@ -135,6 +135,7 @@ class UpstreamClient:
     async def _send_again(self, request: UpstreamRequest) -> UpstreamResponse:
         connection = await self.pool.connect()
         try:
+            # Only a request without a body is repeated, so nothing has to send one.
             self._write(connection, request)
             response = await self._read_head(connection, request, None)
         except BaseException as error:
@@ -214,6 +215,7 @@ def _encoded_body(request: UpstreamRequest) -> bytes:
 def _response_head(method: str, message: RawResponseMessage) -> UpstreamHead:
     fields = sort_response_fields(message.raw_headers)
     length = _framed_length(message.code, fields.lengths, fields.codings)
+    # Such a response has no body, whatever its framing says (RFC 9112 section 6.3).
     empty = method == "HEAD" or message.code in (204, 304)
     return UpstreamHead(message.code, message.reason or "", fields.forward, length, empty)
 
@@ -223,6 +225,7 @@ def _framed_length(status: int, lengths: Sequence[bytes], codings: Sequence[byte
     connection. Raises one of `_BROKEN` if the framing is ambiguous."""
     if status == 101:
         raise aiohttp.ClientPayloadError("the response is an upgrade that was not asked for")
+    # Two readers could disagree about where such a response ends (response smuggling).
     if codings and (lengths or [coding.lower() for coding in codings] != [b"chunked"]):
         raise aiohttp.ClientPayloadError(
             "the response's transfer coding is not `chunked`, or it has a length too"

@@ -63,6 +63,7 @@ class UpstreamConnection(ResponseHandler):
             return  # one setup of the parser serves one response after the other
         self._reads_bodies = body
         limits = self._limits
+        # Bodies are relayed as they were sent, so the parser must not decompress them.
         self.set_response_params(
             timer=_TIMER,
             skip_payload=not body,

@@ -79,7 +79,7 @@ class Dialler:
         self._connector: TCPConnector | None = None
 
     def open(self, protocol: Callable[[asyncio.AbstractEventLoop], ResponseHandler]) -> None:
-        """Call on the loop. Opens no connection yet; `protocol` makes the one that runs each."""
+        """Call on the loop. Opens no connection yet. `protocol` makes the protocol of each one."""
         loop = asyncio.get_running_loop()
         self._connector = _Connector(
             partial(protocol, loop),

@@ -79,6 +79,7 @@ class EgressGuard:
     def socket(self, info: tuple[Any, ...]) -> socket.socket:
         """A socket for the address in `info`, which is checked however it was resolved."""
         family, kind, proto, _, where = info
+        # aiohttp asks no resolver about an upstream that is an address: only this check sees it.
         self.check([where[0]], where[1])
         return socket.socket(family, kind, proto)
 

@@ -119,6 +119,7 @@ class Pool:
         """Breaks the connection. If a request is under way, this tells the data source that its
         response is no longer wanted."""
         lease, connection.lease = connection.lease, None
+        # Removed first: losing the connection would make it fall back to the parser.
         connection.interceptor = None
         connection.abort()
         if lease is not None:
@@ -133,6 +134,7 @@ class Pool:
 
     def _sweep(self) -> None:
         self._sweep_timer = None
+        # The first has been idle longest: connections are taken and returned at the other end.
         while self._idle and self._stale(self._idle[0]):
             self.discard(self._idle.popleft())
         if self._idle:

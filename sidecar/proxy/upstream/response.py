@@ -74,6 +74,7 @@ class UpstreamResponse:
         `UpstreamBrokeOff` if the body breaks off, or nothing comes for `stream_idle_seconds`."""
         stream = self.stream
         try:
+            # Bytes that have already arrived need no timer.
             part = stream.read_nowait(-1)
             if part or stream.at_eof():
                 return part

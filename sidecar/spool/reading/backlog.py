@@ -68,7 +68,7 @@ class Backlog:
         self._new_records.set()
 
     def add(self, instance: Instance) -> None:
-        """Add a new instance, from now on the one being written."""
+        """Add a new instance, which is the one being written from now on."""
         self.instances.append(instance)
         self.current = instance
 
@@ -151,8 +151,8 @@ class Backlog:
         return await self.trim() + await self.retire()
 
     async def retire(self) -> int:
-        """Remove instances that have nothing left to ship or to declare. What can't be moved or
-        removed is tried again next time. Returns the bytes freed."""
+        """Remove instances that have nothing left to ship or to declare. One that can't be moved
+        or removed is tried again next time. Returns the bytes freed."""
         total = 0
         # One at a time: `_remove_instance` must not run twice for one directory.
         async with self._retiring:

@@ -81,6 +81,7 @@ class InstanceReader:
                     if found and (size > max_bytes or len(found) == max_records):
                         break
                     found.append(payload)
+                # With the skipped records: the position counts from the start of the run.
                 taken = run[: first + len(found) - at.n]
                 after = RecordPosition(at.first, at.offset + _span(taken), at.n + len(taken))
                 if len(taken) < len(run) or len(found) == max_records:

@@ -56,7 +56,7 @@ class Frame(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What a segment holds.
+    """The findings in one segment.
 
     `end` is the offset after the last good frame, `next` the number that follows it, `last` its
     payload; a torn group does not count. `beyond` is one more than the highest number of a good

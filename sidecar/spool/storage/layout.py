@@ -76,6 +76,7 @@ def aside_ordinal(path: Path) -> int | None:
 
 
 def segment_file(directory: Path, first: int) -> Path:
+    # Padded, so that names sort by number, as recovery reads them. 20 digits hold any u64.
     return directory / f"{first:020d}.seg"
 
 

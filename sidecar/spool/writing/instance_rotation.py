@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _BAD_DISK = "the disk takes no records at the moment"
 _NO_ROOM = "there is no room for a new segment"
 _GAP_BYTES = 4096
-"""The room that each gap record must find if there is no spare."""
+"""The bytes that must be free for each gap record if no spare is ready."""
 
 
 class InstanceRotation:

@@ -133,7 +133,8 @@ class Maintenance:
 
     async def _begin_instance(self) -> None:
         if not self._rotation.closed:
-            # InstanceRotation reports a failure itself; the next round retries.
+            # InstanceRotation reports a failure itself; the next round retries. Shielded: a
+            # cancelled future would count the losses as undeclared.
             with contextlib.suppress(SpoolError):
                 await asyncio.shield(self._rotation.begin())
 
