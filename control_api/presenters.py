@@ -108,7 +108,7 @@ def session_detail(row: SessionRow, counted: CountedValue, now: int) -> SessionD
         events=counted.total,
         allowed=counted.allowed,
         denied=counted.denied,
-        # 0 in the counter of a session that no decision named.
+        # The counter has 0 if no decision names the session.
         last_active=time_or_none(counted.last_ts or None),
     )
 
@@ -132,7 +132,7 @@ def shown_rule(
     fields: dict[str, Any] = {
         name: getattr(rule, name) for name in StoredRule.__slots__ if name != "webhook_secret"
     }
-    # The path of a webhook is often a secret, too.
+    # The path of a webhook is often a secret too.
     fields["webhook_url"] = url if full_url or url is None else target_of("webhook", url)
     for name in ("created_at", "updated_at", "last_fired_at"):
         fields[name] = time_or_none(fields[name])
@@ -153,7 +153,7 @@ def shown_retention(tenant: StoredTenant) -> RetentionSettings:
 
 
 def audit_policy_text(days: int) -> str:
-    """What happens to old audit events, in words; 0 days keeps them for ever."""
+    """What happens to old audit events, in words; 0 days keeps them forever."""
     if not days:
         return "audit events are kept for ever"
     return (

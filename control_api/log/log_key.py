@@ -2,8 +2,8 @@
 
     log.key     the seed in base64, then one line of JSON per endorsement, oldest first
 
-Of a replaced key, the file keeps the public half and the signature over its successor, but never
-the seed. Knows the file, and which key may serve which database; signs no log itself.
+The file keeps a replaced key's public half and its signature over its successor, but never its
+seed. Knows the file, and which key may serve which database; signs no log itself.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ def open_or_make(data_dir: Path) -> KeyRing:
 
 
 def open_existing(data_dir: Path) -> KeyRing:
-    """The key of this data directory. Raises `UnusableFile` without one."""
+    """The key of this data directory. Raises `UnusableFile` if there is none."""
     path = data_dir / FILE
     found = secret_file.read(path)
     if found is None:
@@ -50,8 +50,8 @@ def open_existing(data_dir: Path) -> KeyRing:
 
 
 def rotate(data_dir: Path) -> KeyRing:
-    """Replaces the key by a new one, which the old one endorses. Running services keep the old key
-    until they restart."""
+    """Replaces the key with a new one, which the old one endorses. Running services keep the old
+    key until they restart."""
     with _locked(data_dir):
         ring = open_existing(data_dir).rotated(Signer.generate())
         # One rename: if we die here, the file holds either the old key, or the new one with its
@@ -61,8 +61,8 @@ def rotate(data_dir: Path) -> KeyRing:
 
 
 async def ensure_database_key(store: Store, ring: KeyRing, data_dir: Path) -> None:
-    """Checks that this is the database's key; registers it if it is the first, or an endorsed
-    successor. Raises `UnusableDatabase` otherwise: its signatures would not be trusted."""
+    """Checks that this is the database's key. Registers it if it is the first key, or an endorsed
+    successor; otherwise raises `UnusableDatabase`, because its signatures would not be trusted."""
     current = await _current(store)
     if current is None:
         # The oldest key first: the database then holds the same endorsements as the file, so logs
@@ -110,7 +110,8 @@ def _content(ring: KeyRing) -> bytes:
 
 @contextmanager
 def _locked(data_dir: Path) -> Iterator[None]:
-    """Locks the folder: of two rotations at once, one would lose its key."""
+    """Locks the folder, because of two concurrent rotations one would lose its new key."""
+    # The folder, not the file: a rotation replaces the file, and with it any lock on it.
     try:
         handle = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:

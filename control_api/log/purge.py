@@ -6,7 +6,7 @@
     remove     the rows, a few at a time
 
 A crash at any point leaves a log that verifies, and a purge that the next run continues. Two
-replicas that run at once make one purge. Does not know when to run, or which log is next.
+replicas that run at once make a single purge. Does not know when to run, or which log is next.
 """
 
 import asyncio
@@ -29,14 +29,15 @@ from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.purge import Anchor
 
 FEWEST, FIRST, MOST = 8, 64, 512
-"""Entries removed in one step. On SQLite evaluations wait for it, so a step has as many entries as
-take `STEP_SECONDS`, and a pause of twice that follows."""
+"""The minimum, the initial and the maximum number of entries removed in one step. On SQLite
+evaluations wait for a step, so it has as many entries as `STEP_SECONDS` allow, and a pause of twice
+its duration follows."""
 STEP_SECONDS = 0.003
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult:
-    """The outcome of one run: how many entries it removed, and the log's anchor after it."""
+    """The outcome of one run: the number of entries it removed, and the log's anchor after it."""
 
     removed: int
     anchor: Anchor | None
@@ -52,7 +53,8 @@ class Purge:
 
     async def run(self, tenant_id: str) -> PurgeResult:
         """Raises `PurgeMismatch` if the log is not valid, `Unavailable` if the database fails."""
-        # A run that died after its commit has left rows below its anchor. No reader sees them.
+        # Finish an earlier run that died after its commit. It left rows below its anchor, which no
+        # reader sees.
         anchor, removed = await self._finish(tenant_id, await self._anchor(tenant_id))
         begun = await self._begin(tenant_id, anchor)
         if begun is not None:
@@ -72,7 +74,7 @@ class Purge:
         """Commits a purge and returns its anchor; None if nothing is old enough, or if another
         replica was first."""
         try:
-            # This only reads: if we die here, nothing has happened.
+            # `prove` only reads: if we die here, nothing has happened.
             due = await prove(self._store, tenant_id, before, await self._trusted_keys())
         except PurgeMismatch:
             if await self._anchor(tenant_id) != before:
@@ -118,7 +120,7 @@ class Purge:
         wanted = {"tenant": tenant_id, "seq": anchor.seq}
         async with self._store.reading(tenant_id) as connection:
             row = (await connection.execute(_COVER, wanted)).one_or_none()
-        # Check both before any row goes: the database could have changed since the commit.
+        # Check both before any row goes: the database may have changed since the commit.
         if row is None or leaf_hash(row.entry) != row.hash or not anchor.matches_entry(row.entry):
             raise PurgeMismatch(
                 f"entry {anchor.seq} is not the `purge` entry that was written there"
@@ -133,7 +135,7 @@ class Purge:
         async def work(tx: Transaction) -> None:
             await purges.cover(tx.connection, tenant_id, anchor.seq, note)
 
-        # Two replicas may both sign, perhaps two sizes. Both notes are true; the first one stays.
+        # Two replicas may both sign, perhaps different sizes. Both notes are true; the first stays.
         await self._store.write(tenant_id, work)
 
     async def _remove(self, tenant_id: str, anchor: Anchor) -> int:
@@ -144,7 +146,7 @@ class Purge:
             try:
                 seconds = await self._remove_step(tenant_id, anchor, step)
             except RowsGone:
-                # Another replica removes too, or has even begun the next purge.
+                # Another replica is removing rows too, or has even begun the next purge.
                 now = await self._anchor(tenant_id)
                 if now is None or now.seq != anchor.seq or now.finished_at is not None:
                     return removed
@@ -156,7 +158,7 @@ class Purge:
         return removed
 
     async def _remove_step(self, tenant_id: str, anchor: Anchor, step: RemovalStep) -> float:
-        """Returns for how many seconds it kept other writers waiting."""
+        """Removes the rows of a step; returns for how many seconds other writers had to wait."""
         clock = self._store.clock
 
         def work(connection: Connection, _: bool) -> float:
@@ -167,7 +169,7 @@ class Purge:
         return await self._store.run(self._store.lane(tenant_id), work)
 
     async def _drop_expired_counts(self, tenant_id: str) -> None:
-        """Removes the counts of expired time buckets too."""
+        """Removes the counts of time buckets that have expired."""
         now = self._store.clock.now()
 
         def work(connection: Connection, _: bool) -> bool:
@@ -180,7 +182,7 @@ class Purge:
             await asyncio.sleep(2 * STEP_SECONDS)
 
 
-# One statement, so that head and entry are of the same moment.
+# One statement, so that head and entry are from the same moment.
 _COVER = (
     select(
         log_heads.c.log,

@@ -23,7 +23,7 @@ from policies.trail.verify import Verifier
 PAUSE = 0.001
 """Seconds that other tasks get after each millisecond of verifying."""
 PAGE_ROWS = 250
-"""Rows of a page: bounds how long decoding one database answer blocks the event loop."""
+"""The rows of a page: a bound on how long decoding one database answer blocks the event loop."""
 
 
 class PurgeMismatch(Exception):
@@ -58,7 +58,7 @@ async def prove(
     if before is not None and (fault := before.fault(log, publics)):
         raise PurgeMismatch(f"log `{log}`: {fault}")
     verifier = Verifier(log, after=None if before is None else before.purged)
-    # Slowly: nothing waits for a purge, and evaluations share the event loop.
+    # Scan slowly: nothing waits for a purge, and evaluations share the event loop.
     part = LogRange(first, cut, head.size, PAUSE, PAGE_ROWS)
     found = await scan(store, tenant_id, verifier, part)
     tree, last_leaf, broken = verifier.reached()
@@ -74,7 +74,7 @@ async def prove(
 
 
 async def cutoff_of(connection: AsyncConnection, tenant_id: str, now: int) -> int | None:
-    """Entries recorded before this time (microseconds) are due; None if all are kept for good."""
+    """Entries recorded before this time (microseconds) are due; None if all are kept forever."""
     tenant = await tenants.get(connection, tenant_id)
     if tenant is None or not tenant.retention_days:
         return None
@@ -102,7 +102,7 @@ async def _cut(
 
 async def _worthwhile(connection: AsyncConnection, tenant_id: str, first: int, cut: int) -> bool:
     """Whether there is more to purge than the previous purge's own entry. Otherwise an idle log
-    would purge and append such an entry for ever."""
+    would purge and append such an entry forever."""
     if cut - first != 1:
         return cut > first
     return bool((await _entry(connection, tenant_id, first)).get("kind") != KIND)

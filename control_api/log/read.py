@@ -1,4 +1,4 @@
-"""Reads events from the log: lists, a session's trail, and the lineage of an event.
+"""Reads events from the log: lists of events, a session's trail, and an event's lineage.
 
 Pages follow `seq`, which only grows, so they neither skip nor repeat an event while others are
 appended. Everything shown comes from the entry's bytes; columns only find the entry. Knows nothing
@@ -30,8 +30,8 @@ class FoundEvent(NamedTuple):
 
 
 class EventPage(NamedTuple):
-    """A page of events or lineage actions. `next` is the `seq` to continue from, None at the
-    end."""
+    """A page of events or lineage actions. `next` is the `seq` to continue from, None on the last
+    page."""
 
     events: list[dict[str, Any]]
     next: int | None
@@ -51,7 +51,7 @@ async def session_trail(
     store: Store, tenant_id: str, session_id: str, limit: int, after_seq: int = -1
 ) -> EventPage:
     """A session's events after `after_seq`, in order. Raises `NotFound` if the session was never
-    claimed or recorded."""
+    claimed and no event names it."""
     filters = EventFilters(session_id=session_id)
     async with store.reading(tenant_id) as connection:
         rows = await search(connection, tenant_id, filters, limit + 1, after=after_seq)

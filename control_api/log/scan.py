@@ -24,12 +24,12 @@ PAGE_BYTES = 4 * 1024 * 1024
 FIRST_ROWS, MAX_ROWS = 64, 2000
 BEFORE_ALL = -(2**63)
 STRETCH = 50
-"""Rows between two turns of the event loop: about a millisecond."""
+"""Rows checked between two turns of the event loop, in about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The entries from `first` up to, not including, `until`, of a log of `size`.
+    """The entries from `first` up to `until` (exclusive) of a log of `size`.
 
     If `first` is 0, rows with a negative seq are scanned too: there must not be any. `pause` is the
     time in seconds that other tasks get after each stretch; `max_rows` bounds a page.
@@ -50,7 +50,7 @@ async def scan(
     check_rows: Callable[[Sequence[Row[Any]]], Fault | None] | None = None,
 ) -> Fault | None:
     """Feeds every entry of the range to the verifier, and returns any fault that the verifier does
-    not report itself. `check_rows` checks further the rows that the verifier accepted.
+    not report itself. `check_rows` makes further checks on the rows that the verifier accepted.
     """
     after = part.first - 1 if part.first else BEFORE_ALL
     limit, spans = FIRST_ROWS, SpanCheck(part.first, part.until, part.size)
@@ -79,7 +79,7 @@ async def scan(
         if unindexed:
             return unindexed
         spans.feed(rows)
-        # The next page has as many rows as would have filled this one.
+        # The next page gets as many rows as would have filled this one.
         weight = sum(len(row.entry) + len(row.openings or NO_OPENINGS) for row in rows)
         after, limit = last, max(1, min(PAGE_BYTES * len(rows) // weight, part.max_rows))
 

@@ -25,8 +25,8 @@ from control_api.store.schema.log import (
 
 @dataclass(frozen=True, slots=True)
 class EventFilters:
-    """What an event must match; None matches all. The event's time must be at or after `since` and
-    before `until`, in microseconds since 1970 UTC."""
+    """The values that an event must have; None matches all. The event's time must be at or after
+    `since` and before `until`, in microseconds since 1970 UTC."""
 
     agent_role: str | None = None
     decision: str | None = None
@@ -39,7 +39,8 @@ class EventFilters:
     until: int | None = None
 
 
-# The search uses the index of the first given filter: few entries share one of its values.
+# The search uses the index of the first of these filters that is given. They are in order of how
+# few entries share a value.
 _MOST_SELECTIVE = (
     "session_id",
     "user_id",
@@ -52,8 +53,8 @@ _MOST_SELECTIVE = (
 
 
 class SearchRange(NamedTuple):
-    """The entries from `first` up to, not including, `until`: by the index of `facet`, or by a scan
-    if it is None."""
+    """The entries from `first` up to `until` (exclusive), found by the index of `facet`, or by a
+    scan if `facet` is None."""
 
     first: int
     until: int
@@ -91,7 +92,7 @@ async def _ranges(
 ) -> list[SearchRange]:
     """The ranges to search, newest first."""
     # The size is read first: the index rows for that size never change afterwards, except that
-    # retention removes some, which readers must not see from the commit of its anchor on.
+    # retention removes some. Readers must not see those once the purge's anchor is committed.
     head = select(log_heads.c.size, first_kept(tenant_id)).where(log_heads.c.tenant_id == tenant_id)
     size, kept = (await connection.execute(head)).one_or_none() or (0, 0)
     until = size if before is None else min(before, size)
@@ -110,9 +111,9 @@ async def _ranges(
 async def _spans(
     connection: AsyncConnection, tenant_id: str, filters: EventFilters, size: int, until: int
 ) -> list[tuple[int, int]]:
-    """Where entries of the requested time can be, newest first."""
+    """The ranges that may hold entries of the requested time, newest first."""
     # Event times don't grow with `seq`, because a sidecar that was cut off delivers late. So each
-    # block stores its earliest and latest time, and no binary search would do.
+    # block stores its earliest and latest time, and a binary search would not work.
     query = select(func.min(log_spans.c.seq), func.max(log_spans.c.until_seq)).where(
         log_spans.c.tenant_id == tenant_id
     )
@@ -138,7 +139,7 @@ def events_of(tenant_id: str) -> Select[Any]:
 
 def _query(tenant_id: str, filters: EventFilters, part: SearchRange) -> Select[Any]:
     # The index only proposes entries: each filter is matched again on the entry's own columns, so a
-    # row too many in the index shows nothing wrong.
+    # surplus row in the index can't show a wrong event.
     query = events_of(tenant_id).where(*_matching(filters))
     if part.facet is None:
         return query.where(log_entries.c.seq >= part.first, log_entries.c.seq < part.until)

@@ -1,9 +1,9 @@
 """Verifies a tenant's log: checks every entry against its hash, its columns, its openings and the
 head. If retention has removed the beginning, verification starts at the anchor.
 
-The log may grow meanwhile: the answer covers it up to the head as of the start. A purge may also
-begin meanwhile and remove entries that were still to be read: the verification then restarts behind
-it. Knows the answer's form; `scan` and `anchor_check` know how to check.
+The log may grow during a verification: the answer covers it up to the head as of the start. A purge
+may also begin and remove entries that are still to be read: the verification then restarts after
+the purged entries. Knows the answer's form; `scan` and `anchor_check` know how to check.
 """
 
 from collections.abc import Collection
@@ -24,12 +24,12 @@ from policies.trail import verify as proof
 from policies.trail.purge import Anchor
 
 TRIES = 5
-"""Purges run hourly. A verification that meets one every time reports its last result."""
+"""Purges run hourly. A verification that meets a purge in every try reports its last result."""
 
 
 class LogSnapshot(NamedTuple):
     """A log as of the start of a verification. `last_row` is the highest seq with a row;
-    `anchor_fault` is what is wrong with the anchor or with the rows below it."""
+    `anchor_fault` is a fault of the anchor or of the rows below it."""
 
     last_row: int
     anchor: Anchor | None
@@ -39,22 +39,22 @@ class LogSnapshot(NamedTuple):
 
 async def verify(store: Store, tenant_id: str, publics: Collection[bytes] = ()) -> dict[str, Any]:
     """The answer of contract section 4. `publics` are the keys trusted to sign the log's notes:
-    without one, a purged log can't verify. Raises `ReadFault` if the database does not answer."""
+    without any, a purged log can't verify. Raises `ReadFault` if the database does not answer."""
     snapshot = await _snapshot(store, tenant_id)
     tries = TRIES
     while True:
         answer = await _verify(store, tenant_id, snapshot, publics)
         before, snapshot, tries = snapshot, await _snapshot(store, tenant_id), tries - 1
-        # A fault while the anchor moved is no evidence: a purge has removed entries under our feet.
+        # A fault while the anchor moved proves nothing: a purge removed entries during the scan.
         if answer["valid"] or snapshot.anchor == before.anchor or not tries:
             return answer
 
 
 async def _snapshot(store: Store, tenant_id: str) -> LogSnapshot:
     async with store.reading(tenant_id) as connection:
-        # The order matters. Entries appended in between are below the head, which is read last. A
-        # purge in between has its entry in the log, but the anchor read here is the old one, and
-        # `verify` retries.
+        # The order matters. Entries that are appended between these reads are below the head, which
+        # is read last. If a purge runs between them, the log has its entry, but the anchor read
+        # here is the old one, and `verify` retries.
         last_row = await _last_row(connection, tenant_id)
         anchor = fault = None
         try:
@@ -88,7 +88,7 @@ async def _verify(
 
 
 async def _last_row(connection: AsyncConnection, tenant_id: str) -> int:
-    """The highest seq with a row, of an entry or an opening; -1 without any."""
+    """The highest seq with a row, of an entry or an opening; -1 if there is none."""
     last = -1
     for table in (log_entries, openings):
         query = select(func.max(table.c.seq)).where(table.c.tenant_id == tenant_id)

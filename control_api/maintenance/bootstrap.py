@@ -2,8 +2,8 @@
 
     create keys > write the file (0600) > one transaction > print keys
 
-In this order a crash loses nothing: keys in the store are always in the file too, and a file
-without a store is used by the next start.
+In this order a crash loses nothing: keys in the store are always in the file too, and the next
+start uses the keys of a file that it finds beside an empty store.
 """
 
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def _make(settings: Settings, entropy: Callable[[int], bytes]) -> FirstKeys:
 
 
 def _unfinished(path: Path, settings: Settings) -> FirstKeys | None:
-    """The keys of a first start that died before its commit; None without any to reuse."""
+    """The keys of a first start that died before its commit; None if there are none to reuse."""
     content = secret_file.read(path)
     if content is None:
         return None

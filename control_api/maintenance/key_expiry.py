@@ -1,7 +1,7 @@
-"""Warns before API keys expire: a metric, and log warnings from 14 days before.
+"""Warns before API keys expire: by a metric, and by log warnings from 14 days before.
 
-Each tenant's next expiries are read every hour and after a change of its keys; a scrape shows what
-was read last. Reads no secret: only a key's id, name, scope and expiry.
+Each tenant's next expiries are read every hour and after a change of its keys; a scrape shows the
+last result. Reads no secret: only a key's id, name, scope and expiry.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ DEBOUNCE_SECONDS = 1.0
 """Changes within this time cause a single read."""
 WARN_DAYS = 14
 REPEAT_SECONDS = 86_400.0
-"""A warning about the same key is repeated after this time."""
+"""The time after which a warning about the same key is repeated."""
 MAX_KEYS = 20
-"""Keys per tenant that are read, and so warned of."""
+"""The maximum number of a tenant's keys that are read, and thus warned about."""
 _KEY_PREFIX = key_name(b"")
 _log = logging.getLogger("sluice.keys")
 
@@ -41,7 +41,7 @@ class KeyExpiry:
         app.instruments.jobs.key_expiry.set_function(self.seconds)
 
     def seconds(self) -> float:
-        """Until the next live key of any tenant expires; NaN if no key has an expiry."""
+        """Seconds until the next live key of any tenant expires; NaN if no live key expires."""
         now = self._app.clock.now()
         live = (expires_at for expires_at in self._next.values() if expires_at > now)
         return (min(live, default=math.nan) - now) / 1e6
@@ -72,7 +72,7 @@ class KeyExpiry:
         except SluiceError as error:
             _log.warning("the expiry of keys can't be read: %s", error.message)
             return
-        # Tenants and keys that no longer exist are dropped here, so neither mapping grows for ever.
+        # Tenants and keys that no longer exist are dropped here, so neither mapping grows forever.
         now = self._app.clock.monotonic()
         self._warned = {k: at for k, at in self._warned.items() if now - at < REPEAT_SECONDS}
         self._next = {each: self._next[each] for each in active if each in self._next}

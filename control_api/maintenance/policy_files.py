@@ -1,4 +1,4 @@
-"""Loads policy files at the start, and whenever a file changes. Knows no rule of merging.
+"""Loads policy files at startup, and whenever a file changes. Knows no rule of merging.
 
 A bad file changes nothing for its tenant: the last good policies stay in force, the fault is logged
 and counted, and `POST /v1/policies/reload` answers with it. Readiness does not depend on the files:
@@ -24,7 +24,7 @@ ACTOR = "disk"
 DEBOUNCE_MS = 300
 STEP_MS = 50
 POLL_SECONDS = 5
-"""How often files are checked if no change is reported: a network mount reports none."""
+"""The interval at which files are checked anyway: a network mount reports no changes."""
 MAX_LOGGED_FAULTS = 20
 _log = logging.getLogger("sluice.policies")
 
@@ -47,7 +47,8 @@ class PolicyFiles:
         await self._load_changed(frozenset())
 
     async def watch(self) -> None:
-        """Load what changes, until the service stops."""
+        """Load the files that change, until the service stops."""
+        # Each timeout yields an empty set: the stamps then show the changes that none reported.
         async for changes in awatch(
             self._directory,
             watch_filter=None,
@@ -68,13 +69,13 @@ class PolicyFiles:
         async with self._lock:
             async with self._app.store.reading_all_tenants() as connection:
                 tenant_ids = await tenants.ids(connection)
-            # Stamped before they are read, so a change meanwhile is noticed next time.
+            # Stamped before the files are read, so a change during the read is noticed next time.
             stamps = await asyncio.to_thread(_stamps, self._directory, tenant_ids)
             for tenant_id, stamp in stamps.items():
                 if tenant_id in reported or stamp != self._loaded.get(tenant_id):
                     await self._load(tenant_id)
                     self._loaded[tenant_id] = stamp
-            # Something changed in a folder that belongs to no tenant.
+            # A change was reported in a folder that belongs to no tenant.
             if reported - stamps.keys():
                 await unowned_folders(self._app)
 

@@ -1,4 +1,4 @@
-"""`purge`: does the hourly purge now, whether or not the service is running.
+"""The command `purge`: runs the hourly purge now, whether or not the service is running.
 
 Knows the order of a run and the operator's output; `log.purge` and `session_purge` do the work.
 """
@@ -39,7 +39,8 @@ async def purge(
             await log_key.ensure_database_key(store, ring, settings.data_dir)
             chosen = await _tenants(store, tenant_id)
         run = Purge(store, ring, new_id)
-        # Every tenant gets its turn: one whose log does not verify must not keep the others' data.
+        # A list, so that `all` does not stop at a failure: a log that does not verify must not keep
+        # the data of other tenants.
         return all([await _purge_tenant(store, run, each, new_id, report) for each in chosen])
 
 

@@ -1,4 +1,4 @@
-"""Runs the hourly purge of expired data, one tenant after the other. Knows no table and no proof:
+"""Runs the hourly purge of expired data, one tenant after another. Knows no table and no proof:
 `log.purge` and `session_purge` do the work.
 """
 
@@ -51,8 +51,8 @@ class RetentionLoop:
     async def _purge_tenant(self, tenant_id: str) -> None:
         app = self._app
         try:
-            # The log comes last, because only its purge can be refused: a log that does not verify
-            # keeps no other expired data.
+            # The log comes last, because only its purge can be refused: if it does not verify, the
+            # other expired data is gone already.
             await delete_old_deliveries(app.store, tenant_id)
             await app.fleet.forget(tenant_id)
             sessions = await purge_sessions(app.store, tenant_id, app.new_id)

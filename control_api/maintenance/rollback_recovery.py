@@ -1,5 +1,5 @@
 """Recovers a tenant after the store was restored to an older state, for example by a failover to a
-replica that lagged. Access that was revoked in the lost time must not come back.
+replica that lagged. Access that was revoked in the lost period must not come back.
 
 The head that was signed for the lost revisions tells which documents differ. The store does not
 have their newest state, so they are put out of force:
@@ -12,7 +12,7 @@ have their newest state, so they are put out of force:
 
 Everything else stays in force. The revision leaps past every revision ever seen, so that no sidecar
 mistakes a lost document for the current one. The log records the event in an entry of its own kind.
-Sidecars send again what they had shipped and the log has lost. Does not detect the loss itself:
+Sidecars send the delivered records that the log has lost again. Does not detect the loss itself:
 `control_api.publishing.reconcile` does.
 """
 
@@ -38,7 +38,7 @@ from policies.sets.policy_set import (
 from policies.trail.record import incarnation_record
 
 LEAP = 1000
-"""Added to the newest revision seen here, since another replica may have seen a few more."""
+"""Added to the newest revision seen here, because another replica may have seen later ones."""
 _AGENT, _KEY = "agent/", "key/"
 _FREEZE_REASON = "the store was restored to an older state; the newest tenant settings are lost"
 _log = logging.getLogger("sluice.put_back")
@@ -54,7 +54,7 @@ class RollbackRecovery:
 
     async def recover(self, tenant_id: str, seen: int, names: Iterable[str]) -> None:
         """`seen` is the newest signed revision, `names` the documents that differed then. Does
-        nothing if the store has passed that revision meanwhile: another replica recovered it."""
+        nothing if the store has already passed that revision: another replica has recovered it."""
         lost = sorted(names)
 
         async def work(tx: Transaction) -> int | None:
@@ -62,7 +62,7 @@ class RollbackRecovery:
             if held >= seen:
                 return None
             # One transaction: if we die in it, the head in Redis is still ahead of the tenant, and
-            # the next reconciling recovers it again.
+            # the next reconciliation recovers it again.
             await tx.advance_revision(seen + LEAP)
             await tx.publish({name: await self._safe_document(tx, name) for name in lost})
             record = incarnation_record(held, seen, len(lost), record_id=self._new_id())
@@ -83,13 +83,13 @@ class RollbackRecovery:
             )
 
     async def _safe_document(self, tx: Transaction, name: str) -> bytes | None:
-        """A document that allows nothing that was denied in the lost time; None removes it."""
+        """A document that allows nothing that was denied in the lost period; None removes it."""
         if name.startswith(_KEY):
             await _revoke_key(tx, bytes.fromhex(name.removeprefix(_KEY)))
         elif name.startswith(SESSION):
             return await _revoke_session(tx, name.removeprefix(SESSION))
         elif name.startswith(_AGENT):
-            # A role has no branch here: without a document it has no policy in force.
+            # A role needs no branch below: without a document it has no policy in force.
             return await _suspend(tx, name.removeprefix(_AGENT))
         elif name == TENANT:
             tenant = await tenants.get(tx.connection, tx.tenant_id)
@@ -117,7 +117,7 @@ async def _revoke_key(tx: Transaction, digest: bytes) -> None:
 async def _revoke_session(tx: Transaction, session_id: str) -> bytes:
     row = await sessions.find(tx.connection, tx.tenant_id, session_id)
     if row is None:
-        # Claimed in the lost time. The id must never be claimed again.
+        # It was claimed in the lost period. The id must never be claimed again.
         await ended_sessions.add_revoked(tx.connection, tx.tenant_id, session_id, tx.now)
     elif row.revoked_at is None:
         await sessions.revoke(tx.connection, tx.tenant_id, session_id, "store restored", tx.now)

@@ -1,4 +1,4 @@
-"""Purges one tenant's sessions that expired or were revoked long enough ago. Only their ids stay.
+"""Purges one tenant's sessions that expired or were revoked long enough ago. Keeps only their ids.
 
 Independent of the log's retention: the events of a purged session stay in the log. Knows nothing of
 when to run.
@@ -22,8 +22,8 @@ PAUSE_SECONDS = 0.02
 
 
 async def purge_sessions(store: Store, tenant_id: str, new_id: Callable[[], str]) -> int:
-    """Returns how many were purged. Raises `Unavailable` if the database fails. If we die during
-    it, completed transactions stay, and the next run continues."""
+    """Returns the number of purged sessions. Raises `Unavailable` if the database fails. If we die
+    during a purge, completed transactions stay, and the next run continues."""
     now, after, removed = store.clock.now(), "", 0
     while True:
         async with store.reading(tenant_id) as connection:
@@ -34,7 +34,7 @@ async def purge_sessions(store: Store, tenant_id: str, new_id: Callable[[], str]
         if not ids:
             return removed
         removed += await _purge(store, tenant_id, ids, now, new_id)
-        # Continue after these even if some were kept: otherwise a page of them would come for ever.
+        # Continue after these even if some were kept: a page of them would repeat forever.
         after = ids[-1]
         await asyncio.sleep(PAUSE_SECONDS)
 
@@ -47,11 +47,11 @@ async def _purge(
         # have been first.
         cutoff = await _cutoff(tx.connection, tenant_id, now)
         if cutoff is None:
-            return 0  # retention was switched off meanwhile
+            return 0  # retention has been switched off since the read
         ended = await ended_sessions.end(tx.connection, tenant_id, ids, cutoff, now)
         if ended:
             # The document told sidecars of the revocation. The session's lifetime has passed, so no
-            # sidecar would take it for active without the document.
+            # sidecar mistakes it for active without the document.
             revoked = [session_id for session_id, revoked in ended if revoked]
             await tx.publish({session_name(session_id): None for session_id in revoked})
             detail = {"sessions": len(ended), "revoked": len(revoked)}

@@ -1,4 +1,4 @@
-"""The closed sets of label values. A label never holds a tenant's, a user's or an agent's text."""
+"""The closed sets of label values. A label never holds text from a tenant, a user or an agent."""
 
 from enum import StrEnum
 

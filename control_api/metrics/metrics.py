@@ -1,4 +1,4 @@
-"""The control API's metrics, grouped by subject. README.md lists them, and a test compares.
+"""The control API's metrics, grouped by subject. README.md lists them, and a test compares both.
 
 Knows nothing of how the numbers are fetched.
 """
@@ -15,7 +15,7 @@ from policies import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-# From a decision out of memory, about a millisecond, to a long poll, which waits up to 25 s.
+# From a decision made from memory, about a millisecond, to a long poll, which waits up to 25 s.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
 
 
@@ -69,7 +69,7 @@ class DecisionMetrics:
 
 
 class JobMetrics:
-    """What runs beside the requests."""
+    """Work beside the requests: policy files, alerts, purges, key expiry and scrapes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)

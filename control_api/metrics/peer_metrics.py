@@ -1,5 +1,5 @@
-"""Merges the metrics of all workers, whichever of them is scraped: it asks the others, over unix
-sockets that only this user can reach.
+"""Merges the metrics of all workers: the one that is scraped asks the others, over unix sockets
+that only this user can reach.
 
 Knows the sockets' folder and the form of an answer. Knows nothing of what is counted.
 """
@@ -60,8 +60,8 @@ class PeerMetrics:
         """The metrics of all workers that answer, in Prometheus' text format. The label `worker`
         tells them apart."""
         answers = await asyncio.gather(*(self._ask(other) for other in self._others))
-        # All at once: a scrape takes as long as the slowest peer, not as all of them together.
-        # Our own come last, so that they count the peers that did not answer.
+        # All are asked at once: a scrape takes as long as the slowest peer, not as the sum of all.
+        # Our own metrics are read last, so that they count the peers that did not answer.
         by_worker = {self._index: _to_wire(self._registry)}
         by_worker |= {i: wire for i, wire in zip(self._others, answers, strict=True) if wire}
         return generate_latest(_MergedRegistry(by_worker))
@@ -75,7 +75,7 @@ class PeerMetrics:
                 finally:
                     writer.close()
         except (OSError, TimeoutError, ValueError):
-            # It is being restarted, or hangs. The scrape goes on without it.
+            # The peer is being restarted, or hangs. The scrape goes on without it.
             self._unanswered()
             return []
         return list(found)
