@@ -1,5 +1,5 @@
-"""What people install and run: the `sluice` command, its operator's commands (`client`), and the
-launcher behind `sluice up` (`local`).
+"""The `sluice` command, the operator's commands (`client`), and the launcher behind `sluice up`
+(`local`).
 
 Imports neither service: it starts them as processes, as in production.
 """

@@ -1,8 +1,8 @@
 """The `sluice` command: dispatches to the commands listed in `deploy.overview`.
 
 A service replaces this process (`exec`), so its arguments, `--help`, signals and exit codes are its
-own. A command imports only the modules that it needs, so that it starts at once. Exit code 2 for
-unusable arguments, 1 for a failure, 0 for a drained stop.
+own. Other commands import only the modules that they need, so that they start at once. The exit
+code is 2 for unusable arguments, 1 for a failure, and 0 for success or a drained stop.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
     if name not in COMMANDS:
         print(unknown(name), file=sys.stderr)
         return 2
-    # Signals and exit codes are then the service's own, as under a supervisor.
     if COMMANDS[name].becomes:
         return _become(*COMMANDS[name].becomes, *rest)
     if name == "up":
         return _up(rest)
-    from deploy.client.run import run  # late: `sluice control` needs none of it
+    from deploy.client.run import run  # imported late: `sluice control` does not need it
 
     return run(name, rest, os.environ)
 

@@ -1,4 +1,4 @@
-"""Creates `.venv` and installs what `requirements.lock` pins, showing its progress.
+"""Creates `.venv` and installs the packages that `requirements.lock` pins, showing its progress.
 
 The Makefile calls `python -m deploy.install run|test [--this-python]`; `--this-python` recreates a
 `.venv` that belongs to another Python. `python -m deploy.install made-by-this` prints whether
@@ -28,7 +28,7 @@ FETCHED = VENV / "fetched"
 TEST_PART = "# ---- what `make test` installs besides"
 
 OLDEST = (3, 11)
-# pip spends its time on parsing index pages, so four processes are three times as fast as one.
+# pip spends most of its time parsing index pages, so four processes are three times as fast as one.
 PARALLEL = 4
 LAST_LINES = 25
 # Identifies a Python: two builds of the same version differ in their prefix.
@@ -36,7 +36,7 @@ BUILD = "import sys; print(sys.version, sys.base_prefix)"
 
 
 class CannotInstall(Exception):
-    """what prevents the installation, and what to do"""
+    """the installation can't go on; the message says why, and what to do"""
 
 
 def main(part: str, *, this_python: bool = False) -> int:
@@ -48,7 +48,7 @@ def main(part: str, *, this_python: bool = False) -> int:
             )
         _make_venv(this_python=this_python)
         text = LOCK.read_text(encoding="utf-8")
-        # What is there already, by exact version, is not fetched again.
+        # Don't fetch what is already installed in the exact version.
         installed = _installed()
         required = pins(text.partition(TEST_PART)[0] if part == "run" else text)
         missing = [pin for pin in required if pin.split()[0] not in installed]
@@ -58,13 +58,13 @@ def main(part: str, *, this_python: bool = False) -> int:
         print(problem, file=sys.stderr)
         return 1
     finally:
-        # Also after a failure: the next run would find half of a wheel.
+        # Also after a failure, which may leave half of a wheel.
         shutil.rmtree(FETCHED, ignore_errors=True)
     return 0
 
 
 def pins(text: str) -> list[str]:
-    """The requirements in a lock's text, as blocks of a version and its hashes."""
+    """The requirements in a lock's text: one block each, with the version and its hashes."""
     return re.findall(r"^[^\s#].*\n(?:[ \t].*\n)*", text, re.MULTILINE)
 
 
@@ -121,7 +121,7 @@ def _fetch(missing: list[str]) -> None:
         running.append((_pip(log, *command, "--require-hashes", "-r", str(pinned)), log))
     while any(pip.poll() is None for pip, _ in running):
         time.sleep(0.2)
-        # pip has no machine-readable progress; it prints one such line for each distribution.
+        # pip has no machine-readable progress, but prints such a line for each distribution.
         found = sum(log.read_text(errors="replace").count("Collecting ") for _, log in running)
         _progress(f"fetching {found} of {len(missing)}")
     _progress(f"fetched {len(missing)} distributions", end="\n")

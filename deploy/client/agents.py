@@ -30,7 +30,7 @@ DESCRIPTION = {
     "framework": ("framework", "the framework that it is built with"),
     "key": ("bound_key_id", "the id of the only key that it may use"),
 }
-# By what the operator does, and not by status: the API decides which moves are allowed.
+# Named after the operator's action, not after the status: the API decides which moves are allowed.
 MOVES = {
     "submit": ("pending_approval", "submit a draft for approval"),
     "return": ("draft", "return an agent that is pending approval to draft"),
@@ -70,7 +70,7 @@ def _show(client: Client, options: argparse.Namespace) -> int:
 
 def _register(client: Client, options: argparse.Namespace) -> int:
     body = {"agent_role": options.role, **given(options, DESCRIPTION)}
-    # Absent, the API permits just the agent's own role.
+    # Without this field, the API permits only the agent's own role.
     if options.permitted_role is not None:
         body["permitted_roles"] = options.permitted_role
     response = client.api.request("POST", PATH, body=body)

@@ -1,4 +1,4 @@
-"""What every command works with: a connection, an output and the common options."""
+"""The connection, the output and the common options of every command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One control API, and the output of its responses."""
+    """A connection to one control API, and the output for its responses."""
 
     api: ApiConnection
     out: Output
@@ -24,7 +24,7 @@ class Client:
     def list(
         self, path: str, query: dict[str, Any], options: argparse.Namespace, columns: Columns
     ) -> int:
-        """Print the rows of a list: `--limit` of them, or `--all`."""
+        """Print the rows of a list: as many as `--limit` says, or all with `--all`."""
         most = None if options.all else options.limit
         self.out.rows(self.api.pages(path, query, most), columns)
         return 0
@@ -34,13 +34,14 @@ class Client:
         return 0
 
     def report(self, response: ApiResponse, text: str) -> int:
-        """Print the response to a write, and the revision that it made."""
+        """Print the response to a write, and the revision that the write made."""
         self.out.document(response.body, text)
         self.print_revision(response)
         return 0
 
     def print_revision(self, response: ApiResponse) -> None:
-        """Print on standard error, so that standard output contains only the response."""
+        """Print the revision that a write made, if any. It goes to standard error, so that standard
+        output contains only the response."""
         if (revision := response.revision) is not None:
             hint = f"`sluice fleet --wait-for {revision}` waits until every live sidecar has it"
             print(f"sluice: revision {revision}: {hint}", file=sys.stderr)
@@ -49,7 +50,7 @@ class Client:
 Run = Callable[[Client, argparse.Namespace], int]
 
 Fields = Mapping[str, tuple[str, str]]
-"""Options that give fields of the API: each option's name, its field, and its line of help."""
+"""Options that set fields of the API: each option's name, its field, and its line of help."""
 
 
 class Commands:
@@ -59,12 +60,12 @@ class Commands:
         self._actions = parser.add_subparsers(required=True, metavar="ACTION")
 
     def add(self, name: str, run: Run, line: str) -> argparse.ArgumentParser:
-        """Add an action with the common options. The caller adds its own."""
+        """Add an action with the common options. The caller adds the action's own."""
         action = self._actions.add_parser(name, help=line, description=sentence(line))
         return common(action, run)
 
     def add_list(self, path: str, columns: Columns, line: str, filters: Fields) -> None:
-        """Add the action `list`, whose options `filters` go into the query."""
+        """Add the action `list`. Its options `filters` go into the query."""
 
         def run(client: Client, options: argparse.Namespace) -> int:
             return client.list(path, given(options, filters), options, columns)
@@ -110,25 +111,27 @@ def paged(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 def add_fields(parser: argparse.ArgumentParser, fields: Fields) -> None:
     """Add an option for each field."""
     for option, (field, line) in fields.items():
-        # The metavar would otherwise be the field's name, which the operator never types.
+        # Otherwise the help would show the field's name, which the operator never types.
         metavar = option.upper().replace("-", "_")
         parser.add_argument(f"--{option}", dest=field, metavar=metavar, help=line)
 
 
 def given(options: argparse.Namespace, fields: Fields) -> dict[str, Any]:
-    """The fields whose options are set, with their values. To the API, null is a value too."""
+    """The values of the fields whose options are set. Other fields are left out, since null is a
+    value for the API, too."""
     found = {field: getattr(options, field) for field, _ in fields.values()}
     return {field: value for field, value in found.items() if value is not None}
 
 
 def positive(text: str) -> int:
     """A positive number, for argparse."""
-    # Cut before `int`, whose time is quadratic; `isdecimal` alone accepts other scripts' digits.
+    # The text is cut for `int`, whose time grows with the square of the length. `isdecimal` alone
+    # accepts digits of other scripts.
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:16]) < 10**15):
         raise argparse.ArgumentTypeError(f"`{text}` is not a positive number")
     return int(text)
 
 
 def sentence(line: str) -> str:
-    """The line of a command list as a full sentence."""
+    """A command's line of help as a full sentence."""
     return f"{line[:1].upper()}{line[1:]}."

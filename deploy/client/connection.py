@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import ssl
 
 SECONDS = 30.0
+"""How long a request waits for the connection, and then for each part of the response."""
 MAX_RESPONSE = 64 * 1024 * 1024
+"""In bytes. Something else than a control API may send without end."""
 PAGE = 1000
 """The API's limit for the rows of a page."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -34,7 +36,7 @@ class RequestRefused(Exception):
         body = response.body if isinstance(response.body, dict) else {}
         self.status = response.status
         self.reason = str(body.get("error") or http.client.responses.get(response.status, ""))
-        # A gateway in front of the API answers with a page of its own.
+        # A gateway in front of the API sends error pages of its own.
         self.message = str(body.get("message") or "the response is not from a control API")
         self.details = str(body.get("details") or "")
         self.request_id = response.headers.get("x-request-id")
@@ -52,13 +54,13 @@ class ApiResponse:
 
     @property
     def revision(self) -> int | None:
-        """The policy set's revision that a write made."""
+        """The revision of the policy set that a write made; None for other responses."""
         text = self.headers.get("x-sluice-revision", "")
         return int(text) if text.isdecimal() else None
 
     def next(self) -> dict[str, str] | None:
         """The query of the next page (RFC 8288); None after the last page."""
-        # The header may name another host, behind a gateway: only its query is used.
+        # Behind a gateway, the header may name another host, so only its query is used.
         target, _, parameters = self.headers.get("link", "").partition(">")
         if 'rel="next"' not in parameters:
             return None
@@ -67,8 +69,8 @@ class ApiResponse:
 
 @dataclass(frozen=True, slots=True)
 class ApiConnection:
-    """Requests to one control API with one key. Opens a connection for each request, since the
-    control API may restart between two."""
+    """Sends requests to one control API with one key. Opens a connection for each request, since
+    the control API may restart between two."""
 
     url: str
     """`http[s]://host[:port]`, with a path if a gateway serves the API below one."""
@@ -84,8 +86,8 @@ class ApiConnection:
         headers: Mapping[str, str] | None = None,
         seconds: float = SECONDS,
     ) -> ApiResponse:
-        """The response with status 200 or 201. Raises `RequestRefused` for other statuses, and
-        `ApiUnreachable` without a response."""
+        """The response, if its status is 200 or 201. Raises `RequestRefused` for other statuses,
+        and `ApiUnreachable` if there is no response."""
         # A gateway may serve the API below a path; `path` is relative to that.
         given = {key: value for key, value in (query or {}).items() if value is not None}
         target = f"{urlsplit(self.url).path.rstrip('/')}{path}"
@@ -105,8 +107,8 @@ class ApiConnection:
     def pages(
         self, path: str, query: Mapping[str, Any], most: int | None
     ) -> Iterator[list[dict[str, Any]]]:
-        """The rows of a list, page by page: at most `most`, or all if that is None."""
-        # The cursor in the `Link` header carries the filters along; only `limit` is ours to set.
+        """The rows of a list, page by page: at most `most` rows, or all if `most` is None."""
+        # The `Link` header's query repeats the filters beside the cursor; only `limit` changes.
         left = most
         asked: dict[str, Any] | None = {**query}
         while asked is not None and left != 0:
@@ -122,8 +124,8 @@ class ApiConnection:
     ) -> ApiResponse:
         parts = urlsplit(self.url)
         assert parts.hostname is not None
-        # `http.client` and not `urllib`, which honours proxy variables and follows redirects, and
-        # would send the key along.
+        # Not `urllib`: it honours proxy variables and follows redirects, and would send the key
+        # along.
         connection: http.client.HTTPConnection
         if self.tls is None:
             connection = http.client.HTTPConnection(parts.hostname, parts.port, seconds)
@@ -134,7 +136,7 @@ class ApiConnection:
         try:
             connection.request(method, target, raw, headers)
             response = connection.getresponse()
-            text = response.read(MAX_RESPONSE + 1)  # one more, to notice a longer response
+            text = response.read(MAX_RESPONSE + 1)  # one byte more, to notice a longer response
         except (OSError, http.client.HTTPException) as error:
             raise ApiUnreachable(f"no response from `{self.url}`: {_cause(error)}") from error
         finally:

@@ -1,6 +1,7 @@
 """Finds the operator's key and TLS files: from options, the environment and files.
 
-A key is never an argument, since every user of the machine can read those. Knows no request.
+A key is never an argument, since every user of the machine can read a process's arguments. Knows no
+request.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ class Credential(NamedTuple):
 def connect(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> tuple[ApiConnection, Credential]:
-    """The connection and key by the options and the environment. Raises `UnusableArguments`, whose
-    message never contains a key."""
+    """The connection and the key that the options and the environment give. Raises
+    `UnusableArguments`, whose message never contains a key."""
     url = options.url or environ.get("SLUICE_URL") or URL
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         parts, fits = urlsplit(""), False
-    # A query or fragment would end up between the address and each path.
+    # A query or a fragment would end up between the address and each request's path.
     if not fits or parts.username is not None or parts.query or parts.fragment:
         # The message does not repeat the address, which may contain a password.
         raise UnusableArguments(f"--url or SLUICE_URL is not an address such as {URL}")
@@ -62,7 +63,7 @@ def connect(
 
 
 def find_key(option: str | None, environ: Mapping[str, str]) -> Credential:
-    """The key of `--key-file`, else of SLUICE_KEY_FILE, else SLUICE_API_KEY."""
+    """The key in the file of `--key-file`, else of SLUICE_KEY_FILE, else in SLUICE_API_KEY."""
     if name := option or environ.get("SLUICE_KEY_FILE"):
         return Credential(_usable(_from_file(Path(name)), f"`{name}`"), f"the key in `{name}`")
     if text := environ.get("SLUICE_API_KEY"):
@@ -73,7 +74,7 @@ def find_key(option: str | None, environ: Mapping[str, str]) -> Credential:
 def _from_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            # Check the open file: one checked by its path could be replaced before it is read.
+            # Check the open file: a file checked by its path could be replaced before it is read.
             # A pipe passes: `--key-file <(pass show sluice)` leaves no file behind.
             mode = os.fstat(file.fileno()).st_mode
             if stat.S_ISREG(mode) and mode & 0o077:

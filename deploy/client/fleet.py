@@ -24,8 +24,10 @@ COLUMNS = (
     ("REFUSING", "refusing"),
 )
 MAX_WAIT = 25
-"""Seconds that one request waits: the API allows 30, and so do many gateways."""
+"""The most seconds that one request asks to wait. The API allows 30, but many gateways give up
+then."""
 PAUSE = 1.0
+"""Seconds between two requests."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +53,7 @@ def _fleet(client: Client, options: argparse.Namespace) -> int:
     if options.wait_for is None:
         return client.list(PATH, {}, options, COLUMNS)
     behind = _wait(client, options.wait_for, options.timeout)
-    # In JSON also the empty list, for a program that waits for it.
+    # As JSON, print an empty list too: a program expects one.
     if client.out.as_json or behind:
         client.out.rows([behind], COLUMNS)
     if behind:
@@ -74,6 +76,7 @@ def _wait(client: Client, revision: int, seconds: int) -> list[dict[str, Any]]:
             behind: list[dict[str, Any]] = client.api.request(
                 "GET", PATH, query, seconds=left + SECONDS
             ).body
+            # In the last second `timeout`, a whole number, would only be 0.
             if not behind or time.monotonic() + 1 > end:
                 return behind
         except ApiUnreachable:

@@ -3,7 +3,7 @@
 This relies on `seq`: a tenant's log is serial, so an event that is committed later has a higher
 number. The API lists the newest events first, so the follower pages back to the last number that it
 printed. It keeps only the newest page and the cursors of the others, and requests those again,
-oldest first, so that memory use stays constant. Knows the log's order, no filter.
+oldest first, so that memory use stays constant. Knows the log's order, but no filter.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from deploy.client.connection import PAGE, ApiResponse, ApiUnreachable, RequestR
 from deploy.client.output import Columns, TextTable, safe
 
 INTERVAL = 1.0
+"""Seconds between two looks for new events."""
 TRANSIENT = (429, 500, 502, 503, 504)
-"""Statuses that a restarting control API, or a gateway in front of it, returns."""
+"""Statuses that pass by themselves: over the rate limit, or from a restarting control API or a
+gateway in front of it."""
 
 Query = dict[str, Any]
 
 
 def follow(client: Client, path: str, query: Query, most: int | None, columns: Columns) -> None:
-    """Print the newest `most` events (None: all), then new ones, until Ctrl-C."""
+    """Print the newest `most` events, or all if `most` is None; then new ones until Ctrl-C."""
     follower, table = EventFollower(client, path, query, most), TextTable(columns)
     failing = False
     try:
@@ -34,10 +36,10 @@ def follow(client: Client, path: str, query: Query, most: int | None, columns: C
                 for page in follower.new():
                     client.out.page(table, page)
             except (ApiUnreachable, RequestRefused) as problem:
-                # Only what a restart explains: a key that was revoked won't work again.
+                # Try again only after an error that passes: a revoked key won't work again.
                 if isinstance(problem, RequestRefused) and problem.status not in TRANSIENT:
                     raise
-                # Once: an outage of an hour must not fill the terminal.
+                # Report an outage once: one that lasts an hour must not fill the terminal.
                 if not failing:
                     _print(f"{problem}; trying again")
                 failing = True
@@ -51,7 +53,8 @@ def follow(client: Client, path: str, query: Query, most: int | None, columns: C
 
 
 class EventFollower:
-    """The tenant's events that match a filter, and how far the caller has received them."""
+    """Reads the tenant's events that match a filter, and remembers the last one that the caller
+    received."""
 
     def __init__(self, client: Client, path: str, query: Query, most: int | None) -> None:
         self._client = client
@@ -62,9 +65,8 @@ class EventFollower:
 
     def new(self) -> Iterator[list[dict[str, Any]]]:
         """Pages of new events, oldest first. An exception in between loses nothing: the next call
-        continues after the last page that was yielded."""
+        continues after the last page that the caller has received."""
         newest, cursors = self._page_back()
-        # Oldest first, as they happened, although the API lists them newest first.
         # A page at a cursor never changes, so it can be requested again. The newest page has no
         # cursor and grows, so it is kept.
         for cursor in reversed(cursors):
@@ -89,26 +91,26 @@ class EventFollower:
         return newest, cursors
 
     def _limit(self, count: int) -> int:
-        """How many more rows to request after `count` rows."""
+        """The number of rows to request next, after `count` rows."""
         return PAGE if self._most is None else max(0, min(PAGE, self._most - count))
 
     def _request(self, query: Query) -> ApiResponse:
         return self._client.api.request("GET", self._path, query)
 
     def _unseen(self, page: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-        """The events of `page` that the caller has not received, if any. They count as received
-        once the caller asks for more."""
+        """The events of `page` that the caller has not received, oldest first, if there are any.
+        They count as received once the caller asks for more."""
         events = [event for event in reversed(page) if event["seq"] > self._last]
         if events:
             yield events
-            # Only after the caller has come back: if printing failed, the next call repeats them.
+            # The caller has come back for more. After a failure, the next call repeats them.
             self._last = events[-1]["seq"]
             self._most = None
 
     def _detect_restore(self, newest: list[dict[str, Any]]) -> None:
-        """A number below one that was printed means that the database was restored to an older
-        state, and assigns the numbers after it again."""
-        # Without this, the follower would print nothing until the log has caught up.
+        """Notices that the database was restored to an older state: the newest number is below one
+        that was printed. The log assigns the numbers after the newest one again."""
+        # Otherwise the follower would print nothing until the log has caught up.
         if newest and newest[0]["seq"] < self._last:
             _print(f"the log was restored from entry {self._last} to {newest[0]['seq']}")
             self._last = newest[0]["seq"]

@@ -32,6 +32,6 @@ def _freeze(client: Client, options: argparse.Namespace) -> int:
         return client.report(response, "the tenant is not frozen")
     response = client.api.request("POST", PATH, body={"reason": options.reason})
     frozen = response.body
-    # Only one freeze is active at a time: an earlier one keeps its time and reason.
+    # An earlier freeze stays, with its time and reason: the response shows those.
     since = f"since {frozen['frozen_at']}, every evaluation is denied: {frozen['reason']}"
     return client.report(response, f"the tenant is frozen {since}")

@@ -1,5 +1,5 @@
-"""`sluice keys`: API keys. A secret is printed once, or written to a file that only its owner can
-read."""
+"""`sluice keys`: lists, creates, rotates, binds and revokes API keys. A secret is printed once, or
+written to a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def revoke(client: Client, key_id: str) -> int:
 
 def _create(client: Client, options: argparse.Namespace) -> int:
     body: dict[str, Any] = {"name": options.name, "scope": options.scope}
-    # Null means never; without the field, the API applies its default.
+    # Null means that the key never expires; without the field, the API applies its default.
     if options.expires_days is not None or options.never_expires:
         body["expires_days"] = options.expires_days
     # If we die after the request, the key exists and its secret is lost; `keys revoke` ends it.
@@ -93,10 +93,10 @@ def _bind(client: Client, options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _secret_file(name: str | None) -> Iterator[int | None]:
-    """An empty file for the secret, removed if it stays empty.
+    """An empty file for the secret; None without a name. Removed if it stays empty.
 
-    It is created before the key: the API shows a secret only once, and one that can't be written
-    would be lost.
+    The file is created before the key: the API shows a secret only once, and one that can't be
+    written would be lost.
     """
     if name is None:
         yield None
@@ -109,7 +109,7 @@ def _secret_file(name: str | None) -> Iterator[int | None]:
     try:
         yield file
     except BaseException:
-        # A file that has the secret stays, whatever failed afterwards.
+        # A file that contains the secret stays, whatever failed afterwards.
         if not os.fstat(file).st_size:
             Path(name).unlink(missing_ok=True)
         raise
@@ -122,7 +122,7 @@ def _print_key(client: Client, response: ApiResponse, name: str | None, file: in
     if file is not None:
         os.write(file, f"{made['key']}\n".encode())
         os.fsync(file)
-        # Only now is it safe to lose the response.
+        # The secret is on disk now: don't print it.
         del made["key"]
     client.out.members(made)
     if file is not None:

@@ -1,7 +1,7 @@
 """Prints results: aligned tables for people, JSON for programs.
 
 Text from the server has many authors, and a terminal obeys control characters. Tables therefore
-show them as escapes, and JSON is ASCII. Knows no object of the API.
+show control characters as escapes, and JSON is ASCII. Knows no object of the API.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BOLD, RED = "1", "31"
 ALARMING = frozenset({"DENY", "suspended", "revoked"})
 
 Columns = Sequence[tuple[str, str]]
-"""Each column's heading, and the member that it shows."""
+"""Each column's heading, and the member of a row that the column shows."""
 
 
 class Output:
@@ -25,7 +25,7 @@ class Output:
     def __init__(self, *, as_json: bool, environ: Mapping[str, str]) -> None:
         self._json = as_json
         self._file: TextIO = sys.stdout
-        # https://no-color.org: any value that is not empty.
+        # https://no-color.org: any value that is not empty turns colours off.
         self._colours = self._file.isatty() and not environ.get("NO_COLOR")
 
     @property
@@ -62,13 +62,13 @@ class Output:
                 self._print(as_json(row))
             return
         for number, line in enumerate(table.lines(rows)):
-            # Coloured after the columns are padded: escapes have no width.
+            # Colour the padded line: padding would count the escapes as text.
             heading = table.headed and number == 0
             self._print(self._paint(BOLD, line) if heading else self._highlight(line))
         table.headed = False
 
     def _array(self, pages: Iterable[list[dict[str, Any]]]) -> None:
-        # Written piece by piece, so that a long list needs no memory for all its rows.
+        # Print row by row, so that a long list never has all its rows in memory.
         before = "["
         for page in pages:
             for row in page:
@@ -91,7 +91,7 @@ class Output:
 
 
 class TextTable:
-    """Rows below headings. Columns grow with the widest cell so far."""
+    """Formats rows below headings. Each column is as wide as its widest cell so far."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
@@ -106,7 +106,7 @@ class TextTable:
             cells.insert(0, [heading for heading, _ in self._columns])
             self._begun = self.headed = True
         for row in cells:
-            # Rows that were printed can't be widened; later rows keep the widest cell so far.
+            # Printed rows can't be widened any more; the widths hold for this and later pages.
             self._widths = [
                 max(width, wide(text)) for width, text in zip(self._widths, row, strict=True)
             ]
@@ -153,6 +153,7 @@ def wide(text: str) -> int:
 
 
 def _words(line: str) -> list[str]:
+    """The words of the line and the spaces between them, which joined give the line again."""
     parts: list[str] = []
     for index, word in enumerate(line.split(" ")):
         parts += [" ", word] if index else [word]

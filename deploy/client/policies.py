@@ -1,4 +1,4 @@
-"""`sluice policies`: lists, applies and deletes policies."""
+"""`sluice policies`: lists, shows, applies, deletes, restores and reloads policies."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def _reload(client: Client, _: argparse.Namespace) -> int:
 
 
 def _apply(client: Client, options: argparse.Namespace) -> int:
-    # The whole file is read before anything is changed. The policies are then put one by one: the
-    # API has no transaction over several.
+    # Read the whole file before changing anything. The policies are then sent one by one, because
+    # the API has no transaction over several.
     policies = read_policies(options.file)
     existing = {each["name"]: each for page in client.api.pages(PATH, {}, None) for each in page}
     outcomes: list[dict[str, Any]] = []
@@ -105,7 +105,8 @@ def _apply(client: Client, options: argparse.Namespace) -> int:
 def _put(
     client: Client, policy: dict[str, Any], existing: dict[str, Any] | None, dry_run: bool
 ) -> tuple[dict[str, Any], ApiResponse | None]:
-    """Create or replace one policy. Returns the outcome and the response, None in a dry run."""
+    """Create or replace one policy. Returns the outcome and the response; a dry run has no
+    response."""
     outcome = {"name": policy["name"], "policy_id": None, "version": None}
     if existing is not None:
         outcome |= _id_and_version(existing)
@@ -130,10 +131,10 @@ def _id_and_version(policy: dict[str, Any]) -> dict[str, Any]:
 def _path(client: Client, options: argparse.Namespace) -> str:
     """The path of the policy that `POLICY`, a name or an id, refers to."""
     named: str = options.policy
-    # A name may begin so too; an id of that form is the more likely meaning.
+    # A name may begin like an id too, but an id is the more likely meaning.
     if named.startswith(ID):
         return f"{PATH}/{segment(named)}"
-    # The API has no look-up by name, which is unique among active policies only.
+    # The API has no look-up by name, since a name is unique only among active policies.
     for page in client.api.pages(PATH, {}, None):
         for policy in page:
             if policy["name"] == named:

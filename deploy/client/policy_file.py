@@ -1,7 +1,7 @@
 """Reads policies from the operator's file: YAML or JSON, one policy or many.
 
 The API validates their content. This module refuses only what would be lost on the way there: a
-duplicate key, of which YAML keeps the last, and values that JSON can't represent.
+duplicate key, for which YAML keeps the last value, and values that JSON can't represent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
     Raises `UnusableArguments` with the file and line."""
     try:
         with path.open("rb") as file:
-            raw = file.read(MAX_FILE + 1)  # one more, to notice a longer file
+            raw = file.read(MAX_FILE + 1)  # one byte more, to notice a longer file
     except OSError as error:
         raise UnusableArguments(f"`{path}` can't be read: {error.strerror}") from error
     if len(raw) > MAX_FILE:
@@ -62,7 +62,7 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
         or not all(isinstance(each, dict) for each in found)
     ):
         raise UnusableArguments(f"`{path}` contains neither a policy nor a list of policies")
-    # By name, `apply` finds out which policy to replace.
+    # `apply` finds the policy to replace by its name.
     names = [each.get("name") for each in found]
     if not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
         raise UnusableArguments(f"`{path}`: each policy needs a `name` of its own")

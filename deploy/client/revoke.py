@@ -44,7 +44,7 @@ def _session(client: Client, options: argparse.Namespace) -> int:
 
 def _sessions(client: Client, options: argparse.Namespace) -> int:
     filters = given(options, FILTERS)
-    # A command that was cut short must not revoke every session of the tenant.
+    # A command without its filters, for example cut short, must not revoke all sessions.
     if not filters:
         raise UnusableArguments("give at least one of --role, --agent and --user")
     response = client.api.request("POST", PATH, body=filters | {"reason": options.reason})

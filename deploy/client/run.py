@@ -1,7 +1,7 @@
 """Runs one of the operator's commands and reports errors.
 
-Exit code 0 for success, 1 for a failure, 2 for unusable arguments or files, 130 after Ctrl-C. Knows
-the errors; knows nothing of what a command does.
+The exit code is 0 for success, 1 for a failure, 2 for unusable arguments or files, and 130 after
+Ctrl-C. Knows the errors of all commands, but not what a command does.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def run(noun: str, arguments: list[str], environ: Mapping[str, str]) -> int:
     except ApiUnreachable as problem:
         return _fail(str(problem), 1)
     except KeyboardInterrupt:
-        return INTERRUPTED  # 128 + SIGINT, as a shell reports it
+        return INTERRUPTED  # 128 + SIGINT, like a shell
     except BrokenPipeError:
         # The reader, such as `head`, has closed the pipe. Python flushes its buffer once more at
-        # exit, which would fail too, so send that to /dev/null.
+        # exit, which would fail too, so that output goes to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -80,8 +80,8 @@ def _fail(text: str, code: int) -> int:
 
 
 def _tolerate_any_text() -> None:
-    """Make a terminal print an escape for a character that its encoding lacks."""
-    # Otherwise one name in another script would end a list with a traceback.
+    """Print an escape for each character that the output's encoding lacks."""
+    # Otherwise a single name in another script would end a list with a traceback.
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")

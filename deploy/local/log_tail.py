@@ -1,8 +1,8 @@
 """Reads a child's log and passes warnings and errors on to the terminal.
 
 The services write one entry per line, as JSON or, with `SLUICE_LOG_FORMAT=text`, as text
-(`control_api/README.md`, "Log"). Lines in other forms, such as the sample data source's, stay in
-their file.
+(`control_api/README.md`, "Log"). Lines in other forms, such as the sample data source's, are not
+passed on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 LEVELS = ("warning", "error", "critical")
 READ_BYTES = 64 * 1024
-"""Bytes read at a time: a child that floods its log must not delay watching the others."""
+"""The most bytes read at a time: a child that floods its log must not delay watching the others."""
 MAX_LINE = 1024 * 1024
 _TEXT = re.compile(r"\S+Z (?P<level>[A-Z]+) \S+: (?P<message>.*)")
 # Characters that could move the cursor or end the line. A JSON log escapes them; decoding it
@@ -22,7 +22,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-
 
 
 class LogTail:
-    """Reads a log from where it stopped the last time. `name` is the child's."""
+    """Reads a child's log, each time from where it stopped before. `name` is the child's."""
 
     def __init__(self, name: str, log: Path) -> None:
         self._name = name
@@ -35,11 +35,11 @@ class LogTail:
         with self._log.open("rb") as log:
             log.seek(self._offset)
             read = log.read(READ_BYTES)
-        # A line may be written in parts: what follows the last line break waits for the rest.
+        # A line may be written in parts: the text after the last line break waits for the rest.
         self._offset += len(read)
         *lines, self._rest = (self._rest + read).split(b"\n")
         if len(self._rest) > MAX_LINE:
-            self._rest = b""  # no entry is that long, and memory is bounded
+            self._rest = b""  # no entry is that long; keeping it could fill the memory
         shown = (_shown(self._name, line.decode(errors="replace")) for line in lines)
         return [line for line in shown if line is not None]
 

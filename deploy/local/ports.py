@@ -16,13 +16,14 @@ OWNERS = {
     "source_listen": "the sidecar, for the sample data source",
     "chroma_listen": "the sample data source",
 }
-EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # for IPv6 too
+EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # holds for IPv6 too
 USUAL_EPHEMERAL = 32768
-"""The first ephemeral port where the system doesn't tell: Linux's default, and below the others'
-(IANA recommends 49152, RFC 6335, section 6)."""
+"""Taken as the first ephemeral port if the system doesn't tell. It is Linux's default; other
+systems begin higher (IANA recommends 49152, RFC 6335, section 6)."""
 LOWEST = 10_000
-"""Services that people know by their port mostly have a lower one."""
+"""The lowest port to choose: most services that people know by their port have a lower one."""
 TRIES = 200
+"""The most ports to try."""
 
 
 class PortsTaken(Exception):
@@ -44,13 +45,13 @@ class HeldPorts:
 
 @contextlib.contextmanager
 def hold_ports(settings: UpSettings) -> Iterator[HeldPorts]:
-    """Bind every address, and choose a free port for each that has port 0. Raises `PortsTaken` with
-    all addresses that can't be bound."""
+    """Bind every address, and choose a free port for each that has port 0. Raises `PortsTaken`,
+    whose message names all addresses that can't be bound."""
     with contextlib.ExitStack() as stack:
         addresses = settings.addresses()
         sockets: dict[str, socket.socket] = {}
         complaints: list[str] = []
-        # Named ports first: a chosen port must not be one that another setting names.
+        # Bind named ports first: a chosen port must not be one that another setting names.
         for name in sorted(addresses, key=lambda name: addresses[name].port == 0):
             address = addresses[name]
             held = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
@@ -71,15 +72,16 @@ def hold_ports(settings: UpSettings) -> Iterator[HeldPorts]:
 
 
 def _bind(held: socket.socket, address: Address) -> int:
-    """Bind the socket, which never listens, so that an early client is refused and tries again."""
+    """Bind the socket and return its port. The socket never listens, so that an early client is
+    refused and tries again."""
     if address.port:
-        # A port with connections in TIME_WAIT, such as the last run's, can be bound: here as by the
-        # child.
+        # With this option a port that has connections in TIME_WAIT, such as the last run's, can be
+        # bound, here and by the child.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(address)
         return address.port
-    # Without SO_REUSEADDR no other socket can bind the port while this one holds it, not even with
-    # that option: two launchers never hold the same port.
+    # Without SO_REUSEADDR here, no other socket can bind the port while this one holds it, not even
+    # with that option: two launchers never hold the same port.
     for port in _candidates():
         try:
             held.bind((address.host, port))
@@ -87,18 +89,19 @@ def _bind(held: socket.socket, address: Address) -> int:
             continue  # taken: try the next one
         break
     else:
-        held.bind((address.host, 0))  # so full a machine, or no such host: the error says which
+        # No candidate is free: let the system choose. For a host of another machine, this raises.
+        held.bind((address.host, 0))
     return int(held.getsockname()[1])
 
 
 def _candidates() -> Iterable[int]:
-    """Ports below the ephemeral range, from which the system takes the near end of outgoing
-    connections: one of those could take the port between its release and the child's bind, and the
-    launcher would then ask a stranger whether it is ready."""
+    """Some ports below the ephemeral range, from which the system takes the local ports of outgoing
+    connections. Such a connection could take the port between its release and the child's bind, and
+    the launcher would then ask a stranger whether it is ready."""
     try:
         first = int(EPHEMERAL_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         first = USUAL_EPHEMERAL  # not Linux, or /proc is hidden
     below = range(LOWEST, first)  # empty if the operator has widened the ephemeral range
-    # At random, so that launchers at once begin with different ports.
+    # A random choice, so that launchers that start together try different ports.
     return random.SystemRandom().sample(below, min(TRIES, len(below)))

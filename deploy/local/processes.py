@@ -1,4 +1,4 @@
-"""Starts, watches and stops the child processes of `sluice up`. Knows nothing of what they do.
+"""Starts, watches and stops the child processes of `sluice up`. Knows nothing of their work.
 
 Each child has its own session, so that Ctrl-C in the terminal reaches only the launcher, which
 stops the children in order. No child outlives the launcher: if it is killed, the kernel sends them
@@ -31,12 +31,12 @@ class StopRequested(Exception):
 
 
 class ProcessFailed(Exception):
-    """a child ended, or was not ready in time; with the last lines of its log"""
+    """a child ended, or was not ready in time; the message has the last lines of its log"""
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process, its log, and how long it may take to drain."""
+    """A child's name, its process, its log, and the seconds that it may take to drain."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -57,7 +57,7 @@ class ChildProcesses:
         self._children: list[Child] = []
         self._signals: list[int] = []
         self.killed: list[str] = []
-        """The children that did not drain in time."""
+        """The names of the children that did not drain in time."""
 
     def __enter__(self) -> ChildProcesses:
         self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ class ChildProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # In reverse, so that each still has the services that it depends on while it drains.
+        # In reverse order, so that the services that a child depends on still run while it drains.
         for child in reversed(self._children):
             self._stop(child)
 
@@ -81,9 +81,9 @@ class ChildProcesses:
         *,
         discard_output: bool = False,
     ) -> None:
-        """Start a child that writes to `<logs>/<name>.log`; the log of the run before is kept.
+        """Start a child that writes to `<logs>/<name>.log`, and keep the log of the run before.
 
-        `discard_output` drops its standard output, which may contain secrets.
+        `discard_output` drops the child's standard output, which may contain secrets.
         """
         log = self.logs / f"{name.replace(' ', '-')}.log"
         if log.exists():
@@ -103,7 +103,8 @@ class ChildProcesses:
 
     def wait(self, until: Callable[[], bool], what: str, seconds: float) -> None:
         """Return when `until()` is true. Raises `StopRequested` on a signal, and `ProcessFailed` if
-        a child ends or `seconds` pass. `what` says what did not happen."""
+        a child ends or `seconds` pass: its message then begins with `what`, such as "the sidecar
+        was not ready"."""
         deadline = time.monotonic() + seconds
         while not until():
             self._poll()
@@ -141,13 +142,13 @@ class ChildProcesses:
                 print(line, file=sys.stderr, flush=True)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        # Only noted: an exception here could interrupt `start` after a child began and before it is
-        # in the list, and it would never be stopped.
+        # Only note the signal: an exception here could interrupt `start` after a child began and
+        # before the child is in the list, and nothing would ever stop it.
         self._signals.append(number)
 
     def _stop(self, child: Child) -> None:
-        """Send SIGTERM, wait for the child to drain, and kill it if it takes too long. A second
-        Ctrl-C kills at once."""
+        """Send SIGTERM, wait for the child to drain, and kill it if that takes too long. A second
+        Ctrl-C kills it at once."""
         child.process.send_signal(signal.SIGTERM)  # no effect if it has ended
         deadline = time.monotonic() + child.drain_seconds
         while child.process.poll() is None:
@@ -161,7 +162,7 @@ class ChildProcesses:
 
 
 def _die_with(launcher: int) -> None:
-    """Runs in the child before `exec`: ask the kernel for SIGTERM when the launcher dies."""
+    """Runs in the child before `exec`: asks the kernel for a SIGTERM when the launcher dies."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != launcher:

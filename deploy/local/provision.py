@@ -1,7 +1,7 @@
 """Creates the sidecar's key, the agent's key and the agent, through the control API's public
 routes.
 
-Remembers what it created in `up.json` in the data directory, for the next start.
+Stores the ids of the keys and the agent in `up.json` in the data directory, for the next start.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ KEYS = {
 
 
 class FirstStart(NamedTuple):
-    """What the control API writes at its first start, when its store is empty."""
+    """The file that the control API writes at its first start, when its store is empty."""
 
     tenant_id: str
     admin_key: str
     superadmin_key: str | None
-    """None if the operator chose it (`SLUICE_SUPERADMIN_KEY`)."""
+    """None if the operator chose the key (`SLUICE_SUPERADMIN_KEY`)."""
 
     @classmethod
     def read(cls, data_dir: Path) -> FirstStart | None:
-        """None if the operator has removed the file."""
+        """The file's content, or None if the operator has removed the file."""
         try:
             found = json.loads((data_dir / "first-start.json").read_text())
         except FileNotFoundError:
@@ -46,8 +46,8 @@ class AdminKeyMissing(Exception):
 
 
 def provision(control: ApiConnection, first: FirstStart | None, data_dir: Path) -> str:
-    """Create what is missing, and return the agent's key. Without an admin key, nothing may be
-    missing."""
+    """Create the keys and the agent if they are missing, and return the agent's key. Raises
+    `AdminKeyMissing` if something is missing and `first` is None."""
     state = data_dir / "up.json"
     if first is None:
         if not all((data_dir / file).exists() for file in (*KEYS, "up.json")):
@@ -65,7 +65,7 @@ def provision(control: ApiConnection, first: FirstStart | None, data_dir: Path) 
         body = {"name": name, "scope": scope, "expires_days": None}
         key = control.request("POST", "/v1/keys", body=body).body
         # If we die before the last line of this loop, the next start creates another key. The lost
-        # one stays in the list under its name; its secret is gone, and an admin may revoke it.
+        # one, whose secret is gone, stays in the list of keys, where an admin can revoke it.
         write_private(data_dir / file, key["key"])
         made[file] = key["key_id"]
         write_private(state, json.dumps(made))
@@ -85,7 +85,8 @@ def _agent(control: ApiConnection) -> Any:
 
 
 def _approve(control: ApiConnection) -> None:
-    """Register the agent if needed, and approve it from whatever status an earlier start left."""
+    """Register the agent if it is missing, and approve it from the status that an earlier start
+    left."""
     registration = {
         "agent_id": AGENT_ID,
         "agent_role": ROLE,
@@ -94,7 +95,7 @@ def _approve(control: ApiConnection) -> None:
         "owner": "sluice up",
     }
     agent = _agent(control) or control.request("POST", "/v1/agents", body=registration).body
-    # An operator may have changed its status; `suspended` and `deprecated` stay as they are.
+    # An operator may have changed the status: `suspended` and `deprecated` stay as they are.
     for before, after in itertools.pairwise(STATUSES):
         if agent["status"] == before:
             path = f"/v1/agents/{AGENT_ID}/status"
@@ -103,7 +104,8 @@ def _approve(control: ApiConnection) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Write a file atomically, readable only by its owner."""
-    # Whole or not at all: a torn key file would count as a key. A leftover of a crash is replaced.
+    # A key file that a crash cut short would look like a key. A crash may leave only the new file
+    # behind, which the next start replaces.
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as output:

@@ -1,4 +1,4 @@
-"""The content of the sample data source: a small collection of each sensitivity.
+"""The content of the sample data source: one small collection for each sensitivity.
 
 The embeddings are fixed, four numbers each, so that no model has to be downloaded.
 """
@@ -61,15 +61,15 @@ NEAREST = [1.0, 0.0, 0.0, 0.0]
 
 
 def seed(chroma: ApiConnection) -> int:
-    """Create the missing collections. Returns how many it filled."""
+    """Create the missing collections and fill the empty ones. Returns the number filled."""
     filled = 0
     for collection in COLLECTIONS:
         # Idempotent: the collections of an earlier start are found again.
         body = {"name": collection.name, "get_or_create": True}
         created = chroma.request("POST", f"{DATABASE}/collections", body=body)
         path = f"{DATABASE}/collections/{created.body['id']}"
-        # Check the number of documents, not whether it exists: a start that was killed between the
-        # two steps leaves an empty collection.
+        # Check the number of documents, not whether the collection exists: a start that was killed
+        # between the two steps leaves an empty collection.
         if chroma.request("GET", f"{path}/count").body == 0:
             chroma.request("POST", f"{path}/add", body=_records(collection))
             filled += 1

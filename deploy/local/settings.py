@@ -1,4 +1,4 @@
-"""The settings of `sluice up`, with a sentence per field. Opens nothing."""
+"""The settings of `sluice up`, each with its meaning. Opens nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Address(NamedTuple):
 
 
 class UnusableSettings(Exception):
-    """settings that can't be used; one complaint per line"""
+    """settings that can't be used; the message has one complaint per line"""
 
 
 ENVIRONMENT = {
@@ -30,7 +30,7 @@ ENVIRONMENT = {
     "source_listen": "SLUICE_UP_SOURCE_LISTEN",
     "chroma_listen": "SLUICE_UP_CHROMA_LISTEN",
 }
-"""The environment variable of each setting; a service's own variable where one exists."""
+"""The environment variable of each setting. It is the service's own variable if there is one."""
 
 MEANINGS = {
     "data_dir": "the directory of database, spool, keys, samples and logs",
@@ -42,8 +42,8 @@ MEANINGS = {
 """The text of each setting in `sluice up --help`."""
 
 TLS = ("SLUICE_TLS_CERTIFICATE", "SLUICE_TLS_KEY", "SLUICE_TLS_CLIENT_CA")
-"""TLS settings of the control API. `sluice up` refuses them: the launcher and its sidecar could not
-verify the certificate."""
+"""TLS settings of the control API. `sluice up` refuses them, because the launcher and its sidecar
+could not verify the certificate."""
 
 DATA_DIR = ".sluice"
 PORTS = {
@@ -56,7 +56,7 @@ PORTS = {
 
 @dataclass(frozen=True, slots=True)
 class UpSettings:
-    """The launcher's settings. A port 0 is replaced by a free one."""
+    """The launcher's settings. Port 0 in an address stands for a free port."""
 
     data_dir: Path
     """The directory of all data: database, spool, keys, samples, logs."""
@@ -70,7 +70,7 @@ class UpSettings:
     """The address of the sample data source itself."""
 
     def addresses(self) -> dict[str, Address]:
-        """The four addresses, by field."""
+        """The four addresses, by the names of their fields."""
         return {
             field.name: value
             for field in fields(self)
@@ -81,15 +81,16 @@ class UpSettings:
 def read(
     options: Mapping[str, str | None], environ: Mapping[str, str], *, free_ports: bool = False
 ) -> UpSettings:
-    """Each setting from its option, else the environment, else its default. With `free_ports`, an
-    address without an option gets port 0. Raises `UnusableSettings` with every complaint."""
+    """Reads each setting from its option, else from the environment, else takes the default. With
+    `free_ports`, an address without an option gets port 0. Raises `UnusableSettings` with every
+    complaint."""
     given = {name: options.get(name) or environ.get(ENVIRONMENT[name]) for name in ENVIRONMENT}
     complaints: list[str] = []
     addresses: dict[str, Address] = {}
     for name, port in PORTS.items():
         text = given[name] or f"127.0.0.1:{port}"
         if address := _address(text):
-            # Variables come from the environment of everyday runs; an option is meant for this one.
+            # A variable may be set for every run, but an option is meant for this one.
             choose = free_ports and not options.get(name)
             addresses[name] = Address(address.host, 0) if choose else address
         else:
@@ -113,7 +114,7 @@ def option(name: str) -> str:
 def _address(text: str) -> Address | None:
     try:
         parts = urlsplit(f"//{text}")
-        # The whole text: a user, a path or a query would otherwise be dropped silently.
+        # Compare the whole text: a user, a path or a query would otherwise be dropped silently.
         if parts.netloc == text and parts.hostname and parts.port is not None:
             return Address(parts.hostname, parts.port)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Writes the sidecar's settings file, as an operator would, at each start."""
+"""Writes the sidecar's settings file at each start, in the form that an operator would write."""
 
 from __future__ import annotations
 

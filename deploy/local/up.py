@@ -1,8 +1,8 @@
 """The sequence of `sluice up`: three processes, arranged on one machine as in production.
 
-It starts the sample source and the control API, creates what the sidecar needs through the control
-API, then starts the sidecar. It stops them in reverse order, so that the control API still receives
-the sidecar's last records.
+It starts the sample source and the control API, creates the sidecar's key and the agent through the
+control API, and then starts the sidecar. It stops them in reverse order, so that the control API
+still receives the sidecar's last records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from deploy.local.settings import Address, UnusableSettings, UpSettings, read
 
 READY_SECONDS = 60.0
 REQUEST_SECONDS = 10.0
-"""How long a request may wait: a child that accepts but doesn't respond delays Ctrl-C by that."""
+"""How long a readiness request may wait. A child that accepts it and doesn't respond delays Ctrl-C
+for as long."""
 
 
 class DemoNotInstalled(Exception):
@@ -44,7 +45,7 @@ def up(options: Mapping[str, str | None], *, free_ports: bool = False) -> int:
         settings = read(options, os.environ, free_ports=free_ports)
         if importlib.util.find_spec("chromadb") is None:
             raise DemoNotInstalled(DemoNotInstalled.__doc__)
-        # The lock comes first: the other launcher's ports are taken too, and "in use" says less.
+        # Take the lock before the ports: if another launcher has both, the lock's error says more.
         with _lock(settings.data_dir), hold_ports(settings) as held:
             return _run(held)
     except UnusableSettings as problem:
@@ -62,7 +63,7 @@ def _run(held: HeldPorts) -> int:
         except StopRequested:
             print("\ndraining", flush=True)
         except (ProcessFailed, AdminKeyMissing, RequestRefused, ApiUnreachable, OSError) as problem:
-            # If a child has ended, that explains a request that failed.
+            # If a child has ended, report that: it explains why a request failed.
             code = _fail(f"{children.ended() or problem}\nstopping the rest", code=1)
     if children.killed:
         return _fail(f"killed, because not drained in time: {', '.join(children.killed)}", code=1)
@@ -76,21 +77,22 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     held.release("chroma_listen")
     children.start("sample data source", _chroma(settings), _environ(), drain_seconds=5)
     held.release("control_listen")
-    # The first start prints the new keys on standard output. `welcome` shows them; no log may.
+    # The first start prints the new keys on standard output, which must not get into a log.
+    # `welcome` shows the keys.
     control = _module("control_api")
     children.start(
         "control API", control, _control(settings), drain_seconds=20, discard_output=True
     )
     _await(children, "sample data source", settings.chroma_listen, "/api/v2/heartbeat")
     _await(children, "control API", settings.control_listen, "/health/ready")
-    # The sidecar needs its key before it can start, so everything it needs is created first.
+    # The sidecar can't start without its key, so everything that it needs is created first.
     if filled := seed(_connection(settings.chroma_listen)):
         print(f"  {filled} sample collections made", flush=True)
     first = FirstStart.read(settings.data_dir)
     control_api = _connection(settings.control_listen, first and first.admin_key)
     key = provision(control_api, first, settings.data_dir)
     file = str(sidecar.write(settings))
-    # The file contains the chosen address; the variable would override it.
+    # The file contains the chosen address, which this variable would override.
     environ = _environ("SLUICE_SIDECAR_", "SLUICE_LOG_", without=("SLUICE_SIDECAR_LISTEN",))
     held.release("sidecar_listen", "source_listen")
     children.start("sidecar", _module("sidecar", "--config", file), environ, drain_seconds=30)
@@ -110,7 +112,7 @@ def _await(children: ChildProcesses, name: str, address: Address, path: str) -> 
         try:
             connection.request("GET", path, seconds=REQUEST_SECONDS)
         except (ApiUnreachable, RequestRefused):
-            return False  # it is still starting; `wait` gives up
+            return False  # it is still starting; `wait` gives up at its deadline
         return True
 
     began = time.monotonic()
@@ -140,14 +142,14 @@ def _control(settings: UpSettings) -> dict[str, str]:
     return _environ("SLUICE_", without=others) | {
         "SLUICE_DATA_DIR": str(settings.data_dir),
         "SLUICE_CONTROL_LISTEN": str(settings.control_listen),
-        # The sample policies are for trying out: by default, the control API loads none.
+        # By default, the control API loads no policies; the samples are for trying Sluice out.
         "SLUICE_POLICY_DIR": _policies(),
     }
 
 
 def _environ(*prefixes: str, without: tuple[str, ...] = ()) -> dict[str, str]:
-    """The environment, but of Sluice's variables only those that begin with one of `prefixes` and
-    none of `without`: no child gets another's secrets."""
+    """The environment for a child. Of Sluice's variables it has only those that begin with one of
+    `prefixes` and with none of `without`: no child gets another's secrets."""
 
     def included(name: str) -> bool:
         if name.startswith("SLUICE_"):
@@ -169,7 +171,7 @@ def _policies() -> str:
 
 @contextlib.contextmanager
 def _lock(data_dir: Path) -> Iterator[None]:
-    """Lock the data directory: a second `sluice up` would start a second writer on its files."""
+    """Lock the data directory, so that no second `sluice up` writes to its files."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (data_dir / "up.lock").open("w") as lock:
         try:

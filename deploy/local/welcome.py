@@ -54,7 +54,7 @@ JSON = "application/json"
 
 
 class WelcomeKeys(NamedTuple):
-    """The three keys, as they are shown, and two of them as the commands send them."""
+    """The three keys as the text shows them, and two of them as the commands send them."""
 
     agent: str
     admin: str
@@ -71,8 +71,8 @@ def shown_keys(agent_key: str, first: FirstStart | None) -> WelcomeKeys:
 
 
 def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
-    """The files of the keys, for output that may go to a log (contract, section 6). The commands
-    read the keys from there."""
+    """The names of the keys' files, for output that may go to a log (contract, section 6). The
+    commands read the keys from these files."""
     agent, file = data_dir / "agent.key", data_dir / "first-start.json"
     # The shell reads the file when the command runs, so the text itself holds no secret.
     read_agent = f"$(cat {shlex.quote(str(agent))})"
@@ -129,9 +129,10 @@ def _evaluate(sidecar: Address, key: str, source_id: str) -> str:
 
 def _request(address: Address, path: str, key: str, body: str | None = None) -> str:
     """A request with `curl` if it is installed, else with Python. `key` is in double quotes, so
-    that the shell may read it from a file; a key has no characters that are special to a shell."""
+    that it may be a command that reads a file; a key itself has no characters that are special to a
+    shell."""
     url = f"http://{address}{path}"
-    # Minimal containers have no curl, and always this Python.
+    # A minimal container may lack curl, but has this Python.
     if shutil.which("curl"):
         words = ["curl", "-sS", "-w", "\\n", url]
         if body:
@@ -148,6 +149,6 @@ def _request(address: Address, path: str, key: str, body: str | None = None) -> 
 def _python(code: str) -> str:
     here = os.path.relpath(sys.executable)
     python = shlex.quote(sys.executable if here.startswith("..") else here)
-    # Double quotes keep the code readable, but only if it has nothing that the shell expands.
+    # Double quotes keep the code readable, but are right only if the shell expands nothing in it.
     plain = not set('"$`!') & set(code)
     return f'{python} -c "{code}"' if plain else f"{python} -c {shlex.quote(code)}"
