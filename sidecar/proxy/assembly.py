@@ -133,6 +133,7 @@ class Proxy:
         first, limits = endpoints[0], self._limits
         pair = first.source.listen_tls
         tls = None if pair is None else server_context(pair)
+        # Every request on such a port is for this source, so none has to find it first.
         if len(endpoints) == 1 and first.source.path is None and first.source.kind != "tcp":
             service = HttpService(first.pipeline.serve, first.record, first.fast_path, tls)
             return ProxyListener(listen, service, limits)

@@ -82,6 +82,7 @@ class ProxyListener:
             return server
 
         def record_invalid(reason: str) -> None:
+            # There is no request that could wait for the record.
             service.background_tasks.run(service.record(UNREADABLE, reason))
 
         return partial(
@@ -109,6 +110,7 @@ class ProxyListener:
 
     async def close(self, seconds: float) -> None:
         """Stops accepting, lets requests finish for `seconds`, then ends them."""
+        # First, so that no connection arrives while the others finish.
         if self._sockets is not None:
             self._sockets.close()
         closing: list[Awaitable[None]] = [self._service.background_tasks.close(seconds)]

@@ -72,6 +72,7 @@ class LocalResponse:
 
     def in_protocol_format(self, own: FetchedResponse) -> "LocalResponse":
         """The same denial in the format of the data source's protocol, which is `own`."""
+        # The other format brings a content type of its own.
         fields = [field for field in self.fields if field != _JSON]
         return LocalResponse(own.status, (*own.fields, *fields), own.body, close=self.close)
 
@@ -84,6 +85,7 @@ class LocalResponse:
         connections unless told otherwise, HTTP/1.1 keeps them."""
         lines = [b"HTTP/1.1 %d %b" % (self.status, HTTPStatus(self.status).phrase.encode())]
         lines += [b"%b: %b" % field for field in self.fields]
+        # For a HEAD too: it is told the length that a GET would get (RFC 9110 section 8.6).
         lines.append(b"Content-Length: %d" % len(self.body))
         if self.close or not keep_alive:
             lines.append(b"Connection: close")

@@ -111,6 +111,7 @@ def keys_to_delete(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
         raise Malformed(f"the body's root must be `Delete`, not `{root.name[:64]}`")
     keys = []
     for child in root.children:
+        # It only asks for a shorter response.
         if child.name == "Quiet":
             continue
         key = child.one("Key")

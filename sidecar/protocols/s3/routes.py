@@ -64,7 +64,8 @@ class S3(S3Sources, SourceProtocol):
         return _TABLE.match(method, target)
 
     def refine_write(self, request: RoutedRequest) -> ProtocolRoute | None:
-        """The row of a write. It is denied if a header says who may read what it writes."""
+        """The row of a write; a closed one if a header changes more than the object, such as who
+        may read it."""
         # The headers of an upload do what `?acl` and `?tagging` do, which are closed.
         if any(grants_access(name.lower(), value) for name, value in request.fields):
             return _GRANTING_WRITE

@@ -39,8 +39,8 @@ class DocumentLevels(NamedTuple):
 
 
 def levels_of(visibility: Visibility, *, flat: bool = False) -> DocumentLevels | None:
-    """The levels that the agent may see; None if it may see every document. In `flat` metadata a
-    dot is part of a name."""
+    """The levels that the agent may see, and where to find a document's; None if it may see every
+    document. In `flat` metadata a dot is part of a name."""
     if visibility.levels is None:
         return None
     path = (visibility.field,) if flat else tuple(visibility.field.split("."))

@@ -13,8 +13,8 @@ _MAX_NAME = 256
 
 
 def read_members(body: dict[str, Any], *names: str) -> list[Any]:
-    """The values of these members, None for absent ones. Raises `Malformed` for a name that only a
-    lenient reader would take for one of them."""
+    """The values of these members, None for absent ones. Raises `Malformed` for a name that is too
+    long, or that only a lenient reader would take for one of them."""
     wanted = _by_folded(names)
     for key in body:
         # Any other member passes, unless a lenient reader would take it for a wanted one.

@@ -1,4 +1,4 @@
-"""What is forwarded to Weaviate, and how its response is filtered. Knows no routes."""
+"""Plans how requests are forwarded to Weaviate and their responses filtered. Knows no routes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from sidecar.settings.model import Source
 
 
 class WeaviateForwarding(WeaviateSources):
-    """One Weaviate server, and what is forwarded to it."""
+    """One Weaviate server, and the plans for forwarding requests to it."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)

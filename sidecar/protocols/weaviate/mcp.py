@@ -25,6 +25,7 @@ _TOOLS = {
     "weaviate-objects-upsert": RouteClass.WRITE,
     "insert-one": RouteClass.WRITE,
 }
+# Methods that concern no collection.
 _OPEN = frozenset(("initialize", "ping", "tools/list", "notifications/initialized"))
 # In the range that JSON-RPC 2.0 reserves for a server's own errors.
 _DENIED = -32001

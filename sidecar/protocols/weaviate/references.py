@@ -21,13 +21,13 @@ names may be aliases of one collection."""
 
 
 class _Role(Enum):
-    """What a value means to the value around it."""
+    """The role of a value in the value around it."""
 
     ANY = "any"
     PATH = "path"
     """Every other element, from the second on, is a collection."""
     MOVE = "move"
-    """The value of `moveTo` or `moveAwayFrom`, which has `objects`."""
+    """The value of `moveTo` or `moveAwayFrom`, which has a member `objects`."""
     MOVE_OBJECTS = "move objects"
     """The value of `objects`: one object, or a list."""
     MOVE_OBJECT = "move object"

@@ -71,8 +71,8 @@ class WeaviateSources:
         return await self._sources(request, [name])
 
     async def of_name(self, request: RoutedRequest) -> Sources:
-        """The collection in the path, or what an alias there stands for, with the tenant if the
-        path has one."""
+        """The collection in the path, or the one that an alias there stands for, with the tenant if
+        the path has one."""
         name, *tenant = request.path_params
         return await self._sources(request, [CollectionName(name, *map(parse_tenant, tenant))])
 

@@ -109,6 +109,7 @@ class BufferedConnection(asyncio.Protocol):
             self._out.forward(data)
         else:
             self._buffer += data
+            # Nothing is decided yet, so the sender must not be able to fill the memory.
             if len(self._buffer) >= self._limit and not self._paused:
                 self._paused = True
                 self.transport.pause_reading()

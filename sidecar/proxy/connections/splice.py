@@ -14,6 +14,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
+# The system's `struct linger`: switched on, with a time of 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
 
 

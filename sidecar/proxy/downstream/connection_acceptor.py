@@ -56,6 +56,7 @@ class ConnectionAcceptor:
             # connection, so that closing the port waits for it.
             await agent.closed
         finally:
+            # After a failure too: no accepted connection may stay open without a task.
             self._open.discard(agent)
             agent.transport.abort()
 

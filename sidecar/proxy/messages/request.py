@@ -98,6 +98,7 @@ class AgentRequest:
         cls, method: str, target: str, connection: AgentConnection
     ) -> "AgentRequest":
         """A request that the fast path has read, including its body."""
+        # Without fields: the fast path has read them already, and the slow path needs them no more.
         message = ERROR._replace(
             method=method, path=target, version=HttpVersion11, raw_headers=(), should_close=False
         )

@@ -107,6 +107,7 @@ def forwarded_request(
     if body is None:
         body = b""
         if request.body is not EMPTY_PAYLOAD:
+            # A body that is already complete leaves in one write with its head.
             if request.body.is_eof() and request.body.exception() is None:
                 body = request.body.read_nowait(-1)
             else:

@@ -15,6 +15,7 @@ from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.sse import FilteredStream, is_event_stream
 from sidecar.proxy.upstream.response import UpstreamResponse
 
+# A response with this status may not state a length (RFC 9110 section 8.6).
 _NO_CONTENT = 204
 
 
@@ -121,6 +122,7 @@ async def _stream(
         if request.congested:
             await request.drain()
     if chunked:
+        # Only after the whole body: without it, the agent knows that the response broke off.
         request.write(b"0\r\n\r\n")
 
 

@@ -76,6 +76,7 @@ def parse_request_fields(
         return None
     try:
         head = sort_request_fields(fields)
+        # `_LINE` admits only GET and POST in HTTP/1.1, and the check treats both alike.
         check_frame("GET", HttpVersion11, head)
         who = attribution(head, default)
         media = head.one(b"content-type")

@@ -54,7 +54,7 @@ class EventParser:
         return len(self._buffer)
 
     def feed(self, data: bytes) -> bytes:
-        """What may be forwarded now that `data` has arrived. Raises `UpstreamFailed`."""
+        """The bytes that may be forwarded once `data` has arrived. Raises `UpstreamFailed`."""
         data = self._without_bom(self._with_plain_lines(data))
         buffer = self._buffer
         searched = len(buffer) - 1
@@ -65,6 +65,7 @@ class EventParser:
             self._check_size(end - begin)
             forwarded += self._filtered(bytes(buffer[begin : end + 1]))
             begin = searched = end + 1
+        # Once per piece, not per event: each deletion moves what is left of the buffer.
         del buffer[:begin]
         self._check_size(len(buffer) - 1)
         return bytes(forwarded)
@@ -97,7 +98,7 @@ class EventParser:
             raise UpstreamFailed(f"an event of the response is larger than {self._limit} bytes")
 
     def _filtered(self, event: bytes) -> bytes:
-        """What is forwarded of `event`, which is `\\n`, then its lines, each with its `\\n`."""
+        """The forwarded part of `event`, which is `\\n`, then its lines, each with its `\\n`."""
         data = _DATA.findall(event)
         if not data:
             # A comment that keeps the connection alive, or an `id` by itself.
@@ -131,7 +132,7 @@ class FilteredStream:
         return self._events.withheld
 
     async def feed(self, data: bytes) -> bytes:
-        """What may be forwarded now that `data` has arrived. Raises `UpstreamFailed`."""
+        """The bytes that may be forwarded once `data` has arrived. Raises `UpstreamFailed`."""
         size = self._events.held + len(data)
         if size > LONGEST_INLINE:
             self._refresh()

@@ -13,6 +13,7 @@ from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 UPGRADE_LINES = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
 """The header fields that ask a data source to switch."""
 
+# This head is read without the parser, so only the plainest form is accepted.
 _SWITCHING_HEAD = re.compile(
     rb"HTTP/1\.1 101(?: [ -~]*)?\r\n((?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~]*\r\n)+)\r\n"
 ).fullmatch
@@ -60,6 +61,7 @@ def switching_head(head: bytes, event: Fields) -> bytes:
     upgrade = [value.lower() for name, value in fields if name.lower() == b"upgrade"]
     if upgrade != [b"websocket"]:
         raise UpstreamNoResponse
+    # Without `Connection` and `Upgrade`, which hold for one hop only: the lines below replace them.
     forwarded = sort_response_fields(fields).forward
     return b"HTTP/1.1 101 Switching Protocols\r\n%b%b%b\r\n" % (
         encode_fields(forwarded),

@@ -112,6 +112,7 @@ class Authorizer:
         """Raises `Denied`, recorded, if one of the sources is no longer allowed."""
         permits = await self.permission(who)
         denied = [source for source in sources if not permits(source)]
+        # Only a denial is recorded: this runs every second for each tunnel.
         if denied:
             await self.allow(denied, who)
 

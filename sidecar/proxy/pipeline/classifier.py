@@ -1,6 +1,6 @@
 """Classifies a request before anything is decided: reads its head, makes its target canonical, and
-finds the row of the protocol's table. Refuses what could be read in two ways, what no row covers,
-and what is closed.
+finds the row of the protocol's table. Refuses requests that could be read in two ways, that no row
+covers, or whose row is closed.
 
 Knows the policy name of each refusal. Knows nothing of policies or of any data source.
 """
@@ -70,6 +70,7 @@ class RequestClassifier:
         try:
             context.head = head = request_reader.read_head(request)
         except Malformed as error:
+            # What follows may belong to the tunnel, and must not be read as HTTP (RFC 9931).
             if isinstance(error, Tunnelling):
                 request.stop_reading()
             # It is no longer certain where this request ends and the next begins.
@@ -106,6 +107,7 @@ class RequestClassifier:
         if route is None:
             reason = "no known route of the data source covers the method in this body"
             raise Refused(403, UNCLASSIFIED, reason, routed.attribution)
+        # Checked again: the row that the head led to may have been open, and this one closed.
         if route.route_class in _RESTRICTED:
             self._check_open(route, routed)
         return route

@@ -118,6 +118,7 @@ class FastPathExchange:
                 self._upstream_connection = None
                 self.fall_back()
         else:
+            # Denied: the slow path answers, once the record is on disk.
             self._pipeline.upstream.release(connection)
             self._upstream_connection = None
         if recorded is not None:

@@ -80,6 +80,7 @@ class HeadReader:
             if read is None:
                 return None
             head, lines = read[0], read[1].lines
+            # Without runs, the next request could not be forwarded with its own values.
             if head.runs is not None:
                 _remember(self._blocks, block_digest, head)
         if head.length > LONGEST_BODY:
