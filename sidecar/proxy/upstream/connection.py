@@ -89,7 +89,7 @@ class UpstreamConnection(ResponseHandler):
         """Like aiohttp's method, without its timers between reads and its WebSocket support."""
         self.received_any = True
         if self.idle:
-            # Nobody asked for these bytes, and the next request would take them for its response.
+            # These bytes were not asked for, and the next request would take them for its response.
             self.force_close()
             return
         interceptor = self.interceptor

@@ -111,7 +111,7 @@ class Pool:
             lease.close()
 
         detached = BufferedConnection(self._limits.buffer_bytes, on_lost).adopt(transport, tail)
-        # Whoever read `tail` paused the transport, so that nothing was lost before this.
+        # The reader of `tail` paused the transport, so that nothing was lost before this.
         detached.transport.resume_reading()
         return detached
 
