@@ -33,7 +33,7 @@ class JsonLogFormatter(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the standard library's name
         """The trace, without the values of a failed SQL statement: callers sent them."""
-        # A lone surrogate, as in a path that is not UTF-8, could not be written to the stream.
+        # A lone surrogate, as in a file name that is not UTF-8, could not be written to the stream.
         lines = super().formatException(ei).encode("utf-8", "backslashreplace").decode()
         kept = (line for line in lines.splitlines() if not line.startswith(_STATEMENT_VALUES))
         return "\n".join(kept)

@@ -40,6 +40,7 @@ async def deliver(
     except aiosmtplib.SMTPRecipientsRefused as error:
         final = all(each.code >= 500 for each in error.recipients)
         raise DeliveryFailed("the mail server refused the recipient", final=final) from error
+    # A `ValueError` is a header that the `SMTP` policy refuses.
     except (aiosmtplib.SMTPException, OSError, ValueError) as error:
         kind = type(error).__name__
         raise DeliveryFailed(f"the mail server can't be used: {kind}", final=False) from error

@@ -23,6 +23,7 @@ def refuse_unusable(
     complaints = []
     if rule_type == "high_deny_rate" and threshold > 100:
         complaints.append("threshold: for `high_deny_rate` it is a percentage, at most 100")
+    # This refuses literal addresses only: a name is resolved and checked at each delivery.
     if webhook_url is not None and not allowed.permits_url(webhook_url):
         complaints.append("webhook_url: its address is not public")
     if complaints:

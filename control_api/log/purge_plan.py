@@ -64,6 +64,7 @@ async def prove(
     tree, last_leaf, broken = verifier.reached()
     if found := found or broken:
         raise PurgeMismatch(f"log `{log}`: {found[1]}")
+    # If the last rows are missing, the scan ends early without a fault.
     if tree.size != cut:
         raise PurgeMismatch(f"log `{log}`: entries before seq {cut} are missing")
     # The entry after the cut stays, and must cite the leaf that the anchor will hold: otherwise the

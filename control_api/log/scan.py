@@ -21,6 +21,7 @@ from policies.trail.entry import Index
 
 PAGE_BYTES = 4 * 1024 * 1024
 """The target size of a page: memory stays flat, however large entries are."""
+# The first page is small, because the size of the log's entries is not known yet.
 FIRST_ROWS, MAX_ROWS = 64, 2000
 BEFORE_ALL = -(2**63)
 STRETCH = 50
