@@ -1,8 +1,9 @@
 """Explains why a database can't be opened: one line for an operator, without the password or the
 URL's parameters. Knows the error codes of both databases; opens neither.
 
-`DatabaseUnreachable` may pass, so another attempt is worthwhile. `UnusableDatabase` lasts until
-an operator changes something. Any other error is a bug, and keeps its traceback.
+The cause of a `DatabaseUnreachable` may pass, so another attempt is worthwhile. That of an
+`UnusableDatabase` lasts until an operator changes something. Any other error is a bug, and keeps
+its traceback.
 """
 
 import errno
@@ -51,7 +52,7 @@ def translate_error(error: BaseException, url: URL) -> Exception | None:
     """Translates an error raised while the database at `url` was opened or first used into
     `DatabaseUnreachable` or `UnusableDatabase`.
 
-    None if it is neither (a bug), or already one of them.
+    Returns None if the error is neither (a bug), or if it already is one of them.
     """
     where = _where(url)
     if isinstance(error, TimeoutError | PoolTimeout):
@@ -77,8 +78,8 @@ def _from_sqlite(error: BaseException, where: str) -> Exception | None:
 
 
 def _from_postgresql(error: DBAPIError, where: str) -> Exception | None:
-    # SQLAlchemy's adapter prefixes the message with the driver's class name; the driver's own
-    # error, its cause, has only the server's words.
+    # SQLAlchemy's adapter prefixes the message with the driver's class name. Its cause is the
+    # driver's own error, which has only the server's words.
     adapted: BaseException | None = error.orig
     own = adapted.__cause__ if adapted is not None and adapted.__cause__ is not None else adapted
     state = getattr(adapted, "sqlstate", None)
@@ -111,5 +112,6 @@ def _describe(error: OSError) -> str:
 
 
 def _first_line(error: BaseException | None) -> str:
-    """A server's DETAIL and HINT follow on further lines, and may repeat values."""
+    """The first line of an error's message. A server's DETAIL and HINT follow on further lines, and
+    may repeat values."""
     return str(error).partition("\n")[0] or type(error).__name__

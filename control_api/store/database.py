@@ -1,5 +1,5 @@
-"""The operations that the store needs of a database, and the choice of one by URL. Knows no
-table."""
+"""The operations that the store needs from a database, and the choice of the database by URL. Knows
+no table."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -20,12 +20,12 @@ class Autocommit(Protocol):
     """Runs one statement as a transaction of its own, in the lane's order."""
 
     async def __call__(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
-        """Whether the statement returned a row; after its commit."""
+        """Returns whether the statement returned a row, once it is committed."""
         ...
 
 
 class Database(Protocol):
-    """SQLite or PostgreSQL, at the schema that this version needs.
+    """SQLite or PostgreSQL, with the schema that this version needs.
 
     INVARIANT: of two transactions that write in the same lane, the second begins after the first
     has committed or rolled back. A lock ensures it within this process, the database between
@@ -33,7 +33,7 @@ class Database(Protocol):
     """
 
     def lane(self, tenant_id: str) -> str:
-        """The queue that orders writes. Tenants of one lane may share a transaction."""
+        """The queue that orders a tenant's writes. Tenants of one lane may share a transaction."""
         ...
 
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -60,12 +60,12 @@ class Database(Protocol):
 
     async def run(self, lane: str, work: Callable[[Connection], T]) -> T:
         """Like `writing`, for work that awaits nothing. On SQLite it runs in the writer's thread,
-        and so saves the event loop's turns for each statement."""
+        which saves turns of the event loop for each statement."""
         ...
 
     @property
     def autocommit(self) -> Autocommit | None:
-        """Runs single statements as transactions of their own. None on SQLite: it has no round
+        """Runs single statements as transactions of their own. None on SQLite, which has no round
         trips to save."""
         ...
 

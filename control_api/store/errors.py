@@ -1,6 +1,6 @@
-"""Tells database faults, which may pass, from errors that repeat. Knows no statement.
+"""Tells database faults, which may pass, from errors that would repeat. Knows no statement.
 
-After a fault the caller is asked to try again (503). Anything else is a bug or an unknown state,
+After a fault the client is asked to try again (503). Anything else is a bug or an unknown state,
 and must not hide behind a 503.
 """
 
@@ -45,12 +45,13 @@ def is_conflict(error: BaseException) -> bool:
         return False
     # SQLite has no such state: its writers wait for each other instead of being aborted.
     state = getattr(error.orig, "sqlstate", None)
-    # PostgreSQL: "cached plan must not change result type". 0A000 has many other causes.
+    # 0A000 has many causes. This one is "cached plan must not change result type".
     return state in _CONFLICTS or (state == _FEATURE_NOT_SUPPORTED and "cached" in str(error.orig))
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether the database failed, not the statement: a lock, a lost connection, a full disk."""
+    """Whether the database failed rather than the statement: a lock, a lost connection, a full
+    disk."""
     if isinstance(error, DBAPIError):
         if error.connection_invalidated or is_conflict(error):
             return True

@@ -16,9 +16,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MAX_BATCH = 512
-"""Items of one transaction: bounds how long later items wait for it."""
+"""Items in one transaction. The limit bounds how long later items wait for it."""
 MAX_WAITING = 8192
-"""Items that may wait in one lane. Further ones are refused at once."""
+"""Items that may wait in one lane. Further items are refused at once."""
 
 
 class WriteQueueFull(WriteFault):
@@ -74,14 +74,14 @@ class GroupCommit(Generic[T, R]):
                     # The batch is on disk. If we die here, the callers never learn of it.
                     _deliver(answers, results)
         finally:
-            # Nothing was awaited since the queue was empty, so no item can arrive unnoticed. It is
-            # not empty only if this task was cancelled: nothing of what waits was tried.
+            # Nothing was awaited since the queue was found empty, so no item can have slipped in.
+            # Only if this task was cancelled is the queue not empty; its items were never tried.
             del self._lanes[lane]
             _fail([answer for _, answer in waiting], WriteFault())
 
 
 def start_task(group: asyncio.TaskGroup, task: Coroutine[Any, Any, object]) -> None:
-    """Raises `WriteFault` if the service is stopping."""
+    """Starts a task in the group. Raises `WriteFault` if the service is stopping."""
     try:
         group.create_task(task)
     except RuntimeError as error:  # the group is ending, and takes no further tasks

@@ -17,10 +17,10 @@ from control_api.store.url import parse_url
 
 
 async def migrate(url: str, service_url: str | None = None) -> None:
-    """Applies every missing migration, then grants the role of `service_url` what the service
-    needs, unless it is the owner.
+    """Applies every missing migration, then grants the role in `service_url` the privileges that
+    the service needs, unless that role is the owner.
 
-    All of it is one transaction: a failed migration leaves the schema as it was. Raises
+    All of this is one transaction: a failed migration leaves the schema as it was. Raises
     `UnusableDatabase` if a URL can't be used or the schema is newer than this version, and
     `DatabaseUnreachable` if the database may answer later.
     """

@@ -26,8 +26,8 @@ from control_api.store.schema.statements import insert_into
 from policies.trail.entry import Index
 
 _Key = tuple[int, str, int]
-# What equal decisions of a batch share. Agents repeat their calls, so a batch has few groups.
-# Source type, role, source, agent, session, whether allowed, whether mismatch, second.
+# The values that equal decisions of a batch share: source type, role, source, agent, session,
+# whether allowed, whether a mismatch, second. Agents repeat their calls, so a batch has few groups.
 _Group = tuple[str, str, str, str | None, str | None, bool, bool, int]
 
 
@@ -40,7 +40,7 @@ class BatchCounts:
         self._groups: dict[_Group, list[int]] = {}
 
     def add(self, index: Index, source_type: str) -> None:
-        """One `decision` entry."""
+        """Counts one `decision` entry."""
         assert index.agent_role is not None
         assert index.source_id is not None
         group = (
@@ -78,7 +78,7 @@ class BatchCounts:
     def subtract(self, connection: Connection, tenant_id: str) -> None:
         """Removes these entries from the all-time counts, because they leave the log. Time buckets
         stay until they expire."""
-        # A last time of 0 keeps the stored one, which is the larger.
+        # The upsert keeps the larger last time, so 0 leaves the stored one as it is.
         rows = [
             (tenant_id, *key, -allowed, -denied, 0)
             for key, (allowed, denied, _) in sorted(self._counts().items())
@@ -90,7 +90,8 @@ class BatchCounts:
             connection.exec_driver_sql(_deletion(connection.dialect, empty=True), keys)
 
     def _counts(self) -> dict[_Key, list[int]]:
-        """Allowed, denied and the last time, for each value of each dimension."""
+        """The numbers of allowed and denied decisions and the time of the last, for each value of
+        each dimension."""
         counts: dict[_Key, list[int]] = {}
         for group, (many, last, _) in self._groups.items():
             place = 0 if group[5] else 1
@@ -104,7 +105,7 @@ class BatchCounts:
         return counts
 
     def _accesses(self) -> dict[tuple[str, str], int]:
-        """When this batch first allowed each pair of role and source."""
+        """The time at which this batch first allowed each pair of role and source."""
         first: dict[tuple[str, str], int] = {}
         for group, (_, _, earliest) in self._groups.items():
             if group[5]:
@@ -113,10 +114,10 @@ class BatchCounts:
         return first
 
 
-# Plain integers, because every append uses them and enum members are slow to hash.
+# The dimensions as plain integers: every append uses them, and enum members are slow to hash.
 _SOURCE_TYPE, _ROLE, _SOURCE, _AGENT, _AGENT_SOURCE, _SESSION, *_TIMES = map(int, Dimension)
 _SECOND, _MINUTE, _MISMATCH_SECOND, _MISMATCH_MINUTE = _TIMES
-# Bucket lengths in seconds, because a group shares its second.
+# Bucket lengths in seconds rather than microseconds, because a group stores its time in seconds.
 _IN_MINUTE, _IN_AGENT, _IN_AGENT_SOURCE = (
     BUCKETS[dimension] // SECOND
     for dimension in (Dimension.minute, Dimension.agent, Dimension.agent_source)
@@ -146,7 +147,8 @@ def _keys(group: _Group) -> list[_Key]:
 
 @lru_cache(maxsize=8)
 def _upsert(table: Table, dialect: Dialect) -> str:
-    """For tuples of all columns, in order."""
+    """A statement that adds rows to those already stored. It takes tuples of all columns, in
+    order."""
     statement = insert_into(table, dialect)
     new, stored = statement.excluded, tallies.c.last_ts
     if table is tallies:
@@ -169,9 +171,9 @@ def _upsert(table: Table, dialect: Dialect) -> str:
 
 
 def drop_expired(connection: Connection, tenant_id: str, now: int, limit: int = 1000) -> bool:
-    """Deletes expired buckets, at most `limit` of each dimension; whether some may be left. Hold
-    the lock of the log's head."""
-    # Appends wait for that lock, hence the limit.
+    """Deletes expired buckets, at most `limit` of each dimension. Returns whether some may be left.
+    The caller must hold the lock of the log's head."""
+    # There is a limit because appends wait for that lock.
     left = False
     for dimension, kept in KEPT.items():
         old = (

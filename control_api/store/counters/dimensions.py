@@ -1,5 +1,5 @@
-"""The dimensions by which decisions are counted, the size of their time buckets, and how long each
-is kept. Counts nothing."""
+"""The dimensions by which decisions are counted, the length of their time buckets, and how long
+each bucket is kept. Counts nothing."""
 
 from enum import IntEnum
 
@@ -9,7 +9,7 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 SEPARATOR = "\x1f"
-"""Separates the two parts of a value: a control character, which no identifier contains."""
+"""Separates the two parts of a value. It is a control character, which no identifier contains."""
 
 
 class Dimension(IntEnum):
@@ -37,6 +37,8 @@ BUCKETS: dict[Dimension, int] = {
 }
 """A bucket's length in microseconds. The other dimensions have one bucket for all time."""
 
+# Longer than anything that is queried: agents' activity and alert rules look back up to 7 days.
+# Rules sum windows of up to an hour by the second.
 KEPT: dict[Dimension, int] = {
     Dimension.agent: 8 * DAY,
     Dimension.agent_source: 9 * DAY,

@@ -12,7 +12,7 @@ from control_api.store.schema.log import first_accesses, tallies
 
 
 class CountedValue(NamedTuple):
-    """The decisions counted for one value; `last_ts` in microseconds since 1970 UTC."""
+    """The decisions counted for one value. `last_ts` is in microseconds since 1970 UTC."""
 
     value: str
     allowed: int
@@ -30,7 +30,7 @@ NO_DECISIONS = CountedValue("", 0, 0, 0)
 async def all_of(
     connection: AsyncConnection, tenant_id: str, dimension: Dimension
 ) -> list[CountedValue]:
-    """Every value of an all-time dimension, in order of value."""
+    """The counts for every value of an all-time dimension, in order of value."""
     query = _of(_COUNTS, tenant_id, dimension).order_by(tallies.c.value)
     return [CountedValue(*row) for row in await connection.execute(query)]
 
@@ -38,7 +38,8 @@ async def all_of(
 async def top_of(
     connection: AsyncConnection, tenant_id: str, dimension: Dimension, limit: int
 ) -> list[CountedValue]:
-    """The values with the most decisions; equal ones in order of value."""
+    """The counts for the values of an all-time dimension with the most decisions; ties in order of
+    value."""
     total = tallies.c.allowed + tallies.c.denied
     query = _of(_COUNTS, tenant_id, dimension).order_by(total.desc(), tallies.c.value)
     return [CountedValue(*row) for row in await connection.execute(query.limit(limit))]
@@ -47,7 +48,7 @@ async def top_of(
 async def one_of(
     connection: AsyncConnection, tenant_id: str, dimension: Dimension, value: str
 ) -> CountedValue:
-    """One value of an all-time dimension."""
+    """The counts for one value of an all-time dimension."""
     query = _of(_COUNTS, tenant_id, dimension).where(tallies.c.value == value)
     row = (await connection.execute(query)).one_or_none()
     return NO_DECISIONS if row is None else CountedValue(*row)
@@ -66,8 +67,8 @@ async def by_agent(
 async def sources_of(
     connection: AsyncConnection, tenant_id: str, agent_id: str, since: int, limit: int
 ) -> list[CountedValue]:
-    """The sources that an agent requested since `since`, most requested first. Counts whole
-    days."""
+    """The sources that an agent requested since `since`, most requested first. The day of `since`
+    counts in full."""
     prefix = agent_id + SEPARATOR
     total = func.sum(tallies.c.allowed + tallies.c.denied)
     query = _since(tenant_id, Dimension.agent_source, since).where(
@@ -88,7 +89,7 @@ async def window(
     width = BUCKETS[dimension]
     query = _of(_SUMS, tenant_id, dimension).where(
         tallies.c.value == "",
-        # Rounded up at both ends, so that windows which follow each other count no bucket twice.
+        # Round up at both ends, so that consecutive windows count no bucket twice.
         tallies.c.bucket >= -(-since // width),
         tallies.c.bucket < -(-until // width),
     )
@@ -99,8 +100,8 @@ async def window(
 async def new_accesses(
     connection: AsyncConnection, tenant_id: str, since: int, until: int, limit: int
 ) -> tuple[int, list[tuple[str, str]]]:
-    """How many pairs of role and source were first allowed in that time, and up to `limit` of
-    them, earliest first."""
+    """The number of pairs of role and source that were first allowed from `since` until before
+    `until`, and up to `limit` of the pairs, earliest first."""
     within = (
         first_accesses.c.tenant_id == tenant_id,
         first_accesses.c.first_ts >= since,

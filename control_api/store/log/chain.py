@@ -1,4 +1,4 @@
-"""The end of one tenant's log, and what it takes to append a record to it.
+"""The end of one tenant's log, and the steps that append records to it.
 
     chain = LogChain.load(connection, tenant_id)  the head row, locked until the transaction ends
     appended = chain.add(record, now)             numbered, chained and hashed, in memory
@@ -31,7 +31,7 @@ NO_OPENINGS = b"{}"
 
 
 class Appended(NamedTuple):
-    """A record's position in its log; `ts` in microseconds since 1970 UTC."""
+    """A record's position in its log. `ts` is in microseconds since 1970 UTC."""
 
     seq: int
     eid: str
@@ -61,8 +61,8 @@ class LogChain:
 
     @classmethod
     def load(cls, connection: Connection, tenant_id: str) -> "LogChain":
-        """Locks and reads the head; creates it for a tenant's first record. Raises `NotFound` if
-        there is no such tenant, `UnknownState` if the head is missing or invalid."""
+        """Locks and reads the head, and creates it for a tenant's first record. Raises `NotFound`
+        if there is no such tenant, and `UnknownState` if the head is missing or invalid."""
         return cls(tenant_id, heads.load(connection, tenant_id))
 
     def add(self, record: Record, now: int) -> Appended:
@@ -78,7 +78,8 @@ class LogChain:
         return self._add_entry(entry, index, source_type, opened, ts)
 
     def add_spooled(self, spooled: Spooled, now: int) -> Appended:
-        """Adds a record of an enforcement point."""
+        """Adds a record of an enforcement point. Raises `Invalid`, and adds nothing, if it is too
+        large."""
         ts = max(now, self._last_ts)
         prev, text = b64(self._last_leaf).encode(), rfc3339(ts).encode()
         entry = spooled.entry(LogPosition(self._log, self._tree.size, prev, text))
@@ -103,8 +104,8 @@ class LogChain:
         if opened[1] != NO_OPENINGS:
             self._openings.append((seq, *opened))
         if source_type is not None:
-            # An event time in the future means a wrong clock. Count the event now: otherwise it
-            # would sit in a bucket of its own until that time comes.
+            # An event time in the future means that a clock is wrong. Count the event as of now:
+            # otherwise it would sit in a bucket of its own until that time comes.
             counted = index if index.ts <= ts else index._replace(ts=ts)
             self._counts.add(counted, source_type)
         self._tree.append(leaf)
@@ -112,7 +113,8 @@ class LogChain:
         return Appended(seq, index.eid, leaf, ts)
 
     def save(self, connection: Connection) -> None:
-        """Raises `IntegrityError` if the log already has an entry with one of the ids."""
+        """Writes the added entries. Raises `IntegrityError` if the log already has an entry with
+        one of their ids."""
         if not self._entries:
             return
         if connection.dialect.name == "postgresql":
@@ -128,12 +130,12 @@ class LogChain:
         if not moved:
             # `load` locked the row, so this transaction alone may change it.
             raise UnknownState(f"the head of log `{self.log}` changed although it is locked")
-        # In the same transaction: the log's size alone tells readers what the index holds.
+        # In the same transaction, because readers infer from the log's size what the index holds.
         log_index.extend(connection, self.tenant_id, self._loaded.size, self._tree.size)
 
     @property
     def end(self) -> LogEnd:
-        """The end of the log once this is saved."""
+        """The end of the log after `save`."""
         frontier = self._tree.to_bytes()
         return LogEnd(self.log, self._tree.size, self._last_leaf, self._last_ts, frontier)
 
@@ -150,7 +152,8 @@ class LogChain:
         )
 
     def _write(self, connection: Connection) -> bool:
-        """Writes the rows and the head with one statement per table; whether the head moved."""
+        """Writes the rows and the head with one statement per table. Returns whether the head
+        moved."""
         for table, rows in ((log_entries, self._entries), (openings, self._openings)):
             if rows:
                 values = [(self.tenant_id, *row) for row in rows]
@@ -160,7 +163,7 @@ class LogChain:
 
 
 def find_appended(connection: Connection, tenant_id: str, eids: list[str]) -> dict[str, Appended]:
-    """The positions of those ids that the log already holds."""
+    """Maps those of the ids `eids` that the log already holds to their positions."""
     rows = connection.execute(_BY_EID, {"tenant": tenant_id, "eids": eids})
     return {
         eid: Appended(seq, eid, leaf, micros(orjson.loads(entry)["ts"]))
@@ -169,14 +172,14 @@ def find_appended(connection: Connection, tenant_id: str, eids: list[str]) -> di
 
 
 def user_id_of(opened: bytes) -> str | None:
-    """The user id in a record's openings, for the column beside them."""
+    """The user id in a record's openings, for the table's `user_id` column."""
     opening = orjson.loads(opened).get("user_id")
     return None if opening is None else opening[1]
 
 
 @lru_cache(maxsize=16)
 def _insertion(table: Table, dialect: Dialect) -> str:
-    """`INSERT` of all columns in order, for tuples: half the cost of one for dicts."""
+    """An `INSERT` that takes tuples of all columns, in order. One for dicts costs twice as much."""
     return str(insert(table).compile(dialect=dialect))
 
 

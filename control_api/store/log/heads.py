@@ -16,8 +16,8 @@ from policies.ground.errors import NotFound
 
 
 class LogEnd(NamedTuple):
-    """A head row, in the table's order and without the tenant. `last_ts` in microseconds since 1970
-    UTC."""
+    """A head row without the tenant, in the order of the table's columns. `last_ts` is in
+    microseconds since 1970 UTC."""
 
     log: str
     size: int
@@ -27,7 +27,8 @@ class LogEnd(NamedTuple):
 
 
 def load(connection: Connection, tenant_id: str) -> LogEnd:
-    """Raises `NotFound` if there is no such tenant, `UnknownState` if a log has no head."""
+    """Locks and reads the head. Raises `NotFound` if there is no such tenant, and `UnknownState` if
+    a log has entries but no head."""
     wanted = {"tenant": tenant_id}
     row = connection.execute(_HEAD, wanted).one_or_none()
     if row is None:
@@ -37,7 +38,7 @@ def load(connection: Connection, tenant_id: str) -> LogEnd:
 
 
 def move(connection: Connection, tenant_id: str, loaded_size: int, end: LogEnd) -> bool:
-    """Moves the head to `end`. False if it no longer has the size that was loaded."""
+    """Moves the head to `end`. Returns False if it no longer has the size that was loaded."""
     moved = dict(zip(_MOVE_PARAMETERS, (tenant_id, loaded_size, *end[1:]), strict=True))
     return connection.execute(_MOVE, moved).rowcount == 1
 
@@ -48,12 +49,12 @@ def _create(connection: Connection, tenant_id: str) -> None:
     wanted = {"tenant": tenant_id}
     if connection.execute(_TENANT, wanted).first() is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")
-    # A new head would number the next entry 0 and start a second chain over the first.
+    # With a new head, the next entry would get number 0 and start a second chain over the first.
     if connection.execute(_ANY_ENTRY, wanted).first() is not None:
         raise UnknownState(f"the log of tenant `{tenant_id}` has entries and no head")
     epoch = connection.execute(_EPOCH).scalar_one()
     connection.execute(
-        # If two replicas create the same head at once, one inserts it and both read that row.
+        # If two replicas create the same head at once, one inserts it, and both then read that row.
         insert_if_absent(log_heads, connection.dialect),
         {
             "tenant_id": tenant_id,

@@ -1,13 +1,13 @@
 """The search index over log entries, written late and in bulk.
 
-An ordinary index writes a page for nearly every value of every entry; seven of them cost four times
-as much as the entries themselves. This index is written for a whole block of entries at a time,
-sorted, so that one page write serves many entries.
+An ordinary index writes a page for nearly every value of every entry; seven such indexes cost four
+times as much as the entries themselves. This index is written for a whole block of entries at a
+time, sorted, so that one page write serves many entries.
 
 INVARIANT: in a log of `size` entries, the index of facet `place` holds exactly the entries below
-`indexed_size(place, size)`. This follows from the size alone, and the index grows in the
-transaction that changes the size. So a reader scans the last few thousand entries, and uses the
-index for the rest.
+`indexed_size(place, size)`. This depends on the size alone, because the index grows in the
+transaction that changes the size. A reader scans the last few thousand entries and uses the index
+for the rest.
 
 The facets' blocks end at different sizes, so that no transaction has to write all of them.
 """
@@ -36,8 +36,9 @@ STEP = BLOCK // (SPAN + 1)
 
 
 def indexed_size(place: int, size: int) -> int:
-    """How many entries of a log of `size` the index of the facet at `place` holds."""
-    # Each facet's blocks end `STEP` entries after those of the one before.
+    """The number of entries, from the first on, that the index of the facet at `place` holds in a
+    log of `size`."""
+    # Each facet's blocks end `STEP` entries after those of the facet before it.
     beyond = size - place * STEP
     return 0 if beyond < 0 else size - beyond % BLOCK
 
@@ -58,7 +59,7 @@ def extend(connection: Connection, tenant_id: str, old_size: int, new_size: int)
     for place in range(SPAN + 1):
         first, until = indexed_size(place, old_size), indexed_size(place, new_size)
         while first < until:
-            # A span of time covers one block, so the facets go block by block too.
+            # A row of `log_spans` covers one block, so the facets are written block by block too.
             end = block_end(place, first)
             block = {"tenant": tenant_id, "first": first, "until": end}
             connection.execute(_INSERT_SPAN if place == SPAN else _INSERT_FACET[place], block)

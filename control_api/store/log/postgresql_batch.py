@@ -2,9 +2,9 @@
 
 Columns travel as arrays, so a batch of any size is one round trip and one plan. (COPY would take
 one more round trip per table, and PostgreSQL refuses it under row-level security.) The driver
-spends longer inspecting an array's items than encoding them: so where a table gets one row per
+spends longer inspecting an array's items than encoding them. So where a table gets one row per
 record, each column of numbers or identifiers travels as a single text, which PostgreSQL splits.
-Knows what `chain` and `counters` want written, and no more of either.
+Knows the rows that `chain` and `counters` pass to it, and nothing else of either.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,22 +22,23 @@ _ARRAY_TYPES = {
     "BLOB": "bytea[]",
 }
 MAX_ROWS = 4096
-"""Rows of one table in one statement, because a statement has a time limit."""
+"""The maximum number of rows of a table in one statement, because a statement has a time limit."""
 _Rows = Sequence[tuple[Any, ...]]
 # Control characters: no identifier contains one.
 _SEPARATOR, _NULL = "\x1e", "\x1d"
 
 
 def write(connection: Connection, values: tuple[Any, ...]) -> bool:
-    """False if the head was not where the chain began. Nothing is written then."""
+    """Writes the batch. Returns False, and writes nothing, if the head is not where the chain
+    began."""
     return connection.exec_driver_sql(STATEMENT, values).rowcount == 1
 
 
 def write_excess(
     connection: Connection, tenant_id: str, table: Table, rows: list[tuple[Any, ...]]
 ) -> list[tuple[Any, ...]]:
-    """Writes the rows beyond the last `MAX_ROWS`, and returns those that are left for `write`. Use
-    it within a transaction only."""
+    """Writes the first rows, and returns the last `MAX_ROWS` or fewer, which are left for `write`.
+    Use it only within a transaction."""
     while len(rows) > MAX_ROWS:
         columns = (tenant_id, *_columns(table, rows[:MAX_ROWS]))
         connection.exec_driver_sql(_insertion(table, 2, "SELECT $1::text AS tenant_id"), columns)
@@ -53,8 +54,8 @@ def statement_values(
     counts: _Rows,
     accesses: _Rows,
 ) -> tuple[Any, ...]:
-    """The parameters of `STATEMENT`. Rows hold every column but the tenant, in order. `head` is the
-    size and leaf that the chain began at, then the new size, leaf, time and frontier."""
+    """The parameters of `STATEMENT`. Rows hold every column but the tenant, in order. `head` holds
+    the size and leaf at which the chain began, then the new size, leaf, time and frontier."""
     values: list[Any] = [tenant_id, *head]
     for table, rows in zip(_TABLES, (entries, opened, counts, accesses), strict=True):
         values += _columns(table, rows)
@@ -73,7 +74,7 @@ def _joined(kind: str, column: Sequence[Any]) -> Any:
     if kind != "TEXT":
         return column
     text = _SEPARATOR.join([_NULL if each is None else each for each in column])
-    # Otherwise an identifier with a separator would shift the values of all rows after it.
+    # An identifier that contains the separator would shift the values of all rows after it.
     if column and text.count(_SEPARATOR) != len(column) - 1:
         raise ValueError("an identifier contains the control character U+001E")
     return text
@@ -82,8 +83,8 @@ def _joined(kind: str, column: Sequence[Any]) -> Any:
 def _statement() -> str:
     """`$1` is the tenant, `$2` to `$7` the head; then one array per column, table after table.
 
-    The head moves first, and the rows are joined to the moved head. So if it does not move, no rows
-    are inserted, and of two concurrent writers the second waits at the head for the first.
+    The head moves first, and the rows are joined to the moved head. So no rows are inserted if it
+    does not move, and of two concurrent writers the second waits at the head for the first.
     """
     move = (
         "UPDATE log_heads SET size = $4, last_leaf = $5, last_ts = $6, frontier = $7"
@@ -99,7 +100,8 @@ def _statement() -> str:
 
 
 def _insertion(table: Table, at: int, tenant: str) -> str:
-    """Inserts arrays, from parameter `at` on, for the tenant that the query `tenant` selects."""
+    """A statement that inserts the arrays from parameter `at` on, for the tenant that the query
+    `tenant` selects."""
     wanted = [column for column in table.c if column.name != "tenant_id"]
     arrays = ", ".join(
         _array(table, str(column.type), place) for place, column in enumerate(wanted, at)
@@ -123,7 +125,7 @@ def _kinds(table: Table) -> list[str]:
 
 
 _ONE_ROW_PER_RECORD = (log_entries, openings)
-# The tables that a batch fills, and each one's conflict clause: a count is added to the stored one.
+# The tables that a batch fills, each with its conflict clause: a count is added to the stored one.
 _TABLES: dict[Table, str] = {
     log_entries: "",
     openings: "",

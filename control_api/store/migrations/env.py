@@ -7,6 +7,7 @@ from control_api.store.schema.columns import metadata
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
+    # One transaction for all migrations: if one fails, the schema stays as it was.
     transaction_per_migration=False,
 )
 with context.begin_transaction():

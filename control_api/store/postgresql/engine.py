@@ -1,8 +1,9 @@
 """PostgreSQL: one lane per tenant. Knows the pool, its time limits, and how a lane is locked.
 
 Within this process, a lane's writers queue on a lock here, without holding a connection. Between
-processes, they queue on the row that each locks first (`control_api.store.transaction`). Row-level
-security backs up every query's own `tenant_id` (`control_api.store.postgresql.transaction`).
+processes, they queue on the row that each locks first (`control_api.store.transaction`). Every
+query names its `tenant_id`; row-level security is the backup
+(`control_api.store.postgresql.transaction`).
 """
 
 import asyncio
@@ -27,8 +28,8 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """The engine's first connection. Raises `UnusableDatabase` if the driver rejects a parameter of
-    the URL or the host name."""
+    """The engine's first connection. Raises `UnusableDatabase` if the driver rejects the host name
+    or a parameter of the URL."""
     try:
         connection = await engine.connect().start()
     except (TypeError, ValueError) as error:
@@ -68,8 +69,8 @@ class PostgresqlDatabase:
         )
         try:
             async with connected(engine) as connection:
-                # Before the first request: without row-level security a query that forgets its
-                # tenant would answer with every tenant's rows.
+                # Check this before the first request: without row-level security, a query that
+                # forgets its tenant would return every tenant's rows.
                 await require_row_security(connection)
                 await require_grants(connection)
                 await connection.run_sync(require_head)
@@ -108,13 +109,13 @@ class PostgresqlDatabase:
             return await connection.run_sync(work)
 
     async def autocommit(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
-        # The same lock as `writing`: within this process a lane's writes still follow each other.
+        # Take the same lock as `writing`, so that a lane's writes stay in order in this process.
         async with self._lock(lane):
             return await self._pool.autocommit(lane, statement, values)
 
     def _lock(self, lane: str) -> asyncio.Lock:
-        # Weakly referenced: a lock lives only while it is held or awaited, however many tenants
-        # there are.
+        # Locks are weakly referenced: one lives only while it is held or awaited, so their number
+        # does not grow with the number of tenants.
         lock = self._locks.get(lane)
         if lock is None:
             lock = self._locks[lane] = asyncio.Lock()

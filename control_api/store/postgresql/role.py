@@ -1,7 +1,7 @@
 """The privileges of the service's role on PostgreSQL, and the check that it has no dangerous ones.
 
-The owner of the tables creates them (`sluice migrate`). The service reads and writes rows, as one
-tenant at a time: row-level security enforces that, so the role must not be able to bypass it.
+The owner of the tables creates them (`sluice migrate`). The service reads and writes rows, for one
+tenant at a time. Row-level security enforces that, so the role must not be able to bypass it.
 """
 
 from sqlalchemy import Connection, text
@@ -61,7 +61,8 @@ async def require_row_security(connection: AsyncConnection) -> None:
 
 async def require_grants(connection: AsyncConnection) -> None:
     """Raises `UnusableDatabase` if this role lacks a privilege on an existing table."""
-    # At the start: a missing privilege would otherwise show up later, as a 500 on some route.
+    # Check at the start: a missing privilege would otherwise show up later, as a 500 on some route.
+    # For a missing table the check yields NULL, not false: `require_head` then reports the schema.
     wanted = [(table, verb) for table, verbs in GRANTS.items() for verb in verbs.split(", ")]
     tables, verbs = zip(*wanted, strict=True)
     query = {"tables": list(tables), "verbs": list(verbs)}
@@ -74,7 +75,8 @@ async def require_grants(connection: AsyncConnection) -> None:
 
 
 def grant_privileges(connection: Connection, role: str) -> None:
-    """Grants `role` what the service needs and revokes everything else. Run it as the owner."""
+    """Grants `role` the privileges that the service needs, and revokes all others. Run it as the
+    owner."""
     owner = connection.execute(text("SELECT current_user")).scalar_one()
     if role == owner:
         return
@@ -87,7 +89,7 @@ def grant_privileges(connection: Connection, role: str) -> None:
     schema = connection.dialect.identifier_preparer.quote_identifier(
         connection.execute(text("SELECT current_schema()")).scalar_one()
     )
-    # Revoked first, so that a privilege that a later version no longer needs goes away.
+    # Revoke first, so that a privilege that a later version no longer needs goes away.
     connection.exec_driver_sql(f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {name}")
     connection.exec_driver_sql(f"GRANT USAGE ON SCHEMA {schema} TO {name}")
     for table, verbs in GRANTS.items():

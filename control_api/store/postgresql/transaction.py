@@ -1,8 +1,8 @@
-"""A transaction on PostgreSQL, and the tenant that row-level security sees it act for.
+"""Transactions on PostgreSQL, each with the tenant for which row-level security lets it act.
 
-SQLAlchemy's connection is in autocommit mode; BEGIN and its settings go as one message of the
-simple protocol, COMMIT as another. So a transaction begins and ends in one round trip each. Knows
-no table.
+SQLAlchemy's connection is in autocommit mode. BEGIN and its settings go as one message of the
+simple protocol, COMMIT as another, so beginning and ending take one round trip each. Knows no
+table.
 
 INVARIANT: a connection returns to the pool outside any transaction, or not at all.
 """
@@ -17,19 +17,19 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 ALL_TENANTS = "*"
-"""Replaces a tenant id: makes every tenant's rows visible in the few tables whose row-level policy
-allows it. No tenant id looks like it."""
+"""Stands in for a tenant id: every tenant's rows become visible, in the few tables whose row-level
+policy allows it. No tenant id looks like this."""
 ROLLBACK_SECONDS = 5.0
 MAX_DEAD = 64
-"""Dead connections to discard in search of a live one."""
+"""The maximum number of dead connections to discard in search of a live one."""
 _WRITING = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {:.0f}; "
 _READING = "BEGIN READ ONLY; "
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; "
 
 
 def reading(tenant_id: str, key_digest: bytes | None = None) -> str:
-    """Begins a read-only transaction. With an API key's SHA-256, it also sees that key, whichever
-    tenant owns it."""
+    """Begins a read-only transaction. Given an API key's SHA-256, the transaction also sees that
+    key, whichever tenant owns it."""
     statements = _READING + _set("tenant", tenant_id)
     if key_digest is None:
         return statements
@@ -58,8 +58,8 @@ def _set(name: str, value: str, how: str = "SET LOCAL") -> str:
 
 @asynccontextmanager
 async def all_tenants(connection: AsyncConnection, tenant_id: str) -> AsyncIterator[None]:
-    """Lets a transaction of `tenant_id` see all tenants' rows for a moment. An exception does not
-    restore the tenant, because it ends the transaction."""
+    """Lets a transaction of `tenant_id` see all tenants' rows within the block. After an exception
+    the tenant is not restored, because the transaction ends."""
     if connection.dialect.name != "postgresql":
         yield
         return
@@ -72,8 +72,8 @@ _SET_TENANT = text("SELECT set_config('sluice.tenant', :tenant, true)")
 
 
 class TransactionPool:
-    """Runs transactions on pooled connections. It replaces connections that died while idle. After
-    one does not answer in time, it no longer trusts any connection made before that."""
+    """Runs transactions on pooled connections. It replaces connections that died while idle. Once a
+    connection has not answered in time, it no longer trusts any that was made before."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -96,8 +96,8 @@ class TransactionPool:
             await connection.close()
 
     async def autocommit(self, tenant_id: str, statement: str, values: tuple[Any, ...]) -> bool:
-        """Runs one statement as a transaction of its own, in one round trip; whether it returned a
-        row.
+        """Runs one statement as a transaction of its own, in one round trip. Returns whether the
+        statement returned a row.
 
         The session keeps acting for the tenant afterwards. That is safe, because every transaction
         sets its own tenant when it begins.
@@ -106,7 +106,7 @@ class TransactionPool:
         try:
             info = _pooled(connection).info
             if info.get("tenant") != tenant_id:
-                # Forgotten before the SET: if its answer is lost, the session's tenant is unknown.
+                # Forget the tenant before the SET: if its answer is lost, the tenant is unknown.
                 info.pop("tenant", None)
                 await _execute(connection, _set("tenant", tenant_id, "SET"))
                 info["tenant"] = tenant_id
@@ -118,8 +118,8 @@ class TransactionPool:
             await connection.close()
 
     async def _begin(self, begin: str) -> AsyncConnection:
-        """A connection in a transaction. Dead connections are replaced, which is safe because they
-        have not been asked for anything yet."""
+        """A connection with a transaction. Dead connections are replaced. That is safe, because
+        none of the transaction's statements has been sent yet."""
         for left in reversed(range(MAX_DEAD)):
             connection = await self._engine.connect()
             try:
@@ -135,8 +135,8 @@ class TransactionPool:
 
     async def _abandon(self, connection: AsyncConnection, error: BaseException) -> None:
         if isinstance(error, TimeoutError):
-            # A server that hangs, hangs for all of its connections. Without this, each of them
-            # would cost one more caller its time limit.
+            # If a server hangs, it hangs for all of its connections. Without this, each of them
+            # would cost another caller the full time limit.
             self._generation += 1
         await _roll_back(connection, error)
 
@@ -144,7 +144,7 @@ class TransactionPool:
         record.info["generation"] = self._generation
 
     def _on_checkout(self, dbapi_connection: Any, record: Any, _: object) -> None:
-        """Replaces a connection that is not fit to leave the pool: SQLAlchemy reconnects on
+        """Replaces a connection that must not be used again: SQLAlchemy reconnects on
         `DisconnectionError`."""
         driver = dbapi_connection.driver_connection
         if record.info.get("generation", 0) != self._generation or driver.is_in_transaction():
@@ -159,16 +159,16 @@ def _is_dead(error: BaseException) -> bool:
 
 
 async def _commit(connection: AsyncConnection) -> None:
-    # If we die before the answer, or the answer is lost, it is unknown whether this committed: a
-    # retry has to look for its rows first.
+    # If we die before the answer, or the answer is lost, it is unknown whether the transaction
+    # committed: a retry has to look for its rows first.
     if await _execute(connection, "COMMIT") != "COMMIT":
-        # A statement failed and its error was swallowed: PostgreSQL then answers ROLLBACK, without
-        # an error.
+        # A statement failed and its error was swallowed. PostgreSQL then answers ROLLBACK, which is
+        # not an error.
         raise AssertionError("a transaction went on after an error")
 
 
 async def _roll_back(connection: AsyncConnection, error: BaseException) -> None:
-    """Rolls back, so that the pool can reuse the connection, or ends the connection."""
+    """Rolls back, so that the pool can reuse the connection; if that fails, ends the connection."""
     if connection.invalidated:
         return  # SQLAlchemy has already noticed that it died
     driver = _driver(connection)
@@ -193,7 +193,7 @@ async def _roll_back(connection: AsyncConnection, error: BaseException) -> None:
 
 
 async def _execute(connection: AsyncConnection, statements: str) -> str:
-    """The server's answer. Errors become SQLAlchemy's."""
+    """Sends statements and returns the server's answer. Errors are raised as SQLAlchemy's."""
     driver = _driver(connection)
     try:
         status: str = await driver.execute(statements)

@@ -1,4 +1,4 @@
-"""Queries over the agent registry. Does not know which status may follow which."""
+"""Queries over the agent registry. Does not know which changes of status are allowed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from policies.ground.canonical import encode
 
 @dataclass(frozen=True, slots=True)
 class StoredAgent:
-    """A row of the agent registry (`service.md` 2.2). Times in microseconds."""
+    """A row of the agent registry (`service.md` 2.2). Times are in microseconds."""
 
     agent_id: str
     agent_role: str
@@ -64,7 +64,8 @@ async def page(
     after: Position | None,
     limit: int,
 ) -> list[StoredAgent]:
-    """Newest first, after `(created_at, agent_id)`; `filters` maps names of `FILTERS`."""
+    """A page of agents, newest first, after `(created_at, agent_id)`. `filters` maps names in
+    `FILTERS` to the value that an agent must have, or to None for any value."""
     query = select(*_COLUMNS).where(agents.c.tenant_id == tenant_id)
     for name in FILTERS:
         if (value := filters.get(name)) is not None:
@@ -83,7 +84,7 @@ async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[s
 
 
 async def bound_to(connection: AsyncConnection, tenant_id: str, key_id: str) -> list[StoredAgent]:
-    """The agents that are bound to this key, so that no other key may act for them."""
+    """The agents that are bound to this key: no other key may act for them."""
     query = select(*_COLUMNS).where(
         agents.c.tenant_id == tenant_id, agents.c.bound_key_id == key_id
     )

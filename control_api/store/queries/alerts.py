@@ -14,7 +14,7 @@ from control_api.store.schema.tables import tenants
 
 @dataclass(frozen=True, slots=True)
 class StoredRule:
-    """A rule's row. Times in microseconds. `repr` shows no secret."""
+    """A rule's row. Times are in microseconds. `repr` shows no secret."""
 
     rule_id: str
     name: str
@@ -53,7 +53,7 @@ async def rule(connection: AsyncConnection, tenant_id: str, rule_id: str) -> Sto
 async def page(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredRule]:
-    """Newest first, after `(created_at, rule_id)`."""
+    """A page of rules, newest first, after `(created_at, rule_id)`."""
     query = select(*_RULE).where(alert_rules.c.tenant_id == tenant_id)
     query = newest_first(query, alert_rules.c.created_at, alert_rules.c.rule_id, after, limit)
     return [StoredRule.from_row(row) for row in (await connection.execute(query)).mappings()]
@@ -70,7 +70,7 @@ async def count(connection: AsyncConnection, tenant_id: str) -> int:
 
 
 async def watched(connection: AsyncConnection) -> dict[str, int]:
-    """The active tenants with an enabled rule, and the size of each one's log."""
+    """The active tenants that have an enabled rule, each with the size of its log."""
     having = select(alert_rules.c.tenant_id).where(alert_rules.c.enabled).distinct().subquery()
     query = (
         select(having.c.tenant_id, log_heads.c.size)
@@ -95,7 +95,7 @@ async def put(connection: AsyncConnection, tenant_id: str, row: StoredRule) -> N
 
 
 async def remove(connection: AsyncConnection, tenant_id: str, rule_id: str) -> bool:
-    """Whether the rule existed."""
+    """Deletes the rule. Returns whether it existed."""
     done = await connection.execute(
         delete(alert_rules).where(
             alert_rules.c.tenant_id == tenant_id, alert_rules.c.rule_id == rule_id
@@ -105,15 +105,15 @@ async def remove(connection: AsyncConnection, tenant_id: str, rule_id: str) -> b
 
 
 async def fired(connection: AsyncConnection, tenant_id: str, seen: StoredRule, now: int) -> bool:
-    """Records that the rule fires now. False if it changed since it was read as `seen`, or if
-    another process fired it first."""
+    """Records that the rule fires now. Returns False if the rule has changed since it was read as
+    `seen`, or if another process fired it first."""
     last = alert_rules.c.last_fired_at
     done = await connection.execute(
         update(alert_rules)
         .where(
             alert_rules.c.tenant_id == tenant_id,
             alert_rules.c.rule_id == seen.rule_id,
-            # Two replicas evaluate the same rule: the one that still finds the row as it was read
+            # Replicas evaluate the same rule. Only the one that still finds the row as it read it
             # sends the alert, so it is sent once.
             alert_rules.c.updated_at == seen.updated_at,
             alert_rules.c.enabled,

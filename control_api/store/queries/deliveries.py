@@ -1,4 +1,4 @@
-"""Queries over deliveries of alerts. Does not know how one is sent."""
+"""Queries over deliveries of alerts. Does not know how an alert is sent."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ from control_api.store.schema.alerts import alert_deliveries
 
 @dataclass(frozen=True, slots=True)
 class StoredDelivery:
-    """A delivery's row. `address` is its destination and `secret` its signing key; only `target`
-    may be shown. `next_attempt_at` is None once it is settled."""
+    """A delivery's row. `address` is its destination and `secret` its signing key; of the
+    destination only `target` may be shown. `next_attempt_at` is None once the delivery is
+    settled."""
 
     delivery_id: str
     rule_id: str
@@ -53,7 +54,7 @@ async def add(connection: AsyncConnection, tenant_id: str, rows: Sequence[Stored
 async def page(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredDelivery]:
-    """Newest first, after `(fired_at, delivery_id)`."""
+    """A page of deliveries, newest first, after `(fired_at, delivery_id)`."""
     query = select(*_DELIVERY).where(alert_deliveries.c.tenant_id == tenant_id)
     fired_at, delivery_id = alert_deliveries.c.fired_at, alert_deliveries.c.delivery_id
     query = newest_first(query, fired_at, delivery_id, after, limit)
@@ -63,7 +64,7 @@ async def page(
 async def due(
     connection: AsyncConnection, now: int, limit: int
 ) -> list[tuple[str, StoredDelivery]]:
-    """The due deliveries of all tenants, longest overdue first."""
+    """The due deliveries of all tenants, the longest overdue first."""
     query = (
         select(alert_deliveries.c.tenant_id, *_DELIVERY)
         .where(alert_deliveries.c.next_attempt_at <= now)
@@ -77,8 +78,9 @@ async def due(
 async def lease(
     connection: AsyncConnection, tenant_id: str, seen: StoredDelivery, until: int
 ) -> bool:
-    """Claims the delivery for one attempt, until `until`. False if another process has it."""
-    # If we die during the attempt, the delivery is due again once the lease has passed: an alert
+    """Claims the delivery for one attempt, until `until`. Returns False if another process has
+    claimed it."""
+    # If we die during the attempt, the delivery is due again once the lease has expired: an alert
     # may be sent twice, but is never lost.
     done = await connection.execute(
         update(alert_deliveries)
@@ -101,7 +103,7 @@ async def settle(
     last_error: str | None,
     next_attempt_at: int | None,
 ) -> None:
-    """Records the outcome of an attempt."""
+    """Records the outcome of an attempt; `next_attempt_at` is None if it was the last."""
     await connection.execute(
         update(alert_deliveries)
         .where(
@@ -113,7 +115,8 @@ async def settle(
 
 
 async def forget(connection: AsyncConnection, tenant_id: str, before: int, limit: int) -> int:
-    """Deletes at most `limit` settled deliveries that fired before `before`; returns how many."""
+    """Deletes at most `limit` settled deliveries of alerts that fired before `before`. Returns the
+    number of deleted ones."""
     old = (
         select(alert_deliveries.c.delivery_id)
         .where(

@@ -22,9 +22,9 @@ class StoredDocument(NamedTuple):
 
 
 class ChangePage(NamedTuple):
-    """Consecutive changes in order of revision. `revision` is the tenant's at the time of the read;
-    `more` is whether the page ends before it. A caller whose own revision is below `reset_below`
-    has to reload the policy set."""
+    """Consecutive changes in order of revision. `revision` is the tenant's revision when they were
+    read; `more` is whether the page ends before it. A caller whose own revision is below
+    `reset_below` has to reload the policy set."""
 
     revision: int
     documents: list[StoredDocument]
@@ -36,10 +36,10 @@ async def since(
     connection: AsyncConnection, tenant_id: str, revision: int, *, limit: int, max_bytes: int
 ) -> ChangePage:
     """The changes after `revision`: at most `limit` documents, with bodies of at most `max_bytes`
-    together unless the first alone is larger. Raises `NotFound` if there is no such tenant."""
+    together unless the first alone has more. Raises `NotFound` if there is no such tenant."""
     present, reset_below = await _revisions(connection, tenant_id)
     columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
-    # Sizes first, so that only the bodies of this page are read.
+    # Read the sizes first, so that only the bodies of this page are read.
     sizes = await connection.execute(
         select(documents.c.revision, func.coalesce(func.length(documents.c.body), 0))
         .where(
@@ -74,11 +74,11 @@ async def since(
 async def by_name(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, max_bytes: int
 ) -> ChangePage:
-    """The documents of these names, all read at one revision; a missing one looks like a removed
-    one. Bodies of at most `max_bytes` together, unless the first alone is larger: `more` is
+    """The documents of these names, all at one revision. A missing document looks like a removed
+    one. The bodies have at most `max_bytes` together unless the first alone has more; `more` is
     whether names were left out. Raises `NotFound` if there is no such tenant."""
     wanted = {"tenant": tenant_id, "names": sorted(set(names))}
-    # Sizes first, so that only the bodies that fit are read.
+    # Read the sizes first, so that only the bodies that fit are read.
     chosen, room = list[str](), max_bytes
     sizes = {row.name: row.size for row in await connection.execute(_NAMED_SIZES, wanted)}
     for name in wanted["names"]:
@@ -98,8 +98,8 @@ async def by_name(
 async def bodies(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, small: int
 ) -> AsyncIterator[tuple[str, bytes]]:
-    """Streams the existing documents of these names. Those of up to `small` bytes are read many at
-    a time; of larger ones, at most one is in memory."""
+    """Streams the existing documents of these names. Documents of up to `small` bytes are read many
+    at a time; of the larger ones, at most one is in memory."""
     for chunk in chunks(names):
         wanted = {"tenant": tenant_id, "names": chunk, "small": small}
         found = {row.name: row.body for row in await connection.execute(_SMALL, wanted)}
@@ -128,6 +128,7 @@ async def _revisions(connection: AsyncConnection, tenant_id: str) -> tuple[int, 
 async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[str, bytes]]:
     """The revision and every existing document, for a policy set in memory. Raises `NotFound` if
     there is no such tenant."""
+    # One statement, so that the documents are those of the revision.
     rows = await connection.execute(
         select(tenants.c.revision, documents.c.name, documents.c.body)
         .select_from(tenants)

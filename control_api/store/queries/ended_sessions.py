@@ -1,7 +1,8 @@
-"""Purges sessions whose retention period has passed. The row goes, with its owner and the reason
-why it ended; the id stays, so that it can never be claimed again (contract, section 3).
+"""Purges sessions whose retention period has passed. The row is deleted, with the session's owner
+and the reason why it ended. The id stays, so that it can never be claimed again (contract, section
+3).
 
-The counts of a session's decisions belong to the log's events, and go with them.
+The counts of a session's decisions belong to the log's events, and are deleted with them.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ active."""
 async def candidates(
     connection: AsyncConnection, tenant_id: str, cutoff: int, now: int, after: str, limit: int
 ) -> list[str]:
-    """The ids, in order and after `after`, of sessions that ended before `cutoff`."""
+    """The ids, in order and after `after`, of sessions to purge because they ended before `cutoff`.
+    A revoked session must also have expired more than `MAX_CLOCK_LAG` ago."""
     query = _due(tenant_id, cutoff, now).where(sessions.c.session_id > after)
     found = await connection.execute(query.order_by(sessions.c.session_id).limit(limit))
     return [row.session_id for row in found]
@@ -32,10 +34,10 @@ async def candidates(
 async def end(
     connection: AsyncConnection, tenant_id: str, ids: Sequence[str], cutoff: int, now: int
 ) -> list[tuple[str, bool]]:
-    """Purges those of the sessions that are still due, keeping their ids; returns each id and
-    whether it was revoked."""
+    """Purges those of the sessions that are still due, but keeps their ids. Returns each id with
+    whether the session was revoked."""
     query = _due(tenant_id, cutoff, now).where(sessions.c.session_id.in_(ids))
-    # Locked and read again: one of them may have been revoked since it became a candidate.
+    # Lock and read them again: one may have been revoked since it became a candidate.
     rows = (await connection.execute(query.with_for_update())).all()
     if not rows:
         return []
@@ -61,8 +63,8 @@ async def end(
 async def add_revoked(
     connection: AsyncConnection, tenant_id: str, session_id: str, now: int
 ) -> None:
-    """Adds a session of which nothing is known except that it was revoked. Repeating it changes
-    nothing."""
+    """Adds a session of which nothing is known except that it was revoked. Does nothing if it is
+    there already."""
     values = {"tenant_id": tenant_id, "session_id": session_id, "ended_at": now, "revoked": True}
     await connection.execute(insert_if_absent(ended_sessions, connection.dialect), values)
 

@@ -1,5 +1,5 @@
-"""What sidecars last reported. Concurrent reports share a transaction. Knows nothing of how reports
-arrive, or of what is done with them.
+"""The last report of each sidecar. Concurrent reports share a transaction. Knows nothing of how
+reports arrive or are used.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 
 LIVE = 15_000_000
-"""How long after its last report a sidecar counts as live, in microseconds: two reports may be
+"""How long a sidecar counts as live after its last report, in microseconds: two reports may be
 lost."""
 KEPT = 7 * DAY
 """How long a silent sidecar stays listed, in microseconds."""
@@ -27,7 +27,7 @@ KEPT = 7 * DAY
 
 @dataclass(frozen=True, slots=True)
 class StoredSidecar:
-    """A sidecar's row. Times in microseconds since 1970 UTC, ages in milliseconds as of
+    """A sidecar's row. Times are in microseconds since 1970 UTC, ages in milliseconds as of
     `last_seen`."""
 
     sidecar_id: str
@@ -49,7 +49,7 @@ class StoredSidecar:
         return now - self.last_seen <= LIVE
 
     def duplicate(self, now: int) -> bool:
-        """Whether two processes report as this sidecar."""
+        """Whether two processes currently report under this sidecar's id."""
         return self.duplicate_at is not None and now - self.duplicate_at <= LIVE
 
 
@@ -67,7 +67,7 @@ class FleetReports:
         )
 
     async def report(self, tenant_id: str, row: StoredSidecar) -> None:
-        """Raises `WriteFault` if the database fails."""
+        """Stores a report. Raises `WriteFault` if the database fails."""
         await self._group_commit.submit(self._store.lane(tenant_id), (tenant_id, row))
 
     async def forget(self, tenant_id: str) -> None:
@@ -88,7 +88,8 @@ class FleetReports:
 
 
 def _save(connection: Connection, reports: Iterable[tuple[str, StoredSidecar]]) -> None:
-    # One order everywhere, so that two replicas with reports of the same sidecars can't deadlock.
+    # Always write in one order, so that two replicas with reports of the same sidecars can't
+    # deadlock.
     for tenant_id, row in sorted(reports, key=lambda each: (each[0], each[1].sidecar_id)):
         values = {"tenant_id": tenant_id, **values_of(row)}
         connection.execute(_upsert(connection.dialect), values)
@@ -97,7 +98,7 @@ def _save(connection: Connection, reports: Iterable[tuple[str, StoredSidecar]]) 
 async def page(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredSidecar]:
-    """Newest first, after `(first_seen, sidecar_id)`."""
+    """A page of sidecars, newest first, after `(first_seen, sidecar_id)`."""
     query = select(*(sidecars.c[name] for name in _FIELDS)).where(sidecars.c.tenant_id == tenant_id)
     query = newest_first(query, sidecars.c.first_seen, sidecars.c.sidecar_id, after, limit)
     return [StoredSidecar(*row) for row in await connection.execute(query)]
@@ -121,8 +122,8 @@ def _upsert(dialect: Dialect) -> Any:
     insert = insert_into(sidecars, dialect)
     new = insert.excluded
     another = new.run_id != sidecars.c.run_id
-    # A restart reports a new run once. If the former run reports again, it never stopped: two
-    # processes share the id.
+    # After a restart only the new run reports. If the former run reports again, it never stopped,
+    # and two processes share the id.
     again = and_(another, new.run_id == sidecars.c.former_run_id)
     changed = {name: getattr(new, name) for name in _REPORTED if name != "duplicate_at"}
     changed["former_run_id"] = case((another, sidecars.c.run_id), else_=sidecars.c.former_run_id)

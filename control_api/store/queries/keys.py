@@ -15,7 +15,7 @@ from policies.ground.canonical import encode
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key's row. Times in microseconds; `expires_at` is None if it never expires."""
+    """A key's row. Times are in microseconds; `expires_at` is None if the key never expires."""
 
     key_id: str
     name: str
@@ -41,8 +41,8 @@ _COLUMNS = [column for column in api_keys.c if column.name not in ("tenant_id", 
 
 
 async def tenant_of(connection: AsyncConnection, digest: bytes) -> str | None:
-    """The tenant whose key has this SHA-256, revoked or not. The only query without a known
-    tenant."""
+    """The tenant that owns the key with this SHA-256, revoked or not. This is the only query that
+    runs before the tenant is known."""
     query = select(api_keys.c.tenant_id).where(api_keys.c.digest == digest)
     owner: str | None = (await connection.execute(query)).scalar_one_or_none()
     return owner
@@ -65,7 +65,7 @@ async def page(
 
 
 async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> StoredKey | None:
-    """None if it is missing or revoked."""
+    """The key, or None if it is missing or revoked."""
     query = select(*_COLUMNS).where(
         api_keys.c.tenant_id == tenant_id,
         api_keys.c.key_id == key_id,
@@ -76,7 +76,7 @@ async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> Store
 
 
 class Expiring(NamedTuple):
-    """A live key that expires, without its digest."""
+    """A key that is not revoked and will expire, without its digest."""
 
     key_id: str
     name: str

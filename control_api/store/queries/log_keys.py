@@ -1,5 +1,5 @@
-"""The public halves of the keys that signed the logs of this database, each endorsed by the one
-before. Rows are added and never changed. Knows no file and no private key."""
+"""The public halves of the keys that signed the logs of this database, each endorsed by the key
+before it. Rows are added and never changed. Knows no file and no private key."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,7 +15,7 @@ from policies.ground.signing import Endorsement, KeyRing
 
 
 async def current(connection: AsyncConnection) -> bytes | None:
-    """The key that signs now; None before the first service has registered one."""
+    """The key that signs now, or None if no service has registered one yet."""
     query = select(log_keys.c.public_key).where(log_keys.c.tenant_id == "")
     found = await connection.execute(query.order_by(log_keys.c.place.desc()).limit(1))
     key: bytes | None = found.scalar()
@@ -23,7 +23,7 @@ async def current(connection: AsyncConnection) -> bytes | None:
 
 
 async def endorsements(connection: AsyncConnection) -> list[Endorsement]:
-    """The stored endorsements, oldest first. It does not verify them."""
+    """The stored endorsements, oldest first. They are not verified."""
     query = select(log_keys.c.public_key, log_keys.c.signature).where(log_keys.c.tenant_id == "")
     rows = (await connection.execute(query.order_by(log_keys.c.place))).all()
     return [
@@ -34,8 +34,8 @@ async def endorsements(connection: AsyncConnection) -> list[Endorsement]:
 
 
 async def trusted(store: Store, ring: KeyRing) -> tuple[bytes, ...]:
-    """The keys whose signatures on this database's logs to trust. Another process may already sign
-    with a successor of `ring`'s key."""
+    """The keys that are trusted to sign this database's logs. Another process may already sign with
+    a successor of `ring`'s key."""
     async with store.reading_all_tenants() as connection:
         return ring.trusted(await endorsements(connection))
 

@@ -1,5 +1,5 @@
-"""Queries over policies and their versions. Does not know policy files, or when a change makes a
-new version."""
+"""Queries over policies and their versions. Knows no policy files, and does not know which changes
+make a new version."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,9 @@ from policies.ground.canonical import encode
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """A policy's row. `body` holds every field of `service.md` 2.1. `file` and `file_body` are the
-    file that defines it and its content there, None without one. Times in microseconds."""
+    """A policy's row. `body` holds every field of `service.md` 2.1. `file` names the file that
+    defines the policy, and `file_body` is its body there; both are None if there is no such file.
+    Times are in microseconds."""
 
     policy_id: str
     name: str
@@ -58,7 +59,7 @@ _COLUMNS = columns_of(policies)
 
 
 async def get(connection: AsyncConnection, tenant_id: str, policy_id: str) -> StoredPolicy | None:
-    """Includes deleted policies, which have a `deleted_at`."""
+    """The policy, or None if it never existed. A deleted policy is found; it has a `deleted_at`."""
     query = select(*_COLUMNS).where(
         policies.c.tenant_id == tenant_id, policies.c.policy_id == policy_id
     )
@@ -73,7 +74,7 @@ async def page(
     after: Position | None,
     limit: int,
 ) -> list[StoredPolicy]:
-    """The active policies, newest first, after `(created_at, policy_id)`."""
+    """A page of active policies, newest first, after `(created_at, policy_id)`."""
     query = _active(tenant_id)
     if agent_role is not None:
         query = query.where(policies.c.agent_role == agent_role)
@@ -90,7 +91,7 @@ async def of_roles(
 
 
 async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
-    """The names among `names` that active policies use. A deleted policy's name is free again."""
+    """Those of `names` that active policies use. The name of a deleted policy is free again."""
     query = select(policies.c.name).where(
         policies.c.tenant_id == tenant_id,
         policies.c.name.in_(names),
@@ -100,8 +101,8 @@ async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str
 
 
 async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[RowMapping]:
-    """The policies that files define, deleted ones included, as raw rows: `StoredPolicy.from_row`
-    is slow for many of them, so the caller decodes them in steps."""
+    """The policies that files define, including deleted ones, as raw rows: to decode many of them
+    with `StoredPolicy.from_row` is slow, so the caller does it in steps."""
     found = await connection.execute(
         select(*_COLUMNS).where(policies.c.tenant_id == tenant_id, policies.c.file.is_not(None))
     )
@@ -111,7 +112,7 @@ async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[RowM
 async def by_ids(
     connection: AsyncConnection, tenant_id: str, policy_ids: Sequence[str]
 ) -> list[StoredPolicy]:
-    """The policies of these ids that exist, deleted ones included."""
+    """The existing policies of these ids, including deleted ones."""
     found = await connection.execute(
         select(*_COLUMNS).where(
             policies.c.tenant_id == tenant_id, policies.c.policy_id.in_(policy_ids)

@@ -1,6 +1,6 @@
 """The anchors of purged logs, and the removal of the purged rows in steps.
 
-    latest_anchor(connection, tenant_id)                the anchor, None if nothing was purged
+    latest_anchor(connection, tenant_id)                the anchor, or None if nothing was purged
     add(...), cover(...)                                begin a purge
     plan(connection, tenant_id, anchor, limit)          plan the next step, without a lock
     remove(connection, tenant_id, anchor, step, now)    run it; the last one sets `finished_at`
@@ -45,20 +45,20 @@ from policies.trail.purge import Anchor, Purged
 
 
 async def latest_anchor(connection: AsyncConnection, tenant_id: str) -> Anchor | None:
-    """Raises `ValueError` or `TypeError` if the row is not a valid anchor."""
+    """The anchor of the last purge, or None if nothing was purged. Raises `ValueError` or
+    `TypeError` if the row is not a valid anchor."""
     row = (await connection.execute(_NEWEST, {"tenant": tenant_id})).one_or_none()
     return None if row is None else _anchor(row)
 
 
 def first_kept(tenant: str | ColumnElement[str]) -> ScalarSelect[int]:
-    """The first seq that readers of the tenant's log may see, as a subquery for their
-    statements."""
+    """A subquery for the first seq that readers of the tenant's log may see."""
     size = func.coalesce(func.max(purges.c.tree_size), 0)
     return select(size).where(purges.c.tenant_id == tenant).scalar_subquery()
 
 
 async def add(connection: AsyncConnection, tenant_id: str, anchor: Anchor) -> None:
-    """Replaces the previous anchor, whose `purge` entry in the log says the same."""
+    """Replaces the previous anchor. Nothing is lost: its `purge` entry in the log says the same."""
     purged = anchor.purged
     await connection.execute(delete(purges).where(purges.c.tenant_id == tenant_id))
     values = {
@@ -79,7 +79,7 @@ async def add(connection: AsyncConnection, tenant_id: str, anchor: Anchor) -> No
 
 
 async def cover(connection: AsyncConnection, tenant_id: str, seq: int, note: str) -> None:
-    """Stores the note that covers the `purge` entry at `seq`, unless there is one already."""
+    """Stores the note that covers the `purge` entry at `seq`, unless one is stored already."""
     await connection.execute(
         update(purges)
         .where(purges.c.tenant_id == tenant_id, purges.c.seq == seq, purges.c.cover_note.is_(None))
@@ -92,7 +92,8 @@ class RowsGone(Exception):
 
 
 class RemovalStep(NamedTuple):
-    """Removes the oldest `entries` entries, all below `until`, with their index rows and counts.
+    """The removal of the oldest `entries` entries, all below `until`, and of their `counts`.
+    `indexed` holds the ranges of index rows to delete: tenant, facet, value, first and last seq.
     `last` is whether nothing is left to remove afterwards."""
 
     until: int
@@ -105,7 +106,8 @@ class RemovalStep(NamedTuple):
 async def plan(
     connection: AsyncConnection, tenant_id: str, anchor: Anchor, limit: int
 ) -> RemovalStep:
-    """Plans the next `limit` entries below the anchor. Only reads, so no writer waits."""
+    """Plans the removal of the next `limit` entries below the anchor. Only reads, so that no writer
+    waits."""
     size = anchor.purged.size
     wanted = {"tenant": tenant_id, "until": size, "rows": limit}
     rows = (await connection.execute(_ROWS, wanted)).all()
@@ -120,7 +122,7 @@ async def plan(
             if value is not None:
                 spans.setdefault((place, value), [row.seq, 0])[1] = row.seq
     last = len(rows) < limit
-    # The index is sorted by value, so one range delete removes a step's rows of one value.
+    # The index is sorted by value, so one range delete removes all of a step's rows of one value.
     indexed = [
         (tenant_id, place, value, first, to)
         for (place, value), (first, to) in sorted(spans.items())
@@ -131,16 +133,16 @@ async def plan(
 def remove(
     connection: Connection, tenant_id: str, anchor: Anchor, step: RemovalStep, now: int
 ) -> None:
-    """Removes a step's entries with all their other rows, and subtracts their counts, in one
-    transaction. Raises `RowsGone` if some no longer exist: the transaction must then be rolled
+    """Removes a step's entries with all rows that belong to them, and subtracts their counts, in
+    one transaction. Raises `RowsGone` if some no longer exist; the transaction must then be rolled
     back."""
     wanted = {"tenant": tenant_id}
     # Every change of the counts holds this lock. Of two replicas that plan the same step, one
-    # removes it, and the other finds its rows gone.
+    # removes its rows, and the other finds them gone.
     lock(connection, tenant_id)
     row = connection.execute(_NEWEST, wanted).one_or_none()
-    # INVARIANT: no row goes before its anchor has a note that covers the purge. Without it the log
-    # would look like one whose beginning was deleted by hand.
+    # INVARIANT: no row is removed before its anchor has a note that covers the purge. Without the
+    # note the log would look as if its beginning had been deleted by hand.
     if row is None or row.seq != anchor.seq or row.cover_note is None:
         raise RowsGone
     below = {**wanted, "until": step.until}
@@ -163,7 +165,7 @@ def lock(connection: Connection, tenant_id: str) -> None:
 
 @lru_cache(maxsize=4)
 def _unindexing(dialect: Dialect) -> str:
-    """Deletes the rows of one value between two seqs, inclusive."""
+    """A statement that deletes the index rows of one value between two seqs, inclusive."""
     marks = ("?",) * 5 if dialect.name == "sqlite" else ("$1", "$2", "$3", "$4", "$5")
     tests = ("tenant_id =", "facet =", "value =", "seq >=", "seq <=")
     where = " AND ".join(f"{test} {mark}" for test, mark in zip(tests, marks, strict=True))
@@ -171,7 +173,8 @@ def _unindexing(dialect: Dialect) -> str:
 
 
 def _anchor(row: Row[Any]) -> Anchor:
-    """SQLite does not enforce column types, so a value of the wrong type is refused here."""
+    """The anchor in a row. SQLite does not enforce column types, so a value of the wrong type is
+    refused here."""
     purged = Purged(
         index(row.tree_size),
         bytes(memoryview(row.root_hash)),
@@ -222,7 +225,7 @@ _BESIDE = (
     delete(openings).where(
         openings.c.tenant_id == bindparam("tenant"), openings.c.seq < bindparam("until")
     ),
-    # A block that the cut divides keeps its span: it still covers the entries that are left.
+    # If the cut divides a block, its span stays, because it covers the entries that are left.
     delete(log_spans).where(
         log_spans.c.tenant_id == bindparam("tenant"),
         log_spans.c.until_seq <= bindparam("until"),
