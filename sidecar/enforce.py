@@ -77,9 +77,9 @@ class Enforcer:
     ) -> list[RecordedDecision]:
         """Decide the retrievals of one request, at least one, all by the same caller.
 
-        If all pass, their records are stored together and each has its `RecordedDecision`, in
-        order. If one does not, the result is that denial alone: nothing is retrieved, and an ALLOW
-        beside it would record a retrieval that never took place.
+        If all pass, or if denials are only reported, the records are stored together and each has
+        its `RecordedDecision`, in order. Otherwise the result is the first denial alone: nothing
+        is retrieved, and an ALLOW beside it would record a retrieval that never took place.
         """
         try:
             for _ in range(_MAX_FETCHES):
@@ -147,7 +147,7 @@ class Enforcer:
         return recorded
 
     def _conclude(self, verdicts: Sequence[Verdict], report_mode: bool) -> list[RecordedDecision]:
-        """Conclude the verdicts of one request: a single denial denies all of it."""
+        """Conclude the verdicts of one request: a denial denies all, unless it is only reported."""
         report_mode = self.may_report(report_mode)
         if len(verdicts) > 1 and not report_mode:
             denied = next((each for each in verdicts if each.decision.decision == "DENY"), None)
@@ -232,7 +232,7 @@ class Enforcer:
         return explain(retrieval, facts, decision)
 
     def may_report(self, report_mode: bool) -> bool:
-        """Whether a source in mode `report` forwards denials now."""
+        """Whether a source in mode `report` forwards denied requests now."""
         # An administrator who freezes a tenant means that nothing is read.
         return report_mode and not self.policies.policy_set.frozen()
 

@@ -47,8 +47,8 @@ class AgentIdentity:
         return cls(agent_id, role, key_digest(key), keys)
 
     def key(self) -> Key | None:
-        """The agent's key, or None if it may not evaluate: there is no such key, or it can't be
-        looked up at the moment. Every retrieval is then denied."""
+        """The agent's key, or None if it may not evaluate: it is not live, lacks the scope, or
+        can't be looked up at the moment. Every retrieval is then denied."""
         try:
             return self.known_key()
         except (NoPolicySet, MissingDocument, CacheDamaged):

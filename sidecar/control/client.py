@@ -94,7 +94,7 @@ class ControlClient:
     async def post(
         self, path: str, body: bytes, *, seconds: float, encoding: str | None = None
     ) -> dict[str, Any]:
-        """Like `get`, with the JSON text `body` in the content encoding `encoding`."""
+        """Like `get`, but sends `body`, which is JSON in the content encoding `encoding`."""
         return await self._call("POST", path, {}, body, seconds, encoding)
 
     async def _call(
@@ -139,7 +139,8 @@ class ControlClient:
 
 
 def _describe(error: Exception) -> str:
-    """What went wrong. aiohttp's own text repeats the address, and mentions TLS even over HTTP."""
+    """Say what went wrong. aiohttp's own text repeats the address, and mentions TLS even over plain
+    HTTP."""
     if isinstance(error, ClientConnectorCertificateError):
         found = error.certificate_error
         shown = found.verify_message if isinstance(found, ssl.SSLCertVerificationError) else found

@@ -13,7 +13,7 @@ GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051, "milvus": 19530}
 
 
 def direct(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """The agent's user can connect to a source."""
+    """Report sources that the agent's user can connect to."""
     for upstream in context.upstreams:
         if isinstance(upstream.addresses, Unobservable):
             yield DoctorFinding(
@@ -27,8 +27,8 @@ def direct(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def grpc_twins(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """The agent's user can connect to a source's gRPC port, a protocol that the sidecar can't
-    read."""
+    """Report gRPC ports of sources that the agent's user can connect to: the sidecar can't read
+    that protocol."""
     for upstream in context.upstreams:
         port = GRPC_PORTS.get(upstream.source.kind)
         if port is not None and not isinstance(upstream.addresses, Unobservable):

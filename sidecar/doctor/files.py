@@ -25,7 +25,7 @@ class _SettingPath(NamedTuple):
 
 
 def writable(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Others can change what the sidecar relies on."""
+    """Report files and folders that the sidecar relies on and others can change."""
     paths = [_SettingPath("the settings file", context.file), *_paths(context.settings, "")]
     for path in dict.fromkeys(chain.from_iterable(_with_parents(each.path) for each in paths)):
         status = _status(path)
@@ -43,7 +43,7 @@ def writable(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def readable(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Others can read a key, or the sidecar's data."""
+    """Report files with a key, a password or the sidecar's data that others can read."""
     redis = context.settings.redis
     if redis is not None and redis.password is not None:
         reason = "it contains the password of Redis"

@@ -9,7 +9,7 @@ from sidecar.doctor.finding import DoctorFinding, Severity
 
 
 def listeners(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Ports that other hosts can reach."""
+    """Report ports that other hosts can reach."""
     for name, listen, keyless in context.ports:
         if _is_loopback(listen.host):
             continue

@@ -10,7 +10,7 @@ from sidecar.doctor.finding import DoctorFinding, Severity
 from sidecar.doctor.host import Unobservable
 
 MAX_ADDRESSES = 256
-"""A network in `addresses` with more than these is unlikely to be one data source."""
+"""A network in `addresses` with more addresses is unlikely to be one data source."""
 
 BROAD = (
     "amazonaws.com",
@@ -38,7 +38,7 @@ BROAD = (
 
 
 def report_mode(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Sources that deny nothing."""
+    """Report sources that deny nothing."""
     for source in context.settings.sources:
         if source.mode == "report":
             yield DoctorFinding(
@@ -50,7 +50,8 @@ def report_mode(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def private_names(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Names that resolve to addresses which are not public, and `addresses` that permit many."""
+    """Report names that resolve to addresses that are not public, and `addresses` that permit
+    many."""
     for source, host, _, addresses in context.upstreams:
         # An address or `localhost` in `upstream` is what the operator meant. Only a name can come
         # to point elsewhere (DNS rebinding).
@@ -81,7 +82,7 @@ def private_names(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def broad_hosts(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Names that many customers share, where connections are decided by name alone."""
+    """Report names that many customers share, where connections are decided by name alone."""
     if not context.decides_by_name:
         return
     for source, host, _, _ in context.upstreams:

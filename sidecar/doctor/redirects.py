@@ -54,7 +54,7 @@ class _Family(NamedTuple):
 
 
 def redirect(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """TCP of the agent that is not redirected to the sidecar."""
+    """Report TCP from the agent that is not redirected to the sidecar."""
     if not _redirects(context):
         return
     for version, rules in context.rules.items():
@@ -94,8 +94,8 @@ def redirect(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def udp(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """UDP that may leave. It can't be redirected, so it must be stopped: QUIC is HTTPS over UDP
-    443, and a query to any DNS server can carry data out."""
+    """Report UDP that may leave. It can't be redirected, so it must be stopped: QUIC is HTTPS over
+    UDP 443, and a query to any DNS server can carry data out."""
     for family in _families(context):
         named = {HTTPS: "443", DNS: "53", ANY_PORT: "others"}
         passing = [port for port in named if family.passes(family.sample("udp", port))]
@@ -110,7 +110,7 @@ def udp(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def other_users(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Users and groups besides the sidecar's that the rules exempt."""
+    """Report users and groups besides the sidecar's that the rules exempt."""
     for family in _families(context):
         packet = family.sample("tcp")
         if family.passes(packet):

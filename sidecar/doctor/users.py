@@ -9,7 +9,8 @@ from sidecar.doctor.host import Unobservable
 
 
 def users(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """The agent's user is unknown, is root, or owns the process on the sidecar's address."""
+    """Report an agent whose user is unknown, is root, or owns the process on the sidecar's
+    address."""
     agent = context.agent_uid
     if agent is None:
         yield DoctorFinding(

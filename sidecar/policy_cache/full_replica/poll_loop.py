@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class PollLoop(LongPollLoop):
-    """Follows `feed` into `store`."""
+    """Brings what `feed` sends into `store`, and puts it in force."""
 
     def __init__(self, state: ReplicaState, store: FullStore, feed: Feed) -> None:
         super().__init__(log, "the policy set is not updated", state)

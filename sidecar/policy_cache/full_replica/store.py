@@ -113,7 +113,7 @@ class FullStore(PolicyStore):
             connection.execute(_UNFINISHED, (self._generation, self.position.revision))
 
     def sweep(self) -> None:
-        """Delete some rows of earlier generations: few, because decisions have to wait for it."""
+        """Delete some rows of earlier generations: not many at once, because decisions wait."""
         with self._file.transaction() as connection:
             connection.execute(_FORMER_GENERATIONS, (self._generation, _SWEEP_ROWS))
 

@@ -98,8 +98,8 @@ class PartialReplica(Replica):
         held.set_origin(page.tenant_id, pin)
 
     def _blocked(self) -> str | None:
-        """Return why, according to the documents held, this sidecar may not decide (its key was
-        revoked, or its tenant deactivated); None if it may."""
+        """Return why, according to the documents held, this sidecar may not decide, such as a
+        revoked key or a deactivated tenant; None if it may."""
         try:
             key = self.policy_set.key(self._own_key)
         except MissingDocument:
