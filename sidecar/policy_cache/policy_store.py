@@ -88,6 +88,7 @@ class PolicyStore(ABC):
             return
         with self._file.transaction() as connection:
             connection.executemany(_SET, {"tenant_id": tenant_id, **pin.to_meta()}.items())
+        # Only after the write: if it fails, the next answer differs again and is stored then.
         self.tenant_id, self.pin = tenant_id, pin
 
     def start_over(self) -> None:

@@ -15,7 +15,7 @@ from sidecar.policy_cache.replica_state import OnChange
 FeedName: TypeAlias = Literal["redis", "control"]
 
 FEEDS: tuple[FeedName, ...] = ("redis", "control")
-"""Where a policy set may come from."""
+"""The sources that a policy set may come from."""
 
 
 class Follower(Protocol):
@@ -55,6 +55,7 @@ class Replica(ABC):
 
     def log_keys(self) -> tuple[bytes, ...]:
         """The keys whose signatures count; empty until the control API has named one."""
+        # Evaluated at each call: a key that a rotation replaced counts only for a while.
         pin = self._policy_store.pin
         return () if pin is None else pin.accepted(self._clock.now())
 

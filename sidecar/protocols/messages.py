@@ -85,8 +85,8 @@ class Visibility(NamedTuple):
     permits: Permits
     """Whether the agent may see another source. Writes no record."""
     field: str
-    """Where a document's own level is in its metadata, as a path with dots. Empty unless the
-    source labels its documents."""
+    """The path, with dots, to a document's own level in its metadata. Empty unless the source
+    labels its documents."""
     levels: tuple[Sensitivity, ...] | None
     """The levels that the agent may see; None for all of them. A document without a level, or
     with an unknown one, counts as `critical`."""

@@ -14,7 +14,7 @@ from sidecar.protocols.route_table import RouteMatch
 
 
 class SourceProtocol:
-    """The protocol of one configured data source, with whatever it has learnt about that source."""
+    """The protocol of one configured data source, and what it has learnt about that source."""
 
     signs_requests: ClassVar[bool] = False
     """Whether the proxy calls `sign`, and drops the agent's own credentials."""

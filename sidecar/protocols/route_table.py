@@ -69,7 +69,7 @@ class ProtocolRoute:
     `RoutedRequest.fetch`, and may run in another thread between those calls. Raises `Unresolved`,
     and `Malformed` for a body that makes no sense."""
     hint_source: Callable[[Any, RoutedRequest], SourceRef | None] | None = None
-    """The source as far as the request alone shows it, for the record of a denied write."""
+    """The source, for the record of a denied write; None if the request alone doesn't show it."""
     parse_body: BodyParser | None = None
     """Reads a body that decisions depend on. It is forwarded only if this succeeds (R3, R6)."""
     refine: Callable[[Any, RoutedRequest], "ProtocolRoute | None"] | None = None

@@ -101,6 +101,7 @@ def _object(value: object) -> Parts:
     found = _S3(_expect_text(value))
     if found is None:
         raise Unresolved("a source is named by an address other than `s3://<bucket>/<key>`")
+    # The key's slashes divide the source id, so that policies can allow a folder.
     return ("s3", found[1], *found[2].split("/"))
 
 

@@ -76,6 +76,7 @@ class Bedrock(BedrockSources, SourceProtocol):
             body = narrow(body, levels)
 
         def filter_response(response: FetchedResponse) -> ForwardedPart:
+            # Remembered before the agent gets the response, since it may use the token at once.
             self.issue("page", text_member(response, "nextToken"), request, sources)
             if levels is None:
                 return ForwardedPart(response.body)

@@ -30,14 +30,14 @@ _METADATA = "metadatas"
 def plan_query(
     _chroma: object, request: RoutedRequest, _sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    """For `/query`, whose arrays hold one inner array per query."""
+    """The plan for `/query`, whose arrays hold one inner array per query."""
     return _plan(request, visibility, nested=True)
 
 
 def plan_get(
     _chroma: object, request: RoutedRequest, _sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    """For `/get`."""
+    """The plan for `/get`, whose arrays are flat."""
     return _plan(request, visibility, nested=False)
 
 

@@ -143,6 +143,7 @@ class ChromaSources:
             if response.status == 200:
                 found = orjson.loads(response.body)
                 collection = self._learn(found, started)
+                # A response about another id says nothing about this one.
                 if UUID(found["id"]) == identity:
                     return collection
         except (UpstreamFailed, orjson.JSONDecodeError) as error:

@@ -16,12 +16,14 @@ from sidecar.protocols.shared.escapes import CONTROL, decode_escapes
 MAX_LENGTH = 2048
 
 _FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL).fullmatch
+# Control characters and `\`, which a browser drops or rewrites, and the `#` of a fragment.
 _UNREADABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\\#]").search
 
 # The schemes whose authority and path a browser normalises (WHATWG's "special" schemes), each with
 # the default port that it removes.
 _SPECIAL = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21", "file": ""}
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?").fullmatch
+# No leading zeros: a port has only one spelling.
 _PORT = re.compile(r"[1-9][0-9]{0,4}").fullmatch
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*").fullmatch
 
@@ -51,6 +53,7 @@ def canonical_uri(text: object) -> str:
 
 def _canonical_hierarchy(scheme: str, head: str) -> str:
     if not head.startswith("//"):
+        # A browser reads `http:a` as `http://a`; to other parsers `a` is a path.
         if scheme in _SPECIAL:
             raise Malformed(f"`{scheme}:` must be followed by `//`")
         return _canonical_path(head)

@@ -98,5 +98,5 @@ PREVENTS_FILTERING = frozenset((
     "filter_path", "q", "stored_fields", "suggest_field", "suggest_mode", "suggest_size",
     "suggest_text", "verbose_pipeline", "force_synthetic_source",
 ))  # fmt: skip
-"""With one of these a response may lack the documents' levels, or contain what the filter doesn't
+"""With one of these, a response may lack the documents' levels, or contain what the filter doesn't
 reach: `q` replaces the body's query, and `explain` counts documents that were withheld."""

@@ -98,6 +98,8 @@ def listing_route(pattern: str) -> ProtocolRoute:
     composed = composed_route("GET HEAD", pattern, lists.list_by_index)
 
     def refine(_server: OpenSearchServer, request: RoutedRequest) -> ProtocolRoute:
+        # A pattern may cover indices that the agent may not see. They are left out of the response,
+        # where a judgement by name would deny the whole request.
         return composed if any(map(is_pattern, path_names(request))) else row
 
     return replace(row, refine=refine)
@@ -121,6 +123,7 @@ def renaming_route(methods: str, pattern: str) -> ProtocolRoute:
 
 def release_route(pattern: str) -> ProtocolRoute:
     """Gives continuations back to the server."""
+    # Open, since it reads no source. `release` checks that the continuations are the caller's own.
     return ProtocolRoute(
         "DELETE", pattern, RouteClass.OPEN, search.release, parse_body=optional_json
     )

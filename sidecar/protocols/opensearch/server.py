@@ -96,6 +96,7 @@ def requested_names(request: RoutedRequest) -> tuple[str, ...]:
     """The index names of a path; all indices if it names none."""
     if request.path_params:
         return path_names(request)
+    # Only `_INDEX_IN_QUERY` may have this parameter: it is refused with any other path.
     given = parameters.parse_query(request.target.query).get("index")
     return (ALL_INDICES,) if given is None else parse_names(given)
 

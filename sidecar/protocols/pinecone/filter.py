@@ -88,6 +88,7 @@ def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) 
 
 def _check_form(whole: Body, form: QueryForm) -> None:
     """Refuse a response with an unknown list or object."""
+    # It may hold records, which would pass unchecked. If it is empty, there are none.
     for name, value in whole.items():
         known = name == form.records_at[0] or name in _OTHER_MEMBERS
         if not known and isinstance(value, (list, dict)) and value:
@@ -104,6 +105,7 @@ def filtered(response: FetchedResponse, *steps: ResponseStep) -> ForwardedPart:
 
 def _narrow_query(body: Body, levels: DocumentLevels) -> FilteredQuery:
     narrowed = _with_condition(body, levels)
+    # The check needs the metadata. If the agent didn't ask for them, they are removed again.
     requested = narrowed.get("includeMetadata") is True
     narrowed["includeMetadata"] = True
     return FilteredQuery(narrowed, _strip_nothing if requested else _strip_metadata)
@@ -181,6 +183,7 @@ def _by_value(body: Body) -> bool:
 
 
 def _scored_by_value(body: Body) -> bool:
+    # An unknown member of a clause may refer to a stored record.
     clauses = body.get("score_by")
     return isinstance(clauses, list) and all(
         isinstance(each, dict) and not each.keys() - _CLAUSE for each in clauses

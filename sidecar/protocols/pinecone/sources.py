@@ -50,6 +50,7 @@ class PineconeSources:
         for each in queries or ():
             if not isinstance(each, dict):
                 raise Malformed("`queries` must be a list of objects")
+            # Each of them is a search of its own, so it counts as a sub-request.
             request.budget.charge_parts(1)
             names += read_members(each, "namespace")
         _check_filter(request.body, "includeMetadata", "id")
@@ -111,6 +112,7 @@ class PineconeSources:
             token = expect_object(pagination, "page").get("next")
             if isinstance(token, str) and token:
                 self._pages.remember(token, request.attribution, sources)
+        # Nothing was withheld or changed, so this step alone keeps Pinecone's own bytes.
         return 0, False
 
 

@@ -132,7 +132,8 @@ _C = "/collections/{collection}"
 _P = f"{_C}/points"
 _S = f"{_C}/shards/{{shard}}"
 
-# Both change what a name means, so cached names are forgotten before and after.
+# These two rows change what a name means, so cached names are forgotten before and after: a look-up
+# in between may have seen either meaning.
 _CREATE = replace(
     _write("PUT", _C),
     parse_body=optional_json_object,

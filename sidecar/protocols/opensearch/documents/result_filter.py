@@ -32,8 +32,10 @@ class ResultFilter:
         """Removes from a search's response, in place, what the agent may not see."""
         if not isinstance(response, dict):
             raise UpstreamFailed(_UNREADABLE)
+        # Suggestions reveal terms of documents that the query doesn't match.
         if "suggest" in response:
             raise UpstreamFailed("the data source returned suggestions that were not requested")
+        # The searches of one body share this object, so remember what the others withheld.
         before = self.withheld
         if "hits" in response:
             self._filter_hits(response["hits"], shown)
@@ -82,6 +84,7 @@ class ResultFilter:
         are filtered like any hits."""
         hits = inner.get("hits") if isinstance(inner, dict) else None
         if any(not isinstance(each, dict) or "_nested" not in each for each in _hit_list(hits)):
+            # `query_filter.py` added no fields to inner hits, so there is none to remove.
             self._filter_hits(hits, ShownFields())
 
     def _filter_aggregations(self, aggregations: Any) -> None:

@@ -37,6 +37,7 @@ def shown_fields(given: Any, field: str) -> ShownFields | None:
     names = _names(includes)
     if names is None:
         return None
+    # Without any names, every field is included.
     return ShownFields(level=not names or any(_covers(name, field) for name in names))
 
 

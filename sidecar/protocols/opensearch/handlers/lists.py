@@ -60,7 +60,8 @@ async def list_resolution(
     # A backing index is visible if its stream is.
     for stream in streams:
         visible.update(stream.get("backing_indices", ()))
-    # An alias shows only its visible indices, and is hidden if it has none.
+    # An alias shows only its visible indices, and is hidden if it has none. It may point to an
+    # index that the response doesn't list, so policies are asked about that one here.
     aliases = []
     for alias in found["aliases"]:
         targets = [

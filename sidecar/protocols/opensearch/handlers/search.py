@@ -80,7 +80,7 @@ def filter_search(
 async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """The sources of the search that began the scroll. The token is in the body or in the path."""
     if request.path_params:
-        # With both, the server could continue another scroll than the one that is judged.
+        # With both, the server could continue a different scroll from the one that is judged.
         if request.body is not None:
             raise Malformed("the scroll id is in the path, so the request can't have a body")
         return await sources_of_id(server, request)
@@ -118,6 +118,7 @@ async def release(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     # The servers accept several continuations in each of these places.
     tokens: list[Any] = request.path_params[0].split(",") if request.path_params else []
     body = request.body or {}
+    # Accept one place only: of two, the server could use the one that isn't checked here.
     if not body.keys() <= {"scroll_id", "pit_id", "id"} or len(body) + bool(tokens) != 1:
         raise Malformed("give the continuations once: in the path, `scroll_id`, `pit_id` or `id`")
     for value in body.values():

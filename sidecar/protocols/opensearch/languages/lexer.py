@@ -44,7 +44,7 @@ _NAME_EXPECTED = "the query has no index name where one is expected"
 
 
 class Kind(Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     WORD = "word"
     QUOTED = "quoted"

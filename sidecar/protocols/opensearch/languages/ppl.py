@@ -102,7 +102,7 @@ def _read_rest(cursor: TokenCursor, found: list[str], *, in_search: bool = False
 
 
 def _read_bracket(cursor: TokenCursor, found: list[str]) -> None:
-    """After a `[`: a subquery, or a list of fields."""
+    """Reads what follows a `[`: a subquery, or a list of fields."""
     if cursor.is_word("search", "source", "index"):
         _read_pipeline(cursor, found)
     else:
