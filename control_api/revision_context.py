@@ -1,5 +1,5 @@
-"""The revision of the tenant's policy set after the current request's last write, or None before
-one."""
+"""The revision of the tenant's policy set after the current request's last write, or None if the
+request has written nothing."""
 
 from contextvars import ContextVar
 

@@ -124,6 +124,7 @@ def _changed(stored: bytes | None, held: bytes | None) -> dict[str, bool]:
     if stored == held:
         return {}
     ours = dict(orjson.loads(stored)) if stored is not None else {}
+    # `held` may have any form: anyone who can reach Redis may have written it.
     theirs = dict(_pairs(_json_list(held)))
     changed = {name: True for name, digest in ours.items() if theirs.get(name) != digest}
     return changed | {name: False for name in theirs if name not in ours}

@@ -36,6 +36,7 @@ def parse_requests(entries: Iterable[object]) -> tuple[dict[str, HeartbeatReques
             continue
         tenant_id, nonce, repairs = parsed
         requests = by_tenant[tenant_id]
+        # Further nonces are dropped, so that a flood of requests can't make a heartbeat huge.
         if len(requests.nonces) < MAX_NONCES:
             requests.nonces.append(nonce)
         requests.repairs |= repairs
@@ -46,6 +47,7 @@ def _parse(entry: object) -> tuple[str, str, bool] | None:
     if not isinstance(entry, dict):
         return None
     tenant, nonce = entry.get(b"t"), entry.get(b"n")
+    # PostgreSQL would refuse a NUL in the query for the tenants' revisions.
     if not isinstance(tenant, bytes) or not 0 < len(tenant) <= _MAX_TENANT_ID or b"\0" in tenant:
         return None
     if not isinstance(nonce, bytes) or not _NONCE.match(nonce):

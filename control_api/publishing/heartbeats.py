@@ -153,6 +153,7 @@ class Heartbeats:
             beat = self._heartbeat(tenant_id, revisions[tenant_id], each)
             key = beats_key(tenant_id)
             commands.append(("XADD", key, "MAXLEN", "~", HEARTBEATS_KEPT, "*", "b", beat))
+            # Also read the set's revision: it shows whether the set was flushed or a push was lost.
             commands.append(at_query(tenant_id))
             if each.repairs:
                 commands += repair_requests.commands(tenant_id)

@@ -4,7 +4,7 @@ import logging
 
 
 class OutageLogger:
-    """`ongoing` is true from the first `report` until `end`."""
+    """Logs the outages of one kind. `ongoing` is true from the first `report` until `end`."""
 
     def __init__(self, log: logging.Logger, what: str) -> None:
         self.ongoing = False

@@ -98,7 +98,8 @@ class PushQueue:
             if not idle:
                 pause = FIRST_PAUSE
                 continue
-            # One tenant shows whether Redis is back. If all were tried, all would time out at once.
+            # One tenant is enough to find out whether Redis is back. If all were tried, all would
+            # time out together.
             self._active.add(idle[0])
             if await self._drain(idle[0]) or not self._outage.ongoing:
                 pause = FIRST_PAUSE
@@ -187,6 +188,7 @@ class PushQueue:
         not at the revision that it is based on."""
         fields = {document_field(name): body for name, body in published.documents.items()}
         fields |= {node_field(node): body for node, body in published.nodes.items()}
+        # The reconciliation writes a larger change in pieces, under a lock.
         if not one_step(fields):
             return False
         names = tuple(sorted(published.documents))
@@ -198,6 +200,7 @@ class PushQueue:
             root_digest(published.nodes),
             names if len(names) <= MAX_CHANGED_NAMES else None,
         )
+        # A new tenant's first publication is based on no revision: there is no set in Redis yet.
         return await self._sets.move(
             tenant_id,
             self._signer.at(published.since) if published.since else None,

@@ -67,6 +67,7 @@ class Reconciler:
         # The set comes from another store, or names none. A comparison of the trees would never
         # look at its leftover fields, so remove the set first.
         token = self._token()
+        # The lock is held until the new head is written, so only one replica rebuilds the set.
         if not await self._sets.lock(tenant_id, token):
             raise SetLocked
         try:
@@ -179,6 +180,7 @@ class _Update:
             return Pushing.current
         at = head = b""
         if not keep_head:
+            # The endorsements go with the head: a reader that knows an older key needs them.
             self._batches.fields[HISTORY] = self._signer.history
             at, head = self._signer.at(self._revision), self._new_head(root)
         await self._batches.finish(at, head)

@@ -1,8 +1,8 @@
 """The connection to Redis: single commands, scripts, and pipelines. Knows no key.
 
 Every failure, including a malformed answer, is raised as `RedisFault`: it may pass, and is never a
-bug of this service. A command fails after `ANSWER` seconds without an answer, and the time that it
-blocks counts.
+bug of this service. A command fails after `ANSWER` seconds without an answer, which include the
+time for which the command blocks.
 
 The client library is imported only when a client is created, so that a service without Redis need
 not install it.
@@ -35,6 +35,7 @@ class Script:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        # Redis names a script by its SHA-1. Nothing relies on its strength.
         self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
     def call(self, keys: Sequence[str], parts: Sequence[Part]) -> Command:
@@ -103,6 +104,7 @@ class RedisClient:
 
 def _script_missing(error: object) -> bool:
     """Whether Redis does not have the script in its cache."""
+    # Errors are told apart by name: their classes are in a library that may not be installed.
     return isinstance(error, Exception) and type(error).__name__ == "NoScriptError"
 
 

@@ -32,7 +32,8 @@ KEPT_MS = 86_400_000
 RANK: dict[SessionState, int] = {"active": 1, "expired": 1, "revoked": 2}
 
 # KEYS: session. ARGV: rank, the claim, its expiry (milliseconds since 1970), the store's epoch.
-# Keeps the higher rank of the same epoch, so a late claim can't undo a revocation.
+# Keeps the higher rank of the same epoch, so a late claim can't undo a revocation. A key of another
+# type is not ours and is replaced.
 _WRITE = Script("""\
 local held = redis.pcall('HMGET', KEYS[1], 'rank', 'epoch')
 if held.err then
@@ -75,6 +76,7 @@ class SessionClaims:
             self._waiting.popleft()
             self._count(SessionPush.dropped)
         self._waiting.append((tenant_id, row, state))
+        # During an outage only `run` retries, with pauses: each new session would fail at once.
         if not self._sending and not self._outage.ongoing:
             self._sending = True
             try:

@@ -15,6 +15,7 @@ def entry_id(raw: object) -> Id:
     `RedisFault` if it is malformed."""
     if isinstance(raw, bytes):
         high, dash, low = raw.partition(b"-")
+        # Two 64-bit numbers and a dash fit in 48 bytes. A longer id would be slow to convert.
         if dash and high.isdigit() and low.isdigit() and len(raw) < 48:
             return int(high), int(low)
     raise RedisFault("it answered with a stream entry that has no valid id")

@@ -87,6 +87,7 @@ class MailServer:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError:
+            # `urlsplit`'s own message may quote a part of the URL.
             raise ValueError("is not a URL") from None
         if parts.scheme not in _PORTS or not host:
             raise ValueError("must begin with smtp:// or smtps:// and name a host")

@@ -76,7 +76,7 @@ class TlsFiles:
 
 
 class RenewingContext(ssl.SSLContext):
-    """A context that serves each handshake with the newest usable files."""
+    """A context that uses the newest usable files for each handshake."""
 
     _files: TlsFiles
     _seen: _Stamp | None

@@ -76,8 +76,8 @@ class BatchCounts:
         return counts, [(*pair, ts) for pair, ts in sorted(self._accesses().items())]
 
     def subtract(self, connection: Connection, tenant_id: str) -> None:
-        """Removes these entries from the all-time counts, because they leave the log. Time buckets
-        stay until they expire."""
+        """Subtracts these entries from the all-time counts, because they leave the log. Time
+        buckets stay until they expire."""
         # The upsert keeps the larger last time, so 0 leaves the stored one as it is.
         rows = [
             (tenant_id, *key, -allowed, -denied, 0)

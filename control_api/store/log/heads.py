@@ -67,7 +67,7 @@ def _create(connection: Connection, tenant_id: str) -> None:
     )
 
 
-# The row stays locked until the transaction ends: of two replicas, one waits here.
+# The row stays locked until the transaction ends: of two replicas that append, one waits here.
 _HEAD = (
     select(
         log_heads.c.log,

@@ -71,6 +71,7 @@ async def count(connection: AsyncConnection, tenant_id: str) -> int:
 
 async def watched(connection: AsyncConnection) -> dict[str, int]:
     """The active tenants that have an enabled rule, each with the size of its log."""
+    # Only a log that has grown since the last look needs measuring.
     having = select(alert_rules.c.tenant_id).where(alert_rules.c.enabled).distinct().subquery()
     query = (
         select(having.c.tenant_id, log_heads.c.size)

@@ -40,6 +40,7 @@ async def since(
     present, reset_below = await _revisions(connection, tenant_id)
     columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
     # Read the sizes first, so that only the bodies of this page are read.
+    # On PostgreSQL each statement sees newer commits, so stay within the revision that was read.
     sizes = await connection.execute(
         select(documents.c.revision, func.coalesce(func.length(documents.c.body), 0))
         .where(
@@ -157,6 +158,7 @@ _AMONG = documents.c.name.in_(bindparam("names", expanding=True))
 _NAMED_SIZES = select(
     documents.c.name, func.coalesce(func.length(documents.c.body), 0).label("size")
 ).where(_OF_TENANT, _AMONG)
+# An outer join, so that the tenant's revision is found even if no document has such a name.
 _NAMED = (
     select(
         tenants.c.revision,

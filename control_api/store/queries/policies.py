@@ -101,7 +101,7 @@ async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str
 
 
 async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[RowMapping]:
-    """The policies that files define, including deleted ones, as raw rows: to decode many of them
+    """The policies that files define, including deleted ones, as raw rows: decoding many of them
     with `StoredPolicy.from_row` is slow, so the caller does it in steps."""
     found = await connection.execute(
         select(*_COLUMNS).where(policies.c.tenant_id == tenant_id, policies.c.file.is_not(None))

@@ -146,7 +146,7 @@ def remove(
     if row is None or row.seq != anchor.seq or row.cover_note is None:
         raise RowsGone
     below = {**wanted, "until": step.until}
-    # The counts to subtract were computed from exactly these rows.
+    # The plan's counts are right only if exactly the planned entries are removed.
     if connection.execute(_ENTRIES, below).rowcount != step.entries:
         raise RowsGone
     for statement in _BESIDE:
