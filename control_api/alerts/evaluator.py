@@ -128,7 +128,7 @@ def new_deliveries(
 
 
 def target_of(channel: str, address: str) -> str:
-    """Where a delivery goes, without any secret part, such as a webhook's path."""
+    """The target of a delivery without its secret parts, such as a webhook's path."""
     if channel == "email":
         return address
     parts = urlsplit(address)

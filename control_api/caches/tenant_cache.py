@@ -106,7 +106,7 @@ class TenantCache:
             # So much has changed that dropping everything is cheaper than reading the changes.
             state.forget(page.revision)
         elif state.policy_set.revision == since:
-            # Anything that was published here during the read is newer than what was read.
+            # Otherwise a change was published here during the read, and is newer than this page.
             state.published(max(revision, page.revision), {d.name: d.body for d in page.documents})
 
     async def _bodies(self, tenant_id: str, names: Sequence[str]) -> Mapping[str, bytes | None]:

@@ -48,7 +48,7 @@ class TenantState:
             changes = self._changes
             found = await self._load(missing)
             if changes != self._changes:
-                # A document was published during the read, so what was read may be outdated.
+                # A document was published during the read, so `found` may be outdated.
                 continue
             for name in missing:
                 if len(self._bodies) >= MAX_DOCUMENTS:

@@ -37,7 +37,7 @@ async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
         done = await _apply(app, tenant_id, definitions, by)
     except (LoadError, Conflict) as error:
         app.instruments.jobs.reloads.labels(Reload.refused).inc()
-        # A role's document is too large: a fault of the files as a whole, reported as such.
+        # A `Conflict` is a role's document that is too large: a fault of the files as a whole.
         if isinstance(error, Conflict):
             raise LoadError([DefinitionFault(tenant_id, 0, "", error.message)]) from error
         raise

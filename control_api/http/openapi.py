@@ -127,7 +127,7 @@ def _tag(route: Route) -> str:
 
 def _links(route: Route, table: tuple[Route, ...]) -> dict[str, Any]:
     """Links from a created object to the operations whose path takes an id in the response."""
-    # The example has every field of the response, so its names are the ones that can be linked.
+    # The example has every field of the response, so its names are those that can be linked.
     members = example_of(route.response_type)
     if route.method != "POST" or route.parameters or not isinstance(members, dict):
         return {}

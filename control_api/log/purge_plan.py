@@ -1,4 +1,4 @@
-"""Finds the prefix of a log that is old enough to purge, and proves that it is what was recorded.
+"""Finds the prefix of a log that is old enough to purge, and proves that nothing in it was changed.
 
 Only reads. Does not know how a prefix is removed.
 """

@@ -8,7 +8,7 @@ have their newest state, so they are put out of force:
     a session      is revoked
     an agent       becomes a draft
     a role         has no policy in force until one of its policies is written again
-    the tenant     masks personal data and is frozen, since a freeze may be among what was lost
+    the tenant     masks personal data and is frozen, since the lost settings may include a freeze
 
 Everything else stays in force. The revision leaps past every revision ever seen, so that no sidecar
 mistakes a lost document for the current one. The log records the event in an entry of its own kind.

@@ -1,4 +1,4 @@
-"""Converts Markdown to HTML (CommonMark, by markdown-it-py). Knows nothing of what is described.
+"""Converts Markdown to HTML (CommonMark, by markdown-it-py). Knows nothing of the API.
 
 Links lead only to http(s) URLs and to places on the page.
 """
