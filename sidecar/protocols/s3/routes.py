@@ -35,6 +35,7 @@ class S3(S3Sources, SourceProtocol):
     """One S3 endpoint."""
 
     signs_requests = True
+    # A virtual-hosted request names its bucket in `Host`.
     uses_host = True
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:

@@ -58,7 +58,7 @@ class Continuations:
 
     def sources_of(self, token: str, who: Attribution) -> tuple[SourceRef, ...]:
         """The sources that `token` was issued for. Raises `Unresolved`."""
-        # No permission: the caller asks the policy about these sources at every use.
+        # This grants nothing: the policy is asked about these sources at every use.
         known = self._issued.get(_key(token))
         if known is None:
             raise Unresolved("the continuation was not issued through this sidecar, or has expired")

@@ -43,8 +43,8 @@ class FilteredBody(NamedTuple):
 
     body: dict[str, Any]
     level_added: dict[str, bool]
-    """For each search, by its key in the response: whether the sidecar itself selected
-    the level, so that it has to be removed again."""
+    """For each search, by its key in the response: whether the sidecar itself selected the level,
+    so that it has to be removed again."""
 
 
 def can_filter(query: GraphqlQuery, field: str) -> bool:

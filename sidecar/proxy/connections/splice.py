@@ -144,8 +144,8 @@ class Splice:
                 reset(transport)
 
     def _check_idle(self) -> None:
-        # Moving the timer with every byte would cost too much. It fires, and finds out how long ago
-        # the last byte passed.
+        # Moving the timer with every byte would cost too much, so this checks how long ago the last
+        # byte passed.
         left = self._last + self._idle_seconds - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._check_idle)

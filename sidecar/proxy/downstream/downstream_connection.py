@@ -8,8 +8,8 @@ what a proxy needs:
     agents that leave     cancel their request; the request to the data source is broken off
     refused tunnels       nothing that follows a refused CONNECT or Upgrade is read
 
-`fast_connection.py` adds the fast path. Knows connections and messages. Knows nothing of
-what a request asks for. Over 250 lines, because the states of one connection belong together.
+`fast_connection.py` adds the fast path. Knows connections and messages. Knows nothing of what a
+request asks for. Over 250 lines, because the states of one connection belong together.
 """
 
 import asyncio

@@ -119,6 +119,7 @@ class Authorizer:
     def decide_now(self, source: SourceRef, who: Attribution) -> RecordedDecision | None:
         """The decision about one source if it can be made without waiting. Otherwise None, and
         nothing is recorded."""
+        # The slow path refuses such a name, and records that.
         if identifier_fault(source.source_id) is not None:
             return None
         retrieval, key = self._retrieval(source, who), self._agent.key()
@@ -149,7 +150,8 @@ class Authorizer:
         return self._enforcer.outlook(self._retrieval(self._whole, who), self._agent.key())
 
     async def refuse(self, refused: Refused) -> Denied:
-        """Records the refusal; returns what the agent gets unless the request goes on."""
+        """Records the refusal, and returns the denial, which the agent gets unless the request goes
+        on (mode `report`)."""
         source = refused.source
         # A record that the log can't hold would block all records after it, so a name that the
         # agent chose is used only if it fits.
@@ -223,6 +225,7 @@ class Permission:
         if self._all:
             return True
         retrieval = self._retrieval(source)
+        # A source with such a name can never be read (`Authorizer.allow`), so no list shows it.
         if identifier_fault(retrieval.source_id) is not None:
             return False
         return self._facts is not None and allows(retrieval, self._facts)

@@ -178,6 +178,7 @@ class FastPathExchange:
         if self._over:
             return
         if durable.cancelled() or durable.exception() is not None or self._denied():
+            # The slow path reports the lost record, or the denial.
             self.fall_back()
             return
         self._durable = True

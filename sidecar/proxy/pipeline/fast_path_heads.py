@@ -80,7 +80,7 @@ class HeadReader:
             if read is None:
                 return None
             head, lines = read[0], read[1].lines
-            # Without runs, the next request could not be forwarded with its own values.
+            # Without runs, the values would have to be cached too, credentials included.
             if head.runs is not None:
                 _remember(self._blocks, block_digest, head)
         if head.length > LONGEST_BODY:

@@ -122,7 +122,7 @@ class Forwarder:
         if allowed.upstream_request.upgrade:
             return await self._upgrade(request, allowed, relayed)
         if shows is not None:
-            # Called before the request is sent: what it returns reads the response.
+            # Called before the request is sent: it returns the function that reads the response.
             identify = shows(self._protocol, allowed.routed)
             response = await self._send(allowed.upstream_request, durable(allowed.decisions))
             return await self._inspector.relay_verified(request, allowed, response, identify)
@@ -175,6 +175,7 @@ class Forwarder:
         response = await websocket.run(
             request, allowed.upstream_request, durable(allowed.decisions), event, relayed
         )
+        # The upgrade was granted. The connection now never carries HTTP again.
         if response is None:
             return ResponseSent(keep_alive=False, status=101)
         try:
