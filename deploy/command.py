@@ -54,6 +54,7 @@ def _version() -> str:
 
 
 def _up(arguments: list[str]) -> int:
+    # Imported late: the other commands don't need these.
     from deploy.local.settings import DATA_DIR, ENVIRONMENT, MEANINGS, PORTS, option
     from deploy.local.up import up
 

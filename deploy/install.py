@@ -79,6 +79,7 @@ def _build(python: str) -> str:
 
 
 def _make_venv(*, this_python: bool) -> None:
+    # A `.venv` whose Python is too old, or lacks pip, is made anew.
     if PYTHON.exists() and _runs(PYTHON):
         if not this_python or made_by_this():
             return
@@ -105,6 +106,7 @@ def _installed() -> set[str]:
     command.append("--disable-pip-version-check")
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = (line.partition("==") for line in answer.stdout.split())
+    # Names are compared in the form of PEP 503, as the lock has them.
     return {f"{re.sub('[-_.]+', '-', name).lower()}=={version}" for name, _, version in lines}
 
 
@@ -138,6 +140,7 @@ def _unpack(missing: list[str]) -> None:
     local = ["install", "--no-compile", "--no-index", "--find-links", str(FETCHED)]
     if missing:
         _check(_pip(log, *local, "--require-hashes", "-r", str(pinned)), log)
+    # Build isolation would fetch the build tools from an index.
     _check(_pip(log, "install", "--no-index", "--no-build-isolation", "-e", str(ROOT)), log)
     _progress(f"unpacked {len(missing)} distributions and Sluice itself", end="\n")
 

@@ -97,6 +97,7 @@ class Store:
         again in a new one. `control_api.revision_context` receives the tenant's new revision.
         """
         result, revision = await self._run_detached(self._write(tenant_id, work))
+        # Set in the caller's task: a context variable set in the detached one would be lost.
         WRITTEN.set(revision)
         return result
 

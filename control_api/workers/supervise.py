@@ -120,7 +120,7 @@ class Supervisor:
                     self._check_ready(slot)
                     code = None if slot.process is None else slot.process.poll()
                     if code is not None:
-                        return code if code > 0 else 1
+                        return code if code > 0 else 1  # negative: a signal ended it
         return None
 
     def _watch(self) -> None:

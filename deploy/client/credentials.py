@@ -44,6 +44,7 @@ def connect(
     url = options.url or environ.get("SLUICE_URL") or URL
     try:
         parts = urlsplit(url)
+        # `port` raises, too, if the number is over 65535.
         fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         parts, fits = urlsplit(""), False
@@ -103,7 +104,7 @@ def _usable(text: str, origin: str) -> str:
 
 
 def _tls(options: argparse.Namespace) -> ssl.SSLContext:
-    import ssl
+    import ssl  # imported late: a command over plain HTTP starts faster without it
 
     if options.cert_key and not options.cert:
         raise UnusableArguments("--cert-key needs --cert")

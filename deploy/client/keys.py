@@ -80,6 +80,7 @@ def _revoke(client: Client, options: argparse.Namespace) -> int:
 
 def _bind(client: Client, options: argparse.Namespace) -> int:
     body: dict[str, Any] = {}
+    # `--no-agent` and `--no-roles` send null, which lifts the restriction.
     if options.agent is not None or options.no_agent:
         body["bound_agent_id"] = options.agent
     if options.role is not None or options.no_roles:

@@ -119,6 +119,7 @@ def _put(
     match = {"If-Match": f'"{existing["version"]}"'}
     path = f"{PATH}/{segment(existing['policy_id'])}"
     response = client.api.request("PUT", path, body=policy, headers=match)
+    # The API makes no new version of an identical body.
     changed = response.body["version"] != existing["version"]
     did = {"outcome": "replaced" if changed else "same"}
     return outcome | _id_and_version(response.body) | did, response

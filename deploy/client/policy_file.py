@@ -43,6 +43,7 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
     if len(raw) > MAX_FILE:
         raise UnusableArguments(f"`{path}` is larger than {MAX_FILE} bytes")
     try:
+        # JSON is read as YAML, so duplicate keys are refused in both.
         found = yaml.load(raw, _Loader)  # noqa: S506  # a subclass of SafeLoader
         json.dumps(found)  # fails for values that JSON can't represent
     except UnusableArguments as problem:

@@ -75,6 +75,7 @@ def _advice(refused: RequestRefused, key: Credential) -> str | None:
 
 def _fail(text: str, code: int) -> int:
     first, *rest = text.splitlines()
+    # Line by line, since `safe` would escape the line breaks.
     print("\n".join(safe(line) for line in (f"sluice: {first}", *rest)), file=sys.stderr)
     return code
 

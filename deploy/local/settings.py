@@ -84,6 +84,7 @@ def read(
     """Reads each setting from its option, else from the environment, else takes the default. With
     `free_ports`, an address without an option gets port 0. Raises `UnusableSettings` with every
     complaint."""
+    # An empty variable counts as absent.
     given = {name: options.get(name) or environ.get(ENVIRONMENT[name]) for name in ENVIRONMENT}
     complaints: list[str] = []
     addresses: dict[str, Address] = {}

@@ -134,6 +134,7 @@ def _request(address: Address, path: str, key: str, body: str | None = None) -> 
     url = f"http://{address}{path}"
     # A minimal container may lack curl, but has this Python.
     if shutil.which("curl"):
+        # `-w`, because responses end without a line break.
         words = ["curl", "-sS", "-w", "\\n", url]
         if body:
             words += ["-H", "Content-Type: application/json", "-d", body]
@@ -147,6 +148,7 @@ def _request(address: Address, path: str, key: str, body: str | None = None) -> 
 
 
 def _python(code: str) -> str:
+    # The text says "in this folder": a path below it is shorter to read when relative.
     here = os.path.relpath(sys.executable)
     python = shlex.quote(sys.executable if here.startswith("..") else here)
     # Double quotes keep the code readable, but are right only if the shell expands nothing in it.

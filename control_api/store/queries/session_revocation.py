@@ -59,6 +59,7 @@ async def revoke_all(
     connection: AsyncConnection, tenant_id: str, ids: Sequence[str], reason: str, now: int
 ) -> list[SessionRow]:
     """Revokes the sessions of these ids that are not revoked yet, and returns their new rows."""
+    # A session revoked since it was found keeps its first time and reason.
     which = (
         sessions.c.tenant_id == tenant_id,
         sessions.c.session_id.in_(ids),

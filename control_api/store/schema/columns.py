@@ -41,6 +41,7 @@ def table(name: str, *items: SchemaItem, key: tuple[str, ...] = (), **options: A
 
 
 def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    # SQLAlchemy takes the condition once per dialect.
     condition = text(where)
     return Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
 

@@ -101,6 +101,7 @@ policies = table(
     key=("policy_id",),
 )
 
+# Every version of each policy, the current one included.
 policy_versions = table(
     "policy_versions",
     string("policy_id"),
@@ -113,6 +114,8 @@ policy_versions = table(
     key=("policy_id", "version"),
 )
 
+# `permitted_roles` is a canonical JSON list. `bound_key_id`, if set, names the only key that may
+# speak for the agent.
 agents = table(
     "agents",
     string("agent_id"),

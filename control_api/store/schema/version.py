@@ -38,6 +38,7 @@ def require_head(connection: Connection) -> None:
 def upgrade_to_head(connection: Connection) -> None:
     """Applies every missing migration, in the caller's transaction. Raises `UnusableDatabase` if
     the schema is newer than this version, which must then not write to it."""
+    # On SQLite, the BEGIN IMMEDIATE of the caller is the lock.
     if connection.dialect.name == "postgresql":
         # Released when the transaction ends, so a process that dies in it blocks no other.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})

@@ -40,6 +40,7 @@ class NewAgent(RequestModel):
 
 async def register_agent(app: AppContext, caller: Caller, request: NewAgent) -> AgentShown:
     """Register an agent as a draft; its role need not have a policy yet."""
+    # Drawn once, since `work` runs again after a conflict.
     agent_id = request.agent_id or prefixed("agt_", app.entropy(16))
 
     async def work(tx: Transaction) -> StoredAgent:
@@ -65,6 +66,7 @@ def _draft(request: NewAgent, agent_id: str, now: int) -> StoredAgent:
         description=request.description,
         owner=request.owner,
         framework=request.framework,
+        # Empty: only the agent's own role (contract, section 3).
         permitted_roles=tuple(request.permitted_roles or ()),
         credential_type=request.credential_type or "api_key",
         bound_key_id=request.bound_key_id,

@@ -35,6 +35,7 @@ class ChangedAgent(RequestModel):
     def changes(self) -> dict[str, Any]:
         """The fields that the request gives, in the form that the row stores."""
         given = self.model_dump(include=self.model_fields_set - {"agent_id"})
+        # Null resets these two to their defaults.
         if "permitted_roles" in given:
             given["permitted_roles"] = tuple(given["permitted_roles"] or ())
         if "credential_type" in given:

@@ -54,6 +54,7 @@ async def create_alert_rule(
     secret = None if request.webhook_url is None else new_secret(app.entropy)
 
     async def work(tx: Transaction) -> StoredRule:
+        # Counted under the tenant's lock: two requests at once can't both pass the limit.
         if await alerts.count(tx.connection, tx.tenant_id) >= MAX_RULES:
             raise Conflict(
                 f"the tenant already has {MAX_RULES} alert rules, the most allowed: delete one"

@@ -17,6 +17,7 @@ from policies.retrieval import Retrieval
 
 
 def _without_query(schema: dict[str, Any]) -> None:
+    """Removes the fields that a single evaluation takes from the query: an item has none."""
     for name in AskedRetrieval.in_query:
         del schema["properties"][name]
 

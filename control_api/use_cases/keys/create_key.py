@@ -13,6 +13,7 @@ from policies.ground.keys import make_key
 
 async def create_key(app: AppContext, caller: Caller, request: NewKey) -> CreatedKey:
     """Create an API key; its secret is shown only in this response."""
+    # Drawn once, since `work` runs again after a conflict.
     secret = make_key(app.entropy(32))
     tenant_id = caller.tenant_id
 

@@ -18,6 +18,7 @@ async def delete_policy(app: AppContext, caller: Caller, request: PolicyRequest)
         row = policy_change.active_policy(
             await policies.get(tx.connection, tx.tenant_id, request.policy_id), request.policy_id
         )
+        # The deletion, too, is a version in the policy's history.
         deleted = replace(row, version=row.version + 1, updated_at=tx.now, deleted_at=tx.now)
         await policies.put(tx.connection, tx.tenant_id, deleted)
         await policy_change.record(app, tx, [deleted], "deleted", caller.by)

@@ -64,7 +64,7 @@ async def replace_policy(app: AppContext, caller: Caller, request: ReplacedPolic
             agent_role=request.agent_role,
             body=body,
             version=row.version + 1,
-            user_modified=True,
+            user_modified=True,  # from now on, a reload of the files skips this policy
             updated_at=tx.now,
         )
         await policies.put(tx.connection, tx.tenant_id, changed)

@@ -49,7 +49,7 @@ def _restored(row: StoredPolicy, now: int) -> StoredPolicy | None:
         agent_role=body["agent_role"],
         body=body,
         version=row.version + 1,
-        user_modified=False,
+        user_modified=False,  # from now on, a reload of the files applies to it again
         updated_at=now,
         deleted_at=None,
     )

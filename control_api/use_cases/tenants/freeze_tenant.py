@@ -45,6 +45,7 @@ async def lift_freeze(app: AppContext, caller: Caller, _: EmptyRequest) -> Freez
     """Lift the tenant's freeze; without one, nothing changes."""
 
     def lifted(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
+        # The log then shows how long the freeze lasted.
         since = {"frozen_at": tenant.frozen_at}
         return replace(tenant, frozen_at=None, freeze_reason=None), since
 
