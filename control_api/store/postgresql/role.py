@@ -62,7 +62,7 @@ async def require_row_security(connection: AsyncConnection) -> None:
 async def require_grants(connection: AsyncConnection) -> None:
     """Raises `UnusableDatabase` if this role lacks a privilege on an existing table."""
     # Check at the start: a missing privilege would otherwise show up later, as a 500 on some route.
-    # For a missing table the check yields NULL, not false: `require_head` then reports the schema.
+    # For a missing table the check yields NULL, not false; `require_head` then reports the schema.
     wanted = [(table, verb) for table, verbs in GRANTS.items() for verb in verbs.split(", ")]
     tables, verbs = zip(*wanted, strict=True)
     query = {"tables": list(tables), "verbs": list(verbs)}

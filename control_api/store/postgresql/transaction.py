@@ -168,7 +168,7 @@ async def _commit(connection: AsyncConnection) -> None:
 
 
 async def _roll_back(connection: AsyncConnection, error: BaseException) -> None:
-    """Rolls back, so that the pool can reuse the connection; if that fails, ends the connection."""
+    """Rolls back, so that the pool can reuse the connection. If that can't be done, ends it."""
     if connection.invalidated:
         return  # SQLAlchemy has already noticed that it died
     driver = _driver(connection)
