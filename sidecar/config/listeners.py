@@ -30,6 +30,7 @@ def upstream_of(section: Section, kind: str) -> str:
     is_tcp = kind == "tcp"
     text = section.address("upstream", ("tcp",)) if is_tcp else section.address("upstream")
     try:
+        # `upstream_parts` raises for a `tcp` address without a port: there is no default.
         if text and path_segments(upstream_parts(text).path) and is_tcp:
             # Nothing would add the path: the bytes of such a connection are passed on unread.
             section.complain("upstream", f"`{text}` must be tcp://host:port, without a path")

@@ -138,8 +138,8 @@ class Section:
             return None
 
     def address(self, key: str, schemes: tuple[str, ...] = ("http", "https")) -> str:
-        """An address with one of `schemes`, without user, query, fragment or trailing `/`. A `tcp`
-        address includes its port."""
+        """An address with one of `schemes`, without user, query, fragment or trailing `/`. The
+        port may be missing."""
         text = self.required(key)
         if text:
             fault = _address_fault(text, schemes)

@@ -34,6 +34,7 @@ _ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
 # No `.` segments and no percent-encoding: only one of two spellings of a path would match.
 _ENDPOINT = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?\Z")
+# Methods are case-sensitive (RFC 9110): a rule for `get` would not match GET.
 _METHOD = re.compile(r"[A-Z]{1,32}\Z|\*\Z")
 
 
@@ -86,6 +87,7 @@ def _check_kind(section: Section, source: Source) -> None:
         refuse_request_keys(section, source)
     elif source.routes and source.kind != "rest":
         section.complain("routes", "apply only to sources of the kind `rest`")
+    # Requests are looked up by ids of this form, so another name would never match.
     prefix = f"{source.kind}://{source.alias}/"
     for name in source.names:
         if not name.startswith(prefix):
@@ -104,6 +106,7 @@ def _endpoint(section: Section, kind: str) -> str:
 def _aws(section: Section, kind: str, base: Path) -> Aws:
     """The settings in `aws`. botocore finds the values that they leave out."""
     aws = section.section("aws")
+    # `path` makes `base` of a missing value, so find out first whether there is one.
     named = aws.text("credentials_file") is not None
     found = Aws(
         region=aws.identifier("region"),

@@ -180,8 +180,8 @@ class Shipper:
     async def _conflict(self, batch: RecordBatch, reason: str) -> float:
         """Set the instance aside: records that the control API will never take must not hold up
         others."""
-        # If it takes nothing of the next instance either, the fault is not in the records. Setting
-        # aside one instance after the other would fill the disk and lose them all.
+        # If the control API refuses the next instance from its first record on, the fault is not in
+        # the records. Setting one instance after the other aside would fill the disk and lose all.
         if self._unresolved and batch.first_n == 0:
             self._failed(f"the instance after a refused one is refused too: {reason}")
             return jittered(REFUSED_PAUSE)

@@ -118,5 +118,6 @@ def _ports(settings: SidecarSettings) -> Iterator[ListeningPort]:
 def _upstream(host: Host, source: Source) -> SourceAddress:
     parts = urlsplit(source.upstream)
     name = parts.hostname or ""
+    # A `tcp` address always has a port; only HTTP has defaults.
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return SourceAddress(source, name, port, _look(host.addresses, name))

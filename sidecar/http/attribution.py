@@ -51,7 +51,7 @@ def attribution(head: RequestHead, default: Attribution) -> Attribution:
     if _STATED.isdisjoint(read):
         return default
     stated = [_identifier(head.one(name), name) for name, _ in _FIELDS]
-    # Baggage is read only for what the headers leave open: they come first.
+    # Baggage is read only for values that no header states: headers take precedence.
     baggage = read.get(BAGGAGE)
     if baggage is not None and None in stated:
         found = _own_members(baggage)
