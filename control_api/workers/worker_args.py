@@ -36,5 +36,5 @@ class WorkerArgs:
 
 
 def inherited(descriptors: tuple[int, ...]) -> list[socket.socket]:
-    """The sockets of these descriptors, which then own them."""
+    """Sockets that own these descriptors from now on."""
     return [socket.socket(fileno=descriptor) for descriptor in descriptors]

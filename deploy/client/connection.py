@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SECONDS = 30.0
 """How long a request waits for the connection, and then for each part of the response."""
 MAX_RESPONSE = 64 * 1024 * 1024
-"""In bytes. Something else than a control API may send without end."""
+"""In bytes. A server that is not a control API may send without end."""
 PAGE = 1000
 """The API's limit for the rows of a page."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -76,7 +76,7 @@ def _wait(client: Client, revision: int, seconds: int) -> list[dict[str, Any]]:
             behind: list[dict[str, Any]] = client.api.request(
                 "GET", PATH, query, seconds=left + SECONDS
             ).body
-            # In the last second `timeout`, a whole number, would only be 0.
+            # In the last second, `timeout` would be 0, since it is a whole number.
             if not behind or time.monotonic() + 1 > end:
                 return behind
         except ApiUnreachable:

@@ -18,7 +18,7 @@ from deploy.client.connection import PAGE, ApiResponse, ApiUnreachable, RequestR
 from deploy.client.output import Columns, TextTable, safe
 
 INTERVAL = 1.0
-"""Seconds between two looks for new events."""
+"""Seconds between two requests for new events."""
 TRANSIENT = (429, 500, 502, 503, 504)
 """Statuses that pass by themselves: over the rate limit, or from a restarting control API or a
 gateway in front of it."""
@@ -72,6 +72,7 @@ class EventFollower:
         for cursor in reversed(cursors):
             yield from self._unseen(self._request(cursor).body)
         yield from self._unseen(newest)
+        # The limit is for the events before the start only; later ones are all printed.
         self._most = None
 
     def _page_back(self) -> tuple[list[dict[str, Any]], list[Query]]:

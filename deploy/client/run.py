@@ -40,7 +40,7 @@ def run(noun: str, arguments: list[str], environ: Mapping[str, str]) -> int:
     except ApiUnreachable as problem:
         return _fail(str(problem), 1)
     except KeyboardInterrupt:
-        return INTERRUPTED  # 128 + SIGINT, like a shell
+        return INTERRUPTED  # 128 + SIGINT, the code that a shell reports
     except BrokenPipeError:
         # The reader, such as `head`, has closed the pipe. Python flushes its buffer once more at
         # exit, which would fail too, so that output goes to /dev/null.

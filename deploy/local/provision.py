@@ -57,6 +57,7 @@ def provision(control: ApiConnection, first: FirstStart | None, data_dir: Path) 
             )
         return (data_dir / "agent.key").read_text()
     made: dict[str, Any] = json.loads(state.read_text()) if state.exists() else {}
+    # The API lists only keys that are not revoked.
     valid = {key["key_id"] for key in control.request("GET", "/v1/keys?limit=1000").body}
     for file, (scope, name) in KEYS.items():
         # The database may have been removed, or the key revoked, since the last start.
@@ -69,6 +70,7 @@ def provision(control: ApiConnection, first: FirstStart | None, data_dir: Path) 
         write_private(data_dir / file, key["key"])
         made[file] = key["key_id"]
         write_private(state, json.dumps(made))
+    # Ask the API too, since the database may have been removed.
     if made.get("agent") != AGENT_ID or not _agent(control):
         _approve(control)
         write_private(state, json.dumps(made | {"agent": AGENT_ID}))

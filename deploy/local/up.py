@@ -130,6 +130,7 @@ def _module(name: str, *arguments: str) -> list[str]:
 
 
 def _chroma(settings: UpSettings) -> list[str]:
+    # From this Python's environment, which need not be on the PATH.
     program = str(Path(sysconfig.get_path("scripts"), "chroma"))
     host, port = settings.chroma_listen
     address = ["--host", host, "--port", str(port)]

@@ -19,8 +19,8 @@ SessionPosition = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """A session must match every given field exactly. Of `user_ids` it must match one: a user may
-    be recorded both in clear and masked."""
+    """A session must match every given field exactly, but only one of `user_ids`: a user may be
+    recorded both in clear and masked."""
 
     agent_role: str | None = None
     agent_id: str | None = None

@@ -93,8 +93,8 @@ def _claim(
     connection.execute(insert_if_absent(sessions, connection.dialect), rows)
     stored = connection.execute(_BY_ID, {"wanted": list(first)})
     found = {(row[0], row[1]): SessionRow(*row[1:]) for row in stored}
-    # Read the purged ids last: if a purge removed a row before our insert, its commit has also made
-    # the row's id one of them.
+    # Read the purged ids last: a purge that removed a row before our insert has also committed the
+    # row's id to `ended_sessions`.
     purged = ended_sessions.ended(connection, list(first))
     if purged:
         # These ids could be claimed only because their rows are gone: delete the new rows again.
@@ -104,7 +104,7 @@ def _claim(
 
 
 def _purged_row(session_id: str, ended_at: int, revoked: bool) -> SessionRow:
-    """The row shown for a purged session. Only the time of its end is known, and not its owner."""
+    """A row for a purged session. Only the session's end is known, so the row has no owner."""
     return SessionRow(
         session_id, "", None, "", ended_at, ended_at, ended_at if revoked else None, None
     )

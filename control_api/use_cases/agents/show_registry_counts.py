@@ -16,7 +16,7 @@ async def show_registry_counts(app: AppContext, caller: Caller, _: EmptyRequest)
         by_status = await agents.count_by_status(connection, tenant_id)
         since = app.clock.now() - ACTIVITY_WINDOW
         recent = await counters.by_agent(connection, tenant_id, since)
-    # Each status is named here: one without agents is missing in the counts, and is shown as 0.
+    # A status without agents is missing from the counts, so each is named here to be shown as 0.
     return RegistryCounts(
         total=sum(by_status.values()),
         draft=by_status.get("draft", 0),

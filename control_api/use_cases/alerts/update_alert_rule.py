@@ -60,8 +60,8 @@ async def update_alert_rule(
             changed.webhook_url,
             app.settings.webhook_allow,
         )
-        # Always later than the last change, even if the clock steps back: by this time the
-        # evaluator notices that a rule has changed since it was measured.
+        # Always later than the last change, even if the clock steps back: the evaluator compares
+        # this time to notice that a rule has changed since it was measured.
         changed = replace(changed, updated_at=max(tx.now, rule.updated_at + 1))
         await alerts.put(tx.connection, tx.tenant_id, changed)
         await record(app, tx, "alert.updated", changed, caller.by)

@@ -46,6 +46,8 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
         )
     try:
         async with app.ingesting:
+            # Through `app.reading`, batches are decoded one at a time: evaluations don't wait for
+            # several.
             held = await ingest(
                 app.store,
                 tenant_id,

@@ -34,7 +34,7 @@ async def list_policies(
 async def _matching(
     connection: AsyncConnection, tenant_id: str, request: PoliciesRequest
 ) -> list[StoredPolicy]:
-    """The matching rows, up to one more than a page holds: it shows that more follow."""
+    """The matching rows, up to one more than a page holds, to tell whether more follow."""
     after, wanted = request.after(int, str), request.limit + 1
     # Industry and process group are stored only inside a policy's body, so they are compared here.
     # The chunks are larger then, because few rows may match.
