@@ -1,4 +1,4 @@
-"""The state that the loops keep current in a replica, and the callbacks that they tell of a
+"""The state of a replica that its loop keeps current, and the callbacks that the loop tells of a
 change."""
 
 import logging

@@ -21,8 +21,8 @@ MAX_LOOKUPS = 64
 MAX_GRAPHQL_TOKENS = 2_000
 """Tokens of all GraphQL documents in the request together."""
 MAX_GRAPHQL_CHARACTERS = 64 * 1024
-"""Characters of these documents, not counting long plain strings. The tokens alone are no limit,
-since a token may have any length."""
+"""Characters of these documents, not counting long plain strings. Limiting the tokens is not
+enough, since a token may have any length."""
 MAX_ARGUMENTS = 4_096
 """Members and lists searched for names in the arguments of searches. Numbers in a list, such as a
 vector's, don't count."""

@@ -34,8 +34,8 @@ class SourceProtocol:
     def render_denial(
         self, _request: RoutedRequest | None, _denial: DenialResponse
     ) -> FetchedResponse | None:
-        """A denial in the protocol's own format, or None for the usual format. `_request` is None
-        if the request could not be read far enough."""
+        """A denial in the protocol's own format, or None for the usual format. The request is None
+        if it could not be read far enough."""
         return None
 
     # Called last, right before the request is sent: a signature covers the fields and the body as

@@ -23,6 +23,7 @@ _FETCH = "SELECT digest, body FROM held WHERE name = ?"
 _TRIM = """
 DELETE FROM held WHERE id IN (SELECT id FROM held WHERE name NOT IN ({}) ORDER BY id LIMIT ?)
 """
+# A replaced document gets a new id, so `_TRIM` removes those that were stored longest ago.
 _STORE = "INSERT OR REPLACE INTO held (name, digest, body) VALUES (?, ?, ?)"
 
 
@@ -74,8 +75,8 @@ class WorkingSet(PolicyStore):
         self, position: Position, documents: Mapping[str, HeldDocument], *, alone: bool = False
     ) -> None:
         """Store these documents; everything held is then at this position. Everything else is
-        removed if the epoch differs, since that means another store, or with `alone`, which says
-        that nothing else is known at this position."""
+        removed if the epoch is new (it is another store's), or if `alone` says that nothing else is
+        known at this position."""
         former = self.position
         other = alone or (bool(former.epoch) and former.epoch != position.epoch)
         count = len(documents) if other else self._count + len(documents)

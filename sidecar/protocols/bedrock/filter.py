@@ -40,8 +40,8 @@ def check_search(body: dict[str, Any]) -> None:
 
 
 def narrow(body: dict[str, Any], levels: DocumentLevels) -> dict[str, Any]:
-    """`body`, so that a `Retrieve` finds only documents of these levels: both the condition and the
-    caller's own filter must hold."""
+    """`body` with a condition, so that a `Retrieve` finds only documents of these levels: both the
+    condition and the caller's own filter must hold."""
     if not levels.filterable:
         # The agent may see documents without a level, and these would match no condition on it.
         return body
@@ -70,6 +70,7 @@ def filter_results(response: FetchedResponse, levels: DocumentLevels) -> Forward
         if levels.may_see(expect_object(each, "result").get("metadata", {}))
     ]
     if len(kept) == len(results):
+        # Bedrock's own bytes, since nothing was withheld.
         return ForwardedPart(response.body)
     body = to_json({**whole, "retrievalResults": kept})
     return ForwardedPart(body, len(results) - len(kept))

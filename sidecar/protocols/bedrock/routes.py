@@ -140,6 +140,7 @@ ROUTES = (
         "POST", "/agenticRetrieveStream", _RETRIEVE, names(members=_AGENTIC, source_required=True),
         Bedrock.plan_with_user,
     ),
+    # The response is an S3 address that works without credentials for a while.
     route(
         "POST", f"{_DOCUMENTS}/documents/{{document}}/content", _RETRIEVE,
         names(refs.document, "mediaId outputFormat userContext"), Bedrock.plan_with_user,

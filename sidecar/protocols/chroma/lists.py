@@ -92,6 +92,7 @@ async def collect(pages: Pages, start: int, stop: int | None) -> FetchedResponse
     async for response, texts in pages:
         if texts is None:
             return response
+        # The composed list gets the header fields of the first page.
         first = first or response
         for text in texts:
             if seen >= start and (stop is None or seen < stop):
@@ -147,6 +148,7 @@ def _elements(body: bytes) -> list[tuple[str, Any]]:
                 at = _skip_white(text, at + 1)
             elif text[at] != "]":
                 raise ValueError("no comma")
+    # `IndexError`: the text ends too early. `RecursionError`: an element is nested too deeply.
     except (ValueError, IndexError, RecursionError) as error:
         raise UpstreamFailed("the data source's list is not a readable JSON array") from error
     return found

@@ -90,6 +90,7 @@ ROUTES = (
     # Composed instead of forwarded: neither the list nor its length may show what is hidden.
     ProtocolRoute(_READ, _NAMES, _METADATA, compose_response=Chroma.list_collections),
     ProtocolRoute(_READ, f"{_NAMES}_count", _METADATA, compose_response=Chroma.count_collections),
+    # Counts all records, including those that the agent may not see.
     ProtocolRoute(_READ, f"{_ONE}/count", _METADATA, _by_id, find_sources_now=_cached),
     ProtocolRoute(_READ, f"{_ONE}/indexing_status", _METADATA, _by_id),
     ProtocolRoute(_READ, f"{_ONE}/fork_count", _METADATA, _by_id),

@@ -140,6 +140,7 @@ def _mcp_fields(fields: FieldIterable) -> dict[str, list[str]]:
     """The protocol's fields by lower-case name."""
     # `Mcp_Name` counts as `Mcp-Name`, since CGI and WSGI don't tell them apart.
     found: dict[str, list[str]] = {}
+    # Keep all values of a field that occurs several times: the callers refuse those.
     for name, value in fields:
         if name[:3].lower() == b"mcp":
             plain = name.lower().replace(b"_", b"-").decode("latin-1")

@@ -47,6 +47,7 @@ def parse_name(value: object) -> str:
         value = str(value)
     if not isinstance(value, str) or not value:
         raise Malformed("an index is not given as a name")
+    # `_all` means the same as `*`; with one form, `is_pattern` finds both.
     if value in ("_all", ALL_INDICES):
         return ALL_INDICES
     shown = f"index name `{value[:64]}`"

@@ -27,7 +27,7 @@ from sidecar.settings.model import Source
 _TOKEN_MEMBERS = ("_scroll_id", "pit_id", "cursor", "id")
 """Members of a response that name a continuation."""
 
-# The only path that has no place for an index although its API takes one: in the query.
+# The path of the only API that takes an index as a query parameter.
 _INDEX_IN_QUERY = ("_plugins", "_asynchronous_search")
 
 # Appended to a continuation's token, it makes a second token. A caller could send that one too, but

@@ -28,7 +28,7 @@ class Payload(NamedTuple):
     none: bool = False
     """Whether the agent requested no payload at all."""
     prune: bool = False
-    """Whether to remove also an object that is empty without `added`."""
+    """Whether to remove an object, too, if it is empty without `added`."""
 
 
 class FilteredRequest(NamedTuple):

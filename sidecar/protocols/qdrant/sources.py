@@ -51,6 +51,7 @@ class QdrantSources:
 
 
 def _names(request: RoutedRequest) -> list[str]:
+    # A batch has a single decision, so collect the names of all its requests.
     names = [request.path_params[0]]
     for each in requests_of(request):
         names += collections(each, request.budget)

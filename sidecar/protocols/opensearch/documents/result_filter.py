@@ -65,6 +65,7 @@ class ResultFilter:
             _lower_total(hits, withheld)
 
     def _filter_hit(self, hit: Any, shown: ShownFields) -> bool:
+        # Only `_source` counts: a script or a runtime field can return anything.
         if not isinstance(hit, dict) or not self._may_see(hit.get("_source")):
             return False
         inner = hit.get("inner_hits", {})

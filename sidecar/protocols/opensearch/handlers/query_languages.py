@@ -49,6 +49,7 @@ async def sources_of_sql(server: OpenSearchServer, request: RoutedRequest) -> So
 async def sources_of_cursor(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """The sources of the query that the cursor was issued for."""
     read_parameters(request)
+    # A query beside the cursor could be the one that the server runs.
     if not request.body.keys() <= _CURSOR_MEMBERS:
         raise Malformed("the body has members that can't stand beside `cursor`, such as a query")
     token = string_member(request.body, "cursor")

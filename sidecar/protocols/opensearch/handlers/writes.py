@@ -78,6 +78,7 @@ def _parse_action(line: dict[str, Any]) -> tuple[str, Any]:
     [(action, target)] = line.items()
     if action not in _ACTIONS or not isinstance(target, dict):
         raise Malformed(f"`{action[:32]}` is not a write: use create, delete, index or update")
+    # An unknown member could lead the document to another index.
     for key in target:
         if key not in _ACTION_MEMBERS:
             raise Unresolved(f"`{key[:64]}` is not supported in a bulk action")

@@ -57,6 +57,7 @@ def _read_sources(cursor: TokenCursor) -> list[str]:
     found = [_read_name(cursor)]
     while cursor.accept(","):
         found.append(_read_name(cursor))
+    # The words after METADATA are fields (`_id`, `_index`), and not indices.
     if cursor.accept("metadata"):
         cursor.expect_word()
         while cursor.accept(","):

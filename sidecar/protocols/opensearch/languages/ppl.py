@@ -71,6 +71,7 @@ def _read_search(cursor: TokenCursor, found: list[str]) -> None:
     cursor.accept("search")
     if not cursor.accept("source", "=") and not cursor.accept("index", "="):
         raise Unresolved("the query doesn't begin with `source=` or `index=`")
+    # A subquery may take the place of an index.
     if cursor.is_mark("["):
         _read_rest(cursor, found, in_search=True)
         return

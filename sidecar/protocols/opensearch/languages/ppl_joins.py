@@ -75,8 +75,8 @@ def _part_of_name(token: Token) -> bool:
 
 
 def _continues(token: Token) -> bool:
-    """Whether the token after this one would be part of a larger expression, so that no list of
-    tables can begin there."""
+    """Whether what follows this token is part of a larger expression, so that no list of tables can
+    begin there."""
     return token.is_mark(".", ",", ":", "=", "-") or token.is_word("as")
 
 
