@@ -64,6 +64,7 @@ class SqliteDatabase:
         or `DatabaseUnreachable` if that fails."""
         try:
             make_file(Path(url.database or ""))
+            # In a thread, since a migration would block the event loop.
             await asyncio.get_running_loop().run_in_executor(None, migrate, url)
         except Exception as error:
             if (known := translate_error(error, url)) is None:

@@ -103,8 +103,9 @@ class Store:
 
     @property
     def autocommit(self) -> Autocommit | None:
-        """Runs one statement as a transaction of its own, or None if the database gains nothing by
-        that: `autocommit(lane, statement, values)` returns whether the statement returned a row.
+        """A function that runs one statement as a transaction of its own; None if the database
+        gains nothing by that. `autocommit(lane, statement, values)` returns whether the statement
+        returned a row.
 
         It never retries. `FAULTS` propagate unchanged; after one, the statement may have been
         committed or not. Call it on the service's task group.

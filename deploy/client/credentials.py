@@ -65,6 +65,7 @@ def connect(
 
 def find_key(option: str | None, environ: Mapping[str, str]) -> Credential:
     """The key in the file of `--key-file`, else of SLUICE_KEY_FILE, else in SLUICE_API_KEY."""
+    # Files come first: every child process inherits a key in the environment.
     if name := option or environ.get("SLUICE_KEY_FILE"):
         return Credential(_usable(_from_file(Path(name)), f"`{name}`"), f"the key in `{name}`")
     if text := environ.get("SLUICE_API_KEY"):

@@ -74,6 +74,7 @@ def _run(held: HeldPorts) -> int:
 def _start(children: ChildProcesses, held: HeldPorts) -> None:
     settings = held.settings
     print(f"starting; logs are in {children.logs}", flush=True)
+    # The source and the control API don't need each other, so they start at the same time.
     held.release("chroma_listen")
     children.start("sample data source", _chroma(settings), _environ(), drain_seconds=5)
     held.release("control_listen")

@@ -106,6 +106,7 @@ async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -
     # with the tenant. So of two transactions that want a name, one waits here for the other's end.
     lock = select(installation.c.epoch).where(installation.c.tenant_id == "").with_for_update()
     await connection.execute(lock)
+    # Outside this block, row-level security hides the rows of other tenants.
     async with all_tenants(connection, tenant_id):
         found = await connection.execute(select(tenants.c.tenant_id).where(tenants.c.name == name))
     holder: str | None = found.scalar()

@@ -1,8 +1,8 @@
 """Checks and upgrades the schema of a database. Knows only alembic's own table and the folder of
 migrations.
 
-Alembic is imported only when there is something to migrate: the import takes a fifth of a start,
-and hardly any start migrates.
+Alembic is imported only when there is something to migrate: the import would take a fifth of the
+start-up time, and hardly any start migrates.
 """
 
 from pathlib import Path

@@ -15,7 +15,8 @@ from control_api.responses.audit import AuditEvent
 from control_api.responses.paging import Page
 from policies.ground.canonical import micros, rfc3339
 
-# RFC 3339, section 5.6. The log itself always writes six fraction digits and `Z`.
+# RFC 3339, section 5.6. The log itself always writes six fraction digits and `Z`. Without `re.A`,
+# `\d` would match digits of other scripts too.
 _TIMESTAMP = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)\Z", re.A
 )

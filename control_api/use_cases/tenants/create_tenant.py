@@ -54,6 +54,6 @@ async def create_tenant(app: AppContext, caller: Superadmin, request: NewTenant)
     try:
         await reload_tenant(app, tenant_id, caller.by)
     except LoadError as error:
-        # The tenant exists all the same; the file watcher retries when its files change.
+        # The tenant exists nonetheless; the file watcher retries when the tenant's files change.
         _log.error("the policy files of tenant `%s` can't be loaded: %s", tenant_id, error)
     return CreatedTenant(tenant_id, secret)
