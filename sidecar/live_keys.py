@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from policies.definitions.model import Key
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
-from policies.sets.policy_set import PolicySet
+from policies.sets.policy_set import NoPolicySet, PolicySet
 from sidecar.policy_cache.document_fetcher import MissingDocument
-from sidecar.policy_cache.policy_store import CacheDamaged, NoPolicySet
+from sidecar.policy_cache.policy_store import CacheDamaged
 
 EVALUATING_SCOPES = ("evaluate", "admin")
 """Scopes that may ask for a decision (contract, section 2)."""

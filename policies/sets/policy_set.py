@@ -82,6 +82,10 @@ def documents_for(retrieval: Retrieval) -> list[str]:
     return names
 
 
+class NoPolicySet(LookupError):
+    """no policy set has arrived yet"""
+
+
 class PolicySet:
     """One tenant's policy set at `revision`.
 
@@ -108,10 +112,10 @@ class PolicySet:
         self.revision = revision
 
     def settings(self) -> TenantSettings:
-        """Raises `LookupError` if no policy set has arrived yet."""
+        """Raises `NoPolicySet`, or any error if the document has a format that is not known."""
         found: TenantSettings | None = self._get(TENANT, _settings)
         if found is None:
-            raise LookupError(f"the policy set has no document `{TENANT}`")
+            raise NoPolicySet(f"the policy set has no document `{TENANT}`")
         return found
 
     def masks(self) -> bool:
@@ -127,7 +131,8 @@ class PolicySet:
         document that can't be read counts as a freeze: it may come from a newer version."""
         try:
             return self.settings().frozen_at is not None
-        except LookupError:
+        except NoPolicySet:
+            # No other `LookupError`: a document without a member that we expect raises one, too.
             return False
         except Exception:  # noqa: BLE001  # any fault in the document fails closed
             return True

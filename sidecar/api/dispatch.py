@@ -19,6 +19,7 @@ from policies.ground.errors import (
     Unauthorized,
     Unavailable,
 )
+from policies.sets.policy_set import NoPolicySet
 from sidecar.api.request_head import ApiHead, parse_head
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
 from sidecar.http.body_budget import BodyBudgetExceeded
@@ -27,7 +28,7 @@ from sidecar.live_keys import LiveKeys
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform.json_logging import about
 from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, MissingDocument
-from sidecar.policy_cache.policy_store import CacheDamaged, NoPolicySet
+from sidecar.policy_cache.policy_store import CacheDamaged
 
 log = logging.getLogger(__name__)
 

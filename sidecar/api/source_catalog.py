@@ -14,10 +14,11 @@ from policies.definitions.wildcard import matcher, may_begin
 from policies.evaluate import admitted, gather
 from policies.ground.errors import Forbidden, Unavailable, invalid
 from policies.retrieval import Retrieval
+from policies.sets.policy_set import NoPolicySet
 from policies.sets.role import Clause
 from sidecar.enforce import Enforcer
 from sidecar.live_keys import AgentIdentity
-from sidecar.policy_cache.policy_store import CacheDamaged, NoPolicySet
+from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.protocols.messages import SourceRef
 from sidecar.protocols.shared.source_names import SourceNames

@@ -8,15 +8,12 @@ import sqlite3
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NoReturn
 
+from policies.sets.policy_set import NoPolicySet
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.feed import Position
 from sidecar.policy_cache.key_pin import KeyPin
 
 _SET = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
-
-
-class NoPolicySet(LookupError):
-    """no policy set has arrived yet"""
 
 
 class CacheDamaged(Exception):

@@ -191,3 +191,26 @@ def test_a_freeze_without_its_time_can_not_be_read() -> None:
     del wire["frozen_at"]
     with pytest.raises(KeyError):
         TenantSettings.from_wire(wire)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b'{"tenant_id":"t","active":true,"frozen_at":1,"frozen":{}}',
+        b'{"tenant_id":"t","active":true,"settings":{"require_agent_id":false}}',
+        b'{"settings":[]}',
+        b"[]",
+        b"{",
+    ],
+)
+def test_a_tenant_whose_settings_can_not_be_read_counts_as_frozen(document: bytes) -> None:
+    known = PolicySet(Store(tenant=document))
+    assert known.frozen()
+    assert known.masks()
+
+
+def test_without_a_policy_set_no_tenant_is_frozen() -> None:
+    assert not PolicySet(Store()).frozen()
+    assert not PolicySet(Store(tenant=tenant_document(SETTINGS))).frozen()
+    frozen = tenant_document(replace(SETTINGS, frozen_at=1))
+    assert PolicySet(Store(tenant=frozen)).frozen()

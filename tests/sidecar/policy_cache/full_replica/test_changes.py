@@ -8,13 +8,13 @@ import pytest
 from policies.definitions.model import Key, TenantSettings
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import (
+    NoPolicySet,
     key_document,
     key_name,
     role_document,
     role_name,
     tenant_document,
 )
-from sidecar.policy_cache.policy_store import NoPolicySet
 from tests import waiting
 from tests.sidecar.fake_control_api import EVALUATE_KEY, ROLE, fake_control_api, many_roles, policy
 from tests.sidecar.policy_cache.full_replica.polling_replica import polling_replica
