@@ -5,6 +5,7 @@ Trusts nothing that Redis says, but keeps what is right. Below a node that is ri
 assumed to be right too; a sidecar that finds otherwise reports it (`repair_requests.py`).
 """
 
+import sys
 from collections.abc import AsyncGenerator, Iterable, Sequence
 
 import orjson
@@ -25,13 +26,20 @@ Field = tuple[bytes, bytes | None]
 class Difference:
     """One tenant's set compared with the store, in one database snapshot.
 
-    Once `fields` is exhausted, `names` holds the documents that differ. Beyond `MAX_CHANGED_NAMES`
-    no more are collected, so any document may differ. `proven` says whether the names are certain:
-    every node read from Redis leads from `root`, the digest that the head in Redis signs.
+    Once `fields` is exhausted, `names` holds the documents that differ. Unless `all_names`, no more
+    are collected beyond `MAX_CHANGED_NAMES`, so any document may differ. `proven` says whether the
+    names are certain: every node read from Redis leads from `root`, the digest that the head in
+    Redis signs.
     """
 
     def __init__(
-        self, connection: AsyncConnection, sets: RedisSets, tenant_id: str, root: str | None
+        self,
+        connection: AsyncConnection,
+        sets: RedisSets,
+        tenant_id: str,
+        root: str | None,
+        *,
+        all_names: bool,
     ) -> None:
         self.names: set[str] = set()
         self.proven = root is not None
@@ -39,6 +47,7 @@ class Difference:
         self._sets = sets
         self._tenant_id = tenant_id
         self._root = root
+        self._max_names = sys.maxsize if all_names else MAX_CHANGED_NAMES
 
     async def fields(self, stored: bytes, held: bytes | None) -> AsyncGenerator[Field, None]:
         """The fields to write; None removes one. Documents come before their buckets, buckets
@@ -71,7 +80,7 @@ class Difference:
             if not _proven(body, theirs[at]):
                 self.proven = False
             changed |= _changed(buckets.get(name), body)
-            if self.proven and len(self.names) <= MAX_CHANGED_NAMES:
+            if self.proven and len(self.names) <= self._max_names:
                 # An unfinished rebuild may have left nodes that the head does not cover. Readers of
                 # the head have not seen them, so they count as changed.
                 signed = None if theirs[at] == EMPTY else body

@@ -140,10 +140,11 @@ class _Update:
         self._tenant_id, self._held, self._head = seen.tenant_id, seen.held, seen.head
         self._revision = revision
         root = None if seen.head is None else seen.head.root
-        self._difference = Difference(connection, sets, self._tenant_id, root)
         ahead = seen.head is not None and seen.head.revision > revision
         self.lost = seen.head.revision if ahead and seen.head is not None else None
         """The newest signed revision if the store has lost it, otherwise None."""
+        # Of a loss, every name counts: a revoked key that is left out would be valid again.
+        self._difference = Difference(connection, sets, self._tenant_id, root, all_names=ahead)
 
     async def differing(self) -> set[str]:
         """The documents in which the signed set and the store differ. Raises `UnknownLoss` if the

@@ -6,8 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis as redis_py
 
+from control_api.publishing import diff
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_name
 from tests import redis
@@ -84,3 +86,31 @@ def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
             document = key_name(key_digest(doomed["key"]))
             page = api.admin("GET", f"/v1/sidecars/policy-set?since={seen}&epoch=")
             assert document not in {each["name"] for each in page["documents"] if each["body"]}
+
+
+def test_every_revoked_key_stays_revoked_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diff, "MAX_CHANGED_NAMES", 3)  # what a head names at most
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with redis.running(tmp_path / "redis") as server:
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+            keys = [
+                api.admin("POST", "/v1/keys", {"name": f"k{number}", "scope": "evaluate"})
+                for number in range(12)
+            ]
+            pushed(api, server)
+        shutil.copytree(data, copy)
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+            for key in keys:
+                api.admin("DELETE", f"/v1/keys/{key['key_id']}")
+            pushed(api, server)
+            seen = revision(api)
+        shutil.rmtree(data)
+        copy.rename(data)
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+            api.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
+            wait_until("the revision leaps", lambda: revision(api) > seen)
+            for key in keys:
+                answer = api.call("POST", "/v1/context/evaluate", asked(), key=key["key"])
+                assert answer.status == 403
