@@ -71,11 +71,12 @@ class PeerMetrics:
             async with asyncio.timeout(ANSWER_SECONDS):
                 reader, writer = await asyncio.open_unix_connection(self._address(other))
                 try:
-                    found = json.loads(await reader.read(MAX_ANSWER))
+                    found = json.loads(await _read_all(reader))
                 finally:
                     writer.close()
         except (OSError, TimeoutError, ValueError):
-            # The peer is being restarted, or hangs. The scrape goes on without it.
+            # The peer is being restarted or hangs, or its answer is cut off or too long: the scrape
+            # goes on without it.
             self._unanswered()
             return []
         return list(found)
@@ -114,6 +115,17 @@ class _MergedRegistry:
                 for sample, labels, value in samples:
                     family.add_sample(sample, {**labels, "worker": str(index)}, value)
         return iter(families.values())
+
+
+async def _read_all(reader: asyncio.StreamReader) -> bytes:
+    """Everything up to the end of the stream. Raises `ValueError` beyond `MAX_ANSWER` bytes."""
+    answer = bytearray()
+    # One `read` returns what has arrived, not the whole answer.
+    while piece := await reader.read(MAX_ANSWER):
+        answer += piece
+        if len(answer) > MAX_ANSWER:
+            raise ValueError(f"the answer is longer than {MAX_ANSWER} bytes")
+    return bytes(answer)
 
 
 def _to_wire(registry: CollectorRegistry) -> list[Any]:
