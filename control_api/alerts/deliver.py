@@ -54,10 +54,12 @@ class DeliveryLoop:
         room = MAX_ATTEMPTS - len(self._active)
         if room <= 0:
             return
-        async with self._app.store.reading_all_tenants() as connection:
-            # Read more than there is room for, in case many go to the same busy target.
-            due = await deliveries.due(connection, self._app.clock.now(), 4 * MAX_ATTEMPTS)
         busy = Counter(self._active.values())
+        full = [target for target, attempts in busy.items() if attempts >= MAX_PER_TARGET]
+        async with self._app.store.reading_all_tenants() as connection:
+            # Without the full targets: however many deliveries wait for one that hangs, they must
+            # not fill the page. More than there is room for, since many may have the same target.
+            due = await deliveries.due(connection, self._app.clock.now(), 4 * MAX_ATTEMPTS, full)
         for tenant_id, delivery in due:
             target = delivery.target or ""
             if delivery.delivery_id in self._active or busy[target] >= MAX_PER_TARGET:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import RowMapping, delete, insert, select, update
+from sqlalchemy import RowMapping, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.responses.alerts import Channel, DeliveryStatus, RuleType
@@ -62,12 +62,16 @@ async def page(
 
 
 async def due(
-    connection: AsyncConnection, now: int, limit: int
+    connection: AsyncConnection, now: int, limit: int, except_to: Sequence[str]
 ) -> list[tuple[str, StoredDelivery]]:
-    """The due deliveries of all tenants, the longest overdue first."""
+    """The due deliveries of all tenants, the longest overdue first, except those to the targets
+    `except_to`."""
     query = (
         select(alert_deliveries.c.tenant_id, *_DELIVERY)
-        .where(alert_deliveries.c.next_attempt_at <= now)
+        .where(
+            alert_deliveries.c.next_attempt_at <= now,
+            func.coalesce(alert_deliveries.c.target, "").not_in(except_to),
+        )
         .order_by(alert_deliveries.c.next_attempt_at)
         .limit(limit)
     )

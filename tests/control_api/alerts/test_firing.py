@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from control_api.alerts import webhook
+from control_api.alerts import deliver, webhook
 from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.responses.alerts import DeliveryStatus
 from control_api.store.counters.dimensions import DAY
@@ -184,6 +184,22 @@ def test_a_receiver_that_hangs_delays_nothing_else(tmp_path: Path) -> None:
         assert len(hanging.seen) <= 2
         assert api.evaluate()["decision"] == "ALLOW"
         assert len(hanging.seen) <= 2, "it waited until the first attempts were given up"
+
+
+def test_any_number_of_deliveries_to_a_receiver_that_hangs_delays_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliver, "MAX_ATTEMPTS", 3)  # 12 are read at a time
+    with hook() as hanging, hook() as well, running(tmp_path, **ALLOW) as api:
+        hanging.hang = True
+        for number in range(20):
+            rule(api, "denial_spike", 1, name=f"h{number}", webhook_url=hanging.url)
+        api.evaluate(source_id="payroll")
+        within(10, lambda: len(hanging.seen) == 2, "two attempts that hang")
+        rule(api, "high_deny_rate", 1, min_events=1, webhook_url=well.url)
+        api.evaluate(source_id="payroll")
+        settled(api, "high_deny_rate", "delivered", 4)
+        assert len(hanging.seen) == 2
 
 
 def test_a_private_address_is_refused_when_it_is_called(tmp_path: Path) -> None:
