@@ -101,16 +101,17 @@ class ChildProcesses:
             )
         self._children.append(Child(name, process, log, LogTail(name, log), drain_seconds))
 
-    def wait(self, until: Callable[[], bool], what: str, seconds: float) -> None:
-        """Return when `until()` is true. Raises `StopRequested` on a signal, and `ProcessFailed` if
-        a child ends or `seconds` pass: its message then begins with `what`, such as "the sidecar
-        was not ready"."""
+    def wait_ready(self, name: str, ready: Callable[[], bool], seconds: float) -> None:
+        """Return when `ready()` is true. Raises `StopRequested` on a signal, and `ProcessFailed` if
+        any child ends, or if `seconds` pass: its message then shows the log of the child `name`."""
         deadline = time.monotonic() + seconds
-        while not until():
+        while not ready():
             self._poll()
             if time.monotonic() > deadline:
-                newest = self._children[-1]
-                raise ProcessFailed(f"{what} within {seconds:.0f} s\n{_last_lines(newest.log)}")
+                (log,) = (child.log for child in self._children if child.name == name)
+                raise ProcessFailed(
+                    f"the {name} was not ready within {seconds:.0f} s\n{_last_lines(log)}"
+                )
             time.sleep(PAUSE)
 
     def watch(self) -> None:

@@ -117,7 +117,7 @@ def _await(children: ChildProcesses, name: str, address: Address, path: str) -> 
         return True
 
     began = time.monotonic()
-    children.wait(ready, f"the {name} was not ready", READY_SECONDS)
+    children.wait_ready(name, ready, READY_SECONDS)
     print(f"  {name} ready after {time.monotonic() - began:.1f} s", flush=True)
 
 
