@@ -156,7 +156,7 @@ def shown_retention(tenant: StoredTenant) -> RetentionSettings:
 def audit_policy_text(days: int) -> str:
     """What happens to old audit events, in words; 0 days keeps them forever."""
     if not days:
-        return "audit events are kept for ever"
+        return "audit events are kept forever"
     return (
         f"audit events recorded more than {_days(days)} ago are removed every hour, the oldest "
         "first; the rest still verifies, from the anchor on"
@@ -165,7 +165,7 @@ def audit_policy_text(days: int) -> str:
 
 def _session_policy_text(days: int) -> str:
     if not days:
-        return "expired and revoked sessions are kept for ever"
+        return "expired and revoked sessions are kept forever"
     return (
         f"sessions that expired or were revoked more than {_days(days)} ago are removed every "
         "hour; their ids are never used again"

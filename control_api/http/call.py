@@ -33,7 +33,7 @@ def path_segments(path: str) -> list[str]:
         return [
             unquote_to_bytes(part).decode() if "%" in part else part for part in path[1:].split("/")
         ]
-    except UnicodeDecodeError:
+    except UnicodeError:
         raise Malformed("the path is not UTF-8 after percent-decoding") from None
 
 

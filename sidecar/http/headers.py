@@ -68,7 +68,7 @@ class RequestHead(NamedTuple):
     """A request's fields: those to forward, and the values of those read, by lower-case name.
 
     `lines` is `forward` encoded, each field with its line end; `length` is the value of
-    `Content-Length`. Heads are cached and shared between requests: treat them as immutable.
+    `Content-Length`.
     """
 
     forward: list[tuple[bytes, bytes]]

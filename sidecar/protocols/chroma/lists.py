@@ -97,7 +97,7 @@ async def collect(pages: Pages, start: int, stop: int | None) -> FetchedResponse
         for text in texts:
             if seen >= start and (stop is None or seen < stop):
                 kept.append(text)
-                size += len(text)
+                size += len(text.encode())
             seen += 1
         # Checked per page, so the list exceeds the limit by one page at most.
         if size > MAX_BYTES:

@@ -157,7 +157,7 @@ class AgentRequest:
             reset(transport)
 
     def _cancel(self, error: BaseException) -> None:
-        # aiohttp calls this when the connection is lost, so that whoever reads the body fails.
+        # aiohttp calls this when the connection is lost, so that reading the body fails.
         if self.body is not EMPTY_PAYLOAD:
             self.body.set_exception(error)
 

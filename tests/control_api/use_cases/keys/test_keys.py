@@ -55,7 +55,7 @@ def test_a_key_expires_after_its_days(fresh: ControlApi, fields: Any, days: int)
 
 
 def test_a_key_with_null_days_never_expires(api: ControlApi) -> None:
-    body = {"name": "for ever", "scope": "read", "expires_days": None}
+    body = {"name": "forever", "scope": "read", "expires_days": None}
     assert api.admin("POST", "/v1/keys", body)["expires_at"] is None
 
 
