@@ -77,7 +77,7 @@ class Router:
             self._by_length.setdefault(len(resource.parts), []).append(resource)
 
     def exact(self, method: str, path: str) -> CompiledRoute | None:
-        """The route without parameters that has exactly this path, or None if there is none."""
+        """The route without parameters that has exactly this path, or None."""
         return self._exact.get((method, path))
 
     def find(self, method: str, path: str) -> tuple[CompiledRoute, dict[str, str]]:

@@ -98,7 +98,7 @@ class AnchorCheck:
         return None
 
     def anchor_answer(self) -> dict[str, Any] | None:
-        """The anchor as in contract section 4, or None if there is none or it is faulty."""
+        """The anchor as in contract section 4, or None if it is missing or faulty."""
         return None if self._anchor is None or self.fault else anchor_answer(self._anchor)
 
     def checkpoint_answer(self) -> dict[str, Any] | None:

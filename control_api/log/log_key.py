@@ -39,7 +39,7 @@ def open_or_make(data_dir: Path) -> KeyRing:
 
 
 def open_existing(data_dir: Path) -> KeyRing:
-    """The key of this data directory. Raises `UnusableFile` if there is none."""
+    """The key of this data directory. Raises `UnusableFile` if it is missing."""
     path = data_dir / FILE
     found = secret_file.read(path)
     if found is None:

@@ -88,7 +88,7 @@ async def _verify(
 
 
 async def _last_row(connection: AsyncConnection, tenant_id: str) -> int:
-    """The highest seq with a row, of an entry or an opening; -1 if there is none."""
+    """The highest seq with a row, of an entry or an opening; -1 for an empty log."""
     last = -1
     for table in (log_entries, openings):
         query = select(func.max(table.c.seq)).where(table.c.tenant_id == tenant_id)

@@ -43,7 +43,7 @@ def suspect_fields(answer: object) -> set[bytes]:
 
 
 def newest(answer: object) -> Id | None:
-    """The id of the newest entry, or None if there is none."""
+    """The id of the newest entry, or None in an empty stream."""
     return next((entry_id(each) for each, _ in _entries(answer)), None)
 
 

@@ -1,4 +1,4 @@
-"""Commits to values that may be personal, so that the log can prove them without holding them.
+"""Commits to personal data, so that the log can prove it without holding it.
 
 A commitment is a salted hash, and reveals nothing by itself. The entry carries it; its opening, the
 salt and the value, lies in a table that may change. Erasing a person deletes the openings, and

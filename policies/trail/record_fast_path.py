@@ -84,7 +84,7 @@ def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
 
 @lru_cache(maxsize=_CACHED_FACTS)
 def _is_canonical_object(raw: bytes) -> bool:
-    """Whether these are the canonical bytes of an object that may be a member of `pub` in a core.
+    """Whether these are the canonical bytes of an object that is allowed in `pub` of a core.
     Cached, since an agent sends the same facts again and again."""
     try:
         value = orjson.loads(raw)

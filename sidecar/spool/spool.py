@@ -231,7 +231,7 @@ class Spool:
         return self._appender.waiting
 
     def oldest_age(self) -> float:
-        """Seconds that the oldest unshipped record has been on disk; 0 if there is none."""
+        """Seconds that the oldest unshipped record has been on disk; 0 if all are shipped."""
         return self._backlog.oldest_age()
 
     @property

@@ -37,7 +37,7 @@ alert_rules = table(
     key=("rule_id",),
 )
 
-# One row per alert and channel. `target` is the part of the destination that may be shown;
+# One row per alert and channel. `target` is the part of the destination that the API shows;
 # `address` and `secret` are the destination itself, stored here because the rule may change.
 alert_deliveries = table(
     "alert_deliveries",

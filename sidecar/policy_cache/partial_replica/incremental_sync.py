@@ -3,7 +3,7 @@
 Reads the documents that changed, and any others wanted, under one head, and puts them in force
 together. If the heads leave a gap, compares all documents held with the set.
 
-Knows what to read, and what of that may be trusted. Knows neither Redis commands nor when to look.
+Knows what to read, and which parts to trust. Knows neither Redis commands nor when to look.
 """
 
 import asyncio

@@ -178,7 +178,7 @@ class RedisReader:
         return opened, found
 
     async def claim(self, session_id: str) -> Claim | None:
-        """The claim to the session that the control API published, None if there is none. Raises
+        """The claim to the session that the control API published, or None. Raises
         `FeedFailed`. A claim that can't be trusted counts as missing."""
         found = await self._call(self._client.hget(session_key(self._tenant, session_id), "c"))
         try:

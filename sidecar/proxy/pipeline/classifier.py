@@ -103,7 +103,7 @@ class RequestClassifier:
         return route, routed, head
 
     def check_refined(self, route: ProtocolRoute | None, routed: RoutedRequest) -> ProtocolRoute:
-        """The row that the body led to. Raises `Refused` if there is none, or if it is closed."""
+        """The row that the body led to. Raises `Refused` if no row matches, or a closed one."""
         if route is None:
             reason = "no known route of the data source covers the method in this body"
             raise Refused(403, UNCLASSIFIED, reason, routed.attribution)

@@ -59,7 +59,7 @@ class Backlog:
 
     def oldest_age(self) -> float:
         """Seconds since the oldest unacknowledged record reached the disk, or since the start if it
-        was there before; 0 if there is none."""
+        was there before; 0 if nothing waits."""
         return self._oldest.seconds()
 
     def notify(self) -> None:

@@ -129,14 +129,14 @@ class TokenCursor:
         return token is not None and token.is_mark(*texts)
 
     def expect_word(self) -> None:
-        """Moves past a word. Raises `Unresolved` if there is none."""
+        """Moves past a word. Raises `Unresolved` at anything else."""
         token = self.advance()
         if token is None or not token.is_word():
             raise Unresolved("the query has no word where one is expected")
 
     def expect_name(self) -> str:
         """Moves past a table's name, quoted or not, and returns it as written. Raises
-        `Unresolved` if there is none."""
+        `Unresolved` at anything else."""
         token = self.advance()
         if token is None:
             raise Unresolved("the query ends where an index name is expected")
