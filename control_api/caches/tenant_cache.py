@@ -28,6 +28,7 @@ class TenantCache:
         self._store = store
         self._loaded: dict[str, TenantState] = {}
         self._owners: dict[bytes, str] = {}
+        self._missed = 0
         store.on_published(self._published)
 
     async def get(self, tenant_id: str) -> TenantState:
@@ -35,11 +36,17 @@ class TenantCache:
         state = self._loaded.get(tenant_id)
         if state is not None:
             return state
-        # Read only the tenant's revision and status: documents load when they are needed.
-        async with self._store.reading(tenant_id) as connection:
-            row = await tenants.get(connection, tenant_id)
-        if row is None:
-            raise NotFound(f"no such tenant: `{tenant_id}`")
+        while True:
+            missed = self._missed
+            # Read only the tenant's revision and status: documents load when they are needed.
+            async with self._store.reading(tenant_id) as connection:
+                row = await tenants.get(connection, tenant_id)
+            if row is None:
+                raise NotFound(f"no such tenant: `{tenant_id}`")
+            if missed == self._missed:
+                break
+            # A tenant that was not loaded yet has published during the read. If it was this one,
+            # `row` may say that it is active, and the answer that it is deactivated has been sent.
         state = TenantState(tenant_id, row.revision, row.active, partial(self._bodies, tenant_id))
         # Another request may have loaded it during the read. Keep that: sidecars may wait on it.
         state = self._loaded.setdefault(tenant_id, state)
@@ -82,12 +89,16 @@ class TenantCache:
         states = list(self._loaded.values())
         if not states:
             return
+        changes = [state.changes for state in states]
         async with self._store.reading_all_tenants() as connection:
             found = await tenants.states(connection, [state.tenant_id for state in states])
-        for state in states:
+        for state, before in zip(states, changes, strict=True):
             # A tenant that is missing, as after a restore, is treated as deactivated.
             revision, active = found.get(state.tenant_id, (0, False))
-            state.active = active
+            # What was published here during the read is newer than the read: it must not make a
+            # deactivated tenant active again. The next round reads it.
+            if state.changes == before:
+                state.active = active
             if revision > state.policy_set.revision:
                 await self._catch_up(state, revision)
 
@@ -115,7 +126,9 @@ class TenantCache:
 
     def _published(self, tenant_id: str, published: Published) -> None:
         state = self._loaded.get(tenant_id)
-        if state is not None:
+        if state is None:
+            self._missed += 1
+        else:
             state.published(published.revision, published.documents)
 
     def _evict(self) -> None:

@@ -32,7 +32,8 @@ class TenantState:
         self.policy_set = PolicySet(self._bodies.get)
         self.policy_set.revision = revision
         self._load = load
-        self._changes = 0
+        self.changes = 0
+        """Publications so far. A read during which it grows may be older than what is cached."""
         self._change_waiters: set[asyncio.Future[None]] = set()
         self._report_waiters: set[asyncio.Future[None]] = set()
 
@@ -45,9 +46,9 @@ class TenantState:
         # A loop, because loading some documents may evict others of `wanted`, and a publication
         # during the read makes the result void.
         while missing := [name for name in wanted if name not in self._bodies]:
-            changes = self._changes
+            changes = self.changes
             found = await self._load(missing)
-            if changes != self._changes:
+            if changes != self.changes:
                 # A document was published during the read, so `found` may be outdated.
                 continue
             for name in missing:
@@ -70,7 +71,7 @@ class TenantState:
     def published(self, revision: int, documents: Mapping[str, bytes | None]) -> None:
         """Put committed documents in force. After a write by this process, that happens before the
         answer is sent."""
-        self._changes += 1
+        self.changes += 1
         # Only cached ones: other documents load when they are needed, at this revision or later.
         for name, body in documents.items():
             if name in self._bodies:
@@ -83,7 +84,7 @@ class TenantState:
 
     def forget(self, revision: int) -> None:
         """Drop everything: another process may have replaced it."""
-        self._changes += 1
+        self.changes += 1
         self._bodies.clear()
         self.sessions.forget()
         self.policy_set.reset(revision)
