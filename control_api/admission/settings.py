@@ -1,0 +1,131 @@
+"""The webhook's settings, with a description of each, which `--help` shows.
+
+Reads a mapping, never the environment itself. Reports all complaints at once (`SettingsError`),
+before any port is opened.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from control_api.settings_reader import PREFIX, SettingsReader
+from policies.ground.listen_address import ListenAddress
+from policies.ground.settings import SettingsError
+
+WEBHOOK = "WEBHOOK_"
+SELF, FILES = "self", "files"
+MAX_LEAF_HOURS = 168
+"""The longest that a certificate may be valid. `certificates.plan` relies on it."""
+ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
+# RFC 1123: what Kubernetes accepts as a name of these kinds of object.
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z")
+# Kubernetes sets these in every pod beside a Service called `sluice-webhook`; and the control API
+# has a setting that begins like ours.
+_FOREIGN = re.compile(r"SLUICE_WEBHOOK_(?:ALLOW|SERVICE_HOST|SERVICE_PORT.*|PORT|PORT_\d+_.*)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """The webhook's settings; each is `SLUICE_WEBHOOK_` and the field's name in capitals."""
+
+    listen: ListenAddress
+    """Where reviews are answered, over HTTPS; port 0 lets the system choose."""
+    health_listen: ListenAddress
+    """Where health and metrics are served, over plain HTTP."""
+    template: Path
+    """The file of what is injected: the key `injection.yaml` of the chart's ConfigMap."""
+    certificates: str
+    """`self` makes and renews the certificate in a Secret; `files` reads `tls.crt` and `tls.key`,
+    which someone else renews."""
+    tls_dir: Path
+    """The directory of `tls.crt` and `tls.key` with `files`; read again within 30 seconds."""
+    namespace: str
+    """The namespace of the Service, the Secret and the Leases."""
+    service: str
+    """The Service that the API server calls; the certificate is made for its names."""
+    secret: str
+    """The Secret of the certificate with `self`."""
+    configuration: str
+    """The MutatingWebhookConfiguration whose `caBundle` is kept up to date with `self`."""
+    pod: str
+    """This replica's name in the Lease, unique among the replicas."""
+    leaf_hours: int
+    """How long a certificate made with `self` is valid. It is renewed after half of that."""
+    events: bool
+    """Whether a pod's owner gets a Kubernetes Event."""
+    api_server: str
+    """The API server; default: that of the cluster the process runs in."""
+    account_dir: Path
+    """The directory of the service account's `token` and `ca.crt`, both read again as they
+    change."""
+
+    @property
+    def calls_api_server(self) -> bool:
+        return self.certificates == SELF or self.events
+
+
+def names() -> tuple[str, ...]:
+    """The environment variables that the webhook reads."""
+    return tuple(PREFIX + WEBHOOK + field.name.upper() for field in fields(WebhookSettings))
+
+
+def read(environ: Mapping[str, str]) -> WebhookSettings:
+    """The settings in `environ`. Raises `SettingsError` with every complaint."""
+    reader = SettingsReader(environ)
+    parse = ListenAddress.parse
+    settings = WebhookSettings(
+        listen=reader.parsed(WEBHOOK + "LISTEN", parse) or ListenAddress("0.0.0.0", 8443),  # noqa: S104  # the API server is on another machine
+        health_listen=reader.parsed(WEBHOOK + "HEALTH_LISTEN", parse)
+        or ListenAddress("0.0.0.0", 8701),  # noqa: S104  # probes come from the kubelet
+        template=Path(reader.text(WEBHOOK + "TEMPLATE", "/etc/sluice/injection/injection.yaml")),
+        certificates=reader.choice(WEBHOOK + "CERTIFICATES", (SELF, FILES), SELF),
+        tls_dir=Path(reader.text(WEBHOOK + "TLS_DIR", "/etc/sluice/webhook-tls")),
+        namespace=_name(reader, "NAMESPACE", "sluice-system"),
+        service=_name(reader, "SERVICE", "sluice-webhook"),
+        secret=_name(reader, "SECRET", "sluice-webhook-tls"),
+        configuration=_name(reader, "CONFIGURATION", "sluice-webhook"),
+        pod=_name(reader, "POD", environ.get("HOSTNAME") or "webhook"),
+        leaf_hours=reader.number(WEBHOOK + "LEAF_HOURS", 72, 24, MAX_LEAF_HOURS, "hours"),
+        events=reader.choice(WEBHOOK + "EVENTS", ("0", "1"), "1") == "1",
+        api_server=_api_server(reader, environ),
+        account_dir=Path(reader.text(WEBHOOK + "ACCOUNT_DIR", ACCOUNT_DIR)),
+    )
+    if settings.calls_api_server and not settings.api_server:
+        reader.complain(
+            WEBHOOK + "API_SERVER",
+            "is needed outside of a cluster, unless SLUICE_WEBHOOK_CERTIFICATES is `files` and "
+            "SLUICE_WEBHOOK_EVENTS is 0",
+        )
+    _refuse_unknown(reader, environ)
+    if reader.complaints:
+        raise SettingsError(reader.complaints)
+    return settings
+
+
+def _name(reader: SettingsReader, setting: str, default: str) -> str:
+    name = reader.text(WEBHOOK + setting, default)
+    if not _NAME.match(name):
+        reader.complain(WEBHOOK + setting, f"`{name[:64]}` is not a name in Kubernetes")
+    return name
+
+
+def _api_server(reader: SettingsReader, environ: Mapping[str, str]) -> str:
+    host = environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = environ.get("KUBERNETES_SERVICE_PORT", "") or "443"
+    bare = f"[{host}]" if ":" in host else host
+    url = reader.text(WEBHOOK + "API_SERVER", f"https://{bare}:{port}" if host else "")
+    if url and not re.match(r"https://[^/\s@]+\Z", url):
+        # The service account's token crosses this connection.
+        reader.complain(WEBHOOK + "API_SERVER", f"`{url[:128]}` is not https://host[:port]")
+    return url
+
+
+def _refuse_unknown(reader: SettingsReader, environ: Mapping[str, str]) -> None:
+    known = names()
+    for name in sorted(environ):
+        if name.startswith(PREFIX + WEBHOOK) and name not in known and not _FOREIGN.match(name):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f": did you mean {near[0]}?" if near else ""
+            reader.complaints.append(f"{name}: there is no such setting{hint}")
