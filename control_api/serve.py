@@ -29,6 +29,7 @@ from control_api.maintenance.bootstrap import FirstKeys, first_start
 from control_api.maintenance.key_expiry import KeyExpiry
 from control_api.maintenance.policy_files import PolicyFiles
 from control_api.maintenance.retention import RetentionLoop
+from control_api.security.certificate_expiry import seconds_left
 from control_api.security.secret_file import make_directory
 from control_api.security.tls_files import RenewingContext
 from control_api.settings import Settings
@@ -164,6 +165,10 @@ async def _listen(
     api, metrics = (worker.api, worker.metrics) if worker else ((), ())
     tls = None if settings.tls is None else RenewingContext.of(settings.tls)
     first = worker is None or worker.index == 0  # warn once, not once per worker
+    if settings.tls is not None:
+        certificate, now = settings.tls.certificate, app.clock.now
+        expiry = app.instruments.jobs.certificate_expiry
+        expiry.set_function(lambda: seconds_left(certificate, now()))
     if tls is None and not settings.control_listen.loopback and first:
         _log.warning(
             "SLUICE_CONTROL_LISTEN: `%s` is not loopback and has no TLS, so API keys cross the "

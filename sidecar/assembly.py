@@ -40,6 +40,7 @@ from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool, State
 from sidecar.telemetry.collectors import (
     watch_bodies,
+    watch_certificates,
     watch_policy_set,
     watch_proxy,
     watch_reports,
@@ -116,7 +117,7 @@ class Components:
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self.metrics = Metrics(registry)
-        observations = self._observe(registry, sessions)
+        observations = self._observe(registry, sessions, settings)
         recorder = Recorder(spool, self.metrics, clock, random_bytes, self.policies.masks)
         self.enforcer = Enforcer(self.policies, sessions, recorder, self.metrics, random_bytes)
         self._keys = LiveKeys(self.policies.policy_set, clock)
@@ -135,11 +136,14 @@ class Components:
             *self._own_servers(settings),
         ]
 
-    def _observe(self, registry: CollectorRegistry, sessions: SessionRegistry) -> Observations:
+    def _observe(
+        self, registry: CollectorRegistry, sessions: SessionRegistry, settings: SidecarSettings
+    ) -> Observations:
         observations = Observations(registry)
         watch_policy_set(observations, self.policies, self.follower)
         watch_sessions(observations, sessions)
-        watch_spool(observations, self._spool, self.shipper)
+        watch_spool(observations, self._spool, self.shipper, settings.spool.max_bytes)
+        watch_certificates(observations, settings, self.clock)
         watch_reports(observations, self.reporter)
         return observations
 

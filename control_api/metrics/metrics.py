@@ -94,6 +94,12 @@ class JobMetrics:
             "Until the next live API key of any tenant expires.",
             registry=registry,
         )
+        self.certificate_expiry = _OptionalGauge(
+            "sluice_tls_certificate_expiry_seconds",
+            "Until the first certificate that this service presents expires.",
+            registry=registry,
+        )
+        self.certificate_expiry.set(math.nan)
         self.unanswered = counter(
             "sluice_workers_unanswered_total", "Workers that did not answer a scrape in time."
         )

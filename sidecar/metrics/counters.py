@@ -92,6 +92,13 @@ class Observations(Collector):
     def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         self._read.append(lambda: GaugeMetricFamily(name, documentation, value=read()))
 
+    def optional_gauge(
+        self, name: str, documentation: str, read: Callable[[], float | None]
+    ) -> None:
+        """A gauge without a sample while `read` returns None: a made-up number would set off
+        alerts."""
+        self._read.append(lambda: _present(GaugeMetricFamily(name, documentation), read()))
+
     def count(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         self._read.append(lambda: CounterMetricFamily(name, documentation, value=read()))
 
@@ -110,6 +117,12 @@ class Observations(Collector):
 
     def collect(self) -> Iterator[Metric]:
         return (read() for read in self._read)
+
+
+def _present(family: GaugeMetricFamily, value: float | None) -> Metric:
+    if value is not None:
+        family.add_metric((), value)
+    return family
 
 
 def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:

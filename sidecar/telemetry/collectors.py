@@ -1,12 +1,15 @@
 """Metrics of the parts that keep their own counts. Knows the names and what they mean."""
 
+from policies.ground.clock import Clock
 from sidecar.control.shipper import Shipper
 from sidecar.http.body_budget import BodyBudget
+from sidecar.http.certificate_expiry import certificates, seconds_left
 from sidecar.metrics.counters import Observations
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import FEEDS, Follower
 from sidecar.proxy.assembly import Proxy
 from sidecar.sessions import SessionRegistry
+from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool, State
 from sidecar.telemetry.status_reporter import StatusReporter
 
@@ -20,6 +23,11 @@ def watch_policy_set(metrics: Observations, policies: PolicyView, follower: Foll
         "sluice_policy_set_age_seconds",
         "Seconds since it was last confirmed",
         policies.freshness.age,
+    )
+    metrics.gauge(
+        "sluice_policy_set_max_age_seconds",
+        "The age beyond which everything is denied",
+        lambda: policies.freshness.limit,
     )
     metrics.gauge(
         "sluice_policy_set_revision", "The revision in force", lambda: policy_set.revision
@@ -93,9 +101,23 @@ def watch_reports(metrics: Observations, reporter: StatusReporter) -> None:
     )
 
 
-def watch_spool(metrics: Observations, spool: Spool, shipper: Shipper) -> None:
+def watch_certificates(metrics: Observations, settings: SidecarSettings, clock: Clock) -> None:
+    files = certificates(settings)
+    metrics.optional_gauge(
+        "sluice_tls_certificate_expiry_seconds",
+        "Until the first certificate that this service presents expires.",
+        lambda: seconds_left(files, clock.now()),
+    )
+
+
+def watch_spool(metrics: Observations, spool: Spool, shipper: Shipper, max_bytes: int) -> None:
     metrics.gauge("sluice_spool_records", "Records on disk, not yet shipped", lambda: spool.depth)
     metrics.gauge("sluice_spool_bytes", "Bytes of all segment files", lambda: spool.bytes_held)
+    metrics.gauge(
+        "sluice_spool_max_bytes",
+        "The most bytes that the segment files may take",
+        lambda: max_bytes,
+    )
     metrics.gauge(
         "sluice_spool_waiting_bytes",
         "Bytes in memory, not yet on disk",

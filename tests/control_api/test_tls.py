@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import os
+import re
 import shutil
 import signal
 import socket
@@ -120,6 +121,25 @@ def test_a_renewed_certificate_is_served(tmp_path: Path, files: Files) -> None:
         first = shown(api.port)
         second = files.renew()
         assert shown(api.port) == second != first
+
+
+def test_the_metrics_show_when_the_certificate_expires(tmp_path: Path, files: Files) -> None:
+    name = "sluice_tls_certificate_expiry_seconds"
+    (tmp_path / "plain").mkdir()
+    settings = {**files.environ(), "SLUICE_METRICS_LISTEN": "127.0.0.1:0"}
+    with running(tmp_path, **settings) as api:
+        assert api.started is not None
+        assert api.started.metrics_listen is not None
+        port = api.started.metrics_listen.port
+        text = api.call("GET", "/metrics", key=None, port=port).raw.decode()
+        (seconds,) = re.findall(rf"^{name} (\S+)$", text, re.M)
+        assert 86400 < float(seconds) < 3 * 86400
+        files.path("certificate").unlink()
+        text = api.call("GET", "/metrics", key=None, port=port).raw.decode()
+        assert not re.findall(rf"^{name} ", text, re.M)
+    with running(tmp_path / "plain") as api:
+        text = api.call("GET", "/metrics", key=None).raw.decode()
+        assert not re.findall(rf"^{name} ", text, re.M)
 
 
 def test_a_swapped_link_is_a_renewed_certificate(tmp_path: Path, files: Files) -> None:
