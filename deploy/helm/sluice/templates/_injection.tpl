@@ -1,0 +1,172 @@
+{{/* What is injected into the pods of governed namespaces: one fragment, from which the webhook, both
+admission policies and `sluice inject` are made. `control_api/admission/README.md` describes its
+keys; `control_api/admission/injection.yaml` is this with the default values. Static but for the
+text `{serviceAccountName}`: a pod's options reach the containers by the downward API. */}}
+{{- define "sluice.injection" -}}
+{{- $options := .Values.injection.options -}}
+mode: {{ .Values.injection.mode }}
+initContainers:
+{{- if eq .Values.injection.mode "transparent" }}
+- name: sluice-init
+  image: {{ include "sluice.image" (dict "root" . "image" .Values.images.sidecar) }}
+  imagePullPolicy: {{ .Values.images.sidecar.pullPolicy }}
+  args: [redirect, --port, "8712", --sidecar-user, "20102"]
+  {{- if has "skip-outbound-ports" $options }}
+  env:
+  - name: SLUICE_SKIP_OUTBOUND_PORTS
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.annotations['config.sluice/skip-outbound-ports']
+  {{- end }}
+  resources: {{- toYaml .Values.injection.initResources | nindent 4 }}
+  terminationMessagePolicy: FallbackToLogsOnError
+  securityContext:
+    # The rules are set in the pod's own network namespace; nothing else needs these rights.
+    runAsUser: 0
+    runAsGroup: 0
+    runAsNonRoot: false
+    privileged: false
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities:
+      drop: [ALL]
+      add: [NET_ADMIN, NET_RAW]
+    seccompProfile:
+      type: RuntimeDefault
+{{- end }}
+- name: sluice-proxy
+  image: {{ include "sluice.image" (dict "root" . "image" .Values.images.sidecar) }}
+  imagePullPolicy: {{ .Values.images.sidecar.pullPolicy }}
+  # A native sidecar: it starts before the containers that follow, and ends after them.
+  restartPolicy: Always
+  args: [sidecar, --config-env, SLUICE_SIDECAR_SETTINGS]
+  env:
+  - name: SLUICE_SIDECAR_SETTINGS
+    value: |
+      {{- include "sluice.sidecarSettings" . | nindent 6 }}
+  - name: SLUICE_LOG_LEVEL
+    {{- if has "log-level" $options }}
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.annotations['config.sluice/log-level']
+    {{- else }}
+    value: {{ .Values.injection.logLevel }}
+    {{- end }}
+  - name: SLUICE_LOG_FORMAT
+    value: json
+  ports:
+  - name: sluice-api
+    containerPort: 8710
+    protocol: TCP
+  # Later containers start when the sidecar can decide. It has no liveness probe: a restart would
+  # cut the responses that are under way.
+  startupProbe:
+    httpGet: {path: /health/ready, port: 8710}
+    periodSeconds: 1
+    timeoutSeconds: 1
+    failureThreshold: 120
+  readinessProbe:
+    httpGet: {path: /health/ready, port: 8710}
+    periodSeconds: 5
+    timeoutSeconds: 2
+    failureThreshold: 3
+  resources: {{- toYaml .Values.injection.resources | nindent 4 }}
+  terminationMessagePolicy: FallbackToLogsOnError
+  securityContext:
+    {{- include "sluice.containerSecurity" . | nindent 4 }}
+    privileged: false
+  volumeMounts:
+  - name: sluice-data
+    mountPath: /var/lib/sluice
+  {{- if eq .Values.identity "workload" }}
+  - name: sluice-identity
+    mountPath: /var/run/secrets/sluice
+    readOnly: true
+  {{- else }}
+  - name: sluice-agent
+    mountPath: /etc/sluice/agent
+    readOnly: true
+  {{- end }}
+  - name: sluice-sources-account
+    mountPath: /etc/sluice/sources/account
+    readOnly: true
+  - name: sluice-sources-namespace
+    mountPath: /etc/sluice/sources/namespace
+    readOnly: true
+volumes:
+- name: sluice-data
+  emptyDir:
+    sizeLimit: {{ .Values.injection.dataSize }}
+{{- if eq .Values.identity "workload" }}
+- name: sluice-identity
+  projected:
+    sources:
+    - serviceAccountToken:
+        audience: sluice
+        expirationSeconds: 600
+        path: token
+{{- else }}
+- name: sluice-agent
+  secret:
+    secretName: sluice-agent-{serviceAccountName}
+{{- end }}
+- name: sluice-sources-account
+  configMap:
+    name: sluice-sources-{serviceAccountName}
+    optional: true
+- name: sluice-sources-namespace
+  configMap:
+    name: sluice-sources
+    optional: true
+environment:
+{{- if eq .Values.injection.mode "explicit" }}
+{{- range list "HTTP_PROXY" "http_proxy" "HTTPS_PROXY" "https_proxy" }}
+- name: {{ . }}
+  value: http://127.0.0.1:8711
+{{- end }}
+{{- range list "NO_PROXY" "no_proxy" }}
+- name: {{ . }}
+  # The kubelet fills in the address of the API server.
+  value: localhost,127.0.0.1,::1,kubernetes.default.svc,kubernetes.default.svc.{{ $.Values.clusterDomain }},$(KUBERNETES_SERVICE_HOST)
+{{- end }}
+{{- else }} []
+{{- end }}
+options: {{ toJson $options }}
+reserved:
+  user: 20102
+  group: 20102
+{{- end -}}
+
+{{/* The settings of an injected sidecar (`sluice sidecar --example` explains each). */}}
+{{- define "sluice.sidecarSettings" -}}
+control: {{ include "sluice.controlUrl" . }}
+{{- /* The kubelet's probes arrive at the pod's address. */}}
+listen: 0.0.0.0:8710
+{{- if eq .Values.injection.mode "explicit" }}
+forward_proxy: 127.0.0.1:8711
+{{- else }}
+transparent: 127.0.0.1:8712
+{{- end }}
+cache: /var/lib/sluice/cache
+spool:
+  dir: /var/lib/sluice/spool
+  max_bytes: 536870912
+drain_seconds: {{ .Values.injection.drainSeconds }}
+staleness_seconds: {{ .Values.injection.stalenessSeconds }}
+{{- if eq .Values.identity "workload" }}
+enrol:
+  token_file: /var/run/secrets/sluice/token
+{{- else }}
+key_file: /etc/sluice/agent/sidecar.key
+agent_file: /etc/sluice/agent/agent.yaml
+{{- end }}
+{{- /* The first of these files that exists replaces `sources`. */}}
+sources_files:
+- /etc/sluice/sources/account/sources.yaml
+- /etc/sluice/sources/namespace/sources.yaml
+sources:
+{{- if .Values.defaultSources }}
+{{ toYaml .Values.defaultSources }}
+{{- else }} []
+{{- end }}
+{{- end -}}
