@@ -27,6 +27,7 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
         (
             Command("control", "run the control API", ("control_api", "serve")),
             Command("sidecar", "run a sidecar, or check its settings file", ("sidecar",)),
+            Command("redirect", "lead a pod's connections to its sidecar", ("sidecar.redirect",)),
         ),
     ),
     (

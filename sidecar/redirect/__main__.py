@@ -1,0 +1,110 @@
+"""`python -m sidecar.redirect --port PORT --sidecar-user UID`: sets the packet filter's rules and
+proves them. The pod's init container `sluice-init` runs this.
+
+Exit code 0 once everything is proven, 1 if a rule can't be set or does not work, 2 for unusable
+arguments. The rules stay in any case: a pod that fails to start lets nothing by.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+
+from sidecar.redirect.network import ipv6_addresses
+from sidecar.redirect.packet_filter import TOOLS, RulesFailed, apply
+from sidecar.redirect.plan import (
+    MAX_PORT,
+    MAX_USER,
+    RedirectPlan,
+    UnusablePlan,
+    addresses,
+    name_servers,
+    number,
+    port_ranges,
+)
+from sidecar.redirect.proof import NotProven, prove
+
+RESOLV_CONF = Path("/etc/resolv.conf")
+WHAT_TO_DO = (
+    "the pod must not start like this. Check that this container has CAP_NET_ADMIN, that no other "
+    "program sets rules in this pod, and that the node's kernel has nf_tables or iptables with NAT "
+    "and connection tracking (sidecar/redirect/README.md, Failures)"
+)
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    try:
+        plan = _plan(arguments, os.environ)
+    except UnusablePlan as error:
+        print(f"sluice redirect: {error}", file=sys.stderr)
+        return 2
+    try:
+        tool, notes = apply(plan, arguments.tool, has_ipv6=bool(ipv6_addresses()))
+        resolvers = ", ".join(map(str, plan.resolvers)) or "none"
+        print(f"rules set with {tool}; DNS over UDP passes to: {resolvers}", flush=True)
+        for line in chain(notes, prove(plan)):
+            print(line, flush=True)
+    except (RulesFailed, NotProven, OSError) as error:
+        print(f"sluice redirect: {error}\n{WHAT_TO_DO}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _plan(arguments: argparse.Namespace, environ: Mapping[str, str]) -> RedirectPlan:
+    user = number(arguments.sidecar_user, "--sidecar-user", 1, MAX_USER)
+    if user == os.geteuid():
+        raise UnusablePlan(f"--sidecar-user: this process is user {user} itself; run it as root")
+    skipped = arguments.skip_outbound_ports
+    if skipped is None:
+        skipped = environ.get("SLUICE_SKIP_OUTBOUND_PORTS", "")
+    resolvers = arguments.resolvers
+    if resolvers is None:
+        resolvers = environ.get("SLUICE_RESOLVERS", "")
+    return RedirectPlan(
+        port=number(arguments.port, "--port", 1, MAX_PORT),
+        sidecar_user=user,
+        skip_ports=port_ranges(skipped),
+        resolvers=addresses(resolvers) if resolvers else name_servers(_resolv_conf()),
+    )
+
+
+def _resolv_conf() -> str:
+    try:
+        return RESOLV_CONF.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""  # no resolver is configured, so no DNS query need pass
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sluice redirect",
+        description="Redirects all TCP of this network namespace to the sidecar, rejects "
+        "everything else, and proves it by trying. Needs CAP_NET_ADMIN.",
+    )
+    parser.add_argument("--port", required=True, help="the port of the sidecar's `transparent`")
+    parser.add_argument(
+        "--sidecar-user", required=True, metavar="UID", help="the only user that is exempt"
+    )
+    parser.add_argument(
+        "--skip-outbound-ports",
+        metavar="PORTS",
+        help="TCP ports that are not redirected, such as 5432,8080-8090 "
+        "(SLUICE_SKIP_OUTBOUND_PORTS)",
+    )
+    parser.add_argument(
+        "--resolvers",
+        metavar="ADDRESSES",
+        help="the addresses that take DNS queries over UDP, with commas between them "
+        "(SLUICE_RESOLVERS; default: the name servers in /etc/resolv.conf)",
+    )
+    parser.add_argument(
+        "--tool", choices=TOOLS, help="the program that sets the rules; default: the first there is"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Proves the rules by using them: a connection to an address where nothing is must land on a
+listener of this process, and a UDP packet must be rejected.
+
+This process is not exempt, so what happens to it happens to an agent. Sets no rule.
+"""
+
+import hmac
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EHOSTUNREACH, ENETUNREACH
+from time import sleep
+
+from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
+from sidecar.proxy.tunnel.original_destination import original_destination
+from sidecar.redirect.network import has_ipv4_route, ipv6_addresses, owner_of_accepted
+from sidecar.redirect.plan import RedirectPlan
+
+NOWHERE = {4: "192.0.2.21", 6: "2001:db8::21"}
+"""Addresses for documentation (RFC 5737, RFC 3849): only a redirected connection succeeds."""
+HTTPS = 443
+_LOOPBACK = {4: "127.0.0.1", 6: "::1"}
+_FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
+
+_SECONDS = 5.0
+_CHALLENGE_BYTES = 32
+_STRANGERS = 8
+"""How many other connections may arrive before ours."""
+_TRIES, _PAUSE = 20, 0.2
+"""A new IPv6 address can't be used before the kernel knows that it is unique, about a second."""
+_NO_WAY = (ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT)
+
+
+class NotProven(Exception):
+    """a connection or packet did not go where the rules must lead it; the message says which"""
+
+
+def prove(plan: RedirectPlan) -> Iterator[str]:
+    """Try everything, and say what is proven. Raises `NotProven`."""
+    proven = 0
+    with ExitStack() as stack:
+        listeners = {version: _listen(stack, plan.port, version) for version in (4, 6)}
+        for version in (4, 6):
+            address = _somewhere(version)
+            if address is None:
+                yield f"IPv{version}: this pod has no way out, so there is nothing to redirect"
+                continue
+            for to in ((address, _port(plan)), (RESERVED[version], RESERVED_PORT)):
+                if address == NOWHERE[version] or to[0] == address:
+                    _prove_tcp(plan, version, to, listeners[version])
+                    yield f"IPv{version}: TCP to {to[0]} port {to[1]} lands on port {plan.port}"
+            _prove_udp(version, address)
+            yield f"IPv{version}: UDP to {address} port {HTTPS} is rejected"
+            proven += 1
+    if not proven:
+        raise NotProven("this pod has no route for IPv4 or IPv6, so no rule can be tried out")
+
+
+def _listen(stack: ExitStack, port: int, version: int) -> socket.socket | None:
+    """A listener where redirected connections arrive; None if the sidecar has the port."""
+    try:
+        # A kernel that was started without IPv6 has not even the sockets.
+        listener = stack.enter_context(closing(socket.socket(_FAMILY[version])))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((_LOOPBACK[version], port))
+    except OSError as error:
+        if error.errno in (EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT):
+            return None
+        raise
+    listener.listen()
+    listener.settimeout(_SECONDS)
+    return listener
+
+
+def _somewhere(version: int) -> str | None:
+    """An address that the pod has a route to and that only a redirected connection reaches; None
+    if no packet of this version can leave."""
+    for _ in range(_TRIES):
+        if _has_route(version):
+            return NOWHERE[version]
+        if not _has_way_out(version):
+            return None
+        sleep(_PAUSE)
+    own = _own_ipv6()
+    if version == 6 and own:
+        # No default route, but an address of its own: a connection to that is redirected as well.
+        return own[0]
+    raise NotProven(f"no route leads to {NOWHERE[version]}, so no rule can be tried out")
+
+
+def _has_route(version: int) -> bool:
+    try:
+        with closing(socket.socket(_FAMILY[version], socket.SOCK_DGRAM)) as probe:
+            # Sends nothing: the kernel only looks for a route.
+            probe.connect((NOWHERE[version], HTTPS))
+    except OSError as error:
+        if error.errno not in _NO_WAY:
+            raise
+        return False
+    return True
+
+
+def _has_way_out(version: int) -> bool:
+    return has_ipv4_route() if version == 4 else bool(_own_ipv6())
+
+
+def _own_ipv6() -> list[str]:
+    return [str(each.address) for each in ipv6_addresses() if not each.link_local]
+
+
+def _port(plan: RedirectPlan) -> int:
+    """A port that no rule names."""
+    while True:
+        port = 20_000 + secrets.randbelow(40_000)
+        if port != plan.port and not plan.skips(port):
+            return port
+
+
+def _prove_tcp(
+    plan: RedirectPlan, version: int, to: tuple[str, int], listener: socket.socket | None
+) -> None:
+    what = f"TCP to {to[0]} port {to[1]}"
+    with closing(socket.socket(_FAMILY[version])) as connection:
+        connection.settimeout(_SECONDS)
+        try:
+            connection.connect(to)
+        except OSError as error:
+            raise NotProven(f"{what} does not arrive at port {plan.port}: {error}") from error
+        if listener is None:
+            _expect_sidecar(plan, version, connection, what)
+            return
+        challenge = secrets.token_bytes(_CHALLENGE_BYTES)
+        connection.sendall(challenge)
+        if not any(_brings(listener, challenge, to) for _ in range(_STRANGERS)):
+            raise NotProven(f"{what} is answered, but not by port {plan.port} of this pod")
+
+
+def _brings(listener: socket.socket, challenge: bytes, to: tuple[str, int]) -> bool:
+    """Whether the next connection brings `challenge`, and the kernel knows that it was going `to`
+    another address: the sidecar depends on both."""
+    try:
+        accepted = listener.accept()[0]
+        with closing(accepted):
+            accepted.settimeout(_SECONDS)
+            heard = accepted.recv(_CHALLENGE_BYTES, socket.MSG_WAITALL)
+            original = original_destination(accepted)
+    except OSError:
+        return False
+    ours = hmac.compare_digest(heard, challenge)
+    return ours and original is not None and (original.host, original.port) == to
+
+
+def _expect_sidecar(plan: RedirectPlan, version: int, connection: socket.socket, what: str) -> None:
+    """After a restart of the init container alone, the sidecar has the port: the kernel's table of
+    connections tells whether ours arrived there."""
+    peer = connection.getsockname()[:2]
+    for _ in range(_TRIES):
+        owner = owner_of_accepted((peer[0], peer[1]), plan.port, version)
+        if owner == plan.sidecar_user:
+            return
+        sleep(_PAUSE)
+    raise NotProven(
+        f"{what} is answered, but not by a process of user {plan.sidecar_user} on port {plan.port}"
+    )
+
+
+def _prove_udp(version: int, address: str) -> None:
+    with closing(socket.socket(_FAMILY[version], socket.SOCK_DGRAM)) as sending:
+        try:
+            sending.sendto(secrets.token_bytes(8), (address, HTTPS))
+        except PermissionError:
+            return
+        except OSError as error:
+            raise NotProven(f"UDP to {address} port {HTTPS} can't be tried: {error}") from error
+    raise NotProven(f"UDP to {address} port {HTTPS} is not rejected: QUIC would pass the sidecar")

@@ -1,0 +1,134 @@
+"""The texts of annotations and of `resolv.conf`, and the rules made of them."""
+
+import re
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+
+from sidecar.platform.reserved_address import RESERVED
+from sidecar.redirect import iptables_rules, nft_rules
+from sidecar.redirect.packet_filter import Ran, RulesFailed, apply, find
+from sidecar.redirect.plan import (
+    PortRange,
+    RedirectPlan,
+    UnusablePlan,
+    addresses,
+    name_servers,
+    port_ranges,
+)
+
+PLAN = RedirectPlan(8712, 20102)
+FULL = replace(
+    PLAN,
+    skip_ports=(PortRange(25, 25), PortRange(8000, 8010)),
+    resolvers=(ip_address("10.96.0.10"), ip_address("fd00::a")),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ranges"),
+    [
+        ("", []),
+        (" , ", []),
+        ("5432", [(5432, 5432)]),
+        ("8080-8090, 25", [(25, 25), (8080, 8090)]),
+        ("1-10,5-20,21,30", [(1, 21), (30, 30)]),
+        ("1-65535,80", [(1, 65535)]),
+    ],
+)
+def test_ports_are_read_and_merged(text: str, ranges: list[tuple[int, int]]) -> None:
+    assert [tuple(each) for each in port_ranges(text)] == ranges
+
+
+HOSTILE = [
+    "0", "65536", "90-80", "-1", "1-", "1--2", "http", "80 } accept", "80\n443", "٨٠", "80;443",
+    "100000000000000000000", ",".join(map(str, range(1, 131, 2))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_annotation_is_refused(text: str) -> None:
+    with pytest.raises(UnusablePlan, match="skipped ports"):
+        port_ranges(text)
+
+
+def test_addresses_are_only_addresses() -> None:
+    assert addresses("10.96.0.10, fd00::a,10.96.0.10") == FULL.resolvers
+    for text in ("10.0.0.0/8", "kube-dns", "10.0.0.1 } accept", "fe80::1%lo\naccept"):
+        with pytest.raises(UnusablePlan):
+            addresses(text)
+
+
+def test_name_servers_are_those_of_resolv_conf() -> None:
+    text = "search svc\nnameserver 10.96.0.10\n#nameserver 1.1.1.1\nnameserver\nnameserver x\n"
+    assert name_servers(text + "nameserver fe80::1%eth0") == (
+        ip_address("10.96.0.10"),
+        ip_address("fe80::1"),
+    )
+
+
+def scripts(plan: RedirectPlan) -> dict[str, list[str]]:
+    """The rules in order, by the part of the packet filter that they are in."""
+    text = nft_rules.script(plan)
+    nat, refuse = text.split("chain nothing_else")
+    return {
+        "nft nat": nat.splitlines(),
+        "nft filter": refuse.splitlines(),
+        **{
+            f"{table} {version}": iptables_rules.script(
+                plan, version, table, hooked=False
+            ).splitlines()
+            for table in ("nat", "filter")
+            for version in (4, 6)
+        },
+    }
+
+
+@pytest.mark.parametrize("part", list(scripts(FULL)))
+def test_only_the_sidecars_user_is_exempt_and_after_the_reserved_address(part: str) -> None:
+    rules = scripts(FULL)[part]
+    text = "\n".join(rules)
+    assert "gid" not in text
+    exempt = [index for index, rule in enumerate(rules) if "20102" in rule]
+    reserved = [index for index, rule in enumerate(rules) for each in RESERVED.values()
+                if re.search(rf"{re.escape(each)}\b", rule)]  # fmt: skip
+    assert len(exempt) == 1
+    assert reserved
+    assert max(reserved) < exempt[0]
+
+
+def test_nothing_passes_that_was_not_asked_for() -> None:
+    for rules in scripts(PLAN).values():
+        passing = [rule for rule in rules if re.search(r" accept$|RETURN", rule)]
+        assert all(re.search(r"20102|127\.0\.0\.0/8|::1", rule) for rule in passing)
+    added = {part: len(rules) - len(scripts(PLAN)[part]) for part, rules in scripts(FULL).items()}
+    assert added == {
+        "nft nat": 1, "nft filter": 3,
+        "nat 4": 2, "nat 6": 2, "filter 4": 3, "filter 6": 3,
+    }  # fmt: skip
+
+
+class Programs:
+    """Programs that fail if their arguments say so, and what they were told."""
+
+    def __init__(self, failing: str) -> None:
+        self.failing = failing
+        self.told: list[str] = []
+
+    def __call__(self, arguments: object, given: str) -> Ran:
+        self.told.append(str(arguments))
+        return Ran(1, "no such table") if self.failing in self.told[-1] else Ran(0, "")
+
+
+@pytest.mark.skipif(not find("ip6tables-restore"), reason="iptables is not installed")
+def test_without_rules_for_ipv6_only_a_pod_without_ipv6_goes_on() -> None:
+    programs = Programs("ip6tables-restore")
+    with pytest.raises(RulesFailed, match="ip6tables-restore failed"):
+        apply(PLAN, "iptables", has_ipv6=True, run=programs)
+    tool, notes = apply(PLAN, "iptables", has_ipv6=False, run=programs)
+    assert tool == "iptables"
+    assert "no rules for IPv6, which this pod does not have" in notes[0]
+    # An absolute name, and the filter first: what is not redirected yet fails, and does not pass.
+    started = [each for each in programs.told if "-restore" in each]
+    assert all(each.startswith("['/") for each in started)
