@@ -5,6 +5,7 @@ system's random source.
     python -m control_api migrate     upgrade the database's schema
     python -m control_api purge       remove now what retention would remove within the hour
     python -m control_api rotate-key  replace the signing key
+    python -m control_api make-keys   create the Kubernetes Secret with the keys, unless it exists
 
 Exit codes: 0 after a drained stop or a successful command, 1 after a failure, 2 for unusable
 settings or arguments, such as an unknown tenant.
@@ -25,6 +26,7 @@ import uvloop
 from control_api import json_logging
 from control_api.command_line import parse
 from control_api.log import log_key
+from control_api.maintenance import keys_secret
 from control_api.maintenance.bootstrap import FILE, FirstKeys
 from control_api.maintenance.purge_command import purge
 from control_api.security.secret_file import UnusableFile
@@ -58,6 +60,7 @@ _OPERATOR_FAULTS = (
     UnknownState,
     NotFound,
     WorkersFailing,
+    keys_secret.NoSecret,
 )
 
 
@@ -104,7 +107,15 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
         case "migrate":
             asyncio.run(_migrate(settings, clock))
         case "rotate-key":
+            if settings.keys_dir is not None:
+                # What is mounted there can't be written, and the next start would read it again.
+                raise UnusableFile(
+                    "SLUICE_KEYS_DIR names the keys in use: unset it, rotate a copy of its "
+                    "`log.key` in SLUICE_DATA_DIR, and put the new file back"
+                )
             print_rotation(log_key.rotate(settings.data_dir))
+        case "make-keys":
+            asyncio.run(_make_keys(chosen.secret))
         case "purge":
             work = purge(settings, clock, RandomBuffer(os.urandom), chosen.tenant, print)
             return 0 if asyncio.run(work) else 1
@@ -138,6 +149,13 @@ async def _migrate(settings: Settings, clock: Clock) -> None:
         clock.monotonic,
         asyncio.Event(),
     )
+
+
+async def _make_keys(secret: str) -> None:
+    """Create the Secret with the keys of an installation, unless it exists."""
+    cluster = keys_secret.Cluster.of_pod(os.environ)
+    made = await keys_secret.create(cluster, secret, keys_secret.fresh_keys(os.urandom))
+    print(f"Secret {secret}: {'created' if made else 'exists, unchanged'}")
 
 
 def print_rotation(ring: KeyRing) -> None:

@@ -20,6 +20,7 @@ _SETTINGS = {
     "migrate": _STORE,
     "purge": (*_STORE, "database_connections", "database_seconds", "log_level", "log_format"),
     "rotate-key": ("data_dir",),
+    "make-keys": (),
 }
 """The settings that each command uses. Every command checks all settings, as the service does."""
 
@@ -58,6 +59,14 @@ def _parser() -> ArgumentParser:
         prog="sluice rotate-key",
         description="Replaces the signing key in the data directory; the old key endorses it.",
     )
+    keys = commands.add_parser(
+        "make-keys",
+        prog="sluice make-keys",
+        description="Creates the Kubernetes Secret with the keys of an installation (`log.key`, "
+        "`admin.key`, `superadmin.key`) unless it exists. Run by a job of the Helm chart, in a "
+        "pod whose service account may create Secrets.",
+    )
+    keys.add_argument("--secret", required=True, metavar="NAME", help="the Secret's name")
     return top
 
 
@@ -68,6 +77,8 @@ class _ArgumentParser(ArgumentParser):
         name = self.prog.split()[-1]
         more = [_MIGRATE] if name == "migrate" else []
         lines = [*more, *settings(_SETTINGS.get(name, _SETTINGS[SERVE]))]
+        if not lines:
+            return super().format_help()
         return (
             f"{super().format_help()}\nsettings, read from the environment [default]:\n"
             + "".join(f"{line}\n" for line in lines)

@@ -90,9 +90,9 @@ async def _run(
     worker: WorkerArgs | None,
 ) -> None:
     async with explain_startup_faults(settings):
-        ring = log_key.open_or_make(settings.data_dir)
+        ring = log_key.open_or_make(settings.data_dir, settings.keys_dir)
         installed, first_keys = await first_start(store, settings, entropy)
-        await log_key.ensure_database_key(store, ring, settings.data_dir)
+        await log_key.ensure_database_key(store, ring, settings.keys)
         opened = Opened(store, installed, await Log.open(store), ring)
         app = assemble(settings, clock, entropy, opened, worker)
         await _publish_all_settings(app)

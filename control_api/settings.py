@@ -47,6 +47,9 @@ class Settings:
     """The private key of that certificate, PEM, not encrypted."""
     tls_client_ca: Path | None
     """The authorities of client certificates, PEM. With it every client must present one."""
+    keys_dir: Path | None
+    """A directory with keys made elsewhere, such as a mounted Kubernetes Secret: `log.key`, and
+    `admin.key` for the first start. With it the service reads them there and makes none."""
     policy_dir: Path | None
     """The directory of policy files, `<tenant>/<industry>/<process group>.yaml`, watched for
     changes. Without it no files are read, and policies loaded from files stay as they are."""
@@ -74,6 +77,11 @@ class Settings:
     rate_limit: int
     """Requests per second that a key may make to a process; 0 means no limit. The keys of sidecars
     and the superadmin are exempt."""
+
+    @property
+    def keys(self) -> Path:
+        """The directory that holds the signing key."""
+        return self.keys_dir or self.data_dir
 
     @property
     def database(self) -> DatabaseLimits:
@@ -120,6 +128,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         tls_certificate=tls.certificate if tls else None,
         tls_key=tls.key if tls else None,
         tls_client_ca=tls.client_ca if tls else None,
+        keys_dir=reader.directory("KEYS_DIR"),
         policy_dir=reader.directory("POLICY_DIR"),
         superadmin_key=reader.superadmin_key(),
         require_agent_id=reader.flag("REQUIRE_AGENT_ID"),

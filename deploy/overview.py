@@ -49,6 +49,7 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command("migrate", "update the database's schema", ("control_api", "migrate")),
             Command("purge", "remove expired data now", ("control_api", "purge")),
             Command("rotate-key", "create a new signing key", ("control_api", "rotate-key")),
+            Command("make-keys", "create a cluster's Secret of keys", ("control_api", "make-keys")),
             Command("doctor", "find ways around a sidecar", ("sidecar.doctor",)),
             Command("policy", "check policy files, offline", ("policies",)),
         ),

@@ -25,8 +25,13 @@ FILE = "log.key"
 SEED = 32
 
 
-def open_or_make(data_dir: Path) -> KeyRing:
-    """The key of this data directory; a new one if the directory has no key file."""
+def open_or_make(data_dir: Path, keys_dir: Path | None = None) -> KeyRing:
+    """The key of `keys_dir` if there is one; otherwise of this data directory, and a new one if the
+    directory has no key file."""
+    if keys_dir is not None:
+        # All replicas mount the same file: one that made its own would be refused by the database.
+        path = keys_dir / FILE
+        return _ring(path, secret_file.read_mounted(path))
     path = data_dir / FILE
     found = secret_file.read(path)
     if found is not None:
@@ -38,8 +43,15 @@ def open_or_make(data_dir: Path) -> KeyRing:
     return made
 
 
-def open_existing(data_dir: Path) -> KeyRing:
-    """The key of this data directory. Raises `UnusableFile` if it is missing."""
+def fresh() -> bytes:
+    """The content of a new key's file."""
+    return _content(KeyRing(Signer.generate()))
+
+
+def open_existing(data_dir: Path, keys_dir: Path | None = None) -> KeyRing:
+    """The key of `keys_dir`, else of this data directory. Raises `UnusableFile` if it is missing."""
+    if keys_dir is not None:
+        return open_or_make(data_dir, keys_dir)
     path = data_dir / FILE
     found = secret_file.read(path)
     if found is None:

@@ -3,7 +3,8 @@
     create keys > write the file (0600) > one transaction > print keys
 
 In this order a crash loses nothing: keys in the store are always in the file too, and the next
-start uses the keys of a file that it finds beside an empty store.
+start uses the keys of a file that it finds beside an empty store. Where `SLUICE_KEYS_DIR` names
+keys made elsewhere, the admin key is read from there, and no file is written.
 """
 
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from policies.sets.policy_set import TENANT, tenant_document
 from policies.trail.record import change_record
 
 FILE = "first-start.json"
+ADMIN_KEY = "admin.key"
 DEFAULT_TENANT = "default"
 _ACTOR = "system"
 
@@ -52,6 +54,11 @@ async def first_start(
         installed = await tenants.installed(connection)
     if installed is not None:
         return installed, None
+    if settings.keys_dir is not None:
+        # Every replica reads the same key, so it doesn't matter which of them is first.
+        keys = _mounted(settings.keys_dir / ADMIN_KEY)
+        await _install(store, settings, entropy, keys)
+        return await _installed(store), None
     path = settings.data_dir / FILE
     keys = _unfinished(path, settings) or _make(settings, entropy)
     # The file comes before the commit. If we die in between, the next start finds an empty store
@@ -62,10 +69,23 @@ async def first_start(
         return made, keys
     # Another process on the same database was first. Its keys are valid; ours are not.
     path.unlink()
+    return await _installed(store), None
+
+
+async def _installed(store: Store) -> Installation:
     async with store.reading_all_tenants() as connection:
         installed = await tenants.installed(connection)
     assert installed is not None
-    return installed, None
+    return installed
+
+
+def _mounted(path: Path) -> FirstKeys:
+    """The admin key that the operator's platform made."""
+    key = secret_file.read_mounted(path).decode("ascii", errors="replace").strip()
+    if not well_formed(key):
+        # A key without the checksum of ours would be refused whenever it is used.
+        raise secret_file.UnusableFile(f"`{path}` holds no API key of Sluice")
+    return FirstKeys(DEFAULT_TENANT, key, None)
 
 
 def _make(settings: Settings, entropy: Callable[[int], bytes]) -> FirstKeys:

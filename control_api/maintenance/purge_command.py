@@ -31,12 +31,12 @@ async def purge(
     """Purge one tenant, or all of them (None); True if none failed. Raises `NotFound` for an
     unknown tenant."""
     # The service's own key: this log can't be verified with a checkpoint that another key signed.
-    ring = log_key.open_existing(settings.data_dir)
+    ring = log_key.open_existing(settings.data_dir, settings.keys_dir)
     new_id = partial(_new_id, clock, entropy)
     async with opened_store(settings, clock, asyncio.Event()) as store:
         assert store is not None  # the stop event is never set
         async with explain_startup_faults(settings):
-            await log_key.ensure_database_key(store, ring, settings.data_dir)
+            await log_key.ensure_database_key(store, ring, settings.keys)
             chosen = await _tenants(store, tenant_id)
         run = Purge(store, ring, new_id)
         # A list, so that `all` does not stop at a failure: a log that does not verify must not keep

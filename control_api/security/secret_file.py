@@ -43,6 +43,22 @@ def read(path: Path) -> bytes | None:
         raise UnusableFile(f"`{path}` can't be read: {error.strerror}") from error
 
 
+def read_mounted(path: Path) -> bytes:
+    """The bytes of a file that another program provides, such as a mounted Kubernetes Secret.
+    Raises `UnusableFile` if it can't be read, or if others may read it."""
+    # Kubernetes mounts a Secret as links to files of root's, which the pod's own group may read.
+    # A file of root's can't be chmodded by the service, so its group's reading is no mistake.
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            forbidden = 0o037 if status.st_uid == 0 else 0o077
+            if status.st_mode & forbidden:
+                raise UnusableFile(f"`{path}` is accessible to other users: chmod 600")
+            return file.read()
+    except OSError as error:
+        raise UnusableFile(f"`{path}` can't be read: {error.strerror}") from error
+
+
 def make_directory(path: Path) -> None:
     """Create the data directory with mode 0700 if it does not exist. Raises `UnusableFile`."""
     try:

@@ -85,7 +85,7 @@ class Supervisor:
         make_directory(self.settings.data_dir)
         with _locked(self.settings.data_dir / DIRECTORY):
             # Create the key before the workers start: otherwise each would create its own.
-            log_key.open_or_make(self.settings.data_dir)
+            log_key.open_or_make(self.settings.data_dir, self.settings.keys_dir)
             self._bind()
             try:
                 failed = self._start_all()

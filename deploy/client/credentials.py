@@ -78,8 +78,11 @@ def _from_file(path: Path) -> str:
         with path.open("rb") as file:
             # Check the open file: a file checked by its path could be replaced before it is read.
             # A pipe passes: `--key-file <(pass show sluice)` leaves no file behind.
-            mode = os.fstat(file.fileno()).st_mode
-            if stat.S_ISREG(mode) and mode & 0o077:
+            status = os.fstat(file.fileno())
+            mode = status.st_mode
+            # A mounted Kubernetes Secret belongs to root, and the pod's own group reads it.
+            forbidden = 0o037 if status.st_uid == 0 and os.geteuid() else 0o077
+            if stat.S_ISREG(mode) and mode & forbidden:
                 raise UnusableArguments(
                     f"key file `{path}` is accessible to other users (mode "
                     f"{stat.S_IMODE(mode):04o}); run `chmod 600 {path}`"
