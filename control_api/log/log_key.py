@@ -49,7 +49,7 @@ def fresh() -> bytes:
 
 
 def open_existing(data_dir: Path, keys_dir: Path | None = None) -> KeyRing:
-    """The key of `keys_dir`, else of this data directory. Raises `UnusableFile` if it is missing."""
+    """The key of `keys_dir`, else of the data directory. Raises `UnusableFile` if missing."""
     if keys_dir is not None:
         return open_or_make(data_dir, keys_dir)
     path = data_dir / FILE
