@@ -11,7 +11,7 @@ import select
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 SECONDS = 5.0
 BOTH = ("0.0.0.0", "::")
@@ -53,8 +53,9 @@ def listen(word: str, port: str) -> str:
     while True:
         for each in select.select(opened, [], [])[0]:
             connection = each.accept()[0]
-            connection.sendall(word.encode())
-            connection.shutdown(socket.SHUT_WR)
+            with suppress(OSError):  # it may have left already
+                connection.sendall(word.encode())
+                connection.shutdown(socket.SHUT_WR)
             held.append(connection)  # as a server does, until the other side has closed too
 
 
