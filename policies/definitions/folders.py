@@ -12,6 +12,9 @@ DEFAULT = "default"
 """The tenant that every installation has."""
 MAX_FOLDERS = 20
 """The limit on reported folders: each is compared with every tenant's name."""
+_BYTECODE = (
+    "__pycache__"  # Python writes it beside the modules that are next to the sample policies
+)
 _ASSIGNED_ID = re.compile(r"ten_[0-9A-Za-z]{22}\Z")
 
 
@@ -29,7 +32,7 @@ class UnownedFolder(NamedTuple):
 def unowned(folders: Iterable[str], tenants: Mapping[str, str]) -> list[UnownedFolder]:
     """Those of `folders` that no tenant owns, at most `MAX_FOLDERS`. `tenants` maps ids to names;
     names are compared too, since a folder is often named after the tenant instead of its id."""
-    left = [folder for folder in folders if folder not in tenants]
+    left = [folder for folder in folders if folder not in tenants and folder != _BYTECODE]
     by_spelling: dict[str, str] = {}
     for tenant_id, name in tenants.items():
         by_spelling.setdefault(name.casefold(), tenant_id)

@@ -297,7 +297,7 @@ def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
     """They are warnings of a reload by their tenant, and in the log for the operator."""
     acme = fresh.admin("POST", "/v1/admin/tenants", {"name": "acme"})
     root = fresh.policy_file.parents[2]
-    for folder in ("defualt", "acme", "somewhere-else"):
+    for folder in ("defualt", "acme", "somewhere-else", "__pycache__"):
         (root / folder / "demo").mkdir(parents=True)
         (root / folder / "demo" / "x.yaml").write_text(definitions(("x", "x")))
     warned = {
@@ -312,6 +312,8 @@ def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
         "policy folder `defualt` belongs to no tenant: did you mean `default`?"
     ]
     assert warned <= set(caplog.messages)
+    # Beside modules, Python makes such a folder itself.
+    assert "__pycache__" not in caplog.text
     answer = fresh.call("POST", "/v1/policies/reload", key=acme["admin_key"])
     assert answer.body["warnings"] == [
         f"policy folder `acme` belongs to no tenant: did you mean `{acme['tenant_id']}`?"
