@@ -2,7 +2,7 @@
 # Another Python: make run PYTHON=/path/to/python3.12       More arguments: make test ARGS='-k session'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos lint bench lock
+.PHONY: help run test chaos lint bench package lock
 
 BIN := .venv/bin
 
@@ -31,6 +31,9 @@ lint: .venv/test.stamp ## style, types, and who may import whom
 
 bench: .venv/test.stamp ## the measured figures, as ratios
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+package: .venv/test.stamp ## build wheel and sdist into dist, and try them on every Python found
+	$(BIN)/python -m tests.deploy.package
 
 lock: ## pin the newest versions again (needs uv)
 	$(PYTHON) -m deploy.lock

@@ -118,7 +118,7 @@ def read(environ: Mapping[str, str]) -> Settings:
     settings = Settings(
         data_dir=data_dir,
         database_url=reader.database(data_dir),
-        redis_url=reader.parsed("REDIS_URL", RedisUrl.parse),
+        redis_url=reader.redis(),
         database_connections=reader.number("DATABASE_CONNECTIONS", 16, 2, 1000, "connections"),
         database_seconds=reader.number("DATABASE_SECONDS", 10, 1, 600, "seconds"),
         start_seconds=reader.number("START_SECONDS", 30, 0, 3600, "seconds"),

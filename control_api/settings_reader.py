@@ -4,10 +4,12 @@ values, not the list of settings."""
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
 from control_api.security.tls_files import TlsFiles, UnusableTls
+from policies.ground.redis_url import RedisUrl
 
 Value = TypeVar("Value")
 PREFIX = "SLUICE_"
@@ -65,6 +67,13 @@ class SettingsReader:
             # harmless.
             self.complain(name, str(error))
             return None
+
+    def redis(self) -> RedisUrl | None:
+        url = self.parsed("REDIS_URL", RedisUrl.parse)
+        # redis-py is an extra of the package (pyproject.toml): without Redis, it is not needed.
+        if url is not None and find_spec("redis") is None:
+            self.complain("REDIS_URL", "needs redis-py; run `pip install 'sluice[redis]'`")
+        return url
 
     def tls_files(self) -> TlsFiles | None:
         """The TLS files, or None for plain HTTP or if the certificate or its key is not set."""

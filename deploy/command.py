@@ -11,6 +11,8 @@ import argparse
 import os
 import sys
 
+from deploy.extras import complaint
+from deploy.module_command import module_command
 from deploy.overview import COMMANDS, overview, unknown
 
 
@@ -30,6 +32,10 @@ def main(arguments: list[str] | None = None) -> int:
     if name not in COMMANDS:
         print(unknown(name), file=sys.stderr)
         return 2
+    # An import that fails in the service would only say which module it did not find.
+    if lacking := complaint(COMMANDS[name]):
+        print(lacking, file=sys.stderr)
+        return 1
     if COMMANDS[name].becomes:
         return _become(*COMMANDS[name].becomes, *rest)
     if name == "up":
@@ -40,8 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _become(module: str, *arguments: str) -> int:
-    # `-P` keeps the current folder off the import path: a folder in it may be named like a package.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])
+    os.execv(sys.executable, module_command(module, *arguments))
 
 
 def _version() -> str:

@@ -25,6 +25,7 @@ from control_api.metrics.peer_metrics import DIRECTORY
 from control_api.security.secret_file import UnusableFile, make_directory
 from control_api.settings import Settings
 from control_api.sockets import bind
+from control_api.workers.this_program import this_program
 from control_api.workers.worker_args import WorkerArgs
 from policies.ground.listen_address import ListenAddress
 
@@ -156,12 +157,10 @@ class Supervisor:
         api = tuple(each.fileno() for each in slot.api)
         metrics = tuple(each.fileno() for each in slot.metrics)
         worker = WorkerArgs(slot.index, len(self._slots), api, metrics, ready)
-        # Pass `-P` on: without it, the current folder would come first on the worker's path.
-        safe_path = ["-P"] if sys.flags.safe_path else []
         supervisor = os.getpid()
         try:
             slot.process = subprocess.Popen(  # noqa: S603  # this program
-                [sys.executable, *safe_path, "-m", "control_api", "worker", worker.to_argument()],
+                [*this_program(), "worker", worker.to_argument()],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(*api, *metrics, ready),
                 preexec_fn=lambda: _die_with(supervisor),  # noqa: PLW1509  # there are no threads

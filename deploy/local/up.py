@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.util
 import os
 import sys
 import sysconfig
@@ -22,17 +21,15 @@ from deploy.local import sidecar, welcome
 from deploy.local.ports import HeldPorts, PortsTaken, hold_ports
 from deploy.local.processes import ChildProcesses, ProcessFailed, StopRequested
 from deploy.local.provision import AdminKeyMissing, FirstStart, provision
+from deploy.local.sample_policies import policy_folder
 from deploy.local.samples import seed
 from deploy.local.settings import Address, UnusableSettings, UpSettings, read
+from deploy.module_command import module_command
 
 READY_SECONDS = 60.0
 REQUEST_SECONDS = 10.0
 """How long a readiness request may wait. A child that accepts it and doesn't respond delays Ctrl-C
 for as long."""
-
-
-class DemoNotInstalled(Exception):
-    """the sample data source is not installed; run `pip install 'sluice[demo]'` or `make run`"""
 
 
 class DataDirInUse(Exception):
@@ -43,14 +40,12 @@ def up(options: Mapping[str, str | None], *, free_ports: bool = False) -> int:
     """Run until Ctrl-C. Returns 0 if all has drained, 1 for a failure, 2 for unusable settings."""
     try:
         settings = read(options, os.environ, free_ports=free_ports)
-        if importlib.util.find_spec("chromadb") is None:
-            raise DemoNotInstalled(DemoNotInstalled.__doc__)
         # Take the lock before the ports: if another launcher has both, the lock's error says more.
         with _lock(settings.data_dir), hold_ports(settings) as held:
             return _run(held)
     except UnusableSettings as problem:
         return _fail(problem, code=2)
-    except (DemoNotInstalled, PortsTaken, DataDirInUse, OSError) as problem:
+    except (PortsTaken, DataDirInUse, OSError) as problem:
         return _fail(problem, code=1)
 
 
@@ -80,7 +75,7 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     held.release("control_listen")
     # The first start prints the new keys on standard output, which must not get into a log.
     # `welcome` shows the keys.
-    control = _module("control_api")
+    control = module_command("control_api")
     children.start(
         "control API", control, _control(settings), drain_seconds=20, discard_output=True
     )
@@ -96,13 +91,16 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     # The file contains the chosen address, which this variable would override.
     environ = _environ("SLUICE_SIDECAR_", "SLUICE_LOG_", without=("SLUICE_SIDECAR_LISTEN",))
     held.release("sidecar_listen", "source_listen")
-    children.start("sidecar", _module("sidecar", "--config", file), environ, drain_seconds=30)
+    children.start(
+        "sidecar", module_command("sidecar", "--config", file), environ, drain_seconds=30
+    )
     _await(children, "sidecar", settings.sidecar_listen, "/health/ready")
     # Output that goes to a file or another log must not contain keys (contract, section 6).
     terminal = sys.stdout.isatty()
     data_dir = settings.data_dir.absolute()
     keys = welcome.shown_keys(key, first) if terminal else welcome.hidden_keys(data_dir, first)
-    print(welcome.text(settings, keys, _policies()), flush=True)
+    policies = str(policy_folder(os.environ, settings.data_dir))
+    print(welcome.text(settings, keys, policies), flush=True)
 
 
 def _await(children: ChildProcesses, name: str, address: Address, path: str) -> None:
@@ -125,11 +123,6 @@ def _connection(address: Address, key: str | None = None) -> ApiConnection:
     return ApiConnection(f"http://{address}", key)
 
 
-def _module(name: str, *arguments: str) -> list[str]:
-    # `-P` keeps the current folder off the import path: a folder in it may be named like a package.
-    return [sys.executable, "-P", "-m", name, *arguments]
-
-
 def _chroma(settings: UpSettings) -> list[str]:
     # From this Python's environment, which need not be on the PATH.
     program = str(Path(sysconfig.get_path("scripts"), "chroma"))
@@ -145,7 +138,7 @@ def _control(settings: UpSettings) -> dict[str, str]:
         "SLUICE_DATA_DIR": str(settings.data_dir),
         "SLUICE_CONTROL_LISTEN": str(settings.control_listen),
         # By default, the control API loads no policies; the samples are for trying Sluice out.
-        "SLUICE_POLICY_DIR": _policies(),
+        "SLUICE_POLICY_DIR": str(policy_folder(os.environ, settings.data_dir)),
     }
 
 
@@ -159,16 +152,6 @@ def _environ(*prefixes: str, without: tuple[str, ...] = ()) -> dict[str, str]:
         return True
 
     return {name: value for name, value in os.environ.items() if included(name)}
-
-
-def _policies() -> str:
-    """The folder of policy files: `SLUICE_POLICY_DIR`, else the samples in the package."""
-    if given := os.environ.get("SLUICE_POLICY_DIR"):
-        return given
-    package = importlib.util.find_spec("policies")
-    assert package is not None
-    assert package.origin is not None
-    return str(Path(package.origin).parent / "definitions")
 
 
 @contextlib.contextmanager

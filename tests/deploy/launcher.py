@@ -87,14 +87,19 @@ class Launcher:
 
 @contextmanager
 def up(
-    data_dir: Path, *arguments: str, listen: Sequence[str] = tuple(ANYWHERE), **more: str
+    data_dir: Path,
+    *arguments: str,
+    listen: Sequence[str] = tuple(ANYWHERE),
+    program: Sequence[str] = tuple(SLUICE),
+    cwd: Path | str = ROOT,
+    **more: str,
 ) -> Iterator[Launcher]:
     """A started launcher. Whatever remains of it at the end is killed."""
     output = data_dir.with_name(f"{data_dir.name}-{time.monotonic_ns()}.out")
-    command = [*SLUICE, "up", "--data-dir", str(data_dir), *listen, *arguments]
+    command = [*program, "up", "--data-dir", str(data_dir), *listen, *arguments]
     with output.open("wb") as file:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environ(**more), stdout=file, stderr=file, start_new_session=True
+            command, cwd=cwd, env=environ(**more), stdout=file, stderr=file, start_new_session=True
         )
     launcher = Launcher(process, output)
     seen: list[psutil.Process] = []
@@ -123,12 +128,12 @@ def gone(processes: list[psutil.Process], seconds: float) -> bool:
     return not psutil.wait_procs(processes, timeout=seconds)[1]
 
 
-def paste(command: str) -> subprocess.CompletedProcess[str]:
+def paste(command: str, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a command as in another terminal, in the same folder."""
     return subprocess.run(
         ["bash", "-c", command],
-        cwd=ROOT,
-        env=environ(),
+        cwd=cwd,
+        env=environ(**more),
         capture_output=True,
         text=True,
         timeout=PATIENCE,

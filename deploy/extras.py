@@ -1,0 +1,49 @@
+"""What each extra of the distribution adds, and which of it is missing here. Imports none of it.
+
+The tables repeat `pyproject.toml` in the names of modules, since an installed Sluice has no
+`pyproject.toml`; a test compares them.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from deploy.overview import Command
+
+_SIDECAR = (
+    "aiohttp", "google_crc32c", "graphql", "idna", "multidict", "prometheus_client", "uvloop",
+    "yarl",
+)  # fmt: skip
+_SERVER = (
+    "aiohttp", "aiosmtplib", "aiosqlite", "alembic", "asyncpg", "markdown_it",
+    "prometheus_client", "pydantic", "sqlalchemy", "standardwebhooks", "uvloop", "watchfiles",
+)  # fmt: skip
+# Extra: the modules by which a command finds out that the extra is installed.
+MODULES = {
+    "sidecar": _SIDECAR,
+    "server": _SERVER,
+    "demo": tuple(sorted({"chromadb", *_SIDECAR, *_SERVER})),
+}
+
+
+# What a command runs, or its own name: the extra that it needs. The others need the base alone.
+NEEDED_BY = {"control_api": "server", "sidecar": "sidecar", "up": "demo"}
+
+
+def missing_modules(extra: str) -> list[str]:
+    """The modules of an extra that are not installed."""
+    return [name for name in MODULES[extra] if find_spec(name) is None]
+
+
+def complaint(command: Command) -> str | None:
+    """What to install before `command` can run; None if all is there."""
+    runs = command.becomes[0].partition(".")[0] if command.becomes else command.name
+    extra = NEEDED_BY.get(runs)
+    missing = missing_modules(extra) if extra else []
+    if not missing:
+        return None
+    return (
+        f"sluice: `sluice {command.name}` needs what the extra `{extra}` installs, and "
+        f"{', '.join(f'`{name}`' for name in missing)} can't be found; "
+        f"run: pip install 'sluice[{extra}]'"
+    )

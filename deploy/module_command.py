@@ -1,0 +1,18 @@
+"""The command line that runs a module of Sluice in a new Python. Knows the difference between a
+checkout and an installed wheel, and nothing of the modules."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+PACKAGES = Path(__file__).resolve().parent.parent
+# Only a wheel has this file. There the packages' folder is not on Python's path, but is a program
+# that runs one of them (`deploy/package`).
+INSTALLED = (PACKAGES / "__main__.py").is_file()
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """The words that run `python -m MODULE ARGUMENT…`, with this Python and these packages."""
+    # `-P` keeps the current folder off the import path: a folder in it may be named like a package.
+    return [sys.executable, "-P", str(PACKAGES) if INSTALLED else "-m", module, *arguments]

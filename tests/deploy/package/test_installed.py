@@ -1,0 +1,171 @@
+"""An installed wheel, in an environment that has no checkout."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from deploy.extras import MODULES
+from tests.deploy.launcher import environ, gone, paste, up, within
+from tests.deploy.package.distribution import (
+    OUTSIDE,
+    ROOT,
+    empty_venv,
+    install,
+    lend_libraries,
+    other_pythons,
+)
+
+SPREAD = ("policies", "sidecar", "control_api", "deploy")
+
+
+def run(python: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(python.parent / "sluice"), *arguments],
+        cwd=cwd,
+        env=environ(**OUTSIDE),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def complete(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel and all that it can use."""
+    python = empty_venv(tmp_path_factory.mktemp("complete") / "a venv")
+    install(wheel, python)
+    lend_libraries(python)
+    return python
+
+
+def test_no_generic_name_can_be_imported(complete: Path, tmp_path: Path) -> None:
+    code = f"""
+import importlib.util, sluice
+print([name for name in {SPREAD} if importlib.util.find_spec(name)])
+"""
+    answer = subprocess.check_output([complete, "-c", code], cwd=tmp_path, env=environ(**OUTSIDE))
+    assert answer.decode().strip() == "[]"
+
+
+def test_packages_of_the_same_names_neither_hide_ours_nor_are_hidden(
+    complete: Path, tmp_path: Path
+) -> None:
+    for name in SPREAD:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('somebody else')\n")
+    # As in an agent's environment: the user's packages are on the path, and in the current folder.
+    answer = subprocess.run(
+        [str(complete.parent / "sluice"), "sidecar", "--example"],
+        cwd=tmp_path,
+        env=environ(PYTHONPATH=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("# The settings of a sidecar")
+    code = "import sidecar"
+    theirs = subprocess.run(
+        [complete, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert theirs.stderr == "somebody else\n"
+
+
+def test_up_runs_what_it_prints(complete: Path, tmp_path: Path) -> None:
+    program = [str(complete.parent / "sluice")]
+    data = tmp_path / "data"
+    with up(data, program=program, cwd=tmp_path, **OUTSIDE) as started:
+        started.until("Paste into another terminal")
+        assert "warning" not in started.printed
+        assert f"policies     {data / 'policies'}   edit one" in started.printed
+        assert list((data / "policies").rglob("*.yaml"))
+        allowed = paste(started.command("ALLOW: "), tmp_path, **OUTSIDE)
+        assert "returned within 30 days" in allowed.stdout, allowed.stderr
+        assert paste(started.command("DENY"), tmp_path, **OUTSIDE).returncode != 0
+        children = started.children()
+        for child in children:
+            assert "PYTHONPATH" not in {key for key, text in child.environ().items() if text}
+        assert started.interrupt() == 0
+        assert gone(children, seconds=1)
+
+
+def test_workers_start_from_the_wheel_too(
+    complete: Path, tmp_path: Path, migrated_url: str
+) -> None:
+    settings = {
+        "SLUICE_DATA_DIR": str(tmp_path / "data"),
+        "SLUICE_DATABASE_URL": migrated_url,
+        "SLUICE_CONTROL_LISTEN": "127.0.0.1:0",
+        "SLUICE_WORKERS": "2",
+    }
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        service = subprocess.Popen(
+            [complete.parent / "sluice", "control"],
+            cwd=tmp_path,
+            env=environ(**(OUTSIDE | settings)),
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        # The supervisor says so once all its workers serve.
+        within(lambda: "listens on" in output.read_text() or service.poll() is not None)
+        assert "listens on" in output.read_text(), output.read_text()
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(60) == 0
+    finally:
+        service.kill()
+        service.wait()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (("sidecar", "--example"), "sidecar"),
+        (("doctor", "--config", "x"), "sidecar"),
+        (("control",), "server"),
+        (("migrate",), "server"),
+        (("up",), "demo"),
+    ],
+)
+def test_a_command_without_its_extra_says_what_to_install(
+    bare: Path, tmp_path: Path, arguments: tuple[str, ...], extra: str
+) -> None:
+    answer = run(bare, *arguments, cwd=tmp_path)
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert answer.stderr.count("\n") == 1
+    assert answer.stderr.endswith(f"run: pip install 'sluice[{extra}]'\n")
+
+
+def canonical(name: str) -> str:
+    """The form of a distribution's name that PEP 503 compares."""
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+def test_an_extra_is_recognised_by_the_modules_of_its_distributions() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    provided = packages_distributions()
+    for extra in ("sidecar", "server"):
+        asked = config["project"]["optional-dependencies"][extra]
+        expected = {canonical(re.split(r"[\[>=<]", each)[0]) for each in asked}
+        found = {canonical(provided[name][0]) for name in MODULES[extra]}
+        assert found == expected, extra
+
+
+def test_other_pythons_run_the_command(wheel: Path, tmp_path: Path) -> None:
+    pythons = dict(other_pythons())
+    if not pythons:
+        pytest.skip("no other Python that Sluice supports was found on the PATH or below `~`")
+    for version, program in pythons.items():
+        python = empty_venv(tmp_path / version, program)
+        install(wheel, python)
+        assert run(python, "--version", cwd=tmp_path).stdout.startswith("sluice ")
+        assert run(python, "--help", cwd=tmp_path).stdout.startswith("usage: sluice")
+        assert "pip install 'sluice[server]'" in run(python, "control", cwd=tmp_path).stderr
