@@ -43,6 +43,15 @@ class Review:
     def is_pod(self) -> bool:
         return self.kind == "Pod"
 
+    @property
+    def pod_name(self) -> str:
+        """The pod's namespace and name, for the log. A controller's pod has only the beginning of a
+        name yet."""
+        found = self.pod.get("metadata") if self.pod else None
+        metadata = found if isinstance(found, dict) else {}
+        name = metadata.get("name") or metadata.get("generateName") or ""
+        return f"{self.namespace[:64]}/{str(name)[:128]}"
+
 
 def parse(raw: bytes, content_type: str | None) -> Review:
     """The review in `raw`. Raises `Malformed`, which says what was expected."""

@@ -53,6 +53,9 @@ class WebhookSettings:
     """This replica's name in the Lease, unique among the replicas."""
     leaf_hours: int
     """How long a certificate made with `self` is valid. It is renewed after half of that."""
+    drain_seconds: int
+    """How long reviews are still accepted after SIGTERM, until every node has taken this replica
+    out of the Service."""
     events: bool
     """Whether a pod's owner gets a Kubernetes Event."""
     api_server: str
@@ -69,6 +72,16 @@ class WebhookSettings:
 def names() -> tuple[str, ...]:
     """The environment variables that the webhook reads."""
     return tuple(PREFIX + WEBHOOK + field.name.upper() for field in fields(WebhookSettings))
+
+
+def defaults() -> dict[str, str]:
+    """The default of each setting inside a cluster, as an operator would set it."""
+    settings = read({"KUBERNETES_SERVICE_HOST": "kubernetes.default.svc"})
+    values = {field.name: getattr(settings, field.name) for field in fields(WebhookSettings)}
+    return {
+        name: str(int(value) if isinstance(value, bool) else value)
+        for name, value in values.items()
+    }
 
 
 def read(environ: Mapping[str, str]) -> WebhookSettings:
@@ -88,6 +101,7 @@ def read(environ: Mapping[str, str]) -> WebhookSettings:
         configuration=_name(reader, "CONFIGURATION", "sluice-webhook"),
         pod=_name(reader, "POD", environ.get("HOSTNAME") or "webhook"),
         leaf_hours=reader.number(WEBHOOK + "LEAF_HOURS", 72, 24, MAX_LEAF_HOURS, "hours"),
+        drain_seconds=reader.number(WEBHOOK + "DRAIN_SECONDS", 5, 0, 60, "seconds"),
         events=reader.choice(WEBHOOK + "EVENTS", ("0", "1"), "1") == "1",
         api_server=_api_server(reader, environ),
         account_dir=Path(reader.text(WEBHOOK + "ACCOUNT_DIR", ACCOUNT_DIR)),
