@@ -1,0 +1,190 @@
+"""The rules in order: a name, what finds the offenders, and what a pod's author is told. The chart
+writes the same table in CEL (`templates/_refusals.tpl`); a test compares names and messages, and
+another what they refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from control_api.admission.refusing import (
+    identity_rules,
+    metadata_rules,
+    process_rules,
+    sidecar_rules,
+)
+from control_api.admission.refusing.pod_view import PodView
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One reason to refuse a pod."""
+
+    name: str
+    offenders: Callable[[PodView], Iterable[str]]
+    """The names of what breaks the rule; none if the pod keeps it."""
+    message: str
+    """For the pod's author. `{}` stands for the first offender."""
+    opted_out: bool = False
+    """Whether it also holds for a pod that declined the sidecar where it may."""
+
+
+# INVARIANT: what is wrong with the namespace or the sidecar comes first, as the API server reports
+# the first refusal alone, and a pod without a sidecar breaks other rules as a consequence.
+RULES: Final = (
+    Rule(
+        "opt-out",
+        metadata_rules.opt_outs,
+        "the label `sluice/inject: disabled` has no effect in namespace `{}`: remove it, or ask for"
+        " the namespace's label to be `optional`",
+    ),
+    Rule(
+        "restricted",
+        metadata_rules.restricted,
+        "namespace `{}` enforces the Pod Security Standard `restricted`, which forbids the init"
+        " container of the mode `transparent`: use the mode `explicit`, or another namespace",
+    ),
+    Rule(
+        "sidecar-missing",
+        sidecar_rules.missing,
+        "the pod has no `{}`: create it again once the injector is available, or add it by"
+        " `sluice inject`; a pod from before the namespace's label must be recreated",
+    ),
+    Rule(
+        "sidecar-order",
+        sidecar_rules.displaced,
+        "`{}` must be among the first init containers: what starts before it is not governed",
+    ),
+    Rule(
+        "sidecar-altered",
+        sidecar_rules.altered,
+        "`{}` is not as Sluice injects it: leave it out of the manifest, and keep other webhooks"
+        " from changing it",
+    ),
+    Rule(
+        "volumes",
+        sidecar_rules.volumes,
+        "volume `{}` is missing or not as Sluice injects it: leave it out of the manifest",
+    ),
+    Rule(
+        "names",
+        sidecar_rules.names,
+        "the name of container `{}` is reserved for Sluice: give it another",
+        opted_out=True,
+    ),
+    Rule(
+        "mounts",
+        sidecar_rules.mounts,
+        "container `{}` mounts a volume of the sidecar: remove the mount",
+    ),
+    Rule(
+        "ports",
+        sidecar_rules.ports,
+        "container `{}` claims one of the ports 8710 to 8712, which are the sidecar's: choose"
+        " another",
+    ),
+    Rule(
+        "token",
+        identity_rules.tokens,
+        "volume `{}` holds a token of the audience `sluice`, by which only sidecars enrol: use"
+        " another audience",
+        opted_out=True,
+    ),
+    Rule(
+        "secret-volume",
+        identity_rules.secret_volumes,
+        "volume `{}` holds a Secret `sluice-agent-…`, which only the sidecar may read: remove it",
+        opted_out=True,
+    ),
+    Rule(
+        "secret-variable",
+        identity_rules.secret_variables,
+        "the environment of container `{}` holds a Secret `sluice-agent-…`, which only the sidecar"
+        " may read: remove it",
+        opted_out=True,
+    ),
+    Rule(
+        "host-path",
+        identity_rules.host_paths,
+        "volume `{}` is a `hostPath`, which shows the tokens and keys of other pods: use a"
+        " PersistentVolumeClaim",
+    ),
+    Rule(
+        "host-alias",
+        identity_rules.host_aliases,
+        "`hostAliases` names `{}`, and the sidecar would believe it: use a Service or the cluster's"
+        " DNS",
+    ),
+    Rule(
+        "dns",
+        identity_rules.dns,
+        "`{}` replaces the cluster's DNS, which the sidecar relies on: remove it",
+    ),
+    Rule(
+        "user",
+        process_rules.users,
+        "`{}` runs as the sidecar's user: choose another `runAsUser`",
+    ),
+    Rule(
+        "group",
+        process_rules.groups,
+        "`{}` has the sidecar's group: choose another in `runAsGroup`, `fsGroup` and"
+        " `supplementalGroups`",
+    ),
+    Rule(
+        "user-unset",
+        process_rules.unset_users,
+        "container `{}` leaves its user to the image: set `runAsUser`, which the mode `transparent`"
+        " needs",
+    ),
+    Rule(
+        "root",
+        process_rules.root_users,
+        "container `{}` runs as root, which can become the sidecar's user: set another `runAsUser`",
+    ),
+    Rule(
+        "escalation",
+        process_rules.escalations,
+        "container `{}` may become root, and so the sidecar's user: set"
+        " `allowPrivilegeEscalation: false`",
+    ),
+    Rule(
+        "privileged",
+        process_rules.privileged,
+        "container `{}` is privileged: remove `privileged`",
+    ),
+    Rule(
+        "capability",
+        process_rules.capabilities,
+        "container `{}` asks for a capability by which the sidecar can be passed by: remove"
+        " `capabilities.add`",
+    ),
+    Rule(
+        "proc-mount",
+        process_rules.proc_mounts,
+        "container `{}` unmasks `/proc`: remove `procMount`",
+    ),
+    Rule(
+        "host-process",
+        process_rules.host_processes,
+        "`{}` asks for a process of the node: remove `hostProcess`",
+    ),
+    Rule(
+        "host-namespace",
+        process_rules.namespaces,
+        "`{}` opens the sidecar's network or processes to others: remove it",
+    ),
+    Rule(
+        "ephemeral",
+        process_rules.ephemeral,
+        "container `{}` is ephemeral, and could run as the sidecar's user: debug a copy of the pod"
+        " in a namespace that is not governed",
+    ),
+    Rule(
+        "option",
+        metadata_rules.options,
+        "annotation `{}` is not allowed: ask for the option in the chart's `injection.options`",
+    ),
+)

@@ -1,0 +1,79 @@
+"""Refuses pods whose sidecar is not exactly ours. Each function returns the names of what offends,
+in the order in which the CEL of the chart returns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from control_api.admission.refusing.pod_view import (
+    PORTS,
+    PodView,
+    mapping,
+    name_of,
+    named,
+    objects,
+)
+from control_api.admission.refusing.resemblance import same_container, same_volume
+
+
+def missing(view: PodView) -> Iterator[str]:
+    """Our containers that the pod does not have."""
+    have = [each.get("name") for each in objects(view.spec, "initContainers")]
+    return (name for name in view.own_names if name not in have)
+
+
+def displaced(view: PodView) -> Iterator[str]:
+    """Our containers that do not start first: what starts before them is not governed."""
+    have = [each.get("name") for each in objects(view.spec, "initContainers")]
+    for place, name in enumerate(view.own_names):
+        if name in have and (place >= len(have) or have[place] != name):
+            yield name
+
+
+def altered(view: PodView) -> Iterator[str]:
+    """Our containers, in their place, that are not as we would inject them. After an upgrade of the
+    chart, an update may leave the older sidecar of a running pod as it was."""
+    have = objects(view.spec, "initContainers")
+    before = objects(mapping(view.old, "spec"), "initContainers")
+    for place, template in enumerate(view.fragment.init_containers):
+        if place >= len(have) or have[place].get("name") != template["name"]:
+            continue
+        unchanged = place < len(before) and have[place] == before[place]
+        if not (unchanged or same_container(have[place], template)):
+            yield template["name"]
+
+
+def volumes(view: PodView) -> Iterator[str]:
+    """Our volumes that are missing or altered. Those of a running pod can't be changed."""
+    if view.operation == "UPDATE":
+        return
+    have = objects(view.spec, "volumes")
+    for template in view.fragment.volumes:
+        if not any(same_volume(each, template) for each in have):
+            yield template["name"]
+
+
+def names(view: PodView) -> Iterator[str]:
+    """Containers that are named like ours and are not in our place."""
+    allowed = () if view.opted_out else tuple(view.own_names)
+    yield from named(objects(view.spec, "containers"))
+    yield from named(objects(view.spec, "initContainers"), allowed=allowed)
+
+
+def mounts(view: PodView) -> Iterator[str]:
+    """Containers of the pod's author that mount a volume of ours: its token, keys or records."""
+    ours = view.fragment.volume_names
+    for container in view.foreign:
+        if any(each.get("name") in ours for each in objects(container, "volumeMounts")):
+            yield name_of(container)
+
+
+def ports(view: PodView) -> Iterator[str]:
+    """Containers that claim a port of the sidecar, in the pod or on the node."""
+    reserved = PORTS
+    for container in view.foreign:
+        for port in objects(container, "ports"):
+            if port.get("containerPort") in reserved or port.get("hostPort") in reserved:
+                yield name_of(container)
+                break

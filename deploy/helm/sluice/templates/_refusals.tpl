@@ -1,0 +1,291 @@
+{{/* The rules by which the ValidatingAdmissionPolicy refuses pods, in CEL. The table
+`control_api/admission/refusing/rules.py` holds the same rules in Python, with the reason of each; a
+test compares names, messages and verdicts. */}}
+
+{{/* What the rules read: a list of variables, each of which may use those before it. */}}
+{{- define "sluice.refusals.variables" -}}
+{{- $fragment := .fragment -}}
+{{- $own := list -}}
+{{- range $fragment.initContainers }}{{ $own = append $own .name }}{{ end -}}
+{{- $ownVolumes := list -}}
+{{- range $fragment.volumes }}{{ $ownVolumes = append $ownVolumes .name }}{{ end -}}
+- name: account
+  expression: "has(object.spec.serviceAccountName) && object.spec.serviceAccountName != '' ? object.spec.serviceAccountName : 'default'"
+- name: label
+  expression: "has(object.metadata.labels) && 'sluice/inject' in object.metadata.labels ? object.metadata.labels['sluice/inject'] : ''"
+- name: oldLabel
+  expression: "oldObject != null && has(oldObject.metadata.labels) && 'sluice/inject' in oldObject.metadata.labels ? oldObject.metadata.labels['sluice/inject'] : ''"
+- name: options
+  expression: "has(object.metadata.annotations) ? object.metadata.annotations.filter(k, k.startsWith('config.sluice/')) : []"
+- name: oldOptions
+  expression: "oldObject != null && has(oldObject.metadata.annotations) ? oldObject.metadata.annotations.filter(k, k.startsWith('config.sluice/')) : []"
+# An update of neither the spec nor anything that we read, such as a finalizer that a controller
+# removes: refusing it would keep a pod from before the namespace's label from ending.
+- name: unchanged
+  expression: "request.operation == 'UPDATE' && object.spec == oldObject.spec && variables.label == variables.oldLabel && variables.oldOptions.all(k, k in variables.options) && variables.options.all(k, k in variables.oldOptions && object.metadata.annotations[k] == oldObject.metadata.annotations[k])"
+- name: optedOut
+  expression: "variables.label == 'disabled' && namespaceObject.metadata.labels['sluice/inject'] == 'optional'"
+- name: initContainers
+  expression: "has(object.spec.initContainers) ? object.spec.initContainers : []"
+- name: initNames
+  expression: "variables.initContainers.map(c, c.name)"
+- name: foreign
+  expression: "object.spec.containers + variables.initContainers.filter(c, !(c.name in {{ toJson $own | replace "\"" "'" }}))"
+- name: volumes
+  expression: "has(object.spec.volumes) ? object.spec.volumes : []"
+- name: foreignVolumes
+  expression: "variables.volumes.filter(v, variables.optedOut || !(v.name in {{ toJson $ownVolumes | replace "\"" "'" }}))"
+{{- end -}}
+
+{{/* The rules: a list of rule (its name), variable, optedOut (whether it also holds for a pod that
+declined the sidecar), offenders (a CEL list of names) and message (`{}` is the first of them). */}}
+{{- define "sluice.refusals.rules" -}}
+{{- $fragment := .fragment -}}
+{{- $own := list -}}
+{{- range $fragment.initContainers }}{{ $own = append $own .name }}{{ end -}}
+{{- $ownVolumes := list -}}
+{{- range $fragment.volumes }}{{ $ownVolumes = append $ownVolumes .name }}{{ end -}}
+{{- $transparent := eq $fragment.mode "transparent" -}}
+{{- $user := int $fragment.reserved.user -}}
+{{- $group := int $fragment.reserved.group -}}
+{{- $podUser := "has(object.spec.securityContext) && has(object.spec.securityContext.runAsUser)" -}}
+{{- $ownUser := "has(c.securityContext) && has(c.securityContext.runAsUser)" -}}
+- rule: opt-out
+  offenders: >-
+    variables.label == 'disabled' && namespaceObject.metadata.labels['sluice/inject'] == 'enabled'
+    ? [namespaceObject.metadata.name] : []
+  message: >-
+    the label `sluice/inject: disabled` has no effect in namespace `{}`: remove it, or ask for the
+    namespace's label to be `optional`
+- rule: restricted
+  {{- if $transparent }}
+  offenders: >-
+    'pod-security.kubernetes.io/enforce' in namespaceObject.metadata.labels
+    && namespaceObject.metadata.labels['pod-security.kubernetes.io/enforce'] == 'restricted'
+    ? [namespaceObject.metadata.name] : []
+  {{- end }}
+  message: >-
+    namespace `{}` enforces the Pod Security Standard `restricted`, which forbids the init container
+    of the mode `transparent`: use the mode `explicit`, or another namespace
+- rule: sidecar-missing
+  offenders: >-
+    {{ toJson $own | replace "\"" "'" }}.filter(n, !(n in variables.initNames))
+  message: >-
+    the pod has no `{}`: create it again once the injector is available, or add it by `sluice
+    inject`; a pod from before the namespace's label must be recreated
+- rule: sidecar-order
+  offenders: >-
+    {{- range $place, $name := $own }}
+    {{ if $place }}+ {{ end }}('{{ $name }}' in variables.initNames && (size(variables.initNames) <=
+    {{ $place }} || variables.initNames[{{ $place }}] != '{{ $name }}') ? ['{{ $name }}'] : [])
+    {{- end }}
+  message: >-
+    `{}` must be among the first init containers: what starts before it is not governed
+- rule: sidecar-altered
+  offenders: >-
+    {{- range $place, $container := $fragment.initContainers }}
+    {{- $at := printf "variables.initContainers[%d]" $place }}
+    {{ if $place }}+ {{ end }}(size(variables.initNames) > {{ $place }}
+    && variables.initNames[{{ $place }}] == '{{ $container.name }}'
+    && !(request.operation == 'UPDATE' && has(oldObject.spec.initContainers)
+    && size(oldObject.spec.initContainers) > {{ $place }}
+    && oldObject.spec.initContainers[{{ $place }}] == {{ $at }})
+    && !({{ include "sluice.cel.same" (dict "value" $container "at" $at "field" "container") }})
+    ? ['{{ $container.name }}'] : [])
+    {{- end }}
+  message: >-
+    `{}` is not as Sluice injects it: leave it out of the manifest, and keep other webhooks from
+    changing it
+- rule: volumes
+  offenders: >-
+    request.operation == 'UPDATE' ? [] :
+    {{- range $place, $volume := $fragment.volumes }}
+    {{ if $place }}+ {{ end }}(variables.volumes.exists(v,
+    {{ include "sluice.cel.same" (dict "value" $volume "at" "v" "field" "volume") }})
+    ? [] : ['{{ $volume.name }}'])
+    {{- end }}
+  message: >-
+    volume `{}` is missing or not as Sluice injects it: leave it out of the manifest
+- rule: names
+  optedOut: true
+  offenders: >-
+    object.spec.containers.filter(c, c.name in ['sluice-init', 'sluice-proxy']).map(c, c.name)
+    + variables.initNames.filter(n, n in ['sluice-init', 'sluice-proxy']
+    && (variables.optedOut || !(n in {{ toJson $own | replace "\"" "'" }})))
+  message: >-
+    the name of container `{}` is reserved for Sluice: give it another
+- rule: mounts
+  offenders: >-
+    variables.foreign.filter(c, has(c.volumeMounts)
+    && c.volumeMounts.exists(m, m.name in {{ toJson $ownVolumes | replace "\"" "'" }})).map(c, c.name)
+  message: >-
+    container `{}` mounts a volume of the sidecar: remove the mount
+- rule: ports
+  offenders: >-
+    variables.foreign.filter(c, has(c.ports) && c.ports.exists(p,
+    p.containerPort in [8710, 8711, 8712] || (has(p.hostPort) && p.hostPort in [8710, 8711, 8712]))
+    ).map(c, c.name)
+  message: >-
+    container `{}` claims one of the ports 8710 to 8712, which are the sidecar's: choose another
+- rule: token
+  optedOut: true
+  offenders: >-
+    variables.foreignVolumes.filter(v, has(v.projected) && has(v.projected.sources)
+    && v.projected.sources.exists(s, has(s.serviceAccountToken)
+    && has(s.serviceAccountToken.audience) && s.serviceAccountToken.audience == 'sluice')
+    ).map(v, v.name)
+  message: >-
+    volume `{}` holds a token of the audience `sluice`, by which only sidecars enrol: use another
+    audience
+- rule: secret-volume
+  optedOut: true
+  offenders: >-
+    variables.foreignVolumes.filter(v, (has(v.secret) && has(v.secret.secretName)
+    && v.secret.secretName.startsWith('sluice-agent-'))
+    || (has(v.csi) && has(v.csi.nodePublishSecretRef) && has(v.csi.nodePublishSecretRef.name)
+    && v.csi.nodePublishSecretRef.name.startsWith('sluice-agent-'))
+    || (has(v.projected) && has(v.projected.sources) && v.projected.sources.exists(s,
+    has(s.secret) && has(s.secret.name) && s.secret.name.startsWith('sluice-agent-')))
+    ).map(v, v.name)
+  message: >-
+    volume `{}` holds a Secret `sluice-agent-…`, which only the sidecar may read: remove it
+- rule: secret-variable
+  optedOut: true
+  offenders: >-
+    variables.foreign.filter(c, (has(c.env) && c.env.exists(e, has(e.valueFrom)
+    && has(e.valueFrom.secretKeyRef) && has(e.valueFrom.secretKeyRef.name)
+    && e.valueFrom.secretKeyRef.name.startsWith('sluice-agent-')))
+    || (has(c.envFrom) && c.envFrom.exists(e, has(e.secretRef) && has(e.secretRef.name)
+    && e.secretRef.name.startsWith('sluice-agent-')))).map(c, c.name)
+  message: >-
+    the environment of container `{}` holds a Secret `sluice-agent-…`, which only the sidecar may
+    read: remove it
+- rule: host-path
+  offenders: >-
+    variables.foreignVolumes.filter(v, has(v.hostPath)).map(v, v.name)
+  message: >-
+    volume `{}` is a `hostPath`, which shows the tokens and keys of other pods: use a
+    PersistentVolumeClaim
+- rule: host-alias
+  offenders: >-
+    has(object.spec.hostAliases) ? object.spec.hostAliases.map(a, a.ip) : []
+  message: >-
+    `hostAliases` names `{}`, and the sidecar would believe it: use a Service or the cluster's DNS
+- rule: dns
+  offenders: >-
+    (has(object.spec.dnsPolicy) && object.spec.dnsPolicy == 'None' ? ['dnsPolicy'] : [])
+    + (has(object.spec.dnsConfig) && has(object.spec.dnsConfig.nameservers)
+    && size(object.spec.dnsConfig.nameservers) > 0 ? ['dnsConfig.nameservers'] : [])
+    + (has(object.spec.dnsConfig) && has(object.spec.dnsConfig.searches)
+    && size(object.spec.dnsConfig.searches) > 0 ? ['dnsConfig.searches'] : [])
+    + (has(object.spec.hostnameOverride) && object.spec.hostnameOverride != ''
+    ? ['hostnameOverride'] : [])
+  message: >-
+    `{}` replaces the cluster's DNS, which the sidecar relies on: remove it
+- rule: user
+  offenders: >-
+    ({{ $podUser }} && object.spec.securityContext.runAsUser == {{ $user }}
+    ? ['spec.securityContext'] : [])
+    + variables.foreign.filter(c, {{ $ownUser }} && c.securityContext.runAsUser == {{ $user }}
+    ).map(c, c.name)
+  message: >-
+    `{}` runs as the sidecar's user: choose another `runAsUser`
+- rule: group
+  offenders: >-
+    (has(object.spec.securityContext)
+    && ((has(object.spec.securityContext.runAsGroup)
+    && object.spec.securityContext.runAsGroup == {{ $group }})
+    || (has(object.spec.securityContext.fsGroup)
+    && object.spec.securityContext.fsGroup == {{ $group }})
+    || (has(object.spec.securityContext.supplementalGroups)
+    && {{ $group }} in object.spec.securityContext.supplementalGroups))
+    ? ['spec.securityContext'] : [])
+    + variables.foreign.filter(c, has(c.securityContext) && has(c.securityContext.runAsGroup)
+    && c.securityContext.runAsGroup == {{ $group }}).map(c, c.name)
+  message: >-
+    `{}` has the sidecar's group: choose another in `runAsGroup`, `fsGroup` and
+    `supplementalGroups`
+- rule: user-unset
+  {{- if $transparent }}
+  offenders: >-
+    variables.foreign.filter(c, !({{ $ownUser }}) && !({{ $podUser }})).map(c, c.name)
+  {{- end }}
+  message: >-
+    container `{}` leaves its user to the image: set `runAsUser`, which the mode `transparent` needs
+- rule: root
+  {{- if $transparent }}
+  offenders: >-
+    variables.foreign.filter(c, {{ $ownUser }} ? c.securityContext.runAsUser == 0
+    : {{ $podUser }} && object.spec.securityContext.runAsUser == 0).map(c, c.name)
+  {{- end }}
+  message: >-
+    container `{}` runs as root, which can become the sidecar's user: set another `runAsUser`
+- rule: escalation
+  {{- if $transparent }}
+  offenders: >-
+    variables.foreign.filter(c, !(has(c.securityContext)
+    && has(c.securityContext.allowPrivilegeEscalation)
+    && c.securityContext.allowPrivilegeEscalation == false)).map(c, c.name)
+  {{- end }}
+  message: >-
+    container `{}` may become root, and so the sidecar's user: set `allowPrivilegeEscalation: false`
+- rule: privileged
+  offenders: >-
+    variables.foreign.filter(c, has(c.securityContext) && has(c.securityContext.privileged)
+    && c.securityContext.privileged == true).map(c, c.name)
+  message: >-
+    container `{}` is privileged: remove `privileged`
+- rule: capability
+  offenders: >-
+    variables.foreign.filter(c, has(c.securityContext) && has(c.securityContext.capabilities)
+    && has(c.securityContext.capabilities.add) && c.securityContext.capabilities.add.exists(k,
+    k.matches('(?i)^(cap_)?(all|net_admin|net_raw|sys_admin|sys_ptrace|sys_module|bpf)$'))
+    ).map(c, c.name)
+  message: >-
+    container `{}` asks for a capability by which the sidecar can be passed by: remove
+    `capabilities.add`
+- rule: proc-mount
+  offenders: >-
+    variables.foreign.filter(c, has(c.securityContext) && has(c.securityContext.procMount)
+    && c.securityContext.procMount != 'Default').map(c, c.name)
+  message: >-
+    container `{}` unmasks `/proc`: remove `procMount`
+- rule: host-process
+  offenders: >-
+    (has(object.spec.securityContext) && has(object.spec.securityContext.windowsOptions)
+    && has(object.spec.securityContext.windowsOptions.hostProcess)
+    && object.spec.securityContext.windowsOptions.hostProcess == true
+    ? ['spec.securityContext'] : [])
+    + variables.foreign.filter(c, has(c.securityContext) && has(c.securityContext.windowsOptions)
+    && has(c.securityContext.windowsOptions.hostProcess)
+    && c.securityContext.windowsOptions.hostProcess == true).map(c, c.name)
+  message: >-
+    `{}` asks for a process of the node: remove `hostProcess`
+- rule: host-namespace
+  offenders: >-
+    {{- range $place, $field := list "hostNetwork" "hostPID" "hostIPC" "shareProcessNamespace" }}
+    {{ if $place }}+ {{ end }}(has(object.spec.{{ $field }}) && object.spec.{{ $field }} == true
+    ? ['{{ $field }}'] : [])
+    {{- end }}
+  message: >-
+    `{}` opens the sidecar's network or processes to others: remove it
+- rule: ephemeral
+  offenders: >-
+    has(object.spec.ephemeralContainers) ? object.spec.ephemeralContainers.map(c, c.name) : []
+  message: >-
+    container `{}` is ephemeral, and could run as the sidecar's user: debug a copy of the pod in a
+    namespace that is not governed
+- rule: option
+  offenders: >-
+    variables.options.filter(k, !(k in [
+    {{- range $place, $option := $fragment.options }}{{ if $place }}, {{ end }}'config.sluice/{{ $option }}'{{ end -}}
+    ]))
+  message: >-
+    annotation `{}` is not allowed: ask for the option in the chart's `injection.options`
+{{- end -}}
+
+
+{{/* The variable that holds the offenders of a rule: `sidecar-missing` becomes `ruleSidecarMissing`. */}}
+{{- define "sluice.refusals.variable" -}}
+{{ printf "rule-%s" . | replace "-" "_" | camelcase | untitle }}
+{{- end -}}

@@ -1,0 +1,176 @@
+"""What makes a pod refused, and what comes close without being refused: changes to a governed pod,
+by rule. Each is judged by the rules in Python, by the chart's policy and by a real API server.
+
+In `spec.initContainers` of a governed pod the sidecar stands last of ours; `PROXY` is its place,
+filled in for the mode.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PROXY = "PROXY"
+_AGENT = "/spec/containers/0"
+_SECURITY = f"{_AGENT}/securityContext"
+_POD = "/spec/securityContext"
+_SIDECAR = f"/spec/initContainers/{PROXY}"
+_VOLUME = "/spec/volumes/-"
+_ANNOTATIONS = "/metadata/annotations"
+
+
+def _volume(name: str, **source: Any) -> dict[str, Any]:
+    return {_VOLUME: {"name": name, **source}}
+
+
+def _token(audience: str | None) -> dict[str, Any]:
+    token = {"path": "token"} | ({"audience": audience} if audience else {})
+    return {"sources": [{"serviceAccountToken": token}]}
+
+
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("opt-out", {"/metadata/labels/sluice~1inject": "disabled"}),
+    ("sidecar-altered", {f"{_SIDECAR}/image": "elsewhere/sidecar:0.1.0"}),
+    ("sidecar-altered", {f"{_SIDECAR}/command": ["sleep"]}),
+    ("sidecar-altered", {f"{_SIDECAR}/args/0": "doctor"}),
+    ("sidecar-altered", {f"{_SIDECAR}/args/-": "--verbose"}),
+    ("sidecar-altered", {f"{_SIDECAR}/env/0/value": "control: http://mine"}),
+    ("sidecar-altered", {f"{_SIDECAR}/env/-": {"name": "PYTHONPATH", "value": "/mine"}}),
+    ("sidecar-altered", {f"{_SIDECAR}/envFrom/-": {"configMapRef": {"name": "mine"}}}),
+    ("sidecar-altered", {f"{_SIDECAR}/workingDir": "/mine"}),
+    ("sidecar-altered", {f"{_SIDECAR}/lifecycle/postStart/exec/command": ["sluice"]}),
+    ("sidecar-altered", {f"{_SIDECAR}/tty": True}),
+    ("sidecar-altered", {f"{_SIDECAR}/securityContext/runAsUser": 1000}),
+    ("sidecar-altered", {f"{_SIDECAR}/securityContext/runAsNonRoot": False}),
+    ("sidecar-altered", {f"{_SIDECAR}/securityContext/capabilities/add": ["NET_ADMIN"]}),
+    ("sidecar-altered", {f"{_SIDECAR}/securityContext/seLinuxOptions/level": "s0"}),
+    ("sidecar-altered", {f"{_SIDECAR}/resources/limits/memory": "8Mi"}),
+    ("sidecar-altered", {f"{_SIDECAR}/resources/claims": [{"name": "gpu"}],
+        "/spec/resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}),
+    ("sidecar-altered", {f"{_SIDECAR}/startupProbe/failureThreshold": 1}),
+    ("sidecar-altered", {f"{_SIDECAR}/readinessProbe/httpGet/host": "example.com"}),
+    ("sidecar-altered", {f"{_SIDECAR}/livenessProbe/exec/command": ["false"]}),
+    ("sidecar-altered", {f"{_SIDECAR}/terminationMessagePath": "/dev/elsewhere"}),
+    ("sidecar-altered", {f"{_SIDECAR}/ports/0/hostPort": 80}),
+    ("sidecar-altered", {
+        f"{_SIDECAR}/volumeMounts/-": {"name": "mine", "mountPath": "/usr/lib"},
+        **_volume("mine", emptyDir={}),
+    }),
+    ("sidecar-altered", {  # it looks like the token of the API server, but lies elsewhere
+        f"{_SIDECAR}/volumeMounts/-": {
+            "name": "kube-api-access-mine", "readOnly": True, "mountPath": "/usr/lib",
+        },
+        **_volume("kube-api-access-mine", emptyDir={}),
+    }),
+    ("sidecar-altered", {
+        f"{_SIDECAR}/volumeMounts/-": {
+            "name": "kube-api-access-mine",
+            "readOnly": True,
+            "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            "subPath": "a",
+        },
+        **_volume("kube-api-access-mine", emptyDir={}),
+    }),
+    ("volumes", {"/spec/volumes/0/emptyDir": {"sizeLimit": "8Mi"}}),
+    ("volumes", {"/spec/volumes/0/emptyDir/medium": "Memory"}),
+    ("volumes", {"/spec/volumes/2/configMap/name": "mine"}),
+    ("volumes", {"/spec/volumes/2/configMap/name": "sluice-sources-other"}),
+    ("volumes", {"/spec/volumes/3/configMap/items": [{"key": "mine", "path": "sources.yaml"}]}),
+    ("volumes", {"/spec/volumes/1/projected/sources/-": {"configMap": {"name": "mine"}}}),
+    ("mounts", {f"{_AGENT}/volumeMounts/-": {"name": "sluice-identity", "mountPath": "/t"}}),
+    ("mounts", {f"{_AGENT}/volumeMounts/-": {"name": "sluice-data", "mountPath": "/t"}}),
+    ("mounts", {"/spec/initContainers/-": {
+        "name": "first", "image": "a", "securityContext": {
+            "runAsUser": 1000, "allowPrivilegeEscalation": False},
+        "volumeMounts": [{"name": "sluice-identity", "mountPath": "/t", "readOnly": True}]}}),
+    ("ports", {f"{_AGENT}/ports/-": {"containerPort": 8710}}),
+    ("ports", {f"{_AGENT}/ports/-": {"containerPort": 8711, "hostPort": 8711}}),
+    ("ports", {f"{_AGENT}/ports/-": {"containerPort": 80, "hostPort": 8712}}),
+    ("token", _volume("mine", projected=_token("sluice"))),
+    ("secret-volume", _volume("mine", secret={"secretName": "sluice-agent-default"})),
+    ("secret-volume", _volume(
+        "mine", projected={"sources": [{"secret": {"name": "sluice-agent-other"}}]})),
+    ("secret-volume", _volume("mine", csi={
+        "driver": "mine", "nodePublishSecretRef": {"name": "sluice-agent-other"}})),
+    ("secret-variable", {f"{_AGENT}/env/-": {"name": "KEY", "valueFrom": {
+        "secretKeyRef": {"name": "sluice-agent-other", "key": "agent.key"}}}}),
+    ("secret-variable", {f"{_AGENT}/envFrom/-": {"secretRef": {"name": "sluice-agent-other"}}}),
+    ("host-path", _volume("mine", hostPath={"path": "/var/lib/kubelet"})),
+    ("host-alias", {"/spec/hostAliases": [{"ip": "10.0.0.9", "hostnames": ["documents"]}]}),
+    ("dns", {"/spec/dnsPolicy": "None", "/spec/dnsConfig/nameservers": ["10.0.0.9"]}),
+    ("dns", {"/spec/dnsConfig/nameservers": ["10.0.0.9"]}),
+    ("dns", {"/spec/dnsConfig/searches": ["mine.example"]}),
+    ("user", {f"{_SECURITY}/runAsUser": 20102}),
+    ("user", {f"{_POD}/runAsUser": 20102}),
+    ("group", {f"{_SECURITY}/runAsGroup": 20102}),
+    ("group", {f"{_POD}/runAsGroup": 20102}),
+    ("group", {f"{_POD}/fsGroup": 20102}),
+    ("group", {f"{_POD}/supplementalGroups": [1, 20102]}),
+    ("privileged", {
+        f"{_SECURITY}/privileged": True, f"{_SECURITY}/allowPrivilegeEscalation": True}),
+    ("capability", {f"{_SECURITY}/capabilities/add": ["NET_ADMIN"]}),
+    ("capability", {f"{_SECURITY}/capabilities/add": ["CHOWN", "net_raw"]}),
+    ("capability", {f"{_SECURITY}/capabilities/add": ["CAP_SYS_PTRACE"]}),
+    ("capability", {f"{_SECURITY}/capabilities/add": ["All"]}),
+    ("proc-mount", {f"{_SECURITY}/procMount": "Unmasked", "/spec/hostUsers": False}),
+    ("host-namespace", {"/spec/hostNetwork": True}),
+    ("host-namespace", {"/spec/hostPID": True}),
+    ("host-namespace", {"/spec/hostIPC": True}),
+    ("host-namespace", {"/spec/shareProcessNamespace": True}),
+    ("option", {f"{_ANNOTATIONS}/config.sluice~1skip-subnets": "0.0.0.0/1"}),
+    ("option", {f"{_ANNOTATIONS}/config.sluice~1": "x"}),
+]  # fmt: skip
+"""The rule, and the change to a governed pod that makes it refused by this rule."""
+
+REFUSED_IF_TRANSPARENT: list[tuple[str, dict[str, Any]]] = [
+    ("user-unset", {_SECURITY: {"allowPrivilegeEscalation": False}}),
+    ("root", {f"{_SECURITY}/runAsUser": 0}),
+    ("root", {_SECURITY: {"allowPrivilegeEscalation": False}, f"{_POD}/runAsUser": 0}),
+    ("escalation", {_SECURITY: {"runAsUser": 1000}}),
+    ("escalation", {f"{_SECURITY}/allowPrivilegeEscalation": True}),
+]
+
+ADMITTED: list[dict[str, Any]] = [
+    {},
+    {"/metadata/labels/sluice~1inject": "enabled"},
+    {"/metadata/annotations/sluice~1status": "mine"},
+    {"/metadata/annotations/config.sluice": "x"},
+    {"/metadata/annotations/config.sluice.example~1a": "x"},
+    # What the API server and its admission plug-ins fill in.
+    {f"{_SIDECAR}/terminationMessagePath": "/dev/termination-log"},
+    {f"{_SIDECAR}/imagePullPolicy": "Always"},
+    {f"{_SIDECAR}/startupProbe/successThreshold": 1},
+    {f"{_SIDECAR}/startupProbe/httpGet/scheme": "HTTP"},
+    {f"{_SIDECAR}/resources/limits/cpu": "1"},
+    {f"{_SIDECAR}/resources/limits/ephemeral-storage": "1Gi",
+     f"{_SIDECAR}/resources/requests/ephemeral-storage": "1Gi"},
+    {f"{_SIDECAR}/resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]},
+    {f"{_SIDECAR}/volumeMounts/-": {
+        "name": "kube-api-access-x",
+        "readOnly": True,
+        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"},
+     **_volume("kube-api-access-x", projected=_token(None))},
+    {"/spec/volumes/1/projected/defaultMode": 420, "/spec/volumes/2/configMap/defaultMode": 420},
+    # What comes close.
+    _volume("mine", projected=_token("sluice-prod")),
+    _volume("mine", projected=_token(None)),
+    _volume("mine", secret={"secretName": "my-sluice-agent-x"}),
+    _volume("mine", configMap={"name": "sluice-agent-x"}),
+    {f"{_AGENT}/ports/-": {"containerPort": 8713}},
+    {f"{_AGENT}/env/-": {"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}},
+    {f"{_AGENT}/name": "sluice-proxy-2"},
+    {"/spec/dnsPolicy": "Default"},
+    {"/spec/dnsConfig/options": [{"name": "ndots", "value": "2"}]},
+    {f"{_SECURITY}/runAsUser": 20103},
+    {f"{_SECURITY}/privileged": False},
+    {f"{_SECURITY}/capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}},
+    {f"{_SECURITY}/procMount": "Default"},
+    {f"{_POD}/runAsUser": 0},
+    {"/spec/hostNetwork": False, "/spec/shareProcessNamespace": False},
+]  # fmt: skip
+"""Changes that leave the pod admitted."""
+
+
+def placed(changes: dict[str, Any], mode: str) -> dict[str, Any]:
+    """The changes with the sidecar's place filled in."""
+    place = "1" if mode == "transparent" else "0"
+    return {pointer.replace(PROXY, place): value for pointer, value in changes.items()}

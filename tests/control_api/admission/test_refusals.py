@@ -1,0 +1,208 @@
+"""The rules by which pods are refused, each with what it refuses and what it lets pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control_api.admission import template
+from control_api.admission.refusals import refusals
+from control_api.admission.refusing.rules import RULES
+from control_api.admission.template import Fragment
+from control_api.admission.vocabulary import Namespace, Operation
+from tests.control_api.admission.governed_pods import (
+    ENABLED,
+    OPTIONAL,
+    RESTRICTED,
+    Pod,
+    changed,
+    governed_pod,
+    plain_pod,
+)
+from tests.control_api.admission.refused_pods import (
+    ADMITTED,
+    REFUSED,
+    REFUSED_IF_TRANSPARENT,
+    placed,
+)
+from tests.properties import examples
+
+EXPLICIT = template.packaged()
+INIT = {
+    "name": "sluice-init",
+    "image": "sluice/sidecar:0.1.0",
+    "securityContext": {"runAsUser": 0, "capabilities": {"add": ["NET_ADMIN"]}},
+}
+
+
+def transparent() -> Fragment:
+    """The packaged fragment in the other mode."""
+    return Fragment(
+        mode="transparent",
+        init_containers=(INIT, *EXPLICIT.init_containers),
+        volumes=EXPLICIT.volumes,
+        environment=(),
+        options=frozenset({"log-level"}),
+        user=20102,
+        group=20102,
+        version=EXPLICIT.version,
+        digest="0",
+    )
+
+
+TRANSPARENT = transparent()
+FRAGMENTS = {"explicit": EXPLICIT, "transparent": TRANSPARENT}
+
+
+def rules(
+    pod: Pod,
+    fragment: Fragment = EXPLICIT,
+    namespace: Namespace = ENABLED,
+    operation: Operation = "CREATE",
+    old: Pod | None = None,
+) -> list[str]:
+    return [each.rule for each in refusals(pod, fragment, namespace, operation, old)]
+
+
+@pytest.mark.parametrize("mode", FRAGMENTS)
+@pytest.mark.parametrize(("rule", "changes"), REFUSED)
+def test_a_change_is_refused_by_its_rule_alone(
+    mode: str, rule: str, changes: dict[str, Any]
+) -> None:
+    fragment = FRAGMENTS[mode]
+    pod = changed(governed_pod(fragment), placed(changes, mode))
+    found = rules(pod, fragment)
+    # A privileged container may escalate, as the API server insists; that is a rule as well.
+    assert [each for each in found if each != "escalation" or rule == each] == [rule]
+
+
+@pytest.mark.parametrize(("rule", "changes"), REFUSED_IF_TRANSPARENT)
+def test_only_the_mode_transparent_depends_on_the_user(rule: str, changes: dict[str, Any]) -> None:
+    assert rules(changed(governed_pod(TRANSPARENT), changes), TRANSPARENT) == [rule]
+    assert rules(changed(governed_pod(EXPLICIT), changes), EXPLICIT) == []
+
+
+@pytest.mark.parametrize("mode", FRAGMENTS)
+@pytest.mark.parametrize("changes", ADMITTED)
+def test_what_comes_close_is_admitted(mode: str, changes: dict[str, Any]) -> None:
+    fragment = FRAGMENTS[mode]
+    assert rules(changed(governed_pod(fragment), placed(changes, mode)), fragment) == []
+
+
+def test_a_pod_without_the_sidecar_is_refused() -> None:
+    assert rules(plain_pod()) == ["sidecar-missing", "volumes"]
+    assert rules({"spec": {"containers": [{"name": "sluice-proxy"}]}})[0] == "sidecar-missing"
+
+
+def test_what_starts_before_the_sidecar_is_refused() -> None:
+    pod = governed_pod(EXPLICIT)
+    pod["spec"]["initContainers"].insert(0, {"name": "first", "image": "a"})
+    assert rules(pod) == ["sidecar-order"]
+    swapped = governed_pod(TRANSPARENT)
+    swapped["spec"]["initContainers"].reverse()
+    assert rules(swapped, TRANSPARENT) == ["sidecar-order"]
+    del swapped["spec"]["initContainers"][1]
+    assert rules(swapped, TRANSPARENT) == ["sidecar-missing", "sidecar-order"]
+
+
+def test_the_init_container_of_the_other_mode_is_a_name_of_ours() -> None:
+    pod = governed_pod(EXPLICIT, initContainers=[{"name": "sluice-init", "image": "mine"}])
+    assert rules(pod) == ["names"]
+
+
+def test_an_ephemeral_container_is_refused() -> None:
+    old = governed_pod(EXPLICIT)
+    pod = changed(old, {"/spec/ephemeralContainers/-": {"name": "debug", "image": "a"}})
+    assert rules(pod, operation="UPDATE", old=old) == ["ephemeral"]
+
+
+def test_restricted_namespaces_can_not_be_transparent() -> None:
+    assert rules(governed_pod(TRANSPARENT), TRANSPARENT, RESTRICTED) == ["restricted"]
+    assert rules(governed_pod(EXPLICIT), EXPLICIT, RESTRICTED) == []
+
+
+def test_a_pod_declines_only_where_its_namespace_lets_it() -> None:
+    declined = changed(plain_pod(), {"/metadata/labels/sluice~1inject": "disabled"})
+    assert rules(declined)[0] == "opt-out"
+    assert rules(declined, namespace=OPTIONAL) == []
+    assert rules(plain_pod(), namespace=OPTIONAL) == ["sidecar-missing", "volumes"]
+    assert rules(plain_pod(), namespace=Namespace("other", {})) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes"),
+    [each for each in REFUSED if each[0] in ("token", "secret-volume", "secret-variable")],
+)
+def test_a_pod_that_declined_gets_no_identity(rule: str, changes: dict[str, Any]) -> None:
+    declined = changed(plain_pod(), {"/metadata/labels/sluice~1inject": "disabled", **changes})
+    assert rules(declined, namespace=OPTIONAL) == [rule]
+
+
+def test_an_injected_pod_can_not_decline_afterwards() -> None:
+    old = governed_pod(EXPLICIT)
+    pod = changed(old, {"/metadata/labels/sluice~1inject": "disabled"})
+    assert "names" in rules(pod, namespace=OPTIONAL, operation="UPDATE", old=old)
+
+
+def test_a_pod_from_before_the_label_can_end() -> None:
+    old = changed(plain_pod(), {"/metadata/finalizers": ["batch.kubernetes.io/job-tracking"]})
+    assert rules(plain_pod(), operation="UPDATE", old=old) == []
+    image = changed(plain_pod(), {"/spec/containers/0/image": "other"})
+    assert "sidecar-missing" in rules(image, operation="UPDATE", old=old)
+    option = changed(plain_pod(), {"/metadata/annotations/config.sluice~1log-level": "debug"})
+    assert "option" in rules(option, operation="UPDATE", old=old)
+
+
+def test_an_update_may_leave_an_older_sidecar_as_it_was() -> None:
+    old = changed(governed_pod(EXPLICIT), {"/spec/initContainers/0/image": "sluice/sidecar:0.0.9"})
+    new = changed(old, {"/spec/containers/0/image": "agent:2"})
+    assert rules(new, operation="UPDATE", old=old) == []
+    assert rules(new) == ["sidecar-altered"]
+    other = changed(new, {"/spec/initContainers/0/image": "mine"})
+    assert rules(other, operation="UPDATE", old=old) == ["sidecar-altered"]
+
+
+def test_the_sources_are_those_of_the_pods_own_account() -> None:
+    pod = governed_pod(EXPLICIT, serviceAccountName="research")
+    assert rules(pod) == []
+    assert rules(changed(pod, {"/spec/serviceAccountName": "other"})) == ["volumes"]
+
+
+def test_every_message_names_what_offends() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule.message.count("{}") == 1
+    found = refusals(changed(governed_pod(EXPLICIT), {"/spec/hostPID": True}), EXPLICIT, ENABLED)
+    assert str(found[0]).startswith("`hostPID` opens")
+
+
+def test_every_rule_is_in_the_readme() -> None:
+    readme = Path(template.__file__).with_name("README.md").read_text()
+    listed = readme.split("## What is refused")[1].split("\n## ")[0]
+    assert [rule.name for rule in RULES] == [
+        line.split("`")[1] for line in listed.splitlines() if line.startswith("| `")
+    ]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+PLACES = sorted({pointer for _, each in REFUSED for pointer in each})
+
+
+@given(st.dictionaries(st.sampled_from(PLACES), json_values, max_size=3))
+@examples(500)
+def test_no_pod_makes_the_rules_fail(changes: dict[str, Any]) -> None:
+    pod = governed_pod(EXPLICIT)
+    for pointer, value in placed(changes, "explicit").items():
+        try:
+            pod = changed(pod, {pointer: value})
+        except (AttributeError, IndexError, TypeError, ValueError):
+            continue  # an earlier change put something else where this one leads
+    assert isinstance(rules(pod), list)
