@@ -1,0 +1,61 @@
+{{/* The control API's settings (`control_api/README.md`). */}}
+{{- define "sluice.controlEnvironment" -}}
+{{- $control := .Values.control -}}
+- {name: SLUICE_CONTROL_LISTEN, value: "0.0.0.0:8700"}
+- {name: SLUICE_METRICS_LISTEN, value: "0.0.0.0:8701"}
+- {name: SLUICE_DATA_DIR, value: /var/lib/sluice}
+- {name: SLUICE_LOG_FORMAT, value: json}
+- {name: SLUICE_LOG_LEVEL, value: {{ $control.logLevel }}}
+- {name: SLUICE_WORKERS, value: {{ $control.workers | quote }}}
+- {name: SLUICE_REQUIRE_AGENT_ID, value: {{ ternary "1" "0" $control.requireAgentId | quote }}}
+- {name: SLUICE_PII_MASKING, value: {{ ternary "1" "0" $control.piiMasking | quote }}}
+- {name: SLUICE_RATE_LIMIT, value: {{ $control.rateLimit | quote }}}
+{{ include "sluice.databaseEnvironment" . }}
+{{- if $control.redisUrl.secretName }}
+- name: SLUICE_REDIS_URL
+  valueFrom:
+    secretKeyRef: {name: {{ $control.redisUrl.secretName }}, key: {{ $control.redisUrl.key }}}
+{{- end }}
+{{- if $control.policies }}
+- {name: SLUICE_POLICY_DIR, value: /etc/sluice/policies}
+{{- end }}
+{{- if $control.tls.secretName }}
+- {name: SLUICE_TLS_CERTIFICATE, value: /etc/sluice/tls/tls.crt}
+- {name: SLUICE_TLS_KEY, value: /etc/sluice/tls/tls.key}
+{{- end }}
+{{- if eq .Values.identity "workload" }}
+- name: SLUICE_ENROL_ISSUERS
+  value: {{ include "sluice.issuers" . | quote }}
+{{- end }}
+# All replicas sign with one key, and accept one admin key from the first start on.
+- {name: SLUICE_KEYS_DIR, value: /etc/sluice/keys}
+- name: SLUICE_SUPERADMIN_KEY
+  valueFrom:
+    secretKeyRef: {name: {{ $control.keys.secretName }}, key: superadmin.key}
+# For an operator's `kubectl exec … -- sluice agents list`.
+- {name: SLUICE_URL, value: {{ include "sluice.controlUrl" . | quote }}}
+- {name: SLUICE_KEY_FILE, value: /etc/sluice/keys/admin.key}
+{{- range $name, $value := $control.environment }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end -}}
+
+{{/* How a process reaches the database. */}}
+{{- define "sluice.databaseEnvironment" -}}
+{{- $control := .Values.control -}}
+{{- if eq $control.database "postgresql" -}}
+- name: SLUICE_DATABASE_URL
+  valueFrom:
+    secretKeyRef: {name: {{ $control.databaseUrl.secretName }}, key: {{ $control.databaseUrl.key }}}
+- {name: SLUICE_DATABASE_CONNECTIONS, value: {{ $control.databaseConnections | quote }}}
+{{- end -}}
+{{- end -}}
+
+{{/* SLUICE_ENROL_ISSUERS: the clusters whose service accounts may enrol. */}}
+{{- define "sluice.issuers" -}}
+{{- $entries := list -}}
+{{- range .Values.issuers -}}
+{{- $entries = append $entries (printf "%s=%s,tenant=%s" .issuer .jwks .tenant) -}}
+{{- end -}}
+{{ join " " $entries }}
+{{- end -}}

@@ -1,0 +1,98 @@
+"""The chart refuses values that it does not know or can't use, and says which."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.helm.chart import CERTIFICATE, CHART, DEV, Refused, Values, template
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+KEY = "-----BEGIN " + "PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replicas": 2}, "additional properties 'replicas' not allowed"),
+        ({"control": {"replica": 2}}, "additional properties 'replica' not allowed"),
+        ({"injection": {"engine": "istio"}}, "must be one of 'webhook', 'policy'"),
+        ({"injection": {"mode": "Explicit"}}, "must be one of 'explicit', 'transparent'"),
+        ({"injection": {"options": ["Log Level"]}}, "/injection/options/0"),
+        ({"injection": {"dataSize": "0"}}, "/injection/dataSize"),
+        ({"certificates": "none"}, "must be one of 'self', 'cert-manager', 'secret'"),
+        ({"certificates": "cert-manager"}, "/certManager/issuerName"),
+        ({"certificates": "secret"}, "/webhook/caBundle"),
+        ({"identity": "none"}, "must be one of 'workload', 'secret'"),
+        ({"issuers": []}, "/issuers"),
+        ({"issuers": [{"issuer": "https://a", "jwks": "x", "tenant": "t"}]}, "/issuers/0/jwks"),
+        ({"issuers": [{"issuer": "https://a,b=c", "jwks": "/f", "tenant": "t"}]}, "issuers/0"),
+        ({"control": {"database": "mysql"}}, "must be one of 'postgresql', 'sqlite'"),
+        ({"control": {"database": "sqlite"}}, "/control/replicas"),
+        ({"control": {"databaseUrl": {"secretName": ""}}}, "/control/databaseUrl/secretName"),
+        ({"control": {"databaseUrl": "postgresql+asyncpg://a:b@c/d"}}, "want object"),
+        ({"control": {"replicas": 0}}, "/control/replicas"),
+        ({"control": {"environment": {"PATH": "/x"}}}, "/control/environment"),
+        ({"control": {"policies": {"../x/y.yaml": ""}}}, "/control/policies"),
+        ({"control": {"tls": {"ca": KEY}}}, "/control/tls/ca"),
+        ({"control": {"tls": {"certManager": True}}}, "/certManager/issuerName"),
+        ({"webhook": {"timeoutSeconds": 30}}, "/webhook/timeoutSeconds"),
+        ({"images": {"control": {"digest": "sha256:abc"}}}, "/images/control/digest"),
+        ({"defaultSources": [{"alias": "kb"}]}, "missing properties 'kind', 'upstream'"),
+        ({"monitoring": {"rules": "yes"}}, "want boolean"),
+    ],
+)
+def test_values_that_can_not_be_used_are_refused(values: Values, said: str) -> None:
+    with pytest.raises(Refused) as raised:
+        template(values)
+    assert said in str(raised.value)
+
+
+def objects(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every part of the schema that describes an object with properties."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "object":
+            yield path, schema
+        for key, value in schema.items():
+            yield from objects(value, f"{path}/{key}")
+    elif isinstance(schema, list):
+        for index, value in enumerate(schema):
+            yield from objects(value, f"{path}/{index}")
+
+
+def test_the_schema_is_closed_everywhere() -> None:
+    # Helm sets `global`. A source's other keys are the sidecar's, which checks them itself.
+    open_ones = {"/properties/global", "/definitions/source"}
+    found = [path for path, each in objects(SCHEMA) if "additionalProperties" not in each]
+    assert {*found} == open_ones
+
+
+def test_every_default_is_described_by_the_schema_and_a_comment() -> None:
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    assert {*VALUES} == {*SCHEMA["properties"]} - {"global"}
+    for part in ("injection", "control", "webhook", "jobs", "networkPolicies", "monitoring"):
+        assert {*VALUES[part]} == {*SCHEMA["properties"][part]["properties"]}, part
+    # Each part begins with a comment above it.
+    for number, line in enumerate(lines):
+        if re.match(r"[a-zA-Z]+:", line):
+            above = lines[number - 1]
+            assert above.startswith("#") or above == "", line
+            assert above or lines[number - 2], line
+
+
+def test_values_that_can_be_used_are_accepted() -> None:
+    template({"control": {"tls": {"secretName": "sluice-tls", "ca": CERTIFICATE}}})
+    template({"issuers": [], "identity": "secret"})
+    template({"global": {"anything": 1}})
+    template({}, DEV)
+
+
+def test_an_older_kubernetes_is_refused() -> None:
+    with pytest.raises(Refused, match="incompatible with Kubernetes"):
+        template({}, version="1.28")
