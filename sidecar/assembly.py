@@ -46,9 +46,12 @@ from sidecar.telemetry.collectors import (
     watch_reports,
     watch_sessions,
     watch_spool,
+    watch_traces,
 )
 from sidecar.telemetry.status import SidecarStatus
 from sidecar.telemetry.status_reporter import StatusReporter
+from sidecar.tracing.exporter import SpanExporter
+from sidecar.tracing.tracer import Tracer
 
 
 class Listening(Protocol):
@@ -119,7 +122,19 @@ class Components:
         self.metrics = Metrics(registry)
         observations = self._observe(registry, sessions, settings)
         recorder = Recorder(spool, self.metrics, clock, random_bytes, self.policies.masks)
-        self.enforcer = Enforcer(self.policies, sessions, recorder, self.metrics, random_bytes)
+        self.exporter = None
+        if settings.traces is not None:
+            tracer = Tracer(settings.traces.sample_ratio, clock, random_bytes)
+            self.exporter = SpanExporter(tracer, settings.traces, settings.id)
+            watch_traces(observations, self.exporter)
+        self.enforcer = Enforcer(
+            self.policies,
+            sessions,
+            recorder,
+            self.metrics,
+            random_bytes,
+            None if self.exporter is None else self.exporter.tracer,
+        )
         self._keys = LiveKeys(self.policies.policy_set, clock)
         self._agent = self._agent_identity(settings)
         self._renderer = ResponseRenderer(clock)

@@ -31,6 +31,7 @@ from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.recorder import RecordedDecision, Recorder, Verdict
 from sidecar.sessions import ClaimFailed, SessionRegistry
+from sidecar.tracing.tracer import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +50,14 @@ class Enforcer:
         recorder: Recorder,
         metrics: Metrics,
         random_bytes: Callable[[int], bytes],
+        tracer: Tracer | None = None,
     ) -> None:
         self.policies = policies
         self.metrics = metrics
         self.random_bytes = random_bytes
         """Random bytes, each handed out once."""
+        self.tracer = tracer
+        """Traces requests; None if traces are off."""
         self.note_retrieval = recorder.note_retrieval
         self._sessions = sessions
         self._recorder = recorder

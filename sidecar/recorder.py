@@ -15,6 +15,7 @@ from policies.trail.lineage import retrieval_lineage
 from policies.trail.record import Record, decision_record
 from sidecar.metrics.metrics import Metrics
 from sidecar.spool import Spool, SpoolError, SpoolFull
+from sidecar.tracing.trace import current_trace
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class _MadeRecord(NamedTuple):
     """A decision and its record, before the spool has the record. `refused`: the request is not
     forwarded."""
 
+    retrieval: Retrieval
     decision: Decision
     event_id: str
     record: Record
@@ -82,8 +84,8 @@ class Recorder:
         self._masks = masks
 
     def conclude(self, verdicts: Sequence[Verdict], *, report_mode: bool) -> list[RecordedDecision]:
-        """Record the verdicts of one request: one decision makes one record, one metric and one log
-        line. The records are stored together or not at all."""
+        """Record the verdicts of one request: one decision makes one record, one metric, one log
+        line, and one span if it is traced. The records are stored together or not at all."""
         made = [self._make_record(each, report_mode) for each in verdicts]
         # INVARIANT: a request that is forwarded takes no room that is kept for denials.
         refused = all(each.refused for each in made)
@@ -116,7 +118,8 @@ class Recorder:
         record = decision_record(
             retrieval, decision, facts, event_id=event_id, salt=salt, masking=masking
         )
-        return _MadeRecord(decision, event_id, record, report_only, denial and not report_only)
+        refused = denial and not report_only
+        return _MadeRecord(retrieval, decision, event_id, record, report_only, refused)
 
     def _report(
         self, made: _MadeRecord, core: bytes, durable: asyncio.Future[None], stored: bool
@@ -124,6 +127,9 @@ class Recorder:
         decision, event_id, report_only = made.decision, made.event_id, made.report_only
         # Counted only once the record is in the spool: what can't be recorded was not decided.
         self._metrics.decided(decision, report_only=report_only)
+        trace = current_trace()
+        if trace is not None:
+            trace.decided(made.retrieval, decision, event_id)
         if log.isEnabledFor(logging.DEBUG):
             answer, policy_name, reason = decision[:3]
             log.debug("%s %s by %s: %s", event_id, answer, policy_name, reason)

@@ -10,7 +10,7 @@ Knows the order. Knows neither signals nor the environment.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from policies.ground.clock import Clock
 from sidecar.assembly import Components, Listening
@@ -21,9 +21,10 @@ from sidecar.spool import Spool
 
 log = logging.getLogger(__name__)
 
-# Kubernetes waits 30 s after SIGTERM before it kills: `drain_seconds` (10 s), then these two.
+# Kubernetes waits 30 s after SIGTERM before it kills: `drain_seconds` (10 s), then these three.
 SHIP_SECONDS = 3.0
 FLUSH_SECONDS = 5.0
+TRACE_SECONDS = 2.0
 
 
 class LoopStopped(Exception):
@@ -54,6 +55,8 @@ async def serve(
         resources.callback(components.cache_file.close)
         resources.push_async_callback(components.replica.close)
         await resources.enter_async_context(components.control)
+        if components.exporter is not None:
+            await resources.enter_async_context(components.exporter)
         async with asyncio.TaskGroup() as group:
             shipping = group.create_task(_forever("shipping", components.shipper.run()))
             loops = [
@@ -62,6 +65,8 @@ async def serve(
                 group.create_task(_forever("reports", components.reporter.run())),
                 shipping,
             ]
+            if components.exporter is not None:
+                loops.append(group.create_task(_forever("traces", components.exporter.run())))
             try:
                 # After the loops: a decision that is made now finds a spool that writes.
                 for listener in components.listeners:
@@ -78,6 +83,10 @@ async def serve(
                 await asyncio.wait([shipping])
                 # If the control API is away, this gives up; the records ship after the next start.
                 await components.shipper.drain(clock.monotonic() + SHIP_SECONDS)
+                if components.exporter is not None:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(TRACE_SECONDS):
+                            await components.exporter.flush()
             except BaseException:
                 # A loop died, or a port was taken: nothing may be decided any more, so don't drain.
                 await _close(components.listeners, 0.0)

@@ -75,7 +75,8 @@ class Dispatcher:
             # Check the key each time, even for a cached head: it may have been revoked since.
             key = self._admit(head)
             assert head.route is not None  # admitted
-            reply = head.route.handle(ApiRequest(key, head.content_type, head.query), body)
+            request = ApiRequest(key, head.content_type, head.query, head.traceparent)
+            reply = head.route.handle(request, body)
             if isinstance(reply, ApiReply):
                 return self._render(head, reply)
             return self._render_awaited(head, reply)

@@ -19,7 +19,7 @@ from policies.definitions.model import Key
 from policies.ground.errors import Malformed, Unavailable, invalid
 from policies.ground.json_body import parse_object
 from policies.retrieval import Retrieval, parse_retrieval
-from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
+from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, Handler
 from sidecar.api.source_catalog import SourceCatalog
 from sidecar.enforce import Enforcer
 from sidecar.live_keys import EVALUATING_SCOPES
@@ -27,6 +27,7 @@ from sidecar.metrics.metrics import Metrics
 from sidecar.metrics.readiness import Readiness
 from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.recorder import RecordedDecision
+from sidecar.tracing.trace import Trace, within
 
 _READ = (hdrs.METH_GET, hdrs.METH_HEAD)
 # Prepared as bytes, since every evaluation's response carries them (contract, section 6).
@@ -64,6 +65,25 @@ class Api:
         return {"/metrics": ApiRoute("show_metrics", _READ, None, self.metrics)}
 
     def evaluate(self, request: ApiRequest, body: bytes) -> ApiReply | Awaitable[ApiReply]:
+        return self._traced(self._evaluate, request, body)
+
+    def evaluate_batch(self, request: ApiRequest, body: bytes) -> ApiReply | Awaitable[ApiReply]:
+        return self._traced(self._evaluate_batch, request, body)
+
+    def _traced(
+        self, handle: Handler, request: ApiRequest, body: bytes
+    ) -> ApiReply | Awaitable[ApiReply]:
+        """Handle the request, with a span of each decision if it is traced."""
+        tracer = self._enforcer.tracer
+        trace = None if tracer is None else tracer.begin(request.traceparent, proxied=False)
+        if trace is None:
+            return handle(request, body)
+        with within(trace):
+            reply = handle(request, body)
+        # A reply that has to wait is computed in another task, outside of this block.
+        return reply if isinstance(reply, ApiReply) else _awaited_within(trace, reply)
+
+    def _evaluate(self, request: ApiRequest, body: bytes) -> ApiReply | Awaitable[ApiReply]:
         retrieval = parse_retrieval(parse_object(body, request.content_type, unique=False))
         if request.query and _wants_explanation(request.query):
             return self._evaluate_and_explain(retrieval, request.key)
@@ -84,7 +104,7 @@ class Api:
         explanation = self._enforcer.explain(retrieval, key, recorded.decision)
         return _reply(_members(recorded) | {"explain": explanation}, recorded)
 
-    async def evaluate_batch(self, request: ApiRequest, body: bytes) -> ApiReply:
+    async def _evaluate_batch(self, request: ApiRequest, body: bytes) -> ApiReply:
         """Decide and record each item by itself; the response waits until all are on disk."""
         batch = parse_batch(parse_object(body, request.content_type, unique=False))
         decided: list[RecordedDecision] = []
@@ -119,6 +139,11 @@ class Api:
 
     def metrics(self, _request: ApiRequest, _body: bytes) -> ApiReply:
         return ApiReply(generate_latest(self._metrics.registry), CONTENT_TYPE_PLAIN_0_0_4.encode())
+
+
+async def _awaited_within(trace: Trace, reply: Awaitable[ApiReply]) -> ApiReply:
+    with within(trace):
+        return await reply
 
 
 def _decision_reply(recorded: RecordedDecision) -> ApiReply:

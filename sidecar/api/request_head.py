@@ -23,6 +23,7 @@ _VERSIONS = (HttpVersion11, HttpVersion10)
 # `istr` folds the case once; a look-up by a plain string folds it each time.
 _KEY_HEADER = istr("X-API-Key")
 _ID_HEADER = istr("X-Request-ID")
+_TRACE_HEADER = istr("traceparent")
 
 
 class ApiHead(NamedTuple):
@@ -39,6 +40,7 @@ class ApiHead(NamedTuple):
     request_id: str | None
     content_type: str | None
     query: str
+    traceparent: tuple[bytes, ...]
 
 
 def parse_head(message: RawRequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHead:
@@ -60,6 +62,7 @@ def parse_head(message: RawRequestMessage, routes: Mapping[str, ApiRoute]) -> Ap
         request_id=request_id if request_id and _REQUEST_ID(request_id) else None,
         content_type=headers.get(hdrs.CONTENT_TYPE),
         query=query,
+        traceparent=tuple(each.encode() for each in headers.getall(_TRACE_HEADER, ())),
     )
 
 

@@ -25,6 +25,7 @@ class ApiRequest(NamedTuple):
     key: Key | None
     content_type: str | None
     query: str = ""
+    traceparent: tuple[bytes, ...] = ()
 
 
 Handler = Callable[[ApiRequest, bytes], ApiReply | Awaitable[ApiReply]]

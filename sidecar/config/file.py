@@ -18,7 +18,13 @@ from sidecar.config.sections import FROM_ENVIRONMENT, Section
 from sidecar.config.sources import read_source
 from sidecar.config.tls import check_redis, client_tls
 from sidecar.platform.key_file import read_key
-from sidecar.settings.model import COMPRESSIONS, PERMISSIONS, AgentSettings, SidecarSettings
+from sidecar.settings.model import (
+    COMPRESSIONS,
+    PERMISSIONS,
+    AgentSettings,
+    SidecarSettings,
+    TraceSettings,
+)
 from sidecar.settings.spool import SPOOL_MODES, SpoolSettings
 
 PREFIX = "SLUICE_SIDECAR_"
@@ -67,6 +73,7 @@ class _FileReader:
             drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
             spool=self._spool(top.section("spool")),
             agent=self._agent(top.section("agent")),
+            traces=self._traces(top.section("traces")),
             sources=tuple(
                 read_source(section, self._base, has_proxy=has_proxy)
                 for section in top.sections("sources")
@@ -141,6 +148,17 @@ class _FileReader:
         agent = AgentSettings(section.identifier("id"), role or "", self._key_file(section))
         section.close()
         return agent
+
+    def _traces(self, section: Section) -> TraceSettings | None:
+        if not section.given:
+            return None
+        traces = TraceSettings(
+            section.address("endpoint"),
+            section.share("sample_ratio", 0.01),
+            client_tls(section, "tls", "endpoint", self._base),
+        )
+        section.close()
+        return traces
 
     def _spool(self, section: Section) -> SpoolSettings:
         default = SpoolSettings(self._base)

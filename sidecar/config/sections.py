@@ -123,6 +123,14 @@ class Section:
             self.complain(key, f"`{value:g}` is not between {least:g} and {most:g} seconds")
         return value
 
+    def share(self, key: str, default: float) -> float:
+        """A number from 0 to 1."""
+        text = self._number(key, ("int", "float", FROM_ENVIRONMENT), _DECIMAL)
+        value = default if text is None else float(text)
+        if not 0 <= value <= 1:
+            self.complain(key, f"`{value:g}` is not between 0 and 1")
+        return value
+
     def path(self, key: str, base: Path, default: str | None = None) -> Path:
         """A path, relative to `base`. Required if `default` is None."""
         text = self.required(key) if default is None else self.text(key, default)

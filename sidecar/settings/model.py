@@ -184,6 +184,20 @@ class AgentSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """Where OpenTelemetry traces go, and how many."""
+
+    endpoint: str
+    """The OTLP collector's address, such as `http://127.0.0.1:4318`; spans go to `/v1/traces`
+    there, as JSON."""
+    sample_ratio: float
+    """The share of requests to trace, from 0 to 1, among those whose `traceparent` doesn't decide
+    it."""
+    tls: UpstreamTls = field(default_factory=UpstreamTls)
+    """How a collector at `https://` is verified, and which client certificate it gets."""
+
+
+@dataclass(frozen=True, slots=True)
 class SidecarSettings:
     """All settings of a sidecar."""
 
@@ -225,6 +239,8 @@ class SidecarSettings:
     encrypted_hello: Permission = "deny"
     """Whether TLS that is passed on unread may encrypt the name of the server (ECH): `deny` or
     `allow`."""
+    traces: TraceSettings | None = None
+    """Where OpenTelemetry traces go, and how many; without it there are none."""
 
     @property
     def compresses(self) -> bool:

@@ -12,6 +12,7 @@ from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool, State
 from sidecar.telemetry.status_reporter import StatusReporter
+from sidecar.tracing.exporter import SpanExporter
 
 # A gauge's number is the position here, so the order is part of the metric (README, Metrics).
 _SPOOL_STATES = tuple(State)
@@ -107,6 +108,19 @@ def watch_certificates(metrics: Observations, settings: SidecarSettings, clock: 
         "sluice_tls_certificate_expiry_seconds",
         "Until the first certificate that this service presents expires.",
         lambda: seconds_left(files, clock.now()),
+    )
+
+
+def watch_traces(metrics: Observations, exporter: SpanExporter) -> None:
+    metrics.count(
+        "sluice_spans_exported_total",
+        "Spans that the trace collector took",
+        lambda: exporter.exported,
+    )
+    metrics.count(
+        "sluice_spans_dropped_total",
+        "Spans that the trace collector did not take in time",
+        lambda: exporter.failed + exporter.tracer.dropped,
     )
 
 

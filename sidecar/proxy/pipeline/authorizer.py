@@ -81,6 +81,7 @@ class Authorizer:
         reports: bool = False,
     ) -> None:
         self.reports = reports
+        self.tracer = enforcer.tracer
         self._kind = kind
         self._whole = whole
         self._agent = agent

@@ -85,6 +85,9 @@ class FastPath:
             # More than one message arrived: the parser has to separate them.
             return missing if missing > 0 else FastPathResult.SLOW_PATH
         pipeline = self._pipeline
+        tracer = pipeline.authorizer.tracer
+        if tracer is not None and tracer.due(data, head_end):
+            return FastPathResult.SLOW_PATH  # which makes its spans
         started = pipeline.now()
         resolved = self._resolve(request, data[head_end:])
         if resolved is None:

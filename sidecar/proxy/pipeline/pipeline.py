@@ -44,6 +44,8 @@ from sidecar.proxy.pipeline.request_context import AllowedRequest, RequestContex
 from sidecar.proxy.upstream.client import UpstreamRequest
 from sidecar.proxy.upstream.connection import UpstreamConnection
 from sidecar.recorder import RecordedDecision
+from sidecar.tracing.trace import current_trace, within
+from sidecar.tracing.trace_context import HEADER, with_traceparent
 
 UNRESOLVED = "unresolved_source"
 
@@ -80,6 +82,16 @@ class ProxyPipeline:
     async def serve(self, request: AgentRequest) -> Response:
         """Answers one request. Every refusal has been recorded; if even that fails, the response is
         the spool's 503."""
+        tracer = self.authorizer.tracer
+        if tracer is not None:
+            values = [value for name, value in request.fields if name.lower() == HEADER]
+            trace = tracer.begin(values, proxied=True)
+            if trace is not None:
+                with within(trace):
+                    return await self._serve(request)
+        return await self._serve(request)
+
+    async def _serve(self, request: AgentRequest) -> Response:
         with self.bodies.lease() as lease:
             context = RequestContext(self.now(), lease)
             return await self._respond(request, context, self._process(request, context))
@@ -132,6 +144,9 @@ class ProxyPipeline:
         finally:
             status = 0 if response is None else response.status
             self.metrics.count_request(context.decision, status)
+            trace = current_trace()
+            if trace is not None:
+                trace.responded(status, context.decision)
 
     async def _handle_refusals(
         self, request: AgentRequest, context: RequestContext, processing: Awaitable[Response]
@@ -189,6 +204,11 @@ class ProxyPipeline:
                 await recorded.durable
         prepared, refresh = await self._calls.prepared(route, routed, sources, context.size)
         upstream_request = self._upstream_request(request, context, head, route, prepared)
+        trace = current_trace()
+        if trace is not None:
+            # The data source's spans become children of ours, which is a child of the agent's.
+            lines = with_traceparent(upstream_request.lines, trace.context)
+            upstream_request = upstream_request._replace(lines=lines)
         allowed = AllowedRequest(
             route, routed, upstream_request, prepared, sources, decisions, context.started, refresh
         )

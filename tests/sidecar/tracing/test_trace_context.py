@@ -1,0 +1,65 @@
+"""`traceparent` is read as W3C Trace Context says, and written so that its own reader agrees."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.tracing.trace_context import TraceContext, parse_traceparent, with_traceparent
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+VALID = f"00-{TRACE}-{SPAN}-01".encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "sampled"),
+    [
+        (VALID, True),
+        (f"00-{TRACE}-{SPAN}-00".encode(), False),
+        # Other flags are not ours.
+        (f"00-{TRACE}-{SPAN}-03".encode(), True),
+        (f"00-{TRACE}-{SPAN}-02".encode(), False),
+        # A later version, with and without more fields.
+        (f"cc-{TRACE}-{SPAN}-01".encode(), True),
+        (f"cc-{TRACE}-{SPAN}-01-what-comes-later".encode(), True),
+    ],
+)
+def test_a_valid_context_is_read(value: bytes, sampled: bool) -> None:
+    assert parse_traceparent([value]) == TraceContext(TRACE, SPAN, sampled)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [VALID, VALID],
+        [b""],
+        [VALID.upper()],
+        [VALID + b"-more"],
+        [VALID[:-1]],
+        [VALID + b" "],
+        [f"ff-{TRACE}-{SPAN}-01".encode()],
+        [f"cc-{TRACE}-{SPAN}-01.later".encode()],
+        [f"00-{'0' * 32}-{SPAN}-01".encode()],
+        [f"00-{TRACE}-{'0' * 16}-01".encode()],
+        [f"00-{TRACE}-{SPAN}-0g".encode()],
+        [b"00" * 5000],
+    ],
+)
+def test_anything_else_starts_a_new_trace(values: list[bytes]) -> None:
+    assert parse_traceparent(values) is None
+
+
+@given(st.binary(max_size=80))
+def test_no_value_raises(value: bytes) -> None:
+    parse_traceparent([value])
+
+
+def test_the_context_replaces_every_spelling_of_the_header() -> None:
+    context = TraceContext(TRACE, SPAN, True)
+    lines = b"Accept: */*\r\nTraceParent: x\r\ntracestate: a=b\r\ntraceparent: y\r\n"
+    expected = b"Accept: */*\r\ntracestate: a=b\r\ntraceparent: " + VALID + b"\r\n"
+    assert with_traceparent(lines, context) == expected
+    assert with_traceparent(b"", context) == b"traceparent: " + VALID + b"\r\n"
+    assert parse_traceparent([context.header()]) == context
