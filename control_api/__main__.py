@@ -5,7 +5,7 @@ system's random source.
     python -m control_api migrate     upgrade the database's schema
     python -m control_api purge       remove now what retention would remove within the hour
     python -m control_api rotate-key  replace the signing key
-    python -m control_api make-keys   create the Kubernetes Secret with the keys, unless it exists
+    python -m control_api make-keys   create the keys, in a directory or a Kubernetes Secret
 
 Exit codes: 0 after a drained stop or a successful command, 1 after a failure, 2 for unusable
 settings or arguments, such as an unknown tenant.
@@ -28,6 +28,7 @@ from control_api.command_line import parse
 from control_api.log import log_key
 from control_api.maintenance import keys_secret
 from control_api.maintenance.bootstrap import FILE, FirstKeys
+from control_api.maintenance.keys_directory import write_keys
 from control_api.maintenance.purge_command import purge
 from control_api.security.secret_file import UnusableFile
 from control_api.security.tls_files import UnusableTls
@@ -115,7 +116,7 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
                 )
             print_rotation(log_key.rotate(settings.data_dir))
         case "make-keys":
-            asyncio.run(_make_keys(chosen.secret))
+            _make_keys(chosen)
         case "purge":
             work = purge(settings, clock, RandomBuffer(os.urandom), chosen.tenant, print)
             return 0 if asyncio.run(work) else 1
@@ -151,11 +152,16 @@ async def _migrate(settings: Settings, clock: Clock) -> None:
     )
 
 
-async def _make_keys(secret: str) -> None:
-    """Create the Secret with the keys of an installation, unless it exists."""
+def _make_keys(chosen: Namespace) -> None:
+    """Create the keys of an installation in a directory or a Secret; what exists stays."""
+    keys = keys_secret.fresh_keys(os.urandom)
+    if chosen.dir is not None:
+        made = write_keys(chosen.dir, keys)
+        print(f"{chosen.dir}: {', '.join(made) or 'nothing'} created")
+        return
     cluster = keys_secret.Cluster.of_pod(os.environ)
-    made = await keys_secret.create(cluster, secret, keys_secret.fresh_keys(os.urandom))
-    print(f"Secret {secret}: {'created' if made else 'exists, unchanged'}")
+    created = asyncio.run(keys_secret.create(cluster, chosen.secret, keys))
+    print(f"Secret {chosen.secret}: {'created' if created else 'exists, unchanged'}")
 
 
 def print_rotation(ring: KeyRing) -> None:

@@ -62,11 +62,19 @@ def _parser() -> ArgumentParser:
     keys = commands.add_parser(
         "make-keys",
         prog="sluice make-keys",
-        description="Creates the Kubernetes Secret with the keys of an installation (`log.key`, "
-        "`admin.key`, `superadmin.key`) unless it exists. Run by a job of the Helm chart, in a "
-        "pod whose service account may create Secrets.",
+        description="Creates the keys of an installation (`log.key`, `admin.key`, "
+        "`superadmin.key`): in a directory, or in a Kubernetes Secret. It replaces no key.",
     )
-    keys.add_argument("--secret", required=True, metavar="NAME", help="the Secret's name")
+    place = keys.add_mutually_exclusive_group(required=True)
+    place.add_argument(
+        "--secret",
+        metavar="NAME",
+        help="the Secret's name; run by a job of the Helm chart, in a pod whose service account "
+        "may create Secrets",
+    )
+    place.add_argument(
+        "--dir", type=Path, metavar="DIR", help="the directory, for SLUICE_KEYS_DIR; files are 0600"
+    )
     return top
 
 
