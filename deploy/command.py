@@ -40,6 +40,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _become(*COMMANDS[name].becomes, *rest)
     if name == "up":
         return _up(rest)
+    if name == "init":
+        from deploy.init.run import init
+
+        return init(rest)
     from deploy.client.run import run  # imported late: `sluice control` does not need it
 
     return run(name, rest, os.environ)

@@ -27,7 +27,7 @@ MODULES = {
 
 
 # What a command runs, or its own name: the extra that it needs. The others need the base alone.
-NEEDED_BY = {"control_api": "server", "sidecar": "sidecar", "up": "demo"}
+NEEDED_BY = {"control_api": "server", "sidecar": "sidecar", "init": "server", "up": "demo"}
 
 
 def missing_modules(extra: str) -> list[str]:

@@ -1,0 +1,59 @@
+"""The command `sluice init --target systemd|compose --dir DIR`. Knows its arguments, and that
+existing files stay; the targets know which files there are."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from deploy.init import systemd
+from deploy.init.files import CannotWrite, write
+from deploy.module_command import module_command
+
+TARGETS = ("systemd",)
+
+
+def init(arguments: list[str]) -> int:
+    """Write what is missing. Returns 0, 1 for a failure, 2 for arguments that can't be used."""
+    parser = argparse.ArgumentParser(
+        prog="sluice init",
+        description="Writes the configuration and keys of an installation. An existing file is "
+        "never replaced, so running it again adds what is missing.",
+    )
+    parser.add_argument("--target", required=True, choices=TARGETS, help="what will run Sluice")
+    parser.add_argument(
+        "--dir",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="the folder to write to: `/`, or a folder that stands for it",
+    )
+    options = parser.parse_args(arguments)
+    folder: Path = options.dir.absolute()
+    program = Path(sysconfig.get_path("scripts"), "sluice")
+    if problem := systemd.complaint(program):
+        print(f"sluice: {problem}", file=sys.stderr)
+        return 2
+    try:
+        for path, written in write(folder, systemd.files(program)):
+            print(f"{'wrote' if written else 'kept '} {path}")
+    except CannotWrite as failure:
+        print(f"sluice: {failure}", file=sys.stderr)
+        return 1
+    sys.stdout.flush()
+    if code := _make_keys(folder / systemd.KEYS):
+        return code
+    print(f"\n{systemd.next_steps(folder, program)}", end="")
+    return 0
+
+
+def _make_keys(folder: Path) -> int:
+    """Have the control API make the keys, since it knows their forms. Returns its exit code."""
+    command = module_command("control_api", "make-keys", "--dir", str(folder))
+    # Settings of another installation, in this environment, don't matter to its keys.
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("SLUICE_")}
+    return subprocess.run(command, env=clean, check=False).returncode

@@ -1,0 +1,73 @@
+"""What a host with systemd needs: units, settings, and the keys of the control API.
+
+The files are templates in `deploy/systemd`; only the path of the `sluice` program is filled in.
+Knows no control API: the sidecar's keys come from a running one, as the next steps say.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.init.files import PUBLIC, SECRET, NewFile
+
+TEMPLATES = Path(__file__).resolve().parent.parent / "systemd"
+PROGRAM = "/opt/sluice/bin/sluice"
+"""The path that the templates have."""
+KEYS = "etc/sluice/keys"
+SIDECAR = "etc/sluice/sidecars/agent"
+# Template: where it goes, with which mode.
+PLACES = {
+    "sluice-control.service": ("etc/systemd/system/sluice-control.service", PUBLIC),
+    "sluice-sidecar@.service": ("etc/systemd/system/sluice-sidecar@.service", PUBLIC),
+    "control.env": ("etc/sluice/control.env", SECRET),
+    "sidecar.yaml": (f"{SIDECAR}/sidecar.yaml", PUBLIC),
+}
+# The units hide these folders from the services (`ProtectHome`), and so a program in them.
+HIDDEN = tuple(map(Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  # noqa: S108
+
+
+def files(program: Path) -> list[NewFile]:
+    """The files for a host on which `sluice` is at `program`."""
+    return [
+        NewFile(path, (TEMPLATES / name).read_text("utf-8").replace(PROGRAM, str(program)), mode)
+        for name, (path, mode) in PLACES.items()
+    ]
+
+
+def complaint(program: Path) -> str | None:
+    """Why the units could not run `program`; None if they can."""
+    if any(program.is_relative_to(folder) for folder in HIDDEN):
+        return (
+            f"the units hide the folder of `{program}` from the services; install Sluice into a "
+            "virtual environment elsewhere, such as /opt/sluice, and run its `sluice init`"
+        )
+    # systemd splits a command line at spaces, and expands `%` and `$`.
+    if set(str(program)) & set(" \t\"'\\%$"):
+        return f"`{program}` has a character that systemd does not take literally"
+    return None
+
+
+def next_steps(folder: Path, program: Path) -> str:
+    """What the operator does now, as commands to paste. They work as they are with the defaults."""
+    moved = "" if folder == Path("/") else f"# {folder} stands for /: cp -a {folder}/. /\n"
+    return f"""\
+Next steps:
+
+{moved}# 1. read /etc/sluice/control.env: a database, TLS, Redis
+# 2. start the control API
+systemctl daemon-reload
+systemctl enable --now sluice-control
+
+# 3. register the agent, and create its keys and the sidecar's
+export SLUICE_KEY_FILE=/{KEYS}/admin.key
+{program} agents register --id agt_example --role example_role
+{program} agents submit agt_example
+{program} agents approve agt_example
+{program} keys create --name 'sidecar agent' --scope sidecar --out /{SIDECAR}/sidecar.key
+{program} keys create --name agt_example --scope evaluate --out /{SIDECAR}/agent.key
+
+# 4. describe its sources in /{SIDECAR}/sidecar.yaml, and start the sidecar
+systemctl enable --now sluice-sidecar@agent
+
+Keep a copy of /{KEYS}: without log.key, a backup of the database can't be restored.
+"""

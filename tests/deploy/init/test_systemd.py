@@ -1,0 +1,196 @@
+"""`sluice init --target systemd`: what it writes, and that units and next steps work together."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from deploy.init import systemd
+from tests.deploy.init.unit import Unit
+from tests.deploy.launcher import PATIENCE, ROOT, environ, sluice, within
+from tests.ports import free_port
+from tests.servers import of_system
+
+UNITS = ("sluice-control.service", "sluice-sidecar@.service")
+PROGRAM = str(Path(sysconfig.get_path("scripts"), "sluice"))
+# Everything that is written, and what it may be read by.
+MODES = {
+    "etc/systemd/system/sluice-control.service": 0o644,
+    "etc/systemd/system/sluice-sidecar@.service": 0o644,
+    "etc/sluice/control.env": 0o600,
+    "etc/sluice/sidecars/agent/sidecar.yaml": 0o644,
+    "etc/sluice/keys/log.key": 0o600,
+    "etc/sluice/keys/admin.key": 0o600,
+    "etc/sluice/keys/superadmin.key": 0o600,
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `sluice init` writes. Tests copy it, and leave it alone."""
+    folder = tmp_path_factory.mktemp("root")
+    # Neither a lax umask adds rights, nor would a strict one take the units from systemd's tools.
+    old = os.umask(0)
+    try:
+        answer = sluice("init", "--target", "systemd", "--dir", str(folder))
+    finally:
+        os.umask(old)
+    assert answer.returncode == 0, answer.stderr
+    assert systemd.next_steps(folder, Path(PROGRAM)) in answer.stdout
+    return folder
+
+
+def test_files_have_the_modes_that_they_need(root: Path) -> None:
+    found = {
+        str(path.relative_to(root)): path.stat().st_mode & 0o777
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+    assert found == MODES
+    assert (root / "etc/sluice/keys").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_second_run_replaces_nothing_and_adds_what_is_missing(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(root, folder)
+    (folder / "etc/sluice/control.env").write_text("edited")
+    (folder / "etc/sluice/keys/admin.key").unlink()
+    # A link that somebody left there is neither followed nor replaced.
+    unit, trap = folder / "etc/systemd/system/sluice-control.service", tmp_path / "trap"
+    unit.unlink()
+    unit.symlink_to(trap)
+    before = (folder / "etc/sluice/keys/log.key").read_bytes()
+    answer = sluice("init", "--target", "systemd", "--dir", str(folder))
+    assert answer.returncode == 0, answer.stderr
+    assert f"kept  {unit}\n" in answer.stdout
+    assert f"{folder}/etc/sluice/keys: admin.key created" in answer.stdout
+    assert (folder / "etc/sluice/control.env").read_text() == "edited"
+    assert (folder / "etc/sluice/keys/log.key").read_bytes() == before
+    assert not trap.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "etc").write_text("a file")
+    answer = sluice("init", "--target", "systemd", "--dir", str(tmp_path))
+    assert answer.returncode == 1
+    assert f"`{tmp_path}/etc/systemd/system/sluice-control.service` can't be" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "part"),
+    [
+        ("/home" + "/me/venv/bin/sluice", "the units hide the folder"),
+        ("/opt/a b/bin/sluice", "does not take literally"),
+        ("/opt/100%/bin/sluice", "does not take literally"),
+    ],
+)
+def test_a_program_that_units_cannot_run_is_refused(program: str, part: str) -> None:
+    assert part in (systemd.complaint(Path(program)) or "")
+    assert systemd.complaint(Path("/opt/sluice/bin/sluice")) is None
+
+
+@pytest.fixture
+def analyzed(tmp_path: Path) -> list[str]:
+    """The units, with a program that exists: `verify` looks for it."""
+    program = of_system("systemd-analyze")
+    if program is None:
+        pytest.skip("no systemd-analyze here: Debian's package `systemd` brings it")
+    for name in UNITS:
+        text = (systemd.TEMPLATES / name).read_text().replace(systemd.PROGRAM, "/bin/true")
+        (tmp_path / name).write_text(text)
+    return [str(program), *(str(tmp_path / name) for name in UNITS)]
+
+
+def test_the_units_are_valid(analyzed: list[str]) -> None:
+    program, *units = analyzed
+    answer = subprocess.run(
+        [program, "verify", *units], capture_output=True, text=True, check=False
+    )
+    # Of other units on this machine, it reports too.
+    said = [line for line in answer.stderr.splitlines() if "sluice" in line]
+    assert (answer.returncode, said) == (0, [])
+
+
+def test_the_units_expose_little(analyzed: list[str]) -> None:
+    program, *units = analyzed
+    for unit in units:
+        command = [program, "security", "--offline=true", "--no-pager", unit]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        if "offline" in answer.stderr:
+            pytest.skip("this systemd-analyze can't judge a file; version 250 can")
+        level = re.search(r"exposure level for \S+: (\d+\.\d)", answer.stdout)
+        assert level, answer.stdout + answer.stderr
+        assert float(level[1]) < 3.0, answer.stdout
+
+
+def ready(port: int) -> bool:
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection.request("GET", "/health/ready")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+
+
+def test_the_units_and_the_next_steps_lead_to_a_running_sidecar(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "root"
+    shutil.copytree(root, folder)
+    control_port, sidecar_port, source_port = free_port(), free_port(), free_port()
+    # The only changes to what was written: ports that are free here.
+    for name in ("control.env", "sidecars/agent/sidecar.yaml"):
+        file = folder / "etc/sluice" / name
+        text = file.read_text().replace("127.0.0.1:8700", f"127.0.0.1:{control_port}")
+        text = text.replace("127.0.0.1:8710", f"127.0.0.1:{sidecar_port}")
+        file.write_text(text.replace("127.0.0.1:18000", f"127.0.0.1:{source_port}"))
+    control = Unit(folder, "sluice-control.service")
+    running = [control.start(PROGRAM)]
+    try:
+        within(lambda: ready(control_port) or running[0].poll() is not None)
+        assert ready(control_port), control.said()
+        paste_next_steps(folder, tmp_path, control_port)
+        sidecar = Unit(folder, "sluice-sidecar@.service", "agent")
+        running.append(sidecar.start(PROGRAM))
+        within(lambda: ready(sidecar_port) or running[1].poll() is not None)
+        assert ready(sidecar_port), sidecar.said()
+        # Everything that the services wrote is below their state directories.
+        assert (folder / "var/lib/sluice-control/sluice.db").exists()
+        assert {each.name for each in (folder / "var/lib/sluice-sidecar/agent").iterdir()} == {
+            "cache",
+            "spool",
+        }
+        for service in reversed(running):
+            service.send_signal(signal.SIGTERM)
+            assert service.wait(PATIENCE) == 0
+    finally:
+        for service in running:
+            service.kill()
+            service.wait()
+
+
+def paste_next_steps(folder: Path, tmp_path: Path, port: int) -> None:
+    """Run the printed commands, in this checkout and in the folder that stands for `/`."""
+    text = systemd.next_steps(Path("/"), Path(PROGRAM))
+    lines = [line for line in text.splitlines() if line.startswith((PROGRAM, "export "))]
+    assert len(lines) == 6
+    script = "\n".join(["set -e", *lines]).replace("/etc/", f"{folder}/etc/")
+    shim = tmp_path / "sluice"
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m deploy.command "$@"\n')
+    shim.chmod(0o755)
+    answer = subprocess.run(
+        ["bash", "-c", script.replace(PROGRAM, str(shim))],
+        cwd=ROOT,
+        env=environ(SLUICE_URL=f"http://127.0.0.1:{port}"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
