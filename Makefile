@@ -2,7 +2,7 @@
 # Another Python: make run PYTHON=/path/to/python3.12       More arguments: make test ARGS='-k session'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos lint bench package lock
+.PHONY: help run test chaos lint bench package images lock
 
 BIN := .venv/bin
 
@@ -34,6 +34,9 @@ bench: .venv/test.stamp ## the measured figures, as ratios
 
 package: .venv/test.stamp ## build wheel and sdist into dist, and try them on every Python found
 	$(BIN)/python -m tests.deploy.package
+
+images: ## build the container images from BASE=debian:bookworm-slim@sha256:… (needs buildah, podman or docker)
+	$(PYTHON) -m deploy.images --base '$(BASE)' $(ARGS)
 
 lock: ## pin the newest versions again (needs uv)
 	$(PYTHON) -m deploy.lock
