@@ -28,4 +28,4 @@ def review(**changed: Any) -> dict[str, Any]:
 
 
 def encoded(value: object) -> bytes:
-    return json.dumps(value).encode()
+    return json.dumps(value, separators=(",", ":")).encode()

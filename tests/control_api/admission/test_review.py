@@ -93,6 +93,17 @@ def test_an_unreadable_review_is_malformed_and_says_why(raw: bytes, said: str) -
     assert len(caught.value.message) < 400
 
 
+@pytest.mark.parametrize("spaced", [b" ", b"\n", b"\\u003c"])
+def test_a_duplicate_is_found_in_either_way_of_reading(spaced: bytes) -> None:
+    """The short way compares bytes; spaces and escapes lead to the long one."""
+    raw = encoded(review(object={"kind": "Pod", "metadata": {"name": "x"}}))
+    name = spaced if spaced.startswith(b"\\") else b""
+    raw = raw.replace(b'"name":"x"', b'"name":"x' + name + b'"') + (b"" if name else spaced)
+    assert parse(raw, None).pod is not None
+    with pytest.raises(Malformed, match="duplicate key `name`"):
+        parse(raw.replace(b'"name":', b'"name":"y","name":'), None)
+
+
 def test_another_content_type_is_malformed() -> None:
     with pytest.raises(Malformed, match="not JSON"):
         parse(encoded(review()), "application/vnd.kubernetes.protobuf")
