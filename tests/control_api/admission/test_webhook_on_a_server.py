@@ -22,7 +22,7 @@ OWN = "sluice-system"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sluice-webhook"
 SECRET = f"/api/v1/namespaces/{OWN}/secrets/sluice-webhook-tls"
 ACCOUNT = f"/api/v1/namespaces/{OWN}/serviceaccounts/sluice-webhook"
-POD = {
+POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "cart"},
