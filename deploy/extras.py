@@ -28,6 +28,8 @@ MODULES = {
 
 # What a command runs, or its own name: the extra that it needs. The others need the base alone.
 NEEDED_BY = {"control_api": "server", "sidecar": "sidecar", "init": "server", "up": "demo"}
+BASE_ALONE = ("control_api.admission.manifests",)
+"""Modules that need no extra, although their package needs one."""
 
 
 def missing_modules(extra: str) -> list[str]:
@@ -37,7 +39,8 @@ def missing_modules(extra: str) -> list[str]:
 
 def complaint(command: Command) -> str | None:
     """What to install before `command` can run; None if all is there."""
-    runs = command.becomes[0].partition(".")[0] if command.becomes else command.name
+    module = command.becomes[0] if command.becomes else command.name
+    runs = "" if module in BASE_ALONE else module.partition(".")[0]
     extra = NEEDED_BY.get(runs)
     missing = missing_modules(extra) if extra else []
     if not missing:

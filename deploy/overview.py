@@ -53,6 +53,7 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command("make-keys", "create a cluster's Secret of keys", ("control_api", "make-keys")),
             Command("doctor", "find ways around a sidecar", ("sidecar.doctor",)),
             Command("policy", "check policy files, offline", ("policies",)),
+            Command("inject", "add the sidecar to manifests", ("control_api.admission.manifests",)),
         ),
     ),
 )

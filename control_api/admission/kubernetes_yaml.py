@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+_MARKER = re.compile(r"^---(?=[ \t\r\n]|\Z)[ \t\r]*", re.MULTILINE)
+_MERGE = "tag:yaml.org,2002:merge"
 _PLAIN = re.compile(r"\A[A-Za-z_/][A-Za-z0-9_./-]*\Z")
 # The plain texts that some reader of YAML takes for a boolean, a null or a number.
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
@@ -23,6 +25,19 @@ class Unreadable(Exception):
 
 class _Loader(yaml.SafeLoader):
     """Go's types: without timestamps, sexagesimal numbers and the value key."""
+
+    def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict[Any, Any]:
+        """A mapping whose keys differ, as `kubectl` demands: two readers may disagree about which
+        of two equal keys counts."""
+        assert isinstance(node, yaml.MappingNode)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                if key.value in seen:
+                    mark = key.start_mark
+                    raise Unreadable(f"line {mark.line + 1}: key `{key.value}` is there twice")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -77,6 +92,8 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
         style = "|"
     elif _PLAIN.match(text) and text.lower() not in _WORDS:
         style = ""
+    elif '"' in text and text.isprintable():
+        style = "'"  # no escapes: JSON in an annotation stays readable
     else:
         style = '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
@@ -100,3 +117,11 @@ def load(text: str) -> Any:
 def dump(value: Any) -> str:
     """One document, with keys in the order that they have."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
+
+
+def split(text: str) -> list[str]:
+    """The texts of the documents in `text`, with their comments and without the lines `---`."""
+    # In YAML, these characters at the start of a line separate documents wherever they stand, also
+    # in the middle of a text.
+    pieces = _MARKER.split(text.removeprefix("\ufeff"))
+    return [piece.lstrip("\n") for piece in pieces if piece.strip()]

@@ -10,6 +10,8 @@ import ipaddress
 import re
 from collections.abc import Callable
 
+from policies.definitions.definition import shown
+
 MAX_LENGTH = 512
 MAX_ITEMS = 32
 # At most ten digits are matched, so that no huge number is ever converted.
@@ -22,9 +24,7 @@ def _ports(value: str) -> str | None:
         match = _PORTS.match(item)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= first <= last <= 65535:
-            return (
-                f"`{item}` is not a port or a range of ports from 1 to 65535, such as `5432-5440`"
-            )
+            return f"{shown(item)} is not a port or a range from 1 to 65535, such as `5432-5440`"
     return None
 
 
@@ -33,14 +33,14 @@ def _subnets(value: str) -> str | None:
         try:
             network = ipaddress.ip_network(item)
         except ValueError:
-            return f"`{item}` is not a subnet, such as `10.0.0.0/8`"
+            return f"{shown(item)} is not a subnet, such as `10.0.0.0/8`"
         if network.prefixlen == 0:
-            return f"`{item}` is every address"
+            return f"{shown(item)} is every address"
     return None
 
 
 def _level(value: str) -> str | None:
-    return None if value in _LEVELS else f"`{value}` is not one of {', '.join(_LEVELS)}"
+    return None if value in _LEVELS else f"{shown(value)} is not one of {', '.join(_LEVELS)}"
 
 
 OPTIONS: dict[str, Callable[[str], str | None]] = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from control_api.admission.options import OPTIONS
+from control_api.admission.quantities import canonical
 from control_api.admission.vocabulary import INIT, OWN, PROXY
 
 _KEYS = {
@@ -38,7 +39,7 @@ def complaints(tree: Any) -> list[str]:
         *_mode(tree["mode"], tree["initContainers"]),
         *_containers(tree),
         *_named(tree["volumes"], "volumes"),
-        *_prefixed(tree["volumes"]),
+        *_volumes(tree["volumes"]),
         *_named(tree["environment"], "environment"),
         *_options(tree["options"]),
     ]
@@ -77,6 +78,11 @@ def _container(container: dict[str, Any], volumes: list[Any], user: object) -> I
             yield f"`{name}` must have `restartPolicy: Always`: it is a native sidecar"
         if not isinstance(context, dict) or context.get("runAsUser") != user:
             yield f"`{name}` must run as the user in `reserved.user`"
+    for part in ("requests", "limits"):
+        resources = container.get("resources")
+        amounts = resources.get(part) if isinstance(resources, dict) else None
+        for key, value in amounts.items() if isinstance(amounts, dict) else ():
+            yield from _quantity(value, f"{name}.resources.{part}.{key}")
     yield from _named(container.get("env", []), f"{name}.env")
     mounts = container.get("volumeMounts", [])
     if not isinstance(mounts, list):
@@ -86,6 +92,15 @@ def _container(container: dict[str, Any], volumes: list[Any], user: object) -> I
         volume = mount.get("name") if isinstance(mount, dict) else mount
         if volume not in volumes:
             yield f"`{name}` mounts `{volume}`, which is not one of `volumes`"
+
+
+def _quantity(value: object, where: str) -> Iterator[str]:
+    # The policies compare texts: a sidecar that the API server stored must still equal ours.
+    stored = canonical(value) if isinstance(value, str) else None
+    if stored is None:
+        yield f"`{where}` is `{value}`, not the text of a quantity, such as `64Mi`"
+    elif stored != value:
+        yield f"`{where}` is `{value}`: write `{stored}`, as the API server stores it"
 
 
 def _named(items: Any, where: str) -> Iterator[str]:
@@ -103,11 +118,14 @@ def _named(items: Any, where: str) -> Iterator[str]:
             seen.add(name)
 
 
-def _prefixed(volumes: list[Any]) -> Iterator[str]:
+def _volumes(volumes: list[Any]) -> Iterator[str]:
     for volume in volumes:
         name = volume.get("name") if isinstance(volume, dict) else None
         if isinstance(name, str) and not name.startswith(_VOLUMES):
             yield f"volume `{name}` must have a name that begins with `{_VOLUMES}`"
+        scratch = volume.get("emptyDir") if isinstance(volume, dict) else None
+        if isinstance(scratch, dict) and "sizeLimit" in scratch:
+            yield from _quantity(scratch["sizeLimit"], f"{name}.emptyDir.sizeLimit")
 
 
 def _options(options: list[Any]) -> Iterator[str]:

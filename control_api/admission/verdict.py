@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from control_api.admission.vocabulary import Refusal
+
 
 class Outcome(StrEnum):
     """What became of a pod, or of the request that should have held one."""
@@ -24,6 +26,8 @@ class SkipReason(StrEnum):
     """Why a pod is left as it is; `none` unless the outcome is `skipped`."""
 
     none = "none"
+    not_governed = "not_governed"
+    """The namespace has no label that asks for injection."""
     opted_out = "opted_out"
     """The pod says `sluice/inject: disabled`, and its namespace lets it."""
     not_a_pod = "not_a_pod"
@@ -40,6 +44,8 @@ class Verdict:
     skip_reason: SkipReason = SkipReason.none
     message: str = ""
     """Why the pod was refused or skipped, for its author; empty otherwise."""
+    refusals: tuple[Refusal, ...] = ()
+    """What `message` says of a refused pod, one by one."""
     warnings: tuple[str, ...] = field(default=())
     """Shown by kubectl beside an answer that admits."""
 

@@ -110,7 +110,9 @@ class PodView:
 
 def account_of(pod: Json) -> str:
     """The name of the pod's ServiceAccount."""
-    name = mapping(pod, "spec").get("serviceAccountName")
+    spec = mapping(pod, "spec")
+    # Manifests may use the field's old name; the API server copies it.
+    name = spec.get("serviceAccountName") or spec.get("serviceAccount")
     return name if isinstance(name, str) and name else "default"
 
 

@@ -18,7 +18,7 @@ initContainers:
       fieldRef:
         fieldPath: metadata.annotations['config.sluice/skip-outbound-ports']
   {{- end }}
-  resources: {{- toYaml .Values.injection.initResources | nindent 4 }}
+  resources: {{- include "sluice.quantities" .Values.injection.initResources | trim | nindent 4 }}
   terminationMessagePolicy: FallbackToLogsOnError
   securityContext:
     # The rules are set in the pod's own network namespace; nothing else needs these rights.
@@ -70,7 +70,7 @@ initContainers:
     periodSeconds: 5
     timeoutSeconds: 2
     failureThreshold: 3
-  resources: {{- toYaml .Values.injection.resources | nindent 4 }}
+  resources: {{- include "sluice.quantities" .Values.injection.resources | trim | nindent 4 }}
   terminationMessagePolicy: FallbackToLogsOnError
   securityContext:
     {{- include "sluice.containerSecurity" . | nindent 4 }}
@@ -168,5 +168,16 @@ sources:
 {{- if .Values.defaultSources }}
 {{ toYaml .Values.defaultSources }}
 {{- else }} []
+{{- end }}
+{{- end -}}
+
+{{/* Requests and limits as texts: the API server stores `cpu: 1` as "1", and what it stores is
+compared with this. */}}
+{{- define "sluice.quantities" -}}
+{{- range $part, $amounts := . }}
+{{ $part }}:
+  {{- range $name, $amount := $amounts }}
+  {{ $name }}: {{ $amount | toString | quote }}
+  {{- end }}
 {{- end }}
 {{- end -}}

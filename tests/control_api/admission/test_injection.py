@@ -1,0 +1,214 @@
+"""What holds for the injection of any pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control_api.admission.injection.inject import review
+from control_api.admission.injection.patch import apply
+from control_api.admission.verdict import Outcome, Verdict
+from control_api.admission.vocabulary import Namespace
+from tests.control_api.admission.goldens import VALUES, fragment
+
+ENABLED = Namespace("agents", {"sluice/inject": "enabled"})
+NAMES = ["agent", "sluice", "proxy", "sluice-proxy-2", "a", "b", "c", "istio-proxy"]
+VARIABLES = ["HTTP_PROXY", "https_proxy", "no_proxy", "PATH", "Ünï"]
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 70000)
+    | st.text(max_size=4)
+    | st.just("sluice-proxy"),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@st.composite
+def containers(draw: st.DrawFn, names: list[str]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "image": draw(st.sampled_from(["a", "b:1"])), **draw(details())}
+        for name in names
+    ]
+
+
+@st.composite
+def details(draw: st.DrawFn) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "securityContext": {"runAsUser": 1000, "allowPrivilegeEscalation": False}
+    }
+    environment = st.lists(
+        st.builds(lambda name: {"name": name, "value": "own"}, st.sampled_from(VARIABLES)),
+        max_size=4,
+    )
+    if draw(st.booleans()):
+        found["env"] = draw(st.none() | environment)
+    if draw(st.booleans()):
+        found["resources"] = {"limits": {"cpu": "1"}}
+    return found
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> dict[str, Any]:
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
+    first = draw(st.integers(0, len(names) - 1))
+    spec: dict[str, Any] = {"containers": draw(containers(names[first:]))}
+    if first or draw(st.booleans()):
+        spec["initContainers"] = draw(containers(names[:first]))
+    if draw(st.booleans()):
+        spec["volumes"] = draw(
+            st.none() | st.just([]) | st.just([{"name": "data", "emptyDir": {}}])
+        )
+    if draw(st.booleans()):
+        spec["serviceAccountName"] = draw(st.sampled_from(["", "loans", "a.b-c"]))
+    pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+    if draw(st.booleans()):
+        keys = st.sampled_from(["a/b", "~", "sluice/status", "x"])
+        annotations = draw(st.none() | st.dictionaries(keys, st.text(max_size=3), max_size=3))
+        pod["metadata"] = draw(st.sampled_from([None, {}, {"annotations": annotations}]))
+    return pod
+
+
+def names(listed: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    return [each["name"] for each in listed or []]
+
+
+def bare(listed: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    return [{key: each[key] for key in each if key != "env"} for each in listed or []]
+
+
+@given(pods(), st.sampled_from(sorted(VALUES)))
+def test_a_pod_gets_the_sidecar_and_keeps_what_it_has(pod: dict[str, Any], settings: str) -> None:
+    chosen = fragment(settings)
+    own = names(chosen.init_containers)
+    before = deepcopy(pod)
+    verdict = review(pod, ENABLED, chosen)
+    assert pod == before, "the given pod was changed"
+    assert verdict.outcome is Outcome.injected, verdict.message
+    assert {each["op"] for each in verdict.patch} == {"add"}
+    after = jsonpatch.apply_patch(pod, verdict.patch)
+    assert after == apply(pod, verdict.patch)
+
+    spec = after["spec"]
+    assert names(spec["initContainers"])[: len(own)] == own
+    others = spec["initContainers"][len(own) :]
+    assert bare(others) == bare(pod["spec"].get("initContainers"))
+    assert bare(spec["containers"]) == bare(pod["spec"]["containers"])
+    had = pod["spec"].get("volumes") or []
+    assert spec["volumes"][: len(had)] == had
+    assert set(names(spec["volumes"])) == set(names(had)) | chosen.volume_names
+    rest = {"initContainers", "containers", "volumes"}
+    assert {key: spec[key] for key in spec if key not in rest} == {
+        key: pod["spec"][key] for key in pod["spec"] if key not in rest
+    }
+    for was, now in zip(
+        [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]],
+        [*others, *spec["containers"]],
+        strict=True,
+    ):
+        own_variables = was.get("env") or []
+        added = (now.get("env") or [])[len(own_variables) :]
+        assert (now.get("env") or [])[: len(own_variables)] == own_variables
+        assert added == [
+            each for each in chosen.environment if each["name"] not in names(own_variables)
+        ]
+    again = review(after, ENABLED, chosen)
+    assert (again.outcome, again.patch) == (Outcome.unchanged, ())
+
+
+@given(st.data(), st.sampled_from(["explicit", "transparent"]))
+def test_our_containers_return_to_the_front(data: st.DataObject, settings: str) -> None:
+    chosen = fragment(settings)
+    own = names(chosen.init_containers)
+    pod = data.draw(pods())
+    injected = apply(pod, review(pod, ENABLED, chosen).patch)
+    late = data.draw(containers(["late-1", "late-2"]))
+    present = injected["spec"]["initContainers"]
+    injected["spec"] = {
+        **injected["spec"],
+        "initContainers": data.draw(st.permutations([*present, *late])),
+    }
+    foreign = [each for each in injected["spec"]["initContainers"] if each["name"] not in own]
+    verdict = review(injected, ENABLED, chosen)
+    assert {each["op"] for each in verdict.patch} <= {"add", "move"}
+    after = jsonpatch.apply_patch(injected, verdict.patch)["spec"]["initContainers"]
+    assert names(after) == own + names(foreign), "others keep their order, and none is lost"
+    assert after[: len(own)] == [
+        next(each for each in present if each["name"] == name) for name in own
+    ]
+
+
+@given(st.data(), pods())
+def test_any_json_gets_a_verdict(data: st.DataObject, pod: dict[str, Any]) -> None:
+    """Whatever stands anywhere in a pod, the answer is a verdict and never an exception."""
+    for _ in range(data.draw(st.integers(1, 3))):
+        node: Any = pod
+        while True:
+            keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+            extra = ["hostAliases", "securityContext", "os", "nodeSelector", "ephemeralContainers"]
+            key = data.draw(
+                st.sampled_from(keys + (extra if isinstance(node, dict) else []) or [0])
+            )
+            inner = node.get(key) if isinstance(node, dict) else (node[key] if node else None)
+            if not isinstance(inner, dict | list) or data.draw(st.booleans()):
+                break
+            node = inner
+        if isinstance(node, dict) or node:
+            node[key] = data.draw(JSON)
+    before = deepcopy(pod)
+    for name in ("explicit", "transparent-options"):
+        verdict = review(pod, ENABLED, fragment(name))
+        assert isinstance(verdict, Verdict)
+        assert (verdict.outcome is Outcome.refused) == bool(verdict.refusals)
+        assert pod == before
+        if verdict.outcome is Outcome.injected:
+            after = jsonpatch.apply_patch(pod, verdict.patch)
+            assert review(after, ENABLED, fragment(name)).outcome is Outcome.unchanged
+
+
+def test_warnings_name_containers_that_use_another_proxy() -> None:
+    pod = {
+        "spec": {
+            "containers": [
+                {"name": "a", "env": [{"name": "HTTP_PROXY", "value": "http://other:1"}]},
+                {"name": "b"},
+            ]
+        }
+    }
+    assert review(pod, ENABLED, fragment("explicit")).warnings == (
+        "container `a` sets `HTTP_PROXY` and passes the sidecar by",
+    )
+
+
+@pytest.mark.parametrize("count", [1, 40, 200])
+def test_the_patch_grows_with_the_containers_alone(count: int) -> None:
+    pod = {"spec": {"containers": [{"name": f"c{each}"} for each in range(count)]}}
+    verdict = review(pod, ENABLED, fragment("explicit"))
+    # The list of init containers, that of volumes, and two levels of annotations.
+    assert len(verdict.patch) == count + 5
+    # A pod at the limit passes a second review too, although ours is one more.
+    again = review(apply(pod, verdict.patch), ENABLED, fragment("explicit"))
+    assert again.outcome is Outcome.unchanged
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+@pytest.mark.parametrize("key", ["containers", "env", "volumes"])
+def test_what_a_pod_may_hold_is_limited(key: str, excess: int) -> None:
+    count = (200 if key == "containers" else 1000) + excess
+    items = [{"name": f"n{each}"} for each in range(count)]
+    agent = {"name": "agent", "env": items} if key == "env" else {"name": "agent"}
+    spec = {"containers": [agent], **({} if key == "env" else {key: items})}
+    verdict = review({"spec": spec}, ENABLED, fragment("explicit"))
+    assert [each.rule for each in verdict.refusals] == ["malformed"] * excess
+    if not excess:
+        after = apply({"spec": spec}, verdict.patch)
+        assert review(after, ENABLED, fragment("explicit")).outcome is Outcome.unchanged
