@@ -25,7 +25,7 @@ from sidecar.http.response_head import ResponseRenderer
 from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.metrics.counters import Observations
 from sidecar.metrics.metrics import Metrics
-from sidecar.metrics.readiness import Readiness
+from sidecar.metrics.readiness import Probe, Readiness
 from sidecar.platform.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
@@ -34,6 +34,7 @@ from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import Replica
 from sidecar.proxy.assembly import Proxy, ProxyPorts
 from sidecar.proxy.routing.source_endpoint import SharedParts
+from sidecar.proxy.tunnel.redirect_check import RedirectCheck
 from sidecar.recorder import Recorder
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import SidecarSettings
@@ -43,6 +44,7 @@ from sidecar.telemetry.collectors import (
     watch_certificates,
     watch_policy_set,
     watch_proxy,
+    watch_redirect,
     watch_reports,
     watch_sessions,
     watch_spool,
@@ -109,10 +111,15 @@ class Components:
         self.shipper = Shipper(spool, log_client, clock)
         # Neither probe asks whether the control API answers: a sidecar that has a fresh policy set
         # and room for records decides without it.
-        self.readiness = Readiness(
-            {"policy_set": self._policy_set_problem, "spool": self._spool_problem},
-            {"policy_feed": lambda: self.follower.feed},
-        )
+        probes: dict[str, Probe] = {
+            "policy_set": self._policy_set_problem,
+            "spool": self._spool_problem,
+        }
+        self.redirect_check = self._redirect_check(settings, random_bytes)
+        if self.redirect_check is not None:
+            check = self.redirect_check
+            probes["redirect"] = lambda: check.problem
+        self.readiness = Readiness(probes, {"policy_feed": lambda: self.follower.feed})
         status = SidecarStatus(settings, self.replica, freshness, spool, self.readiness)
         self.reporter = StatusReporter(
             self.control, time, clock, random_bytes(8).hex(), status.snapshot
@@ -160,6 +167,8 @@ class Components:
         watch_spool(observations, self._spool, self.shipper, settings.spool.max_bytes)
         watch_certificates(observations, settings, self.clock)
         watch_reports(observations, self.reporter)
+        if self.redirect_check is not None:
+            watch_redirect(observations, self.redirect_check)
         return observations
 
     def _own_servers(self, settings: SidecarSettings) -> list[HttpServer]:
@@ -196,11 +205,26 @@ class Components:
             self._agent, self.enforcer, self.clock, self._loop_guard, bodies=self.bodies
         )
         named = ProxyPorts(
-            settings.forward_proxy, settings.encrypted_hello == "allow", settings.transparent
+            settings.forward_proxy,
+            settings.encrypted_hello == "allow",
+            settings.transparent,
+            redirect_check=self.redirect_check,
         )
         proxy = Proxy(settings.sources, shared, named)
         watch_proxy(observations, proxy)
         return [proxy]
+
+    def _redirect_check(
+        self, settings: SidecarSettings, random_bytes: Callable[[int], bytes]
+    ) -> RedirectCheck | None:
+        if not settings.redirect_check_seconds:
+            return None
+
+        def changed() -> None:
+            # The fleet's list should not wait for the next report either.
+            self.reporter.wake()
+
+        return RedirectCheck(settings.redirect_check_seconds, random_bytes, changed)
 
     def _make_replica(
         self,

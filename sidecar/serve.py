@@ -67,15 +67,23 @@ async def serve(
             ]
             if components.exporter is not None:
                 loops.append(group.create_task(_forever("traces", components.exporter.run())))
+            checking: list[asyncio.Task[None]] = []
             try:
                 # After the loops: a decision that is made now finds a spool that writes.
                 for listener in components.listeners:
                     await listener.start()
                 log.info("sidecar `%s` listens on %s", settings.id, settings.listen)
+                # Not earlier: its connections arrive at the listeners.
+                check = components.redirect_check
+                if check is not None:
+                    checking.append(group.create_task(_forever("redirect check", check.run())))
                 freeze_startup_objects()
                 await stop.wait()
                 # First: a load balancer that asks now sends nothing more. The ports still answer.
                 components.readiness.draining = True
+                # Its connections are not accepted any more, which is no fault of the rules.
+                for task in checking:
+                    task.cancel()
                 log.info("stopping: no more requests are accepted")
                 await _close(components.listeners, settings.drain_seconds)
                 # No request is in progress, and every record that was answered for is on disk.
@@ -94,7 +102,7 @@ async def serve(
             finally:
                 # Before the cancellation, see `RedisLoop.stop`.
                 components.follower.stop()
-                for loop in loops:
+                for loop in (*loops, *checking):
                     loop.cancel()
 
 

@@ -67,6 +67,7 @@ class _FileReader:
             metrics_listen=top.listen("metrics_listen"),
             forward_proxy=top.listen("forward_proxy"),
             transparent=top.listen("transparent"),
+            redirect_check_seconds=top.seconds("redirect_check_seconds", 0, 0, 3600),
             encrypted_hello=top.choice("encrypted_hello", PERMISSIONS, "deny"),
             cache=top.path("cache", self._base, "cache"),
             staleness_seconds=top.seconds("staleness_seconds", 30, 1, 86400),
@@ -85,6 +86,8 @@ class _FileReader:
         for listener in ("forward_proxy", "transparent"):
             if getattr(settings, listener) is not None and not settings.sources:
                 top.complain(listener, "leads to no source; add one to `sources`")
+        if settings.redirect_check_seconds and settings.transparent is None:
+            top.complain("redirect_check_seconds", "needs `transparent`, whose port it checks")
         # Last, because these compare settings with each other and expect each to have been read.
         check_redis(top, settings.redis)
         refuse_conflicts(top, settings)

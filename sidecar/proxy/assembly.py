@@ -20,6 +20,7 @@ from sidecar.proxy.routing.unknown_destination import UnknownDestination
 from sidecar.proxy.routing.virtual_hosts import VirtualHosts
 from sidecar.proxy.tunnel.connect import Connect
 from sidecar.proxy.tunnel.fixed_destination import NamedDestinations
+from sidecar.proxy.tunnel.redirect_check import RedirectCheck
 from sidecar.proxy.tunnel.transparent import (
     DestinationLookup,
     Transparent,
@@ -34,12 +35,14 @@ FORWARD_PROXY, TRANSPARENT = "forward_proxy", "transparent"
 
 class ProxyPorts(NamedTuple):
     """The ports on which agents name their destination. `allow_encrypted_hello` permits a TLS hello
-    to hide that name; `original_destination` finds where a redirected connection was going."""
+    to hide that name; `original_destination` finds where a redirected connection was going;
+    `redirect_check` proves that connections are redirected."""
 
     forward_proxy: ListenAddress | None
     allow_encrypted_hello: bool = False
     transparent: ListenAddress | None = None
     original_destination: DestinationLookup = socket_destination
+    redirect_check: RedirectCheck | None = None
 
 
 NO_NAMED_PORTS = ProxyPorts(None)
@@ -163,6 +166,7 @@ class Proxy:
             self._shared.own_ports,
             self._limits,
             named.original_destination,
+            check=named.redirect_check,
         )
         return ProxyListener(listen, acceptor, self._limits, ipv6_twin(listen))
 

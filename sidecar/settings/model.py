@@ -236,6 +236,9 @@ class SidecarSettings:
     """The address of the HTTP forward proxy, which agents set as `HTTP_PROXY` and `HTTPS_PROXY`."""
     transparent: ListenAddress | None = None
     """The address to which the packet filter redirects connections (REDIRECT)."""
+    redirect_check_seconds: float = 0.0
+    """How often to check that the rules of `sluice redirect` still lead connections to
+    `transparent`; while they don't, the sidecar is not ready. 0 never checks."""
     encrypted_hello: Permission = "deny"
     """Whether TLS that is passed on unread may encrypt the name of the server (ECH): `deny` or
     `allow`."""

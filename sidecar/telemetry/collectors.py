@@ -8,6 +8,7 @@ from sidecar.metrics.counters import Observations
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import FEEDS, Follower
 from sidecar.proxy.assembly import Proxy
+from sidecar.proxy.tunnel.redirect_check import RedirectCheck
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool, State
@@ -83,6 +84,14 @@ def watch_proxy(metrics: Observations, proxy: Proxy) -> None:
         "sluice_proxy_received_bytes_total", "Bytes received from agents", lambda: proxy.received
     )
     metrics.count("sluice_proxy_sent_bytes_total", "Bytes sent to agents", lambda: proxy.sent)
+
+
+def watch_redirect(metrics: Observations, check: RedirectCheck) -> None:
+    metrics.gauge(
+        "sluice_redirect_working",
+        "1 while the packet filter leads connections to this sidecar",
+        lambda: float(check.problem is None),
+    )
 
 
 def watch_bodies(metrics: Observations, bodies: BodyBudget) -> None:

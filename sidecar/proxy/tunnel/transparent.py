@@ -38,6 +38,7 @@ from sidecar.proxy.routing.unknown_destination import (
 from sidecar.proxy.tunnel.client_hello import Hello
 from sidecar.proxy.tunnel.fixed_destination import Destination
 from sidecar.proxy.tunnel.original_destination import original_destination
+from sidecar.proxy.tunnel.redirect_check import RedirectCheck
 from sidecar.proxy.tunnel.redirected_http import RedirectedHttp
 from sidecar.proxy.tunnel.tcp_sources import TcpSources
 from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch, read_hello
@@ -71,7 +72,8 @@ def ipv6_twin(listen: ListenAddress) -> str | None:
 
 
 class Transparent(ConnectionAcceptor):
-    """The redirected connections of one port. `own` are the sidecar's ports."""
+    """The redirected connections of one port. `own` are the sidecar's ports; `check` takes its
+    own connections first."""
 
     def __init__(
         self,
@@ -81,6 +83,8 @@ class Transparent(ConnectionAcceptor):
         own: LoopGuard,
         limits: ProxyLimits,
         find_original: DestinationLookup = socket_destination,
+        *,
+        check: RedirectCheck | None = None,
     ) -> None:
         super().__init__(unknown, background_tasks, limits)
         self._dispatch = dispatch
@@ -89,12 +93,17 @@ class Transparent(ConnectionAcceptor):
         self._tcp_sources = TcpSources([each.source for each in endpoints])
         self._own = own
         self._find_original = find_original
+        self._check = check
 
     async def handle(self, agent: BufferedConnection, server: DownstreamServer) -> None:
         original = self._find_original(agent.transport)
         if original is None or self._own.reaches_self(ip_address(original.host), original.port):
             reason = "the connection was not redirected, or was going to a port of this sidecar"
             await self._deny(agent, UNKNOWN, reason, original)
+            return
+        if self._check is not None and await self._check.takes(
+            agent, original, self._limits.opening_seconds
+        ):
             return
         # Before any byte is awaited: the server of a `tcp` source may speak first.
         tcp_group = self._tcp_sources.at(original)

@@ -208,6 +208,11 @@ def test_transparent_leads_to_sources_without_listen(base: Path) -> None:
     assert told.sources[1].upstream == "tcp://pg.test:5432"
 
 
+def test_a_check_of_the_redirect_needs_the_port_that_it_checks(base: Path) -> None:
+    [told] = complaints(base, LEAST + "redirect_check_seconds: 10\n")
+    assert "redirect_check_seconds: needs `transparent`" in told
+
+
 def test_transparent_has_an_address_of_its_own(base: Path) -> None:
     text = TRANSPARENT.replace("8712", "8710") + item("a")
     [told] = complaints(base, text)

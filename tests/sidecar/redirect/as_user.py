@@ -2,8 +2,9 @@
 
 `tcp ADDRESS PORT TEXT` prints what a connection heard, `udp ADDRESS PORT` whether a packet could be
 sent, or the error's name; `listen WORD PORT` answers each connection with WORD until it is killed,
-and prints `ready` first. `sidecar FILE` runs a sidecar. Everything is imported before the user
-changes, because no other user can read this installation everywhere. Knows no expectation.
+and prints `ready` first; `http PORT` serves a data source. `sidecar FILE` runs a sidecar.
+Everything is imported before the user changes, because no other user can read this installation
+everywhere. Knows no expectation.
 """
 
 import os
@@ -11,7 +12,9 @@ import select
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing, redirect_stdout, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
 
 SECONDS = 5.0
 BOTH = ("0.0.0.0", "::")
@@ -59,13 +62,44 @@ def listen(word: str, port: str) -> str:
             held.append(connection)  # as a server does, until the other side has closed too
 
 
+class DataSource(BaseHTTPRequestHandler):
+    """Answers every GET."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = b"of the source"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its base's name
+        """Writes nothing: the test asks elsewhere what was forwarded."""
+
+
+class BothVersions(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+
+    def server_bind(self) -> None:
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+
+def http(port: str) -> str:
+    server = BothVersions(("::", int(port)), DataSource)
+    print("ready", flush=True)
+    server.serve_forever()
+    return "ended"
+
+
 def become(uid: int) -> None:
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
 
-WORDS: dict[str, Callable[..., str]] = {"tcp": tcp, "udp": udp, "listen": listen}
+WORDS: dict[str, Callable[..., str]] = {"tcp": tcp, "udp": udp, "listen": listen, "http": http}
 
 
 def main() -> int:
@@ -75,8 +109,12 @@ def main() -> int:
         from sidecar import __main__ as program
 
         "host.test".encode("idna")
+        sys.argv = ["sidecar", "--config", *told, "--check"]
+        with redirect_stdout(StringIO()):
+            program.main()
         become(int(uid))
-        sys.argv = ["sidecar", "--config", *told]
+        print("ready", flush=True)
+        sys.argv.pop()
         return program.main()
     become(int(uid))
     try:

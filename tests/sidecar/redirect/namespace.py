@@ -27,12 +27,15 @@ ip -6 addr add 2001:db8::1/64 dev v0 nodad
 ip route add default via 192.0.2.2 dev v0
 ip -6 route add default via 2001:db8::2 dev v0
 """
-# Every address is the world's own, so that what gets out is heard there.
+# Every address is the world's own, so that what gets out is heard there; the reserved ones too, so
+# that a connection that gets there is refused at once.
 WORLD = """
 ip link set lo up
 ip link set v1 up
 ip addr add 192.0.2.2/24 dev v1
 ip -6 addr add 2001:db8::2/64 dev v1 nodad
+ip addr add 192.0.2.20/32 dev v1
+ip -6 addr add 2001:db8::20/128 dev v1 nodad
 ip route add local 198.51.100.0/24 dev lo
 ip -6 route add local 2001:db8:1::/64 dev lo
 """
@@ -81,7 +84,10 @@ class Namespace:
 
     def start(self, uid: int, *told: object) -> subprocess.Popen[str]:
         """Like `as_user`, but goes on; returns when the process says that it is ready."""
-        return self._start(["nsenter", f"--net=/proc/{self.pid}/ns/net", *_as_user(uid, told)])
+        return self.started(*_as_user(uid, told))
+
+    def started(self, *command: str) -> subprocess.Popen[str]:
+        return self._start(["nsenter", f"--net=/proc/{self.pid}/ns/net", *command])
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[str]:
         process = subprocess.Popen(

@@ -1,0 +1,145 @@
+"""Notices that the packet filter's rules are gone. The first of them redirects a reserved address
+for every user (`sidecar/redirect`): a connection that the sidecar opens there must arrive at its
+own transparent port, and a UDP packet there must be refused.
+
+Knows the reserved address and its own challenges. Knows nothing of what agents send.
+"""
+
+import asyncio
+import hmac
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from errno import EADDRNOTAVAIL, EAFNOSUPPORT, ENETUNREACH
+
+from sidecar.http.authority import Authority
+from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
+from sidecar.platform.state_logger import StateLogger
+from sidecar.proxy.connections.buffered_connection import BufferedConnection
+
+log = logging.getLogger(__name__)
+
+CHALLENGE_BYTES = 32
+ARRIVE_SECONDS = 3.0
+"""How long a challenge may take through the kernel, and through an event loop that is busy."""
+ATTEMPTS = 2
+"""How many checks in a row must fail. A sidecar that is wrongly not ready is an outage."""
+
+_FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+_NO_ROUTE = (ENETUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT)
+"""The pod has no network of this IP version, so there is nothing to redirect."""
+_PLACES = frozenset(Authority(address, RESERVED_PORT) for address in RESERVED.values())
+
+
+class RedirectCheck:
+    """Checks every `seconds`. `changed` is called when the result changes. `problem` is None while
+    the rules work; until the first check has succeeded they are not known to."""
+
+    def __init__(
+        self,
+        seconds: float,
+        random_bytes: Callable[[int], bytes],
+        changed: Callable[[], None],
+        arrive_seconds: float = ARRIVE_SECONDS,
+    ) -> None:
+        self.problem: str | None = "the packet filter's rules are not checked yet"
+        self._seconds = seconds
+        self._random_bytes = random_bytes
+        self._changed = changed
+        self._arrive_seconds = arrive_seconds
+        self._state = StateLogger(
+            log, "the packet filter does not lead connections to this sidecar"
+        )
+        self._expected: dict[bytes, asyncio.Future[None]] = {}
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            await self.check()
+            await asyncio.sleep(self._seconds)
+
+    async def check(self) -> None:
+        """Check once; after a failure, once more."""
+        problem = None
+        for _ in range(ATTEMPTS):
+            problem = await self._attempt()
+            if problem is None:
+                break
+        if problem is None:
+            self._state.recovered()
+        else:
+            self._state.failing(problem)
+        if problem != self.problem:
+            self.problem = problem
+            self._changed()
+
+    async def takes(self, agent: BufferedConnection, original: Authority, seconds: float) -> bool:
+        """Whether the connection is one of this check. If not, nothing of it is consumed, and it is
+        handled like any other."""
+        if original not in _PLACES:
+            return False
+        # An agent's connection may come here too. It can't know a challenge, and gets no answer
+        # that would tell it more.
+        try:
+            async with asyncio.timeout(seconds):
+                while len(agent.buffered) < CHALLENGE_BYTES and await agent.wait_for_more():
+                    pass
+        except TimeoutError:
+            return False
+        heard = agent.buffered[:CHALLENGE_BYTES]
+        for challenge, arrived in self._expected.items():
+            if hmac.compare_digest(challenge, heard):
+                if not arrived.done():
+                    arrived.set_result(None)
+                return True
+        return False
+
+    async def _attempt(self) -> str | None:
+        """What is wrong at the moment."""
+        tried = await asyncio.gather(*(self._version(version) for version in RESERVED))
+        problems = [each for each in tried if each]
+        if problems:
+            return "; ".join(problems)
+        # `None` stands for a version without a network: with neither, nothing was shown to work.
+        return None if "" in tried else "this network has no route, so nothing can be checked"
+
+    async def _version(self, version: int) -> str | None:
+        """What is wrong with one IP version: empty if it works, None without such a network."""
+        try:
+            if not _udp_is_refused(version):
+                return f"UDP over IPv{version} is not rejected"
+            await self._arrives(version)
+        except TimeoutError:
+            return f"a connection over IPv{version} does not arrive"
+        except OSError as error:
+            if error.errno in _NO_ROUTE:
+                return None
+            return f"a connection over IPv{version} fails: {error.strerror}"
+        return ""
+
+    async def _arrives(self, version: int) -> None:
+        """Returns once a challenge has arrived. Raises `TimeoutError` if it does not, or another
+        `OSError` if the connection fails."""
+        loop = asyncio.get_running_loop()
+        challenge = self._random_bytes(CHALLENGE_BYTES)
+        arrived = self._expected[challenge] = loop.create_future()
+        try:
+            with closing(socket.socket(_FAMILIES[version])) as connection:
+                connection.setblocking(False)
+                async with asyncio.timeout(self._arrive_seconds):
+                    await loop.sock_connect(connection, (RESERVED[version], RESERVED_PORT))
+                    await loop.sock_sendall(connection, challenge)
+                    await arrived
+        finally:
+            del self._expected[challenge]
+
+
+def _udp_is_refused(version: int) -> bool:
+    with closing(socket.socket(_FAMILIES[version], socket.SOCK_DGRAM)) as sending:
+        sending.setblocking(False)
+        try:
+            sending.sendto(b"", (RESERVED[version], RESERVED_PORT))
+        except PermissionError:
+            return True
+    return False

@@ -1,0 +1,147 @@
+"""A whole pod in real network namespaces: the rules of the init container's own command, a sidecar
+of user 20102, an agent of another user, a data source in the world. Skipped without root,
+namespaces or the tool."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
+from tests import waiting
+from tests.sidecar.fake_control_api import AGENT as AGENT_ID
+from tests.sidecar.fake_control_api import EVALUATE_KEY, ROLE, SIDECAR_KEY
+from tests.sidecar.redirect.namespace import AGENT, ELSEWHERE, PORT, SIDECAR, Pod, possible
+
+pytestmark = pytest.mark.skipif(
+    not possible("nft", "iptables"), reason="needs root, network namespaces, nft and iptables"
+)
+
+SOURCE_PORT, API_PORT, CONTROL_PORT = 8000, 8710, 8700
+SETTINGS = f"""
+id: pod-1
+control: http://127.0.0.1:{CONTROL_PORT}
+key_file: sidecar.key
+agent: {{id: {AGENT_ID}, role: {ROLE}, key_file: agent.key}}
+listen: 127.0.0.1:{API_PORT}
+transparent: 127.0.0.1:{PORT}
+redirect_check_seconds: 0.2
+sources:
+- {{alias: kb, kind: rest, upstream: "http://{ELSEWHERE[0]}:{SOURCE_PORT}", sensitivity: low,
+   hosts: ["kb.test:{SOURCE_PORT}"]}}
+"""
+IPTABLES = "iptables -t nat -F SLUICE; iptables -F SLUICE; "
+REMOVALS = {
+    "nft": "nft delete table inet sluice",
+    "all of iptables": IPTABLES + IPTABLES.replace("iptables", "ip6tables"),
+    "redirection of IPv4": "iptables -t nat -F SLUICE",
+    "redirection of IPv6": "ip6tables -t nat -F SLUICE",
+    "rejection of UDP": "iptables -F SLUICE",
+}
+"""What someone could do at run time."""
+
+
+class RunningPod(Pod):
+    """A pod with its sidecar."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        super().__init__(stack)
+        self.world.start(0, "http", SOURCE_PORT)
+        module = "tests.sidecar.redirect.control"
+        self._control = self.started(sys.executable, "-m", module, str(CONTROL_PORT))
+
+    def start_sidecar(self, folder: Path) -> subprocess.Popen[str]:
+        for name, key in (("sidecar.key", SIDECAR_KEY), ("agent.key", EVALUATE_KEY)):
+            (folder / name).write_text(key)
+            os.chown(folder / name, SIDECAR, SIDECAR)
+            (folder / name).chmod(0o600)
+        (folder / "sidecar.yaml").write_text(SETTINGS)
+        return self.start(SIDECAR, "sidecar", folder / "sidecar.yaml")
+
+    def get(self, address: str, port: int, target: str, host: str) -> str:
+        """The agent's GET, or the error that it got."""
+        text = f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        return self.as_user(AGENT, "tcp", address, port, text)
+
+    def api(self, target: str) -> str:
+        return self.get("127.0.0.1", API_PORT, target, "sidecar")
+
+    def ready(self) -> bool:
+        return self.api("/health/ready").startswith("HTTP/1.1 200 ")
+
+    def control(self) -> Any:
+        assert self._control.stdin is not None
+        assert self._control.stdout is not None
+        self._control.stdin.write("\n")
+        self._control.stdin.flush()
+        return json.loads(self._control.stdout.readline())
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Iterator[RunningPod]:
+    # Another user must be able to go down to the folder.
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and len(folder.parts) > 2:
+            folder.chmod(folder.stat().st_mode | 0o011)
+    os.chown(tmp_path, SIDECAR, SIDECAR)
+    with RunningPod.made() as made:
+        yield made
+
+
+def test_a_governed_pod_from_its_start_to_the_end_of_its_rules(
+    pod: RunningPod, tmp_path: Path
+) -> None:
+    pod.redirected("--tool", "nft")
+    pod.start_sidecar(tmp_path)
+    waiting.until("the sidecar is ready", pod.ready)
+    host = f"kb.test:{SOURCE_PORT}"
+    for address in ELSEWHERE:
+        assert pod.get(address, SOURCE_PORT, "/a", host).endswith("of the source")
+        assert pod.get(address, SOURCE_PORT, "/secret", host).startswith("HTTP/1.1 403 ")
+    assert pod.get(ELSEWHERE[0], SOURCE_PORT, "/a", "other.test").startswith("HTTP/1.1 403 ")
+    # The reserved address means nothing to an agent: it is denied there, and changes nothing.
+    for address in RESERVED.values():
+        guess = secrets.token_hex(16)
+        assert pod.as_user(AGENT, "tcp", address, RESERVED_PORT, guess) != ""
+    assert pod.ready()
+    assert "sluice_redirect_working 1.0" in pod.api("/metrics")
+
+    pod.script(REMOVALS["nft"])
+    # This is why it matters.
+    assert pod.get(ELSEWHERE[0], SOURCE_PORT, "/secret", host).endswith("of the source")
+    waiting.until("the sidecar notices", lambda: not pod.ready())
+    assert "redirect: UDP over IPv4 is not rejected" in pod.api("/health/ready")
+    assert "sluice_redirect_working 0.0" in pod.api("/metrics")
+    waiting.until("the fleet hears of it", lambda: "redirect: " in (pod.control()[0] or ""))
+
+    pod.redirected("--tool", "nft")
+    waiting.until("the sidecar is ready again", pod.ready)
+    decisions = pod.control()[1]
+    assert decisions.count(["ALLOW", "underwriting", "rest://kb/a"]) == 2
+    assert decisions.count(["DENY", "underwriting", "rest://kb/secret"]) == 2
+
+
+def test_each_part_of_the_rules_is_missed(pod: RunningPod, tmp_path: Path) -> None:
+    pod.redirected("--tool", "iptables")
+    pod.start_sidecar(tmp_path)
+    for removed in list(REMOVALS)[1:]:
+        waiting.until("the sidecar is ready", pod.ready)
+        pod.script(REMOVALS[removed])
+        waiting.until(f"the sidecar notices: {removed}", lambda: not pod.ready())
+        assert "redirect: " in pod.api("/health/ready")
+        pod.redirected("--tool", "iptables")
+
+
+def test_without_rules_the_sidecar_is_never_ready(pod: RunningPod, tmp_path: Path) -> None:
+    pod.start_sidecar(tmp_path)
+    waiting.until(
+        "the first check has failed", lambda: "redirect: UDP over" in pod.api("/health/ready")
+    )
+    assert not pod.ready()
