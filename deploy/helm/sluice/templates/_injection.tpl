@@ -30,7 +30,7 @@ initContainers:
     readOnlyRootFilesystem: true
     capabilities:
       drop: [ALL]
-      add: [NET_ADMIN, NET_RAW]
+      add: [NET_ADMIN]
     seccompProfile:
       type: RuntimeDefault
 {{- end }}
@@ -146,6 +146,8 @@ listen: 0.0.0.0:8710
 forward_proxy: 127.0.0.1:8711
 {{- else }}
 transparent: 127.0.0.1:8712
+{{- /* Rules that disappear while the pod runs make it not ready. */}}
+redirect_check_seconds: 10
 {{- end }}
 cache: /var/lib/sluice/cache
 spool:
