@@ -1,6 +1,6 @@
 """Builds the components of one sidecar and connects them. Starts none of them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -25,7 +25,7 @@ from sidecar.http.response_head import ResponseRenderer
 from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.metrics.counters import Observations
 from sidecar.metrics.metrics import Metrics
-from sidecar.metrics.readiness import Probe, Readiness
+from sidecar.metrics.readiness import Readiness
 from sidecar.platform.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
@@ -38,7 +38,7 @@ from sidecar.proxy.tunnel.redirect_check import RedirectCheck
 from sidecar.recorder import Recorder
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import SidecarSettings
-from sidecar.spool import Spool, State
+from sidecar.spool import Spool
 from sidecar.telemetry.collectors import (
     watch_bodies,
     watch_certificates,
@@ -50,6 +50,7 @@ from sidecar.telemetry.collectors import (
     watch_spool,
     watch_traces,
 )
+from sidecar.telemetry.probes import probes
 from sidecar.telemetry.status import SidecarStatus
 from sidecar.telemetry.status_reporter import StatusReporter
 from sidecar.tracing.exporter import SpanExporter
@@ -111,15 +112,11 @@ class Components:
         self.shipper = Shipper(spool, log_client, clock)
         # Neither probe asks whether the control API answers: a sidecar that has a fresh policy set
         # and room for records decides without it.
-        probes: dict[str, Probe] = {
-            "policy_set": self._policy_set_problem,
-            "spool": self._spool_problem,
-        }
-        self.redirect_check = self._redirect_check(settings, random_bytes)
-        if self.redirect_check is not None:
-            check = self.redirect_check
-            probes["redirect"] = lambda: check.problem
-        self.readiness = Readiness(probes, {"policy_feed": lambda: self.follower.feed})
+        self._redirect_check = self._make_redirect_check(settings, random_bytes)
+        self.readiness = Readiness(
+            probes(self.policies, self.follower, spool, clock, self._redirect_check),
+            {"policy_feed": lambda: self.follower.feed},
+        )
         status = SidecarStatus(settings, self.replica, freshness, spool, self.readiness)
         self.reporter = StatusReporter(
             self.control, time, clock, random_bytes(8).hex(), status.snapshot
@@ -155,8 +152,21 @@ class Components:
         # The sidecar's own port comes last: when `/health/ready` answers, all ports are open.
         self.listeners: list[Listening] = [
             *self._proxies(settings, observations),
+            *([] if self._redirect_check is None else [self._redirect_check]),
             *self._own_servers(settings),
         ]
+
+    def loops(self) -> dict[str, Awaitable[None]]:
+        """What must run until the process stops, besides the spool and the shipping."""
+        loops: dict[str, Awaitable[None]] = {
+            "policy set": self.follower.run(),
+            "reports": self.reporter.run(),
+        }
+        if self.exporter is not None:
+            loops["traces"] = self.exporter.run()
+        if self._redirect_check is not None:
+            loops["redirect check"] = self._redirect_check.run()
+        return loops
 
     def _observe(
         self, registry: CollectorRegistry, sessions: SessionRegistry, settings: SidecarSettings
@@ -167,8 +177,8 @@ class Components:
         watch_spool(observations, self._spool, self.shipper, settings.spool.max_bytes)
         watch_certificates(observations, settings, self.clock)
         watch_reports(observations, self.reporter)
-        if self.redirect_check is not None:
-            watch_redirect(observations, self.redirect_check)
+        if self._redirect_check is not None:
+            watch_redirect(observations, self._redirect_check)
         return observations
 
     def _own_servers(self, settings: SidecarSettings) -> list[HttpServer]:
@@ -208,23 +218,20 @@ class Components:
             settings.forward_proxy,
             settings.encrypted_hello == "allow",
             settings.transparent,
-            redirect_check=self.redirect_check,
+            redirect_check=self._redirect_check,
         )
         proxy = Proxy(settings.sources, shared, named)
         watch_proxy(observations, proxy)
         return [proxy]
 
-    def _redirect_check(
+    def _make_redirect_check(
         self, settings: SidecarSettings, random_bytes: Callable[[int], bytes]
     ) -> RedirectCheck | None:
-        if not settings.redirect_check_seconds:
-            return None
-
         def changed() -> None:
-            # The fleet's list should not wait for the next report either.
-            self.reporter.wake()
+            self.reporter.wake()  # the fleet's list should not wait for the next report
 
-        return RedirectCheck(settings.redirect_check_seconds, random_bytes, changed)
+        seconds = settings.redirect_check_seconds
+        return RedirectCheck(seconds, random_bytes, changed) if seconds else None
 
     def _make_replica(
         self,
@@ -241,19 +248,3 @@ class Components:
         from sidecar.policy_cache.partial_replica.replica import PartialReplica
 
         return PartialReplica(*common, random_bytes, connect(settings.redis))
-
-    def _policy_set_problem(self) -> str | None:
-        # A refused set explains why the one in force becomes stale, so report it first.
-        if self.follower.refused is not None:
-            return self.follower.refused
-        if not self.policies.stale():
-            return None
-        reason = self.policies.freshness.reason(self.clock.monotonic())
-        return f"{reason}; {self.follower.problem}" if self.follower.problem else reason
-
-    def _spool_problem(self) -> str | None:
-        if self._spool.refusal is not None:
-            return self._spool.refusal
-        if self._spool.state is not State.OPEN:
-            return "the spool is full: records wait for the control API, and nothing can be allowed"
-        return None

@@ -59,31 +59,19 @@ async def serve(
             await resources.enter_async_context(components.exporter)
         async with asyncio.TaskGroup() as group:
             shipping = group.create_task(_forever("shipping", components.shipper.run()))
-            loops = [
-                group.create_task(_forever("spool", spool.run())),
-                group.create_task(_forever("policy set", components.follower.run())),
-                group.create_task(_forever("reports", components.reporter.run())),
-                shipping,
+            loops = [group.create_task(_forever("spool", spool.run())), shipping]
+            loops += [
+                group.create_task(_forever(name, loop)) for name, loop in components.loops().items()
             ]
-            if components.exporter is not None:
-                loops.append(group.create_task(_forever("traces", components.exporter.run())))
-            checking: list[asyncio.Task[None]] = []
             try:
                 # After the loops: a decision that is made now finds a spool that writes.
                 for listener in components.listeners:
                     await listener.start()
                 log.info("sidecar `%s` listens on %s", settings.id, settings.listen)
-                # Not earlier: its connections arrive at the listeners.
-                check = components.redirect_check
-                if check is not None:
-                    checking.append(group.create_task(_forever("redirect check", check.run())))
                 freeze_startup_objects()
                 await stop.wait()
                 # First: a load balancer that asks now sends nothing more. The ports still answer.
                 components.readiness.draining = True
-                # Its connections are not accepted any more, which is no fault of the rules.
-                for task in checking:
-                    task.cancel()
                 log.info("stopping: no more requests are accepted")
                 await _close(components.listeners, settings.drain_seconds)
                 # No request is in progress, and every record that was answered for is on disk.
@@ -102,7 +90,7 @@ async def serve(
             finally:
                 # Before the cancellation, see `RedisLoop.stop`.
                 components.follower.stop()
-                for loop in (*loops, *checking):
+                for loop in loops:
                     loop.cancel()
 
 

@@ -52,10 +52,20 @@ class RedirectCheck:
             log, "the packet filter does not lead connections to this sidecar"
         )
         self._expected: dict[bytes, asyncio.Future[None]] = {}
+        self._listening = asyncio.Event()
+
+    async def start(self) -> None:
+        """The ports are open: from now on, a connection must arrive."""
+        self._listening.set()
+
+    async def close(self, _seconds: float) -> None:
+        """The ports close, so a connection that no longer arrives is no fault of the rules."""
+        self._listening.clear()
 
     async def run(self) -> None:
         """Never returns."""
         while True:
+            await self._listening.wait()
             await self.check()
             await asyncio.sleep(self._seconds)
 
@@ -66,6 +76,8 @@ class RedirectCheck:
             problem = await self._attempt()
             if problem is None:
                 break
+        if not self._listening.is_set():
+            return  # closed meanwhile
         if problem is None:
             self._state.recovered()
         else:

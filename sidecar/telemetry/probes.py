@@ -1,0 +1,44 @@
+"""The probes of `/health/ready`: what keeps this sidecar from working, in words without paths or
+secrets. Knows which part to ask for each. Knows no HTTP."""
+
+from policies.ground.clock import Clock
+from sidecar.metrics.readiness import Probe
+from sidecar.policy_cache.policy_view import PolicyView
+from sidecar.policy_cache.replica import Follower
+from sidecar.proxy.tunnel.redirect_check import RedirectCheck
+from sidecar.spool import Spool, State
+
+
+def probes(
+    policies: PolicyView,
+    follower: Follower,
+    spool: Spool,
+    clock: Clock,
+    check: RedirectCheck | None,
+) -> dict[str, Probe]:
+    """The probes by name."""
+    found: dict[str, Probe] = {
+        "policy_set": lambda: _policy_set_problem(policies, follower, clock),
+        "spool": lambda: _spool_problem(spool),
+    }
+    if check is not None:
+        found["redirect"] = lambda: check.problem
+    return found
+
+
+def _policy_set_problem(policies: PolicyView, follower: Follower, clock: Clock) -> str | None:
+    # A refused set explains why the one in force becomes stale, so report it first.
+    if follower.refused is not None:
+        return follower.refused
+    if not policies.stale():
+        return None
+    reason = policies.freshness.reason(clock.monotonic())
+    return f"{reason}; {follower.problem}" if follower.problem else reason
+
+
+def _spool_problem(spool: Spool) -> str | None:
+    if spool.refusal is not None:
+        return spool.refusal
+    if spool.state is not State.OPEN:
+        return "the spool is full: records wait for the control API, and nothing can be allowed"
+    return None
