@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from control_api.caches.tenant_cache import TenantCache
+from control_api.enrolment.enrolment import Enrolments
 from control_api.log.append import Log
 from control_api.metrics.metrics import Instruments
 from control_api.metrics.peer_metrics import PeerMetrics
@@ -62,6 +63,7 @@ class AppContext:
     instruments: Instruments
     registry: CollectorRegistry
     description: Description
+    enrolments: Enrolments
     publishing: Publishing | None = None
     peer_metrics: PeerMetrics | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

@@ -8,13 +8,15 @@ from prometheus_client import CollectorRegistry
 
 from control_api.app_context import AppContext, Description
 from control_api.caches.tenant_cache import TenantCache
+from control_api.enrolment.enrolment import Enrolments
+from control_api.enrolment.registry import Registry
 from control_api.http.docs.page import render_page
 from control_api.http.openapi import describe
 from control_api.http.route import Route
 from control_api.http.routes import METRICS, ROUTES
 from control_api.log.append import Log
 from control_api.maintenance.rollback_recovery import RollbackRecovery
-from control_api.metrics.metrics import Instruments, RedisMetrics
+from control_api.metrics.metrics import EnrolmentMetrics, Instruments, RedisMetrics
 from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.publishing.assembly import Publishing
 from control_api.publishing.set_signer import SetSigner
@@ -71,9 +73,24 @@ def assemble(
         instruments=instruments,
         registry=registry,
         description=_description(routes_of(settings)),
+        enrolments=_enrolments(settings, clock, entropy, opened, instruments.enrolment),
         publishing=_publishing(settings, clock, entropy, opened, instruments.redis),
         peer_metrics=peer_metrics,
     )
+
+
+def _enrolments(
+    settings: Settings,
+    clock: Clock,
+    entropy: Callable[[int], bytes],
+    opened: Opened,
+    metrics: EnrolmentMetrics,
+) -> Enrolments:
+    def new_id() -> str:
+        return uuid7(clock.now(), entropy(10))
+
+    registry = Registry(opened.store, entropy, new_id)
+    return Enrolments(settings.enrol_issuers, opened.store, opened.log, registry, metrics, new_id)
 
 
 def _publishing(

@@ -69,7 +69,7 @@ def shown_agent(agent: StoredAgent) -> AgentShown:
 def agent_fields(agent: StoredAgent) -> dict[str, Any]:
     """The fields of `AgentShown`."""
     return {
-        **{name: getattr(agent, name) for name in StoredAgent.__slots__},
+        **{name: getattr(agent, name) for name in StoredAgent.__slots__ if name != "enrolment"},
         # An agent without permitted roles may claim only its own role.
         "permitted_roles": list(agent.permitted_roles or (agent.agent_role,)),
         "created_at": rfc3339(agent.created_at),

@@ -133,6 +133,7 @@ async def _start_loops(app: AppContext) -> list[asyncio.Task[None]]:
             DeliveryLoop(app).run,
             RetentionLoop(app).run,
             KeyExpiry(app).run,
+            *app.enrolments.loops,
             *(app.publishing.loops if app.publishing else ()),
         )
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from control_api.database_limits import DatabaseLimits
 from control_api.security.egress import AllowedHosts, MailServer
+from control_api.security.issuers import Issuer
 from control_api.security.tls_files import TlsFiles
 from control_api.settings_reader import PREFIX, SettingsReader, default_database
 from policies.ground.listen_address import ListenAddress
@@ -77,6 +78,9 @@ class Settings:
     rate_limit: int
     """Requests per second that a key may make to a process; 0 means no limit. The keys of sidecars
     and the superadmin are exempt."""
+    enrol_issuers: tuple[Issuer, ...]
+    """The clusters whose pods enrol by a ServiceAccount token, separated by `;`: `<issuer>=<JWKS
+    URL or file>[,tenant=<id>][,ca=<file>][,token_file=<file>]`."""
 
     @property
     def keys(self) -> Path:
@@ -141,6 +145,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         smtp_url=reader.parsed("SMTP_URL", MailServer.parse),
         smtp_from=reader.sender(),
         rate_limit=reader.rate("RATE_LIMIT"),
+        enrol_issuers=reader.issuers("ENROL_ISSUERS"),
     )
     # A misspelt name would silently leave its default in force.
     reader.refuse_unknown(names())

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
+from control_api.security.issuers import Issuer, IssuerFaults, parse_issuers
 from control_api.security.tls_files import TlsFiles, UnusableTls
 from policies.ground.redis_url import RedisUrl
 
@@ -114,6 +115,14 @@ class SettingsReader:
         if not sender and self.text("SMTP_URL", ""):
             self.complain("SMTP_FROM", "is needed if SLUICE_SMTP_URL is set")
         return sender or None
+
+    def issuers(self, name: str) -> tuple[Issuer, ...]:
+        try:
+            return parse_issuers(self.text(name, ""))
+        except IssuerFaults as error:
+            for fault in error.faults:
+                self.complain(name, fault)
+            return ()
 
     def flag(self, name: str) -> bool:
         return self.choice(name, ("0", "1"), "0") == "1"

@@ -44,8 +44,7 @@ class Authenticator:
             tenant = await self._tenants.owner(digest)
         if tenant is None:
             raise self._refused(RefusalReason.unknown, "the API key is not valid")
-        await tenant.need_key(digest)
-        key = tenant.policy_set.key(digest)
+        key = await tenant.find_key(digest)
         # A revoked key has no document from the moment its revocation is answered. It gets the
         # message of an unknown key: a caller can't probe which keys once existed.
         if key is None:

@@ -30,8 +30,7 @@ class Caller:
     async def live(self, now: int) -> bool:
         """Whether the key is still live: not revoked, not expired, its tenant active."""
         # Asked again after a long poll, because the change that ends it may have revoked the key.
-        await self.tenant.need_key(self.digest)
-        key = self.tenant.policy_set.key(self.digest)
+        key = await self.tenant.find_key(self.digest)
         return key is not None and key.live(now) and self.tenant.active
 
 

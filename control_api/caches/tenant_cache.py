@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from control_api.caches.tenant_state import TenantState
-from control_api.store.queries import documents, keys, tenants
+from control_api.store.queries import documents, enrolled_keys, keys, tenants
+from control_api.store.queries.enrolled_keys import EnrolledKey
 from control_api.store.store import Store
 from control_api.store.transaction import Published
 from policies.ground.errors import NotFound, Unavailable
@@ -47,7 +48,13 @@ class TenantCache:
                 break
             # A tenant that was not loaded yet has published during the read. If it was this one,
             # `row` may say that it is active, and the answer that it is deactivated has been sent.
-        state = TenantState(tenant_id, row.revision, row.active, partial(self._bodies, tenant_id))
+        state = TenantState(
+            tenant_id,
+            row.revision,
+            row.active,
+            partial(self._bodies, tenant_id),
+            partial(self._enrolled_key, tenant_id),
+        )
         # Another request may have loaded it during the read. Keep that: sidecars may wait on it.
         state = self._loaded.setdefault(tenant_id, state)
         self._evict()
@@ -66,6 +73,8 @@ class TenantCache:
         if tenant_id is None:
             async with self._store.reading_key(digest) as connection:
                 tenant_id = await keys.tenant_of(connection, digest)
+                if tenant_id is None:
+                    tenant_id = await enrolled_keys.tenant_of(connection, digest)
             if tenant_id is None:
                 return None  # not cached: another process may create the key the next moment
             while len(self._owners) >= MAX_OWNERS:
@@ -123,6 +132,10 @@ class TenantCache:
     async def _bodies(self, tenant_id: str, names: Sequence[str]) -> Mapping[str, bytes | None]:
         async with self._store.reading(tenant_id) as connection:
             return await tenants.bodies(connection, tenant_id, names)
+
+    async def _enrolled_key(self, tenant_id: str, digest: bytes) -> EnrolledKey | None:
+        async with self._store.reading(tenant_id) as connection:
+            return await enrolled_keys.find(connection, tenant_id, digest)
 
     def _published(self, tenant_id: str, published: Published) -> None:
         state = self._loaded.get(tenant_id)

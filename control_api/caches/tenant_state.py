@@ -11,20 +11,38 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 import orjson
 
 from control_api.caches.session_cache import SessionCache
-from policies.definitions.model import TenantSettings
+from control_api.store.queries.enrolled_keys import EnrolledKey
+from policies.definitions.model import Key, TenantSettings
 from policies.retrieval import Retrieval
-from policies.sets.policy_set import TENANT, PolicySet, agent_name, key_name, role_name
+from policies.sets.policy_set import (
+    TENANT,
+    PolicySet,
+    agent_name,
+    enrolment_name,
+    key_name,
+    role_name,
+)
 
 Load = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes | None]]]
+LoadEnrolled = Callable[[bytes], Awaitable[EnrolledKey | None]]
 
 MAX_DOCUMENTS = 8192
 """Documents cached as bytes, including those known to be absent."""
+MAX_ENROLLED = 16_384
+"""Rows of enrolled keys that are cached, including those known to be absent."""
 
 
 class TenantState:
     """A tenant's policy set at `policy_set.revision`, loaded one document at a time."""
 
-    def __init__(self, tenant_id: str, revision: int, active: bool, load: Load) -> None:
+    def __init__(
+        self,
+        tenant_id: str,
+        revision: int,
+        active: bool,
+        load: Load,
+        load_enrolled: LoadEnrolled,
+    ) -> None:
         self.tenant_id = tenant_id
         self.active = active
         self.sessions = SessionCache()
@@ -32,6 +50,8 @@ class TenantState:
         self.policy_set = PolicySet(self._bodies.get)
         self.policy_set.revision = revision
         self._load = load
+        self._load_enrolled = load_enrolled
+        self._enrolled: dict[bytes, EnrolledKey | None] = {}
         self.changes = 0
         """Publications so far. A read during which it grows may be older than what is cached."""
         self._change_waiters: set[asyncio.Future[None]] = set()
@@ -65,8 +85,27 @@ class TenantState:
                 names.append(agent_name(each.agent_id))
         await self.need(dict.fromkeys(names))
 
-    async def need_key(self, digest: bytes) -> None:
+    async def find_key(self, digest: bytes) -> Key | None:
+        """The tenant's key with this SHA-256, if it was not revoked. Its expiry is not checked."""
         await self.need((key_name(digest),))
+        key = self.policy_set.key(digest)
+        return key if key is not None else await self._enrolled_key(digest)
+
+    async def _enrolled_key(self, digest: bytes) -> Key | None:
+        """A key that a pod enrolled for has no document. Its agent's says whether it is alive."""
+        if digest not in self._enrolled:
+            # A row never changes, and one that is missing never appears: `digest` has this tenant.
+            found = await self._load_enrolled(digest)
+            while len(self._enrolled) >= MAX_ENROLLED:
+                self._enrolled.pop(next(iter(self._enrolled)))
+            self._enrolled[digest] = found
+        row = self._enrolled[digest]
+        if row is None:
+            return None
+        await self.need((enrolment_name(row.agent_id),))
+        enrolment = self.policy_set.enrolment(row.agent_id)
+        alive = enrolment is not None and enrolment.generation == row.generation
+        return row.key() if alive else None
 
     def published(self, revision: int, documents: Mapping[str, bytes | None]) -> None:
         """Put committed documents in force. After a write by this process, that happens before the

@@ -16,6 +16,8 @@ FIELDS = {
     "added": "The names of policies that are new in the files.",
     "admin_key": "The tenant's first admin key. Shown only in this response.",
     "agent_id": "The registered agent that makes the call.",
+    "agent_key": "The agent's key, which speaks for this agent alone. Shown only in this response.",
+    "agent_key_id": "The id of the agent's key.",
     "agent_role": "The role the agent claims. Must equal a policy's `agent_role` exactly.",
     "allowed": "Events with the decision `ALLOW`.",
     "allowed_sources": "Sources the role may read. `*` matches any characters, `?` matches one. An "
@@ -57,12 +59,15 @@ FIELDS = {
     "documents": "The documents that were requested or that changed.",
     "draft": "Agents with the status `draft`.",
     "duplicate": "Whether two running sidecars report the same id.",
+    "enrolled_until": "When the sidecar's enrolled keys expire. `null` if it has a key of its own.",
+    "enrolment": "The generation that the keys belong to. They die when the agent's changes.",
     "email": "The email address that alerts are sent to.",
     "enabled": "Whether the rule is evaluated.",
     "epoch": "The id of the store that revisions belong to. It changes if the store is replaced.",
     "event": "The audit event.",
     "event_id": "The audit event's id, a UUIDv7.",
     "events": "Audit events.",
+    "expires_in": "In how many seconds both keys expire.",
     "expires_at": "When it expires (RFC 3339, UTC). `null` if never.",
     "expires_days": "Days until the key expires. `null` for a key that never expires. The default "
     "is 365, or never for a key of scope `sidecar`.",
@@ -146,6 +151,7 @@ FIELDS = {
     "session_policy": "What happens to ended sessions, in words.",
     "session_retention_days": "Days that ended sessions are kept. `0` keeps them forever.",
     "session_ttl_minutes": "How long a session lasts from its first call, in minutes.",
+    "sidecar_key": "The sidecar's key. Shown only in this response.",
     "sidecar_id": "The sidecar's id. `null` for decisions made by the control API.",
     "signature": "The log key's signature on the receipt (Ed25519, base64).",
     "since": "The revision the sidecar has.",
@@ -178,7 +184,10 @@ FIELDS = {
     "warnings": "Policy folders that match no tenant but have a name close to this tenant's.",
     "webhook_secret": "The secret that signs this rule's webhooks (Standard Webhooks).",
     "webhook_url": "The URL that alerts are posted to.",
+    "token": "The projected token of the pod's service account, with the audience `sluice`.",
     "window_minutes": "The time window that the rule measures, in minutes.",
+    "workload": "The service account whose pods are this agent: "
+    "`<issuer>:system:serviceaccount:<namespace>:<name>`. `null` if none.",
 }
 
 # Keyed by field, then by the types that share a text.
@@ -194,6 +203,7 @@ _BY_TYPE = {
         "NewAction": "Any details of the action, as an object.",
     },
     "event_id": {"Simulated": "Always `null`: a simulation writes no event."},
+    "expires_at": {"EnrolledSidecar": "When both keys expire (RFC 3339, UTC)."},
     "explain": {"Explained": "The outcome of each check, and what would have allowed the call."},
     "last_seq": {"PurgeAnchor": "The sequence number of the last purged entry."},
     "name": {
@@ -222,6 +232,7 @@ _BY_TYPE = {
     },
     "revision": {"SetDocument": "The revision in which the document last changed."},
     "status": {
+        "EnrolledSidecar": "The agent's status. There are keys only if it is `approved`.",
         "AgentDetail AgentShown": "The agent's status. Only an `approved` agent may evaluate.",
         "NewAgent": "Only `draft` is accepted. Approve the agent in a separate step.",
         "NewStatus": "The status to move the agent to.",

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from control_api.http.call import ApiCall
 from control_api.http.reply import HttpReply, render_error, render_result
-from control_api.http.route import Route, Scope
+from control_api.http.route import MAX_BODY, Route, Scope
 from control_api.http.router import CompiledRoute, Router
 from control_api.json_logging import REQUEST_ID
 from control_api.metrics.labels import RefusalReason
@@ -31,7 +31,6 @@ from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, Malformed, SluiceError, TooLarge
 from policies.ground.keys import KeysDiffer, presented_key
 
-MAX_BODY = 1024 * 1024
 # A client that sends a byte now and then must not hold a connection forever.
 BODY_SECONDS = 30.0
 """How many seconds a body may take to arrive."""
@@ -137,7 +136,8 @@ class RequestPipeline:
             # The absolute form (RFC 9112, section 3.2.2), as clients of a proxy send it.
             path, query = request.rel_url.raw_path, request.rel_url.raw_query_string
         compiled, found, caller = await self._admit(request, info, path)
-        body = await read_body(request) if compiled.parse.has_body else b""
+        most = compiled.route.max_body
+        body = await read_body(request, most) if compiled.parse.has_body else b""
         content_type = request.headers.get("Content-Type")
         parsed = compiled.parse(ApiCall(found, query, content_type, body, request.headers))
         result = await compiled.route.use_case(self._app, caller, parsed)
@@ -196,35 +196,39 @@ def _wrong_scope(caller: KeyHolder | None, scopes: frozenset[Scope]) -> Forbidde
     return Forbidden(f"the key's scope is `{held}`; this needs {' or '.join(sorted(scopes))}")
 
 
-async def read_body(request: web.BaseRequest) -> bytes:
+async def read_body(request: web.BaseRequest, most: int = MAX_BODY) -> bytes:
     """The decompressed body.
 
-    Raises `TooLarge` over 1 MiB, `Malformed` if the body is cut short or late, `ClientDisconnected`
-    if the client goes away.
+    Raises `TooLarge` over `most` bytes, `Malformed` if it is cut short or late,
+    `ClientDisconnected` if the client goes away.
     """
     # Refuse before anything is read. A body without `Content-Length` is cut off during the read.
-    if (request.content_length or 0) > MAX_BODY:
-        raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
+    if (request.content_length or 0) > most:
+        raise TooLarge(f"the body is larger than {most} bytes")
     if request.content.is_eof():
         # The body came with the head, as most do, and needs no timer.
-        return await _whole_body(request)
+        return await _whole_body(request, most)
     await _send_continue(request)
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            return await _whole_body(request)
+            return await _whole_body(request, most)
     except TimeoutError:
         raise Malformed(f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
 
 
-async def _whole_body(request: web.BaseRequest) -> bytes:
+async def _whole_body(request: web.BaseRequest, most: int) -> bytes:
     try:
-        return await request.read()
+        body = await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise TooLarge(f"the body is larger than {MAX_BODY} bytes") from None
     except ConnectionError:
         raise ClientDisconnected from None
     except web.RequestPayloadError:
         raise Malformed("the body is cut short, or not encoded as its header says") from None
+    # aiohttp stops at `MAX_BODY`; a route with a lower limit is checked here.
+    if len(body) > most:
+        raise TooLarge(f"the body is larger than {most} bytes")
+    return body
 
 
 async def _send_continue(request: web.BaseRequest) -> None:

@@ -21,6 +21,7 @@ from policies.ground.json_body import is_json, parse_object
 UseCase = Callable[..., Awaitable[object]]
 """`async (app, caller, request) -> response`."""
 
+MAX_BODY = 1024 * 1024
 _PARAMETER = re.compile(r"\{([a-z_]+)\}\Z")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
@@ -44,7 +45,7 @@ class Route:
     """One operation: everything HTTP needs, together with the use case's signature.
 
     `scopes` is None if no key is needed. `errors` are statuses beyond those that follow from the
-    other fields. `content_type` is that of the response.
+    other fields. `content_type` is that of the response. `max_body` is in bytes.
 
     `falls_through` means that the last segment of the path may also be an identifier chosen by a
     caller. A method that this path lacks is then looked up on the path with a parameter there.
@@ -58,6 +59,7 @@ class Route:
     errors: tuple[int, ...] = ()
     content_type: str = "application/json"
     falls_through: bool = False
+    max_body: int = MAX_BODY
 
     @property
     def request_type(self) -> type[RequestModel]:

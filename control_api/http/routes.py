@@ -58,6 +58,7 @@ from control_api.use_cases.sessions.get_session import get_session
 from control_api.use_cases.sessions.list_sessions import list_sessions
 from control_api.use_cases.sessions.revoke_session import revoke_session
 from control_api.use_cases.sessions.revoke_sessions import revoke_sessions
+from control_api.use_cases.sidecars.enrol_sidecar import enrol_sidecar
 from control_api.use_cases.sidecars.fetch_policy_set import fetch_policy_set
 from control_api.use_cases.sidecars.list_sidecars import list_sidecars
 from control_api.use_cases.sidecars.look_up_documents import look_up_documents
@@ -76,6 +77,8 @@ ADMIN = frozenset({Scope.admin})
 SIDECAR = frozenset({Scope.sidecar, Scope.admin})
 SUPERADMIN = frozenset({Scope.superadmin})
 OPEN = None
+# Anyone may send this body, without a key.
+ENROL = 16 * 1024
 
 # Named, because it may move to a port of its own (`assembly.routes_of`).
 METRICS = Route("GET", "/metrics", OPEN, show_metrics, content_type="text/plain")
@@ -132,6 +135,7 @@ ROUTES: tuple[Route, ...] = (
     Route("PATCH", "/v1/admin/tenants/{tenant_id}/settings", SUPERADMIN, change_tenant_settings),
     Route("POST", "/v1/admin/tenants/{tenant_id}/keys", SUPERADMIN, provision_key, 201, (409,)),
     Route("GET", "/v1/sidecars", READ, list_sidecars),
+    Route("POST", "/v1/sidecars/enrol", OPEN, enrol_sidecar, errors=(403, 429), max_body=ENROL),
     Route("POST", "/v1/sidecars/report", SIDECAR, report_sidecar),
     Route("GET", "/v1/sidecars/policy-set", SIDECAR, fetch_policy_set),
     Route("POST", "/v1/sidecars/policy-set/documents", SIDECAR, look_up_documents),

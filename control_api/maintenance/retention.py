@@ -10,6 +10,7 @@ from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.app_context import AppContext
 from control_api.log.purge import Purge
 from control_api.log.purge_plan import PurgeMismatch
+from control_api.maintenance.enrolled_key_purge import forget_expired_keys
 from control_api.maintenance.session_purge import purge_sessions
 from control_api.metrics.labels import Purging
 from control_api.store.queries import tenants
@@ -55,6 +56,7 @@ class RetentionLoop:
             # other expired data is gone already.
             await delete_old_deliveries(app.store, tenant_id)
             await app.fleet.forget(tenant_id)
+            await forget_expired_keys(app.store, tenant_id)
             sessions = await purge_sessions(app.store, tenant_id, app.new_id)
             outcome = await self._purge.run(tenant_id)
         except PurgeMismatch as error:

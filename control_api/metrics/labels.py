@@ -72,3 +72,35 @@ class SessionPush(StrEnum):
     written = "written"
     older = "older"
     dropped = "dropped"
+
+
+class Enrolling(StrEnum):
+    """The outcome of an enrolment: keys, a wait for approval, or why the token gets nothing."""
+
+    enrolled = "enrolled"
+    pending = "pending"
+    off = "off"
+    malformed = "malformed"
+    header = "header"
+    algorithm = "algorithm"
+    issuer = "issuer"
+    key = "key"
+    signature = "signature"
+    audience = "audience"
+    lifetime = "lifetime"
+    expired = "expired"
+    early = "early"
+    subject = "subject"
+    binding = "binding"
+    tenant = "tenant"
+    agent = "agent"
+    too_many = "too_many"
+    rate = "rate"
+    unavailable = "unavailable"
+
+
+class KeySetFetch(StrEnum):
+    """The outcome of reading an issuer's key set."""
+
+    fetched = "fetched"
+    failed = "failed"

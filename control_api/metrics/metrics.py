@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 
+from control_api.metrics.labels import Enrolling, KeySetFetch
 from policies import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -105,6 +106,27 @@ class JobMetrics:
         )
 
 
+class EnrolmentMetrics:
+    """Enrolments of sidecars, and the key sets that they are verified by."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(Counter, registry=registry)
+        self._enrolments = counter(
+            "sluice_enrolments_total", "Enrolments of sidecars, by outcome.", ("outcome",)
+        )
+        self._fetches = counter(
+            "sluice_enrolment_key_sets_total",
+            "Reads of an issuer's keys, by outcome.",
+            ("outcome",),
+        )
+
+    def outcome(self, outcome: Enrolling) -> None:
+        self._enrolments.labels(outcome).inc()
+
+    def fetched(self, outcome: KeySetFetch) -> None:
+        self._fetches.labels(outcome).inc()
+
+
 class RedisMetrics:
     """Policy sets, heartbeats and sessions in Redis."""
 
@@ -150,6 +172,7 @@ class Instruments:
         self.http = HttpMetrics(registry)
         self.decisions = DecisionMetrics(registry)
         self.jobs = JobMetrics(registry)
+        self.enrolment = EnrolmentMetrics(registry)
         self.redis = RedisMetrics(registry)
 
 

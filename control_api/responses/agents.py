@@ -27,6 +27,7 @@ class AgentShown:
     permitted_roles: list[str]
     credential_type: CredentialType
     bound_key_id: str | None
+    workload: str | None
     status: AgentStatus
     created_at: str
     updated_at: str
@@ -41,6 +42,7 @@ class AgentShown:
         "permitted_roles": ["loan_underwriter"],
         "credential_type": "api_key",
         "bound_key_id": None,
+        "workload": "https://kubernetes.default.svc:system:serviceaccount:lending:loans",
         "status": "draft",
         "created_at": _NOW,
         "updated_at": _NOW,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from policies.definitions.model import SessionState
+from policies.definitions.model import AgentStatus, SessionState
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
@@ -48,6 +48,39 @@ class PolicySetPage:
         "documents": [
             {"name": "agent/agt_loans", "revision": 42, "digest": None, "body": None},
         ],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolledSidecar:
+    """A pod's agent, and the keys of its sidecar and of the agent. Everything from `enrolment` on
+    is null unless the agent is approved. The keys are live while the agent's document
+    `enrolment/<agent_id>` in the policy set names the same generation as `enrolment`."""
+
+    tenant_id: str
+    workload: str
+    agent_id: str
+    agent_role: str
+    status: AgentStatus
+    enrolment: str | None
+    sidecar_key: str | None
+    agent_key: str | None
+    agent_key_id: str | None
+    expires_at: str | None
+    expires_in: int | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "tenant_id": "default",
+        "workload": "https://kubernetes.default.svc:system:serviceaccount:lending:loans",
+        "agent_id": "agt_loans",
+        "agent_role": "loan_underwriter",
+        "status": "approved",
+        "enrolment": "enr_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "sidecar_key": "slc_" + "0" * 49,
+        "agent_key": "slc_" + "1" * 49,
+        "agent_key_id": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "expires_at": "2026-01-31T13:00:00.000000Z",
+        "expires_in": 3600,
     }
 
 
@@ -115,6 +148,8 @@ class SidecarShown:
     spool_depth: int
     oldest_unshipped_ms: int | None
     refusing: str | None
+    workload: str | None
+    enrolled_until: str | None
     first_seen: str
     last_seen: str
     live: bool
@@ -131,6 +166,8 @@ class SidecarShown:
         "spool_depth": 0,
         "oldest_unshipped_ms": None,
         "refusing": None,
+        "workload": None,
+        "enrolled_until": None,
         "first_seen": _NOW,
         "last_seen": _NOW,
         "live": True,

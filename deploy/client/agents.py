@@ -29,6 +29,7 @@ DESCRIPTION = {
     "owner": ("owner", "the person or team responsible for it"),
     "framework": ("framework", "the framework that it is built with"),
     "key": ("bound_key_id", "the id of the only key that it may use"),
+    "workload": ("workload", "the service account whose pods enrol as this agent"),
 }
 # Named after the operator's action, not after the status: the API decides which moves are allowed.
 MOVES = {

@@ -8,7 +8,7 @@ with the tenant.
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -33,6 +33,16 @@ def agent_name(agent_id: str) -> str:
 def key_name(digest: bytes) -> str:
     """`digest` is the key's SHA-256, so the document's name finds a key without revealing it."""
     return f"key/{digest.hex()}"
+
+
+def enrolment_name(agent_id: str) -> str:
+    """Only an approved agent with a workload has a document."""
+    return f"enrolment/{agent_id}"
+
+
+def enrolment_document(generation: str, role: str) -> bytes:
+    """The document on which every key that an agent's pods enrolled for depends."""
+    return encode({"agent_role": role, "generation": generation})
 
 
 SESSION = "session/"
@@ -80,6 +90,14 @@ def documents_for(retrieval: Retrieval) -> list[str]:
     if retrieval.session_id is not None:
         names.append(session_name(retrieval.session_id))
     return names
+
+
+class Enrolment(NamedTuple):
+    """What an agent's enrolled keys depend on. A key is live while `generation` is the one that it
+    was issued in. `agent_role` is the role that the agent's pods act in."""
+
+    generation: str
+    agent_role: str
 
 
 class NoPolicySet(LookupError):
@@ -153,6 +171,11 @@ class PolicySet:
         found: Key | None = self._get("key/" + digest.hex(), _key)
         return found
 
+    def enrolment(self, agent_id: str) -> Enrolment | None:
+        """None if no pod may hold a key of this agent now."""
+        found: Enrolment | None = self._get(enrolment_name(agent_id), _enrolment)
+        return found
+
     def _get(self, name: str, compiled: Callable[[bytes], Any]) -> Any:
         try:
             return self._compiled[name]
@@ -183,3 +206,8 @@ def _agent(body: bytes) -> Agent:
 
 def _key(body: bytes) -> Key:
     return Key.from_wire(orjson.loads(body))
+
+
+def _enrolment(body: bytes) -> Enrolment:
+    wire = orjson.loads(body)
+    return Enrolment(wire["generation"], wire["agent_role"])

@@ -182,8 +182,8 @@ def change_record(
     what: str, target: str, by: str, detail: dict[str, Any], *, record_id: str
 ) -> Record:
     """A change to the configuration. `what` is a name like `policy.updated`; `target` is the id of
-    what changed; `by` is the id of the key that changed it, or `disk`, or `system`. `detail` must
-    be within the log's encoding, and never holds a secret."""
+    what changed; `by` is the id of the key that changed it, or `disk`, `enrolment` or `system`.
+    `detail` must be within the log's encoding, and never holds a secret."""
     pub = {"what": what, "target": target, "by": by, "detail": detail}
     return make_record("change", record_id, encode(pub))
 

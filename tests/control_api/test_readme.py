@@ -75,8 +75,9 @@ def test_the_table_of_metrics_is_complete() -> None:
 def exposed_metrics() -> dict[str, MetricWrapperBase]:
     """Our own metrics, by the name of the family that a scrape shows."""
     instruments = Instruments(CollectorRegistry())
-    groups = (instruments, instruments.http, instruments.decisions, instruments.jobs)
-    metrics = [each for group in (*groups, instruments.redis) for each in vars(group).values()]
+    groups: tuple[object, ...] = (instruments, instruments.http, instruments.decisions)
+    groups += (instruments.jobs, instruments.enrolment, instruments.redis)
+    metrics = [each for group in groups for each in vars(group).values()]
     return {
         family.name + ("_total" if family.type == "counter" else ""): metric
         for metric in metrics

@@ -23,6 +23,7 @@ GRANTS = {
     "api_keys": CHANGE,
     "documents": REPLACE,
     "ended_sessions": APPEND,
+    "enrolled_keys": REPLACE,
     "first_accesses": CHANGE,
     "installation": CHANGE,
     "log_entries": REPLACE,

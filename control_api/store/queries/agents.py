@@ -31,6 +31,8 @@ class StoredAgent:
     status: AgentStatus
     created_at: int
     updated_at: int
+    workload: str | None = None
+    enrolment: str | None = None
 
     @classmethod
     def from_row(cls, row: RowMapping) -> "StoredAgent":
@@ -51,6 +53,25 @@ async def get(connection: AsyncConnection, tenant_id: str, agent_id: str) -> Sto
     query = select(*_COLUMNS).where(agents.c.tenant_id == tenant_id, agents.c.agent_id == agent_id)
     row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else StoredAgent.from_row(row)
+
+
+async def of_workload(
+    connection: AsyncConnection, tenant_id: str, workload: str
+) -> StoredAgent | None:
+    """The agent that the pods of `workload` enrol as."""
+    query = select(*_COLUMNS).where(agents.c.tenant_id == tenant_id, agents.c.workload == workload)
+    row = (await connection.execute(query)).mappings().one_or_none()
+    return None if row is None else StoredAgent.from_row(row)
+
+
+async def count_pending(connection: AsyncConnection, tenant_id: str) -> int:
+    """How many agents with a workload wait for approval."""
+    query = select(func.count()).where(
+        agents.c.tenant_id == tenant_id,
+        agents.c.workload.is_not(None),
+        agents.c.status.in_(("draft", "pending_approval")),
+    )
+    return int((await connection.execute(query)).scalar_one())
 
 
 async def add(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -> None:

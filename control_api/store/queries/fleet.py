@@ -44,6 +44,8 @@ class StoredSidecar:
     first_seen: int
     last_seen: int
     duplicate_at: int | None = None
+    workload: str | None = None
+    enrolled_until: str | None = None
 
     def live(self, now: int) -> bool:
         return now - self.last_seen <= LIVE

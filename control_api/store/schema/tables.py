@@ -115,7 +115,8 @@ policy_versions = table(
 )
 
 # `permitted_roles` is a canonical JSON list. `bound_key_id`, if set, names the only key that may
-# speak for the agent.
+# speak for the agent. Pods that run as `workload` enrol as the agent; `enrolment` is the generation
+# of their keys (`control_api.domain.enrolment`), null while no pod may hold one.
 agents = table(
     "agents",
     string("agent_id"),
@@ -130,9 +131,34 @@ agents = table(
     string("status"),
     timestamp("created_at"),
     timestamp("updated_at"),
+    string_or_null("workload"),
+    string_or_null("enrolment"),
     tenant_foreign_key(),
     Index(None, "tenant_id", "created_at", "agent_id"),  # for pages, newest first
+    partial_index(
+        "ux_agents_workload", "tenant_id", "workload", unique=True, where="workload IS NOT NULL"
+    ),
     key=("agent_id",),
+)
+
+# The keys of enrolled pods, which live an hour. Unlike `api_keys` they have no document each: what
+# ends them is the one document of their agent's enrolment, and expired ones are deleted.
+enrolled_keys = table(
+    "enrolled_keys",
+    string("key_id"),
+    binary("digest"),
+    string("scope"),
+    string("agent_id"),
+    string("generation"),
+    string("pod"),
+    string("pod_uid"),
+    timestamp("created_at"),
+    timestamp("expires_at"),
+    tenant_foreign_key(),
+    Index(None, "digest"),  # a request presents only its key
+    Index(None, "tenant_id", "created_at", "key_id"),  # for pages, newest first
+    Index(None, "tenant_id", "expires_at"),
+    key=("key_id",),
 )
 
 # No foreign key: a session is claimed on the evaluation path, by a key of a known tenant.
@@ -181,6 +207,8 @@ sidecars = table(
     string_or_null("refusing"),
     timestamp("first_seen"),
     timestamp("last_seen"),
+    string_or_null("workload"),
+    string_or_null("enrolled_until"),
     key=("sidecar_id",),
 )
 

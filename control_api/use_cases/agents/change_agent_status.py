@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.enrolment.generation import agent_documents, with_generation
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.agents import AgentShown
@@ -14,7 +15,6 @@ from control_api.store.queries.agents import StoredAgent
 from control_api.store.transaction import Transaction
 from policies.definitions.model import AgentStatus
 from policies.ground.errors import Conflict, NotFound
-from policies.sets.policy_set import agent_document, agent_name
 
 # An agent moves forward one step at a time. A pending one can go back to `draft` for a correction,
 # and an approved one can be suspended and approved again. `deprecated` is the kill switch: every
@@ -44,7 +44,8 @@ async def change_agent_status(app: AppContext, caller: Caller, request: NewStatu
     """Move an agent to another status; any status may become `deprecated`, which is final.
 
     An approved agent may be `suspended` and approved again. While it is suspended, every evaluation
-    with its id is denied, here and in every connected sidecar.
+    with its id is denied, here and in every connected sidecar, and the keys that its pods enrolled
+    for are dead.
     """
 
     async def work(tx: Transaction) -> StoredAgent:
@@ -55,8 +56,10 @@ async def change_agent_status(app: AppContext, caller: Caller, request: NewStatu
             return agent  # a repeated request succeeds, and adds nothing to the log
         _refuse_closed_move(agent, request.status)
         moved = replace(agent, status=request.status, updated_at=tx.now)
+        # The keys that pods enrolled for die in the same commit as the status that allowed them.
+        moved = with_generation(agent, moved, app.entropy(16))
         await agents.put(tx.connection, tx.tenant_id, moved)
-        await tx.publish({agent_name(agent.agent_id): agent_document(moved.published())})
+        await tx.publish(agent_documents(agent, moved))
         detail = {"from": agent.status, "to": moved.status}
         await app.log_change(tx, "agent.status", agent.agent_id, caller.by, detail)
         return moved

@@ -5,15 +5,17 @@ from typing import Any, ClassVar, Literal
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.domain.keys import refuse_unknown_key
+from control_api.domain.workloads import refuse_bad_workload
+from control_api.enrolment.generation import agent_documents
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel, Roles, Text
+from control_api.requests.workload import Workload
 from control_api.responses.agents import AgentShown, CredentialType
 from control_api.store.queries import agents
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
-from policies.sets.policy_set import agent_document, agent_name
 
 
 class NewAgent(RequestModel):
@@ -35,6 +37,7 @@ class NewAgent(RequestModel):
     permitted_roles: Roles | None = None
     credential_type: CredentialType | None = None
     bound_key_id: Identifier | None = None
+    workload: Workload | None = None
     status: Literal["draft"] | None = None
 
 
@@ -49,9 +52,14 @@ async def register_agent(app: AppContext, caller: Caller, request: NewAgent) -> 
         await refuse_unknown_key(tx, request.bound_key_id)
         # Published already as a draft: every sidecar denies a draft (`agent_not_approved`).
         agent = _draft(request, agent_id, tx.now)
+        await refuse_bad_workload(tx, agent)
         await agents.add(tx.connection, tx.tenant_id, agent)
-        await tx.publish({agent_name(agent_id): agent_document(agent.published())})
-        detail = {"agent_role": agent.agent_role, "permitted_roles": list(agent.permitted_roles)}
+        await tx.publish(agent_documents(None, agent))
+        detail = {
+            "agent_role": agent.agent_role,
+            "permitted_roles": list(agent.permitted_roles),
+            "workload": agent.workload,
+        }
         await app.log_change(tx, "agent.registered", agent_id, caller.by, detail)
         return agent
 
@@ -70,6 +78,7 @@ def _draft(request: NewAgent, agent_id: str, now: int) -> StoredAgent:
         permitted_roles=tuple(request.permitted_roles or ()),
         credential_type=request.credential_type or "api_key",
         bound_key_id=request.bound_key_id,
+        workload=request.workload,
         status="draft",
         created_at=now,
         updated_at=now,

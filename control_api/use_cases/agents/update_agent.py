@@ -6,14 +6,16 @@ from typing import Any, ClassVar
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.domain.keys import refuse_unknown_key
+from control_api.domain.workloads import refuse_bad_workload
+from control_api.enrolment.generation import agent_documents, with_generation
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel, Roles, Text
+from control_api.requests.workload import Workload
 from control_api.responses.agents import AgentShown, CredentialType
 from control_api.store.queries import agents
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
-from policies.sets.policy_set import agent_document, agent_name
 
 
 class ChangedAgent(RequestModel):
@@ -31,6 +33,7 @@ class ChangedAgent(RequestModel):
     permitted_roles: Roles | None = None
     credential_type: CredentialType | None = None
     bound_key_id: Identifier | None = None
+    workload: Workload | None = None
 
     def changes(self) -> dict[str, Any]:
         """The fields that the request gives, in the form that the row stores."""
@@ -58,15 +61,18 @@ async def update_agent(app: AppContext, caller: Caller, request: ChangedAgent) -
         # stop other changes.
         if changed.bound_key_id != agent.bound_key_id:
             await refuse_unknown_key(tx, changed.bound_key_id)
+        await refuse_bad_workload(tx, changed)
         changed = replace(changed, updated_at=tx.now)
+        changed = with_generation(agent, changed, app.entropy(16))
         await agents.put(tx.connection, tx.tenant_id, changed)
-        await tx.publish({agent_name(agent.agent_id): agent_document(changed.published())})
+        await tx.publish(agent_documents(agent, changed))
         # The log gets the values that decisions depend on, and of the other fields only the names.
         detail = {
             "fields": sorted(changes),
             "agent_role": changed.agent_role,
             "permitted_roles": list(changed.permitted_roles),
             "bound_key_id": changed.bound_key_id,
+            "workload": changed.workload,
         }
         await app.log_change(tx, "agent.updated", agent.agent_id, caller.by, detail)
         return changed

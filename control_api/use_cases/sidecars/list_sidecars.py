@@ -92,4 +92,6 @@ _COPIED_FIELDS = (
     "spool_depth",
     "oldest_unshipped_ms",
     "refusing",
+    "workload",
+    "enrolled_until",
 )

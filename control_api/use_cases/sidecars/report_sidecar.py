@@ -32,6 +32,8 @@ class Report(RequestModel):
         "spool_depth": 0,
         "oldest_unshipped_ms": None,
         "refusing": None,
+        "workload": None,
+        "enrolled_until": None,
     }
 
     sidecar_id: Identifier
@@ -45,6 +47,8 @@ class Report(RequestModel):
     spool_depth: Count
     oldest_unshipped_ms: Count | None = None
     refusing: Text | None = None
+    workload: Text | None = None
+    enrolled_until: Text | None = None
 
 
 async def report_sidecar(app: AppContext, caller: Caller, request: Report) -> Heard:

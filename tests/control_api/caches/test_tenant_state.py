@@ -34,9 +34,13 @@ class Table:
         return found
 
 
+async def no_enrolled_key(digest: bytes) -> None:
+    raise AssertionError("only a key without a document is looked for among the enrolled ones")
+
+
 async def test_a_document_is_read_once_and_so_is_its_absence() -> None:
     table = Table()
-    state = TenantState("t", 1, True, table.load)
+    state = TenantState("t", 1, True, table.load, no_enrolled_key)
     table.rows[agent_name("a")] = agent("a", "approved")
     for _ in range(3):
         await state.need((agent_name("a"), agent_name("none")))
@@ -51,7 +55,7 @@ async def test_a_document_published_during_a_read_is_not_overwritten_by_it() -> 
     table = Table()
     name = agent_name("a")
     table.rows[name] = agent("a", "approved")
-    state = TenantState("t", 1, True, table.load)
+    state = TenantState("t", 1, True, table.load, no_enrolled_key)
     table.gate.clear()
     async with asyncio.TaskGroup() as group:
         group.create_task(state.need((name,)))
@@ -68,7 +72,7 @@ async def test_a_document_published_during_a_read_is_not_overwritten_by_it() -> 
 async def test_a_published_document_is_in_force_without_a_read() -> None:
     table = Table()
     name = agent_name("a")
-    state = TenantState("t", 1, True, table.load)
+    state = TenantState("t", 1, True, table.load, no_enrolled_key)
     await state.need((name,))
     assert state.policy_set.agent("a") is None
     state.published(2, {name: agent("a", "approved")})
@@ -85,7 +89,7 @@ async def test_memory_is_bounded_and_documents_needed_together_are_loaded_togeth
     monkeypatch.setattr(tenant_state, "MAX_DOCUMENTS", 8)
     table = Table()
     table.rows = {agent_name(f"a{n}"): agent(f"a{n}", "approved") for n in range(100)}
-    state = TenantState("t", 1, True, table.load)
+    state = TenantState("t", 1, True, table.load, no_enrolled_key)
     for n in range(97):
         await state.need([agent_name(f"a{n + step}") for step in range(4)])
         assert all(state.policy_set.agent(f"a{n + step}") for step in range(4))
@@ -98,7 +102,7 @@ async def test_memory_is_bounded_and_documents_needed_together_are_loaded_togeth
 
 
 async def test_a_waiter_is_woken_by_a_change_or_a_timeout() -> None:
-    state = TenantState("t", 1, True, Table().load)
+    state = TenantState("t", 1, True, Table().load, no_enrolled_key)
     loop = asyncio.get_running_loop()
     started = loop.time()
     await state.wait(0.05)

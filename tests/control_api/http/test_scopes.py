@@ -175,7 +175,7 @@ def test_an_unknown_path_under_v1_asks_for_a_key_first(api: ControlApi, path: st
     assert known.status == (404 if path != "/%761/keys" else 200)
 
 
-@pytest.mark.parametrize("route", OPEN, ids=ids)
+@pytest.mark.parametrize("route", [each for each in OPEN if not each.has_body], ids=ids)
 def test_an_open_route_needs_no_key_and_ignores_one(api: ControlApi, route: Route) -> None:
     assert api.call(route.method, route.path, key=None).status == route.status
     assert api.call(route.method, route.path, key="not a key").status == route.status
@@ -209,8 +209,8 @@ def test_every_guarded_route_of_a_tenant_is_open_to_its_admin() -> None:
         assert (Scope.admin in route.scopes) == (not of_all)
         assert (route.scopes == {Scope.superadmin}) == of_all
         assert route.path.startswith("/v1/")
-    for route in OPEN:
-        assert not route.path.startswith("/v1/")
+    # A sidecar that enrols has no key yet: it proves who it is by a token in the body.
+    assert [each.name for each in OPEN if each.path.startswith("/v1/")] == ["enrol_sidecar"]
 
 
 def test_an_evaluate_key_reads_nothing() -> None:

@@ -87,6 +87,14 @@ async def test_every_key_leads_with_the_tenant(either_url: str) -> None:
     assert {columns[0] for _, columns in found} == {"tenant_id"}
 
 
+BEFORE_ENROLMENT = (
+    "DROP TABLE enrolled_keys",
+    "DROP INDEX ux_agents_workload",
+    "ALTER TABLE agents DROP COLUMN workload",
+    "ALTER TABLE agents DROP COLUMN enrolment",
+    "ALTER TABLE sidecars DROP COLUMN workload",
+    "ALTER TABLE sidecars DROP COLUMN enrolled_until",
+)
 BEFORE_COUNTS = (
     "DROP TABLE tallies",
     "DROP TABLE first_accesses",
@@ -102,6 +110,7 @@ BEFORE_COUNTS = (
     "ALTER TABLE tenants DROP COLUMN reset_below",
     "ALTER TABLE tenants DROP COLUMN frozen_at",
     "ALTER TABLE tenants DROP COLUMN freeze_reason",
+    *BEFORE_ENROLMENT[:-2],
     "UPDATE alembic_version SET version_num = '0001'",
 )
 COUNTED = (
@@ -156,6 +165,8 @@ async def test_the_map_is_built_over_existing_documents(either_url: str) -> None
     await sql(either_url, "DROP TABLE set_nodes")
     for column in ("reset_below", "frozen_at", "freeze_reason"):
         await sql(either_url, f"ALTER TABLE tenants DROP COLUMN {column}")
+    for statement in BEFORE_ENROLMENT:
+        await sql(either_url, statement)
     await sql(either_url, "UPDATE alembic_version SET version_num = '0004'")
     await migrate(unbound(either_url), either_url)
     assert await sql(either_url, query) == planted

@@ -1,0 +1,92 @@
+"""The keys of one issuer, cached. A failure keeps the last good set in use: a cluster's API server
+that is away must not stop the pods that run in it.
+
+Knows when to fetch. Knows neither tokens nor how a set is fetched.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from control_api.enrolment.fetch import FetchFailed, fetch
+from control_api.enrolment.key_set import PublicKey, UnusableKeySet, parse_key_set
+from control_api.metrics.labels import KeySetFetch
+from control_api.publishing.outage_logger import OutageLogger
+from control_api.security.issuers import Issuer
+from policies.ground.clock import Clock
+from policies.ground.errors import Unavailable
+
+REFRESH_SECONDS = 300.0
+"""How long a key that left the set may still verify tokens."""
+UNKNOWN_SECONDS = 60.0
+"""A `kid` that the set lacks causes a fetch at most this often: anyone may send any `kid`."""
+RETRY_SECONDS = 10.0
+FILE_SECONDS = 1.0
+"""The same three, for a set in a file, which costs nothing to read."""
+_log = logging.getLogger("sluice.enrolment")
+
+
+class KeysUnavailable(Unavailable):
+    """the issuer's keys have not been read yet; try again later"""
+
+
+class IssuerKeys:
+    """One issuer's keys. `count` is told the outcome of each fetch."""
+
+    def __init__(
+        self,
+        issuer: Issuer,
+        clock: Clock,
+        count: Callable[[KeySetFetch], None],
+        fetch_set: Callable[[Issuer], Awaitable[bytes]] = fetch,
+    ) -> None:
+        self._issuer = issuer
+        self._monotonic = clock.monotonic
+        self._count = count
+        self._fetch = fetch_set
+        self._keys: dict[str, PublicKey] = {}
+        self._lock = asyncio.Lock()
+        self._attempted = -REFRESH_SECONDS
+        self._failed = True
+        self._outage = OutageLogger(_log, f"the keys of issuer `{issuer.issuer}` can't be read")
+
+    async def find(self, kid: str) -> PublicKey | None:
+        """The key with this id. Raises `KeysUnavailable` if no set was ever read."""
+        # `kid` is compared and nothing else: it is never part of a path, a URL or a statement.
+        if kid not in self._keys or self._issuer.file is not None:
+            async with self._lock:
+                # Callers that waited for the lock find what the first of them fetched.
+                if self._may_fetch(kid):
+                    await self._refresh()
+        if not self._keys:
+            raise KeysUnavailable
+        return self._keys.get(kid)
+
+    async def run(self) -> None:
+        """Runs forever: keys that left the set must stop verifying tokens."""
+        while True:
+            async with self._lock:
+                await self._refresh()
+            await asyncio.sleep(RETRY_SECONDS if self._failed else REFRESH_SECONDS)
+
+    def _may_fetch(self, kid: str) -> bool:
+        age = self._monotonic() - self._attempted
+        if self._issuer.file is not None:
+            return age >= FILE_SECONDS
+        if kid in self._keys:
+            return False
+        return age >= (RETRY_SECONDS if self._failed else UNKNOWN_SECONDS)
+
+    async def _refresh(self) -> None:
+        self._attempted = self._monotonic()
+        try:
+            keys = parse_key_set(await self._fetch(self._issuer))
+        except (FetchFailed, UnusableKeySet) as error:
+            self._failed = True
+            self._count(KeySetFetch.failed)
+            self._outage.report(error)
+            return
+        self._failed = False
+        self._keys = keys
+        self._count(KeySetFetch.fetched)
+        self._outage.end()

@@ -1,0 +1,247 @@
+"""Finds or registers the agent of a pod, and issues its keys. Pods that arrive together share a
+transaction.
+
+    approved                  two new keys, which live an hour, and a record of them
+    draft, pending approval   nothing yet: an admin has to approve the agent
+    suspended, deprecated     refused
+    unknown workload          a draft is registered
+
+Knows rows and documents. Knows no token: a `Pod` is proven before it gets here.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from control_api.enrolment.generation import agent_documents, with_generation
+from control_api.enrolment.refusal import TokenRefused
+from control_api.enrolment.token import Pod
+from control_api.metrics.labels import Enrolling
+from control_api.store.group_commit import GroupCommit
+from control_api.store.queries import agents, enrolled_keys, tenants
+from control_api.store.queries.agents import StoredAgent
+from control_api.store.queries.enrolled_keys import EnrolledKey
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.definitions.model import Scope
+from policies.ground.errors import SluiceError
+from policies.ground.ids import prefixed
+from policies.ground.keys import key_digest, make_key
+from policies.trail.record import change_record
+
+ACTOR = "enrolment"
+LIFETIME_SECONDS = 3600
+MAX_PENDING = 100
+"""The most agents with a workload that may wait for approval in a tenant. Anyone who
+can make service accounts in a cluster can register drafts, and someone has to read them."""
+_PENDING = ("draft", "pending_approval")
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenPod:
+    """A pod, and the hash of the token that proved it, for the log."""
+
+    pod: Pod
+    token_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedKeys:
+    """The secrets of two keys, shown once, and what is stored of them."""
+
+    sidecar_secret: str
+    agent_secret: str
+    sidecar: EnrolledKey
+    agent: EnrolledKey
+
+    def __repr__(self) -> str:
+        return f"IssuedKeys({self.sidecar.key_id!r}, {self.agent.key_id!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """A pod's agent, and its keys; None while the agent waits for approval."""
+
+    tenant_id: str
+    agent: StoredAgent
+    keys: IssuedKeys | None
+
+
+class Registry:
+    """Enrols pods. `new_id` makes ids of log entries."""
+
+    def __init__(
+        self, store: Store, entropy: Callable[[int], bytes], new_id: Callable[[], str]
+    ) -> None:
+        self._store = store
+        self._entropy = entropy
+        self._new_id = new_id
+        self._group_commit: GroupCommit[ProvenPod, Enrolled] = GroupCommit(
+            store.group, self._commit
+        )
+
+    async def enrol(
+        self, tenant_id: str, proven: ProvenPod, admit: Callable[[Pod], None]
+    ) -> Enrolled:
+        """`admit` is called before anything is written, and may raise. Raises `TokenRefused`, or
+        `WriteFault` if the database fails."""
+        # A pod that waits for its agent asks every few seconds: that must cost no transaction.
+        async with self._store.reading(tenant_id) as connection:
+            agent = await agents.of_workload(connection, tenant_id, proven.pod.workload)
+        if agent is not None and agent.status in _PENDING:
+            return Enrolled(tenant_id, agent, None)
+        if agent is not None:
+            _require_approved(agent, proven)
+        admit(proven.pod)
+        # One batch per tenant, so that a transaction locks one tenant's row.
+        return await self._group_commit.submit(tenant_id, proven)
+
+    async def _commit(self, tenant_id: str, batch: list[ProvenPod]) -> list[Enrolled | SluiceError]:
+        async def work(tx: Transaction) -> list[Enrolled | SluiceError]:
+            return await _Batch(tx, self._entropy, self._new_id).enrol(batch)
+
+        return await self._store.write(tenant_id, work)
+
+
+class _Batch:
+    """Pods of one tenant, in one transaction."""
+
+    def __init__(
+        self, tx: Transaction, entropy: Callable[[int], bytes], new_id: Callable[[], str]
+    ) -> None:
+        self._tx = tx
+        self._entropy = entropy
+        self._new_id = new_id
+        self._agents: dict[str, StoredAgent] = {}
+        self._keys: list[EnrolledKey] = []
+
+    async def enrol(self, batch: list[ProvenPod]) -> list[Enrolled | SluiceError]:
+        # INVARIANT: everything is read again here, under the lock on the tenant's row. Another
+        # replica may have registered the same workload, or suspended the agent, since.
+        tenant = await tenants.get(self._tx.connection, self._tx.tenant_id)
+        answers: list[Enrolled | SluiceError] = []
+        for proven in batch:
+            try:
+                if tenant is None or not tenant.active:
+                    raise _refused(Enrolling.tenant, "its issuer's tenant is not active", proven)
+                answers.append(await self._enrol(proven))
+            except TokenRefused as refused:
+                answers.append(refused)
+        await enrolled_keys.add(self._tx.connection, self._tx.tenant_id, self._keys)
+        return answers
+
+    async def _enrol(self, proven: ProvenPod) -> Enrolled:
+        agent = await self._agent_of(proven)
+        if agent.status in _PENDING:
+            return Enrolled(self._tx.tenant_id, agent, None)
+        _require_approved(agent, proven)
+        if agent.enrolment is None:
+            agent = await self._begin_generation(agent)
+        keys = self._issue(agent, proven.pod)
+        await self._log("sidecar.enrolled", agent.agent_id, proven, keys)
+        return Enrolled(self._tx.tenant_id, agent, keys)
+
+    async def _agent_of(self, proven: ProvenPod) -> StoredAgent:
+        workload, tx = proven.pod.workload, self._tx
+        agent = self._agents.get(workload)
+        if agent is None:
+            agent = await agents.of_workload(tx.connection, tx.tenant_id, workload)
+        if agent is None:
+            agent = await self._register(proven)
+        self._agents[workload] = agent
+        return agent
+
+    async def _register(self, proven: ProvenPod) -> StoredAgent:
+        tx, workload = self._tx, proven.pod.workload
+        if await agents.count_pending(tx.connection, tx.tenant_id) >= MAX_PENDING:
+            why = f"{MAX_PENDING} agents of this tenant wait for approval already"
+            raise _refused(Enrolling.too_many, why, proven)
+        agent_id = await self._new_agent_id(proven.pod)
+        agent = StoredAgent(
+            agent_id=agent_id,
+            # No policy is written for it: a service account's name must not give it a role.
+            agent_role=agent_id,
+            display_name=None,
+            description=f"Registered by the enrolment of pod {proven.pod.name}",
+            owner=None,
+            framework=None,
+            permitted_roles=(),
+            credential_type="jwt_oidc",
+            bound_key_id=None,
+            status="draft",
+            created_at=tx.now,
+            updated_at=tx.now,
+            workload=workload,
+        )
+        await agents.add(tx.connection, tx.tenant_id, agent)
+        await tx.publish(agent_documents(None, agent))
+        await self._log("agent.registered", agent_id, proven, None)
+        return agent
+
+    async def _new_agent_id(self, pod: Pod) -> str:
+        """`<namespace>.<service account>` if that is free. Another cluster may have the same, and
+        an admin may have chosen it for another agent."""
+        name = f"{pod.namespace}.{pod.service_account}"[:200]
+        mark = hashlib.sha256(pod.workload.encode()).hexdigest()[:12]
+        for agent_id in (name, f"{name}-{mark}"):
+            if await agents.get(self._tx.connection, self._tx.tenant_id, agent_id) is None:
+                return agent_id
+        return prefixed("agt_", self._entropy(16))
+
+    async def _begin_generation(self, agent: StoredAgent) -> StoredAgent:
+        """A replica of the version before this one approved the agent, and knew no generation."""
+        begun = with_generation(None, agent, self._entropy(16))
+        await agents.put(self._tx.connection, self._tx.tenant_id, begun)
+        await self._tx.publish(agent_documents(agent, begun))
+        self._agents[str(agent.workload)] = begun
+        return begun
+
+    def _issue(self, agent: StoredAgent, pod: Pod) -> IssuedKeys:
+        sidecar, agent_secret = make_key(self._entropy(32)), make_key(self._entropy(32))
+        keys = IssuedKeys(
+            sidecar,
+            agent_secret,
+            self._row("sidecar", sidecar, agent, pod),
+            self._row("evaluate", agent_secret, agent, pod),
+        )
+        self._keys += (keys.sidecar, keys.agent)
+        return keys
+
+    def _row(self, scope: Scope, secret: str, agent: StoredAgent, pod: Pod) -> EnrolledKey:
+        return EnrolledKey(
+            key_id=prefixed("key_", self._entropy(16)),
+            # The secret itself is never stored, so a copy of the database opens nothing.
+            digest=key_digest(secret),
+            scope=scope,
+            agent_id=agent.agent_id,
+            generation=str(agent.enrolment),
+            pod=f"{pod.namespace}/{pod.name}",
+            pod_uid=pod.uid,
+            created_at=self._tx.now,
+            expires_at=self._tx.now + LIFETIME_SECONDS * 1_000_000,
+        )
+
+    async def _log(
+        self, what: str, agent_id: str, proven: ProvenPod, keys: IssuedKeys | None
+    ) -> None:
+        # Every key that is issued is in the log, with the pod and the token that got it: a token
+        # that was copied can be used until it expires, and this is where that shows.
+        detail: dict[str, str | int | None] = {
+            **proven.pod.detail(),
+            "token_sha256": proven.token_hash,
+        }
+        if keys is not None:
+            detail["sidecar_key_id"] = keys.sidecar.key_id
+            detail["agent_key_id"] = keys.agent.key_id
+            detail["expires_at"] = keys.agent.expires_at
+        record = change_record(what, agent_id, ACTOR, detail, record_id=self._new_id())
+        await self._tx.append(record)
+
+
+def _require_approved(agent: StoredAgent, proven: ProvenPod) -> None:
+    if agent.status != "approved":
+        raise _refused(Enrolling.agent, f"agent `{agent.agent_id}` is {agent.status}", proven)
+
+
+def _refused(reason: Enrolling, why: str, proven: ProvenPod) -> TokenRefused:
+    return TokenRefused(reason, why, proven.pod.issuer, proven.pod)

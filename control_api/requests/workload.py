@@ -1,0 +1,42 @@
+"""The name of a workload: a Kubernetes service account, with the cluster that vouches for it.
+
+Knows the form of the name. Knows no token and no agent.
+"""
+
+import re
+from typing import Annotated
+
+from pydantic import Field
+
+# Issuers are URLs without a space. Names of namespaces are DNS labels, and those of service
+# accounts DNS subdomains (Kubernetes, "Object Names and IDs").
+_FORM = re.compile(
+    r"[!-~]{1,256}:system:serviceaccount:[a-z0-9-]{1,63}:[a-z0-9][a-z0-9.-]{0,252}\Z"
+)
+_NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
+_ACCOUNT = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z")
+
+Workload = Annotated[str, Field(max_length=1024)]
+"""`<issuer>:system:serviceaccount:<namespace>:<service account>`."""
+
+
+def workload_of(issuer: str, namespace: str, account: str) -> str:
+    return f"{issuer}:{subject_of(namespace, account)}"
+
+
+def subject_of(namespace: str, account: str) -> str:
+    """The `sub` of a service account's token."""
+    return f"system:serviceaccount:{namespace}:{account}"
+
+
+def is_workload(text: str) -> bool:
+    return bool(_FORM.match(text))
+
+
+def is_namespace(text: object) -> bool:
+    return isinstance(text, str) and bool(_NAMESPACE.match(text))
+
+
+def is_account(text: object) -> bool:
+    """Whether it can be the name of a service account or of a pod."""
+    return isinstance(text, str) and bool(_ACCOUNT.match(text))

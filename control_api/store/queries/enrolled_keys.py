@@ -1,0 +1,90 @@
+"""Queries over the keys of enrolled pods, of which only the SHA-256 is stored. Does not know what
+ends a key before it expires."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import RowMapping, delete, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
+from control_api.store.schema.statements import chunks
+from control_api.store.schema.tables import enrolled_keys
+from policies.definitions.model import Key, Scope
+
+EXPIRED_AT_ONCE = 1000
+"""The most expired keys that one transaction deletes: on SQLite, evaluations wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolledKey:
+    """An enrolled key's row. Times are in microseconds."""
+
+    key_id: str
+    digest: bytes
+    scope: Scope
+    agent_id: str
+    generation: str
+    pod: str
+    pod_uid: str
+    created_at: int
+    expires_at: int
+
+    @classmethod
+    def from_row(cls, row: RowMapping) -> "EnrolledKey":
+        return cls(**row)
+
+    def key(self) -> Key:
+        """What the key may do. The agent's key speaks for its agent alone."""
+        bound = self.agent_id if self.scope == "evaluate" else None
+        return Key(self.key_id, self.scope, bound, (), self.expires_at)
+
+
+_COLUMNS = columns_of(enrolled_keys)
+
+
+async def tenant_of(connection: AsyncConnection, digest: bytes) -> str | None:
+    """The tenant that owns the key with this SHA-256; called before the tenant is known."""
+    query = select(enrolled_keys.c.tenant_id).where(enrolled_keys.c.digest == digest)
+    owner: str | None = (await connection.execute(query)).scalar_one_or_none()
+    return owner
+
+
+async def find(connection: AsyncConnection, tenant_id: str, digest: bytes) -> EnrolledKey | None:
+    query = select(*_COLUMNS).where(
+        enrolled_keys.c.tenant_id == tenant_id, enrolled_keys.c.digest == digest
+    )
+    row = (await connection.execute(query)).mappings().one_or_none()
+    return None if row is None else EnrolledKey.from_row(row)
+
+
+async def add(connection: AsyncConnection, tenant_id: str, keys: Sequence[EnrolledKey]) -> None:
+    rows = [{"tenant_id": tenant_id, **values_of(key)} for key in keys]
+    for part in chunks(rows):
+        await connection.execute(insert(enrolled_keys), part)
+
+
+async def page(
+    connection: AsyncConnection, tenant_id: str, now: int, after: Position | None, limit: int
+) -> list[EnrolledKey]:
+    """The keys that have not expired at `now`, newest first, after `(created_at, key_id)`."""
+    query = select(*_COLUMNS).where(
+        enrolled_keys.c.tenant_id == tenant_id, enrolled_keys.c.expires_at > now
+    )
+    created_at, key_id = enrolled_keys.c.created_at, enrolled_keys.c.key_id
+    query = newest_first(query, created_at, key_id, after, limit)
+    return [EnrolledKey.from_row(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def delete_expired(connection: AsyncConnection, tenant_id: str, before: int) -> int:
+    """Deletes keys that expired before this time. Returns how many, at most `EXPIRED_AT_ONCE`."""
+    expired = select(enrolled_keys.c.key_id).where(
+        enrolled_keys.c.tenant_id == tenant_id, enrolled_keys.c.expires_at < before
+    )
+    done = await connection.execute(
+        delete(enrolled_keys).where(
+            enrolled_keys.c.tenant_id == tenant_id,
+            enrolled_keys.c.key_id.in_(expired.limit(EXPIRED_AT_ONCE)),
+        )
+    )
+    return int(done.rowcount)

@@ -1,0 +1,36 @@
+"""A control API that a cluster's pods enrol at, with the cluster's keys behind a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clusters import ISSUER, KeySetServer, serving_keys
+from tests.control_api.running_api import ControlApi, running
+from tests.postgres import serving
+
+
+@pytest.fixture
+def key_server() -> Iterator[KeySetServer]:
+    with serving_keys() as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, key_server: KeySetServer) -> Iterator[ControlApi]:
+    with running(tmp_path, SLUICE_ENROL_ISSUERS=f"{ISSUER}={key_server.url}") as api:
+        yield api
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either_cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, key_server: KeySetServer
+) -> Iterator[ControlApi]:
+    url = None
+    if request.param == "postgresql":
+        url = serving(request.getfixturevalue("migrated_url"))
+    issuers = f"{ISSUER}={key_server.url}"
+    with running(tmp_path, database_url=url, SLUICE_ENROL_ISSUERS=issuers) as api:
+        yield api
