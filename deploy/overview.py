@@ -27,6 +27,11 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
         (
             Command("control", "run the control API", ("control_api", "serve")),
             Command("sidecar", "run a sidecar, or check its settings file", ("sidecar",)),
+            Command(
+                "webhook",
+                "run the webhook that puts sidecars into pods",
+                ("control_api.admission", "serve"),
+            ),
             Command("redirect", "lead a pod's connections to its sidecar", ("sidecar.redirect",)),
         ),
     ),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from control_api.admission.settings import WebhookSettings
 from control_api.settings import Settings
 from deploy.local.settings import ENVIRONMENT, option
 from deploy.overview import COMMANDS
@@ -29,6 +30,7 @@ from tests.deploy.launcher import ANYWHERE, sluice
         ("policy", "lint"),
         ("policy", "nothing", "here"),
         ("up", "--nothing"),
+        ("webhook", "--nothing"),
     ],
 )
 def test_unusable_arguments_exit_with_2_and_say_how(arguments: tuple[str, ...]) -> None:
@@ -59,6 +61,7 @@ def test_a_misspelt_command_suggests_the_nearest() -> None:
         ("migrate", ["data_dir", "database_url", "migrate_database_url"]),
         ("purge", ["data_dir", "database_url", "database_connections", "log_level"]),
         ("rotate-key", ["data_dir"]),
+        ("webhook", [f"webhook_{field.name}" for field in fields(WebhookSettings)]),
     ],
 )
 def test_help_lists_the_settings_of_a_command(command: str, used: list[str]) -> None:

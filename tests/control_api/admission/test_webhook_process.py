@@ -1,0 +1,196 @@
+"""`sluice webhook` as a process of its own, with the chart's template and under uvloop."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_api.admission import injector
+from control_api.admission.injector import TemplateInjector
+from control_api.admission.review import parse
+from control_api.admission.server.reviews import NamespaceFacts
+from control_api.admission.template import PACKAGED
+from control_api.admission.verdict import Outcome
+from policies.ground.settings import SettingsError
+from tests.control_api.admission.reviews import encoded, review
+from tests.control_api.admission.running_webhook import certificate_files
+from tests.ports import free_port
+from tests.sidecar.proxy.certificates import authority
+from tests.waiting import until
+
+ROOT = Path(__file__).resolve().parents[3]
+POD = {"metadata": {"name": "cart"}, "spec": {"containers": [{"name": "cart", "image": "x"}]}}
+
+
+class Process:
+    """The process, its ports and its log."""
+
+    def __init__(self, folder: Path, **environ: str) -> None:
+        self.port, self.health = free_port(), free_port()
+        self.log = folder / "log"
+        certificate_files(folder / "tls")
+        inherited = {name: text for name, text in os.environ.items() if "SLUICE" not in name}
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "control_api.admission", "serve"],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                env={
+                    **inherited,
+                    "SLUICE_LOG_FORMAT": "json",
+                    "SLUICE_WEBHOOK_LISTEN": f"127.0.0.1:{self.port}",
+                    "SLUICE_WEBHOOK_HEALTH_LISTEN": f"127.0.0.1:{self.health}",
+                    "SLUICE_WEBHOOK_CERTIFICATES": "files",
+                    "SLUICE_WEBHOOK_TLS_DIR": str(folder / "tls"),
+                    "SLUICE_WEBHOOK_TEMPLATE": str(PACKAGED),
+                    "SLUICE_WEBHOOK_EVENTS": "0",
+                    "SLUICE_WEBHOOK_DRAIN_SECONDS": "0",
+                    **environ,
+                },
+            )
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def messages(self) -> str:
+        return "\n".join(line["message"] for line in self.lines())
+
+    def ready(self) -> None:
+        def listening() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            return "webhook listens on https://" in self.log.read_text()
+
+        until("the webhook listens", listening)
+
+    def ask(self, body: bytes) -> tuple[int, Any]:
+        context = authority().client()
+        context.check_hostname = False
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=30, context=context
+        )
+        try:
+            connection.request("POST", "/inject/enabled?timeout=5s", body)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Any]:
+    made: list[Process] = []
+
+    def start(**environ: str) -> Process:
+        made.append(Process(tmp_path, **environ))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.process.kill()
+        each.process.wait()
+
+
+def test_a_pod_gets_the_sidecar_and_a_stop_ends_with_0(started: Any) -> None:
+    process: Process = started()
+    process.ready()
+    status, answer = process.ask(encoded(review(object=POD)))
+    assert status == 200
+    patch = json.loads(base64.b64decode(answer["response"]["patch"]))
+    assert any("sluice-proxy" in json.dumps(step) for step in patch)
+    assert {step["op"] for step in patch} == {"add"}
+    process.process.send_signal(signal.SIGTERM)
+    assert process.process.wait(60) == 0
+    (line,) = [line for line in process.lines() if "injected in" in line["message"]]
+    assert line["request_id"] == review()["request"]["uid"]
+    assert line["message"].startswith("pod `shop/cart` injected in ")
+
+
+def test_unusable_settings_exit_with_2_and_every_complaint(started: Any, tmp_path: Path) -> None:
+    process: Process = started(SLUICE_WEBHOOK_LISTEN="8443", SLUICE_WEBHOOK_LEAF_HOURS="never")
+    assert process.process.wait(60) == 2
+    assert "SLUICE_WEBHOOK_LISTEN" in process.messages()
+    assert "SLUICE_WEBHOOK_LEAF_HOURS" in process.messages()
+    absent = started(SLUICE_WEBHOOK_TEMPLATE=str(tmp_path / "absent"))
+    assert absent.process.wait(60) == 2
+    assert "SLUICE_WEBHOOK_TEMPLATE" in absent.messages()
+
+
+def test_a_taken_port_exits_with_1_and_one_line(started: Any) -> None:
+    first: Process = started()
+    first.ready()
+    second: Process = started(SLUICE_WEBHOOK_LISTEN=f"127.0.0.1:{first.port}")
+    assert second.process.wait(60) == 1
+    assert "the webhook ends: SLUICE_WEBHOOK_LISTEN: can't listen" in second.messages()
+    assert "Traceback" not in second.log.read_text()
+
+
+def injected(decide: TemplateInjector) -> str:
+    asked = parse(encoded(review(object=POD)), None)
+    verdict = decide(asked, NamespaceFacts())
+    assert verdict.outcome is Outcome.injected
+    return json.dumps(verdict.patch)
+
+
+def test_a_changed_template_is_used_and_an_unusable_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "injection.yaml"
+    text = PACKAGED.read_text()
+    path.write_text(text)
+    decide = TemplateInjector(path)
+    assert "sluice/changed" not in injected(decide)
+    path.write_text(text.replace("image: ", "image: sluice/changed-", 1))
+    decide.load()
+    assert "sluice/changed" in injected(decide)
+    path.write_text("mode: neither")
+    for _ in range(3):
+        decide.load()
+    assert "sluice/changed" in injected(decide)
+    complaints = [each for each in caplog.messages if "stays in use" in each]
+    assert complaints
+    assert len(complaints) == len(set(complaints)), "logged more than once"
+    path.unlink()
+    decide.load()
+    assert "sluice/changed" in injected(decide)
+    path.write_text(text)
+    decide.load()
+    assert "sluice/changed" not in injected(decide)
+    assert injector.POLL_SECONDS <= 30
+
+
+def test_without_a_usable_template_there_is_no_start(tmp_path: Path) -> None:
+    for text in ("", "mode: explicit", "[" * 1000):
+        path = tmp_path / "injection.yaml"
+        path.write_text(text)
+        with pytest.raises(SettingsError):
+            TemplateInjector(path)
+
+
+@pytest.mark.parametrize(
+    ("facts", "label", "outcome"),
+    [
+        (NamespaceFacts(), None, Outcome.injected),
+        (NamespaceFacts(), "disabled", Outcome.refused),
+        (NamespaceFacts(optional=True), "disabled", Outcome.skipped),
+        (NamespaceFacts(optional=True), None, Outcome.injected),
+        (NamespaceFacts(restricted=True), None, Outcome.injected),
+    ],
+)
+def test_the_path_s_facts_are_the_namespace_s_labels(
+    facts: NamespaceFacts, label: str | None, outcome: Outcome
+) -> None:
+    labels = {"labels": {"sluice/inject": label}} if label else {}
+    pod = {**POD, "metadata": {"name": "cart", **labels}}
+    asked = parse(encoded(review(object=pod)), None)
+    assert TemplateInjector(PACKAGED)(asked, facts).outcome is outcome
