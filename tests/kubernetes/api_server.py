@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import shutil
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +74,7 @@ class ApiServer:
         )
         self.client = httpx.Client(
             base_url=self.url,
-            verify=str(certificate),
+            verify=ssl.create_default_context(cafile=certificate),
             headers={"Authorization": f"Bearer {self.token}"},
             timeout=60,
         )

@@ -32,7 +32,8 @@ class Rule:
 
 
 # INVARIANT: what is wrong with the namespace or the sidecar comes first, as the API server reports
-# the first refusal alone, and a pod without a sidecar breaks other rules as a consequence.
+# the first refusal alone, and such a pod breaks other rules as a consequence: for `hostNetwork`,
+# the API server itself sets a `hostPort` in the sidecar.
 RULES: Final = (
     Rule(
         "opt-out",
@@ -45,6 +46,11 @@ RULES: Final = (
         metadata_rules.restricted,
         "namespace `{}` enforces the Pod Security Standard `restricted`, which forbids the init"
         " container of the mode `transparent`: use the mode `explicit`, or another namespace",
+    ),
+    Rule(
+        "host-namespace",
+        process_rules.namespaces,
+        "`{}` opens the sidecar's network or processes to others: remove it",
     ),
     Rule(
         "sidecar-missing",
@@ -78,6 +84,11 @@ RULES: Final = (
         "mounts",
         sidecar_rules.mounts,
         "container `{}` mounts a volume of the sidecar: remove the mount",
+    ),
+    Rule(
+        "count",
+        sidecar_rules.count,
+        "the pod has {} containers, over the limit of 200: make several pods of it",
     ),
     Rule(
         "ports",
@@ -170,11 +181,6 @@ RULES: Final = (
         "host-process",
         process_rules.host_processes,
         "`{}` asks for a process of the node: remove `hostProcess`",
-    ),
-    Rule(
-        "host-namespace",
-        process_rules.namespaces,
-        "`{}` opens the sidecar's network or processes to others: remove it",
     ),
     Rule(
         "ephemeral",

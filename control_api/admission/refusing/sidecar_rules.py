@@ -5,6 +5,7 @@ in the order in which the CEL of the chart returns them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from control_api.admission.refusing.pod_view import (
     PORTS,
@@ -15,6 +16,9 @@ from control_api.admission.refusing.pod_view import (
     objects,
 )
 from control_api.admission.refusing.resemblance import same_container, same_volume
+
+MAX_CONTAINERS: Final = 200
+"""Beside ours. A pod with more would be injected in part."""
 
 
 def missing(view: PodView) -> Iterator[str]:
@@ -67,6 +71,12 @@ def mounts(view: PodView) -> Iterator[str]:
     for container in view.foreign:
         if any(each.get("name") in ours for each in objects(container, "volumeMounts")):
             yield name_of(container)
+
+
+def count(view: PodView) -> Iterator[str]:
+    """How many containers there are, if the policy that injects would not reach all of them."""
+    if len(view.foreign) > MAX_CONTAINERS:
+        yield str(len(view.foreign))
 
 
 def ports(view: PodView) -> Iterator[str]:

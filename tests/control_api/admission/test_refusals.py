@@ -120,6 +120,14 @@ def test_an_ephemeral_container_is_refused() -> None:
     assert rules(pod, operation="UPDATE", old=old) == ["ephemeral"]
 
 
+def test_a_pod_has_at_most_200_containers() -> None:
+    pod = governed_pod(EXPLICIT)
+    pod["spec"]["containers"] *= 200
+    assert rules(pod) == []
+    pod["spec"]["containers"].append({"name": "one-more"})
+    assert rules(pod) == ["count"]
+
+
 def test_restricted_namespaces_can_not_be_transparent() -> None:
     assert rules(governed_pod(TRANSPARENT), TRANSPARENT, RESTRICTED) == ["restricted"]
     assert rules(governed_pod(EXPLICIT), EXPLICIT, RESTRICTED) == []

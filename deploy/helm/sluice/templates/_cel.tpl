@@ -13,6 +13,11 @@ optional would be accepted by the API server, and then admit silently. */}}
 {{- end -}}
 {{- end -}}
 
+{{/* The name of the pod's ServiceAccount. */}}
+{{- define "sluice.cel.account" -}}
+has(object.spec.serviceAccountName) && object.spec.serviceAccountName != '' ? object.spec.serviceAccountName : 'default'
+{{- end -}}
+
 {{/* What the API server fills in, by the field that holds the object. */}}
 {{- define "sluice.cel.defaults" -}}
 container: {terminationMessagePath: /dev/termination-log, terminationMessagePolicy: File}

@@ -10,7 +10,7 @@ test compares names, messages and verdicts. */}}
 {{- $ownVolumes := list -}}
 {{- range $fragment.volumes }}{{ $ownVolumes = append $ownVolumes .name }}{{ end -}}
 - name: account
-  expression: "has(object.spec.serviceAccountName) && object.spec.serviceAccountName != '' ? object.spec.serviceAccountName : 'default'"
+  expression: {{ include "sluice.cel.account" . | quote }}
 - name: label
   expression: "has(object.metadata.labels) && 'sluice/inject' in object.metadata.labels ? object.metadata.labels['sluice/inject'] : ''"
 - name: oldLabel
@@ -67,6 +67,14 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
   message: >-
     namespace `{}` enforces the Pod Security Standard `restricted`, which forbids the init container
     of the mode `transparent`: use the mode `explicit`, or another namespace
+- rule: host-namespace
+  offenders: >-
+    {{- range $place, $field := list "hostNetwork" "hostPID" "hostIPC" "shareProcessNamespace" }}
+    {{ if $place }}+ {{ end }}(has(object.spec.{{ $field }}) && object.spec.{{ $field }} == true
+    ? ['{{ $field }}'] : [])
+    {{- end }}
+  message: >-
+    `{}` opens the sidecar's network or processes to others: remove it
 - rule: sidecar-missing
   offenders: >-
     {{ toJson $own | replace "\"" "'" }}.filter(n, !(n in variables.initNames))
@@ -120,6 +128,11 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
     && c.volumeMounts.exists(m, m.name in {{ toJson $ownVolumes | replace "\"" "'" }})).map(c, c.name)
   message: >-
     container `{}` mounts a volume of the sidecar: remove the mount
+- rule: count
+  offenders: >-
+    size(variables.foreign) > 200 ? [string(size(variables.foreign))] : []
+  message: >-
+    the pod has {} containers, over the limit of 200: make several pods of it
 - rule: ports
   offenders: >-
     variables.foreign.filter(c, has(c.ports) && c.ports.exists(p,
@@ -261,14 +274,6 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
     && c.securityContext.windowsOptions.hostProcess == true).map(c, c.name)
   message: >-
     `{}` asks for a process of the node: remove `hostProcess`
-- rule: host-namespace
-  offenders: >-
-    {{- range $place, $field := list "hostNetwork" "hostPID" "hostIPC" "shareProcessNamespace" }}
-    {{ if $place }}+ {{ end }}(has(object.spec.{{ $field }}) && object.spec.{{ $field }} == true
-    ? ['{{ $field }}'] : [])
-    {{- end }}
-  message: >-
-    `{}` opens the sidecar's network or processes to others: remove it
 - rule: ephemeral
   offenders: >-
     has(object.spec.ephemeralContainers) ? object.spec.ephemeralContainers.map(c, c.name) : []

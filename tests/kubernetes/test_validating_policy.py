@@ -1,0 +1,201 @@
+"""The ValidatingAdmissionPolicy refuses exactly the pods that the rules in Python refuse, with the
+same words: on the pods of the table, and on generated ones."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control_api.admission import template
+from control_api.admission.refusals import refusals
+from control_api.admission.refusing.rules import RULES
+from control_api.admission.template import Fragment
+from control_api.admission.vocabulary import Namespace
+from tests.control_api.admission.governed_pods import (
+    ENABLED,
+    OPTIONAL,
+    RESTRICTED,
+    Pod,
+    changed,
+    governed_pod,
+    plain_pod,
+)
+from tests.control_api.admission.refused_pods import (
+    ADMITTED,
+    REFUSED,
+    REFUSED_IF_TRANSPARENT,
+    placed,
+)
+from tests.kubernetes.cel_policy import ValidatingPolicy
+from tests.kubernetes.rendered import one, rendered
+from tests.properties import examples
+
+OPTIONS = "injection.options={log-level,skip-outbound-ports}"
+MODES = {
+    "explicit": ("injection.mode=explicit",),
+    "transparent": ("injection.mode=transparent", OPTIONS),
+    "secret": ("identity=secret",),
+}
+"""The chart's values that change what is injected."""
+NAMESPACES = [ENABLED, OPTIONAL, RESTRICTED, Namespace("other", {})]
+
+
+@functools.cache
+def fragment(mode: str) -> Fragment:
+    """What the chart injects in this mode."""
+    manifest = one(rendered(*MODES[mode], only="injection-configmap.yaml"), "ConfigMap")
+    return template.read(manifest["data"][template.KEY], mode)
+
+
+policy = functools.cache(lambda mode: ValidatingPolicy(*MODES[mode]))
+
+
+def agree(
+    mode: str,
+    pod: Pod,
+    namespace: Namespace = ENABLED,
+    operation: Any = "CREATE",
+    old: Pod | None = None,
+) -> list[str]:
+    """The rules that both say are broken."""
+    found = refusals(pod, fragment(mode), namespace, operation, old)
+    said = policy(mode).messages(pod, namespace, operation, old)
+    assert said == [str(each) for each in found]
+    return [each.rule for each in found]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_rule_has_its_validation(mode: str) -> None:
+    messages = [each["messageExpression"] for each in policy(mode).spec["validations"]]
+    rules = [text.rpartition("(")[2].removesuffix(')"') for text in messages]
+    only_transparent = {"restricted", "user-unset", "root", "escalation"}
+    expected = [rule.name for rule in RULES if mode == "transparent"
+                or rule.name not in only_transparent]  # fmt: skip
+    assert rules == expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_both_agree_on_the_table(mode: str) -> None:
+    """Which rule refuses what is tested with the rules themselves."""
+    pod = governed_pod(fragment(mode))
+    found = [
+        agree(mode, changed(pod, placed(changes, mode)))
+        for changes in [
+            *ADMITTED,
+            *(changes for _, changes in REFUSED),
+            *(changes for _, changes in REFUSED_IF_TRANSPARENT),
+        ]
+    ]
+    assert sum(map(bool, found)) >= len(REFUSED) - 3, "the policy hardly refuses anything"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_both_agree_on_missing_and_misplaced_containers(mode: str) -> None:
+    pod = governed_pod(fragment(mode), initContainers=[{"name": "first", "image": "a"}])
+    names = pod["spec"]["initContainers"]
+    for count in range(len(names)):
+        moved = changed(pod, {"/spec/initContainers": [*names[count:], *names[:count]]})
+        cut = changed(pod, {"/spec/initContainers": names[count:]})
+        assert bool(agree(mode, moved)) == bool(count) or mode == "transparent"
+        agree(mode, cut)
+    assert "sidecar-missing" in agree(mode, plain_pod())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_both_agree_on_updates(mode: str) -> None:
+    pod = governed_pod(fragment(mode))
+    debug = changed(pod, {"/spec/ephemeralContainers/-": {"name": "debug", "image": "a"}})
+    assert agree(mode, debug, ENABLED, "UPDATE", pod) == ["ephemeral"]
+    finalizer = changed(plain_pod(), {"/metadata/finalizers": ["a"]})
+    assert agree(mode, plain_pod(), ENABLED, "UPDATE", finalizer) == []
+    label = changed(pod, {"/metadata/labels/sluice~1inject": "disabled"})
+    assert "names" in agree(mode, label, OPTIONAL, "UPDATE", pod)
+
+
+EVERYTHING: list[tuple[str, Any]] = sorted(
+    (item for changes in [*ADMITTED, *(each for _, each in [*REFUSED, *REFUSED_IF_TRANSPARENT])]
+     for item in changes.items()), key=str
+)  # fmt: skip
+numbers = st.sampled_from([0, 1000, 20102, 8710, 8713])
+flags = st.booleans()
+contexts = st.fixed_dictionaries(
+    {},
+    optional={
+        "runAsUser": numbers,
+        "runAsGroup": numbers,
+        "allowPrivilegeEscalation": flags,
+        "privileged": flags,
+        "procMount": st.sampled_from(["Default", "Unmasked"]),
+        "windowsOptions": st.fixed_dictionaries({}, optional={"hostProcess": flags}),
+        "capabilities": st.fixed_dictionaries(
+            {},
+            optional={
+                "add": st.lists(
+                    st.sampled_from(["ALL", "cap_bpf", "NET_RAW\n", "KILL", "NET_ADMIN2"]),
+                    max_size=2,
+                )
+            },
+        ),
+    },
+)
+containers = st.fixed_dictionaries(
+    {"name": st.sampled_from(["a", "sluice-init", "sluice-proxy"]), "image": st.just("a")},
+    optional={
+        "securityContext": contexts,
+        "ports": st.lists(
+            st.fixed_dictionaries({"containerPort": numbers}, optional={"hostPort": numbers}),
+            max_size=2,
+        ),
+        "volumeMounts": st.lists(
+            st.fixed_dictionaries(
+                {"name": st.sampled_from(["mine", "sluice-data"]), "mountPath": st.just("/t")}
+            ),
+            max_size=2,
+        ),
+    },
+)
+namespaces = st.sampled_from(NAMESPACES)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(
+    changes=st.lists(st.sampled_from(EVERYTHING), max_size=4),
+    more=st.lists(containers, max_size=2),
+    first=st.lists(containers, max_size=1),
+    namespace=namespaces,
+    old=st.lists(st.sampled_from(EVERYTHING), max_size=2) | st.none(),
+)
+@examples(300)
+def test_both_agree_on_any_pod(
+    mode: str,
+    changes: list[tuple[str, Any]],
+    more: list[Pod],
+    first: list[Pod],
+    namespace: Namespace,
+    old: list[tuple[str, Any]] | None,
+) -> None:
+    pod = governed_pod(fragment(mode))
+    before = None if old is None else _with(pod, old, mode)
+    pod = _with(pod, changes, mode)
+    pod["spec"]["containers"] += more
+    pod["spec"]["initContainers"][0:0] = first
+    agree(mode, pod, namespace, "CREATE" if before is None else "UPDATE", before)
+
+
+def _with(pod: Pod, changes: list[tuple[str, Any]], mode: str) -> Pod:
+    for pointer, value in changes:
+        try:
+            pod = changed(pod, placed({pointer: value}, mode))
+        except (AttributeError, IndexError, TypeError, ValueError):
+            continue  # an earlier change put something else where this one leads
+    return pod
+
+
+def test_a_quantity_that_the_api_server_rewrites_is_not_rendered() -> None:
+    for quantity in ("1024Mi", "0.5", "1000m", "0"):
+        with pytest.raises(ValueError, match="is not how Kubernetes writes this quantity"):
+            rendered(f"injection.resources.limits.memory={quantity}", only="validating-policy.yaml")
