@@ -6,7 +6,6 @@ An option has an effect only if the fragment lists it: the chart's values are th
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Callable
 
@@ -28,17 +27,6 @@ def _ports(value: str) -> str | None:
     return None
 
 
-def _subnets(value: str) -> str | None:
-    for item in value.split(","):
-        try:
-            network = ipaddress.ip_network(item)
-        except ValueError:
-            return f"{shown(item)} is not a subnet, such as `10.0.0.0/8`"
-        if network.prefixlen == 0:
-            return f"{shown(item)} is every address"
-    return None
-
-
 def _level(value: str) -> str | None:
     return None if value in _LEVELS else f"{shown(value)} is not one of {', '.join(_LEVELS)}"
 
@@ -46,7 +34,6 @@ def _level(value: str) -> str | None:
 OPTIONS: dict[str, Callable[[str], str | None]] = {
     "log-level": _level,
     "skip-outbound-ports": _ports,
-    "skip-subnets": _subnets,
 }
 """Every option, and what returns the complaint about a value."""
 

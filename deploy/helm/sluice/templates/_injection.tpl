@@ -21,7 +21,8 @@ initContainers:
   resources: {{- include "sluice.quantities" .Values.injection.initResources | trim | nindent 4 }}
   terminationMessagePolicy: FallbackToLogsOnError
   securityContext:
-    # The rules are set in the pod's own network namespace; nothing else needs these rights.
+    # Kubernetes gives a capability to root alone (sidecar/redirect/README.md). Without any other,
+    # root can set the rules of the pod's own network namespace, and nothing else.
     runAsUser: 0
     runAsGroup: 0
     runAsNonRoot: false
