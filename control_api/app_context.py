@@ -4,7 +4,7 @@ case."""
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
@@ -24,6 +24,10 @@ from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.ground.signing import KeyRing, Signer
 from policies.trail.record import change_record
+
+if TYPE_CHECKING:
+    # The SDK is an extra of the package, and takes long to import.
+    from control_api.tracing import DecisionTracer
 
 MAX_WAITERS = 10_000
 """The maximum number of sidecars that wait for changes; any other is asked to retry later."""
@@ -47,7 +51,8 @@ class AppContext:
     """Everything a use case may need.
 
     `entropy(n)` returns n random bytes; `epoch` identifies the store; `publishing` is None without
-    Redis; `peer_metrics` is None in a single process; `stopping` is set once the service drains.
+    Redis, `peer_metrics` in a single process, `tracer` without traces; `stopping` is set once the
+    service drains.
     """
 
     settings: Settings
@@ -66,6 +71,7 @@ class AppContext:
     enrolments: Enrolments
     publishing: Publishing | None = None
     peer_metrics: PeerMetrics | None = None
+    tracer: "DecisionTracer | None" = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     # Held while a batch of records is decoded, so that at most one is decoded between two turns of
     # the event loop: evaluations must not wait for several.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -31,6 +32,9 @@ from policies import __version__
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.ground.signing import KeyRing
+
+if TYPE_CHECKING:
+    from control_api.tracing import DecisionTracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ def assemble(
         enrolments=_enrolments(settings, clock, entropy, opened, instruments.enrolment),
         publishing=_publishing(settings, clock, entropy, opened, instruments.redis),
         peer_metrics=peer_metrics,
+        tracer=_tracer(settings, entropy),
     )
 
 
@@ -91,6 +96,14 @@ def _enrolments(
 
     registry = Registry(opened.store, entropy, new_id)
     return Enrolments(settings.enrol_issuers, opened.store, opened.log, registry, metrics, new_id)
+
+
+def _tracer(settings: Settings, entropy: Callable[[int], bytes]) -> "DecisionTracer | None":
+    if settings.traces_endpoint is None:
+        return None
+    from control_api.tracing import DecisionTracer  # imported late: an extra of the package
+
+    return DecisionTracer(settings.traces_endpoint, settings.traces_sample_ratio, entropy(8).hex())
 
 
 def _publishing(

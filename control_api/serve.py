@@ -118,6 +118,9 @@ async def _run(
             task.cancel()
         if app.publishing is not None:
             await app.publishing.close()
+        if app.tracer is not None:
+            # It waits for its thread; the collector may be away.
+            await asyncio.to_thread(app.tracer.close)
 
 
 async def _start_loops(app: AppContext) -> list[asyncio.Task[None]]:

@@ -81,6 +81,11 @@ class Settings:
     enrol_issuers: tuple[Issuer, ...]
     """The clusters whose pods enrol by a ServiceAccount token, separated by `;`: `<issuer>=<JWKS
     URL or file>[,tenant=<id>][,ca=<file>][,token_file=<file>]`."""
+    traces_endpoint: str | None
+    """The OpenTelemetry collector's address, such as `http://127.0.0.1:4318`; spans go to
+    `/v1/traces` there. Without it there are none."""
+    traces_sample_ratio: float
+    """The share of decisions to trace, 0 to 1, among those whose `traceparent` leaves it open."""
 
     @property
     def keys(self) -> Path:
@@ -146,6 +151,8 @@ def read(environ: Mapping[str, str]) -> Settings:
         smtp_from=reader.sender(),
         rate_limit=reader.rate("RATE_LIMIT"),
         enrol_issuers=reader.issuers("ENROL_ISSUERS"),
+        traces_endpoint=reader.traces_endpoint(),
+        traces_sample_ratio=reader.share("TRACES_SAMPLE_RATIO", 0.01),
     )
     # A misspelt name would silently leave its default in force.
     reader.refuse_unknown(names())

@@ -15,6 +15,8 @@ from policies.ground.redis_url import RedisUrl
 Value = TypeVar("Value")
 PREFIX = "SLUICE_"
 SUPERADMIN_KEY_LENGTH = 32
+_SHARE = re.compile(r"(?:0(?:\.[0-9]{1,9})?|1(?:\.0{1,9})?)\Z")
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[!-~]*)?\Z")
 _SENDER = re.compile(r"[^@\s<>,;:\"]+@[A-Za-z0-9.-]+\Z")
 
 ELSEWHERE = {
@@ -147,6 +149,24 @@ class SettingsReader:
             self.complain(name, f"`{text}` is not a number of {unit} from {least} to {most}")
             return default
         return int(text)
+
+    def share(self, name: str, default: float) -> float:
+        text = self.text(name, str(default))
+        if not _SHARE.match(text):
+            self.complain(name, f"`{text}` is not a number from 0 to 1, such as 0.01")
+            return default
+        return float(text)
+
+    def traces_endpoint(self) -> str | None:
+        text = self.text("TRACES_ENDPOINT", "")
+        if not text:
+            return None
+        if not _ADDRESS.match(text):
+            # Not quoted: an address may hold a password, which this one must not.
+            self.complain("TRACES_ENDPOINT", "must be http://host:port or https://host:port")
+        if find_spec("opentelemetry") is None:
+            self.complain("TRACES_ENDPOINT", "needs the SDK; run `pip install 'sluice[otel]'`")
+        return text
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Complain about settings that have our prefix and are not in `names`."""

@@ -46,6 +46,7 @@ async def decide_and_record(
 ) -> tuple[Decision, Facts | None, str]:
     """The decision, the facts it is based on, and the id of its event, which is in the log."""
     tenant = caller.tenant
+    started = app.clock.now()
     await tenant.need_for(retrieval)
     session = None if retrieval.session_id is None else await _session(app, caller, retrieval)
     # No `await` from here to the record: the documents that were loaded can't change in between.
@@ -64,6 +65,8 @@ async def decide_and_record(
     # Committed. If we die here, the log has a decision that the caller never learned of: it can't
     # have acted on it.
     _observe(app, decision, event_id)
+    if app.tracer is not None:
+        app.tracer.decided(retrieval, decision, event_id, (started, app.clock.now()))
     return decision, facts, event_id
 
 

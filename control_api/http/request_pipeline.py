@@ -27,6 +27,7 @@ from control_api.json_logging import REQUEST_ID
 from control_api.metrics.labels import RefusalReason
 from control_api.metrics.metrics import Instruments
 from control_api.revision_context import HEADER, WRITTEN
+from control_api.trace_headers import TRACEPARENT
 from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, Malformed, SluiceError, TooLarge
 from policies.ground.keys import KeysDiffer, presented_key
@@ -112,6 +113,7 @@ class RequestPipeline:
         REQUEST_ID.set(request_id)
         # A connection's requests share one context: forget what the previous one wrote.
         WRITTEN.set(None)
+        TRACEPARENT.set(request.headers.getall("traceparent", ()))
         info = _RequestInfo(request.method, request.raw_path)
         try:
             reply = await self._serve(request, info)
