@@ -6,7 +6,6 @@ The key and its scope are checked before the path's object is looked up and befo
 (contract, section 1). Knows the table of routes, and no operation in it.
 """
 
-import asyncio
 import itertools
 import logging
 import re
@@ -21,7 +20,8 @@ from aiohttp import web
 
 from control_api.http.call import ApiCall
 from control_api.http.reply import HttpReply, render_error, render_result
-from control_api.http.route import MAX_BODY, Route, Scope
+from control_api.http.request_body import ClientDisconnected, read_body
+from control_api.http.route import Route, Scope
 from control_api.http.router import CompiledRoute, Router
 from control_api.json_logging import REQUEST_ID
 from control_api.metrics.labels import RefusalReason
@@ -29,12 +29,8 @@ from control_api.metrics.metrics import Instruments
 from control_api.revision_context import HEADER, WRITTEN
 from control_api.trace_headers import TRACEPARENT
 from policies.ground.clock import Clock
-from policies.ground.errors import Forbidden, Malformed, SluiceError, TooLarge
+from policies.ground.errors import Forbidden, SluiceError
 from policies.ground.keys import KeysDiffer, presented_key
-
-# A client that sends a byte now and then must not hold a connection forever.
-BODY_SECONDS = 30.0
-"""How many seconds a body may take to arrive."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 _log = logging.getLogger("sluice.http")
@@ -65,10 +61,6 @@ class Authenticate(Protocol):
     """Identifies the caller. Raises `Unauthorized` without a key, `Forbidden` if it is invalid."""
 
     async def __call__(self, presented: str | None) -> KeyHolder: ...
-
-
-class ClientDisconnected(Malformed):
-    """the client disconnected before the body was complete"""
 
 
 @dataclass(slots=True)
@@ -196,49 +188,6 @@ def _guarded(path: str) -> bool:
 def _wrong_scope(caller: KeyHolder | None, scopes: frozenset[Scope]) -> Forbidden:
     held = "none" if caller is None else caller.scope
     return Forbidden(f"the key's scope is `{held}`; this needs {' or '.join(sorted(scopes))}")
-
-
-async def read_body(request: web.BaseRequest, most: int = MAX_BODY) -> bytes:
-    """The decompressed body.
-
-    Raises `TooLarge` over `most` bytes, `Malformed` if it is cut short or late,
-    `ClientDisconnected` if the client goes away.
-    """
-    # Refuse before anything is read. A body without `Content-Length` is cut off during the read.
-    if (request.content_length or 0) > most:
-        raise TooLarge(f"the body is larger than {most} bytes")
-    if request.content.is_eof():
-        # The body came with the head, as most do, and needs no timer.
-        return await _whole_body(request, most)
-    await _send_continue(request)
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await _whole_body(request, most)
-    except TimeoutError:
-        raise Malformed(f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
-
-
-async def _whole_body(request: web.BaseRequest, most: int) -> bytes:
-    try:
-        body = await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        raise TooLarge(f"the body is larger than {MAX_BODY} bytes") from None
-    except ConnectionError:
-        raise ClientDisconnected from None
-    except web.RequestPayloadError:
-        raise Malformed("the body is cut short, or not encoded as its header says") from None
-    # aiohttp stops at `MAX_BODY`; a route with a lower limit is checked here.
-    if len(body) > most:
-        raise TooLarge(f"the body is larger than {most} bytes")
-    return body
-
-
-async def _send_continue(request: web.BaseRequest) -> None:
-    """Invite the body of a client that sent `Expect: 100-continue` (RFC 9110, section 10.1.1)."""
-    transport = request.transport
-    expects = request.headers.get("Expect", "").lower() == "100-continue"
-    if expects and transport is not None and request.version == (1, 1):
-        transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 def to_aiohttp(reply: HttpReply, request_id: str) -> web.Response:
