@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from control_api.admission.injection.obstacles import obstacles
-from control_api.admission.injection.patch import APPEND, Patch, Path
+from control_api.admission.injection.patch import Patch, Path
 from control_api.admission.refusals import refusals
 from control_api.admission.refusing.pod_view import account_of, inject_label
 from control_api.admission.template import Fragment
@@ -93,9 +93,8 @@ def _append(patch: Patch, path: Path, have: list[Json] | None, wanted: tuple[Jso
     missing = [each for each in wanted if each["name"] not in names]
     if missing and have is None:
         patch.add(path, missing)
-        return
-    for each in missing:
-        patch.add((*path, APPEND), each)
+    elif missing:
+        patch.append(path, missing)
 
 
 def _annotate(patch: Patch, text: str) -> None:

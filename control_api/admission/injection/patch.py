@@ -30,6 +30,13 @@ class Patch:
         """Set a key, or insert an item before the index that ends `path`."""
         self._take({"op": "add", "path": pointer(path), "value": value})
 
+    def append(self, path: Path, values: list[Any]) -> None:
+        """Add items behind the last of the list at `path`, each by an operation of its own."""
+        behind = pointer((*path, APPEND))
+        self.operations += [{"op": "add", "path": behind, "value": each} for each in values]
+        # All at once: changing the document once for each variable was a third of a review's cost.
+        self.document = _extended(self.document, path, values)
+
     def move(self, source: Path, target: Path) -> None:
         """Take an item out and insert it elsewhere."""
         self._take({"op": "move", "from": pointer(source), "path": pointer(target)})
@@ -84,6 +91,13 @@ def _added(container: Any, parts: list[str], value: Any) -> Any:
     if isinstance(container, dict):
         return {**container, first: value}
     raise PatchFailed(f"`{first}` can't be added to a {type(container).__name__}")
+
+
+def _extended(container: Any, path: Path, values: list[Any]) -> Any:
+    if not path:
+        return [*container, *values]
+    first, *rest = path
+    return _with(container, first, _extended(container[first], tuple(rest), values))
 
 
 def _removed(container: Any, parts: list[str]) -> Any:

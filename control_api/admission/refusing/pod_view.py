@@ -64,7 +64,7 @@ class PodView:
     def security(self) -> Json:
         return mapping(self.spec, "securityContext")
 
-    @property
+    @cached_property
     def opted_out(self) -> bool:
         """The pod declines the sidecar, and its namespace lets it."""
         declined = inject_label(self.pod) == "disabled"

@@ -47,12 +47,13 @@ PULL_POLICIES: Final = ("Always", "IfNotPresent")
 
 def same_container(actual: object, template: Json) -> bool:
     """Whether the container is the one that we would inject."""
-    return _same_object(actual, template, "container")
+    # What was just injected is the template's own object.
+    return actual is template or _same_object(actual, template, "container")
 
 
 def same_volume(actual: object, template: Json) -> bool:
     """Whether the volume is the one that we would inject."""
-    return _same_object(actual, template, "volume")
+    return actual is template or _same_object(actual, template, "volume")
 
 
 def _same(actual: object, template: object, field: str) -> bool:
