@@ -192,9 +192,39 @@ CONTROL_API = Row(
     ),
 )
 
+KUBERNETES = Row(
+    "Kubernetes",
+    (
+        Graph(
+            "Pods reviewed",
+            {"{{outcome}}": "sum by (outcome) (rate(sluice_injection_responses_total[5m]))"},
+            "reqps",
+            "Pods that the webhook injected, skipped or refused.",
+        ),
+        Graph(
+            "Enrolments",
+            {"{{outcome}}": "sum by (outcome) (rate(sluice_enrolments_total[5m]))"},
+            "reqps",
+            "Sidecars that got keys, wait for approval, or presented a token that gets nothing.",
+        ),
+        Graph(
+            "Pods without their packet filter",
+            {"pods": "count(sluice_redirect_working == 0) or vector(0)"},
+            "short",
+            "Pods whose agent could pass its sidecar by. Anything above 0 needs someone now.",
+        ),
+        Graph(
+            "Webhook's certificate",
+            {"{{instance}}": "sluice_webhook_certificate_expiry_seconds"},
+            "s",
+            "Until the webhook's certificate expires. It is replaced long before.",
+        ),
+    ),
+)
+
 FLEET = Board(
     "sluice-fleet",
     "Sluice: fleet",
     "All sidecars and the control API: decisions, policy sets, records and expiry.",
-    (OVERVIEW, DECISIONS, POLICY_SETS, RECORDS, CONTROL_API),
+    (OVERVIEW, DECISIONS, POLICY_SETS, RECORDS, CONTROL_API, KUBERNETES),
 )
