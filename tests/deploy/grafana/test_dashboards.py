@@ -30,7 +30,7 @@ def queries(board: Board) -> Iterator[tuple[str, str]]:
                 yield panel.title, query
 
 
-# What has no sample without Kubernetes, a certificate, a key with an expiry, a refused caller or an hour of
+# What has no sample without Kubernetes, a certificate, a key with an expiry, a refused caller or
 # proxied traffic. Their metrics' names are checked by `test_the_rules_use_metrics_that_exist`.
 EMPTY_AT_FIRST = {
     "Enrolments",
