@@ -51,11 +51,23 @@
 {{- end -}}
 {{- end -}}
 
-{{/* SLUICE_ENROL_ISSUERS: the clusters whose service accounts may enrol. */}}
+{{/* SLUICE_ENROL_ISSUERS: the clusters whose service accounts may enrol. This cluster's API server is
+verified with the cluster's own authority, and asked with the control API's account. */}}
 {{- define "sluice.issuers" -}}
+{{- $account := "/var/run/secrets/kubernetes.io/serviceaccount" -}}
 {{- $entries := list -}}
 {{- range .Values.issuers -}}
-{{- $entries = append $entries (printf "%s=%s,tenant=%s" .issuer .jwks .tenant) -}}
+{{- $own := ternary (printf ",ca=%s/ca.crt,token_file=%s/token" $account $account) "" (hasPrefix "https://kubernetes.default.svc" .jwks) -}}
+{{- $entries = append $entries (printf "%s=%s,tenant=%s%s" .issuer .jwks .tenant $own) -}}
 {{- end -}}
-{{ join " " $entries }}
+{{ join ";" $entries }}
+{{- end -}}
+
+{{/* "true" if the control API reads the keys of this cluster's own service accounts. */}}
+{{- define "sluice.ownIssuer" -}}
+{{- if eq .Values.identity "workload" -}}
+{{- range .Values.issuers -}}
+{{- if hasPrefix "https://kubernetes.default.svc" .jwks }}true{{ end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}

@@ -62,7 +62,7 @@ spec:
           mountPath: /etc/sluice/policies
           readOnly: true
         {{- end }}
-        {{- if eq .Values.identity "workload" }}
+        {{- if include "sluice.ownIssuer" . }}
         - name: api-server
           mountPath: /var/run/secrets/kubernetes.io/serviceaccount
           readOnly: true
@@ -93,7 +93,7 @@ spec:
           - {key: {{ $path | replace "/" "." }}, path: {{ $path | quote }}}
           {{- end }}
     {{- end }}
-    {{- if eq .Values.identity "workload" }}
+    {{- if include "sluice.ownIssuer" . }}
     # To read the keys of this cluster's service accounts: no other right goes with this token.
     - name: api-server
       projected:

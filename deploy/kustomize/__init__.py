@@ -1,0 +1,1 @@
+"""The manifests for kustomize, rendered from the chart."""

@@ -1,0 +1,158 @@
+"""The rendered commands, settings, keys and probes work with the real services."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from control_api.maintenance.keys_secret import fresh_keys
+from tests.deploy.helm.chart import DEV, Choice, Manifest, find, rendered
+from tests.deploy.helm.container import Container
+from tests.postgres import owned, serving
+from tests.sidecar.proxy.certificates import authority
+from tests.waiting import until
+
+AUTHORITY = authority("chart")
+TRUST = AUTHORITY.client()
+# What the kubelet projects. No API server answers here; the control API starts all the same.
+ACCOUNT = {"api-server": {"ca.crt": AUTHORITY.path.read_bytes(), "token": b"token"}}
+POLICY = """\
+policies:
+  - name: support-reads
+    agent_role: support
+    allowed_sources: [handbook]
+    denied_sources: []
+    max_sensitivity: high
+"""
+
+
+def pod(manifests: list[Manifest], kind: str, name: str) -> Manifest:
+    spec: Manifest = find(manifests, kind, name)["spec"]["template"]["spec"]
+    return spec
+
+
+def status(address: str) -> int:
+    try:
+        with urllib.request.urlopen(address, timeout=10, context=TRUST) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def asked(container: Container, key: str, path: str) -> Any:
+    address = container.probe("readinessProbe").replace("/health/ready", path)
+    request = urllib.request.Request(address, headers={"X-API-Key": key})
+    with urllib.request.urlopen(request, timeout=30, context=TRUST) as answer:
+        return json.load(answer)
+
+
+@contextmanager
+def ready(container: Container, **changed: str) -> Iterator[Container]:
+    process = container.start(**changed)
+    try:
+
+        def up() -> bool:
+            assert process.poll() is None, container.said()
+            return status(container.probe("readinessProbe")) == 200
+
+        until("the container is ready", up, 120)
+        for probe in ("startupProbe", "livenessProbe"):
+            assert status(container.probe(probe)) == 200
+        yield container
+    finally:
+        process.terminate()
+        code = process.wait(60)
+    assert code == 0, container.said()
+
+
+def secrets_of(keys: dict[str, bytes], url: str = "") -> dict[str, str]:
+    return {
+        "sluice-keys/superadmin.key": keys["superadmin.key"].decode(),
+        "sluice-database/url": serving(url),
+        "sluice-database/migrate-url": owned(url),
+    }
+
+
+def test_production_migrates_and_serves_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
+    keys = fresh_keys(os.urandom)
+    values = {"control": {"workers": 2, "piiMasking": True, "rateLimit": 50}}
+    manifests, secrets = rendered(values), secrets_of(keys, postgres_url)
+    migrate = Container(pod(manifests, "Job", "sluice-migrate"), tmp_path / "job", {}, secrets)
+    assert migrate.run() == 0, migrate.said()
+    spec = pod(manifests, "Deployment", "sluice-control")
+    # Two replicas, which share nothing but the database and the Secret.
+    one, two = (
+        Container(spec, tmp_path / name, {"keys": keys, **ACCOUNT}, secrets)
+        for name in ("one", "two")
+    )
+    admin = keys["admin.key"].decode()
+    with ready(one), ready(two):
+        for replica in (one, two):
+            [key] = asked(replica, admin, "/v1/keys")
+            assert key["name"] == "first admin"
+        superadmin = keys["superadmin.key"].decode()
+        assert [each["tenant_id"] for each in asked(one, superadmin, "/v1/admin/tenants")] == [
+            "default"
+        ]
+        metrics = f"http://127.0.0.1:{one.ports[8701]}/metrics"
+        assert status(metrics) == 200
+        # The upgrade's job meets a schema that is current.
+        assert migrate.run() == 0, migrate.said()
+        # An operator's `kubectl exec`: the address and the key are there.
+        url = one.probe("readinessProbe").removesuffix("/health/ready")
+        assert one.start("agents", "list", SLUICE_URL=url).wait(60) == 0, one.said()
+
+
+def test_dev_serves_on_sqlite_with_policies_and_tls_of_the_values(tmp_path: Path) -> None:
+    keys = fresh_keys(os.urandom)
+    policies = {"default/demo/support.yaml": POLICY}
+    control_values = {"policies": policies, "tls": {"secretName": "sluice-tls"}}
+    values = {**Choice(size="dev").values, "control": control_values}
+    manifests = rendered(values, DEV)
+    config = find(manifests, "ConfigMap", "sluice-policies")["data"]
+    spec = pod(manifests, "StatefulSet", "sluice-control")
+    [volume] = [each for each in spec["volumes"] if each["name"] == "policies"]
+    files = {each["path"]: config[each["key"]].encode() for each in volume["configMap"]["items"]}
+    pair = AUTHORITY.issue("127.0.0.1")
+    tls = {"tls.crt": pair.certificate.read_bytes(), "tls.key": pair.key.read_bytes()}
+    volumes = {"keys": keys, "policies": files, "tls": tls, **ACCOUNT}
+    control = Container(spec, tmp_path, volumes, secrets_of(keys))
+    with ready(control):
+        [policy] = asked(control, keys["admin.key"].decode(), "/v1/policies")
+        assert policy["name"] == "support-reads"
+    assert "no effect" not in control.said()
+
+
+def test_the_test_pod_lists_the_agents(tmp_path: Path) -> None:
+    pods = rendered({})
+    test = find(pods, "Pod", "sluice-test")["spec"]
+    container = Container(test, tmp_path, {"keys": fresh_keys(os.urandom)}, {})
+    assert container.run(SLUICE_URL="http://127.0.0.1:9") == 1
+    assert "127.0.0.1:9" in container.said()
+
+
+def test_the_webhook_serves_with_certificates_from_files(tmp_path: Path) -> None:
+    manifests = Choice(certificates="cert-manager").manifests
+    pair = AUTHORITY.issue("127.0.0.1")
+    fragment = find(manifests, "ConfigMap", "sluice-injection")["data"]["injection.yaml"]
+    volumes = {
+        "injection": {"injection.yaml": fragment.encode()},
+        "tls": {"tls.crt": pair.certificate.read_bytes(), "tls.key": pair.key.read_bytes()},
+    }
+    spec = pod(manifests, "Deployment", "sluice-webhook")
+    webhook = Container(spec, tmp_path, volumes, {})
+    with ready(webhook, SLUICE_WEBHOOK_EVENTS="0", SLUICE_WEBHOOK_DRAIN_SECONDS="0"):
+        [configuration] = [m for m in manifests if m["kind"] == "MutatingWebhookConfiguration"]
+        for each in configuration["webhooks"]:
+            path = each["clientConfig"]["service"]["path"]
+            # A GET is no review, so the answer says whether the path is one.
+            assert status(f"https://127.0.0.1:{webhook.ports[8443]}{path}") == 405
+        assert status(f"http://127.0.0.1:{webhook.ports[8701]}/metrics") == 200
