@@ -36,6 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
     if lacking := complaint(COMMANDS[name]):
         print(lacking, file=sys.stderr)
         return 1
+    if name == "doctor" and "--cluster" in rest:
+        from deploy.cluster.command import main as examine_cluster  # the sidecar's does without
+
+        return examine_cluster(rest)
     if COMMANDS[name].becomes:
         return _become(*COMMANDS[name].becomes, *rest)
     if name == "up":
