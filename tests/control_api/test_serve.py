@@ -164,6 +164,7 @@ def test_a_store_that_can_t_be_used_exits_1_without_a_traceback(process: Any) ->
     service.ended()
     with sqlite3.connect(service.directory / "data" / "sluice.db") as database:
         database.execute("UPDATE alembic_version SET version_num = '9999'")
+        database.execute("PRAGMA user_version = 9999")
     again = process()
     assert again.ended() == 1
     assert "newer" in again.said()

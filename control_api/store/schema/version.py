@@ -1,5 +1,9 @@
-"""Checks and upgrades the schema of a database. Knows only alembic's own table and the folder of
-migrations.
+"""Checks and upgrades the schema of a database. Knows only alembic's own table, a mark beside it,
+and the folder of migrations.
+
+The mark names the oldest revision whose code works on these tables. By it, a version that does not
+know a newer schema still knows that it may run on it: so an upgrade can be rolled back, and a
+process that dies during one can start again.
 
 Alembic is imported only when there is something to migrate: the import would take a fifth of the
 start-up time, and hardly any start migrates.
@@ -12,6 +16,11 @@ from sqlalchemy import Connection, inspect, text
 from control_api.store.url import UnusableDatabase
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
+READABLE_SINCE = "0007"
+"""The oldest revision whose code reads and writes the tables of `head()`: the newest one of the
+minor version before this. Migrations since then only add (README.md, "Migrations while the service
+runs"); a test compares the tables."""
+_MARK = "readable since "
 _LOCK = 0x51D1CE  # the key of an advisory lock: two replicas migrate one after the other
 
 
@@ -26,9 +35,10 @@ def head() -> str:
 
 
 def require_head(connection: Connection) -> None:
-    """Raises `UnusableDatabase` if the schema is missing, older or newer."""
+    """Raises `UnusableDatabase` if the schema is missing or older, or so much newer that this
+    version can't use it."""
     present = _present(connection)
-    if present != head():
+    if present is None or present < head():
         found = "has no schema yet" if present is None else f"has the schema `{present}`"
         raise UnusableDatabase(
             f"the database {found}, and this version needs `{head()}`: run `sluice migrate`"
@@ -36,15 +46,23 @@ def require_head(connection: Connection) -> None:
 
 
 def upgrade_to_head(connection: Connection) -> None:
-    """Applies every missing migration, in the caller's transaction. Raises `UnusableDatabase` if
-    the schema is newer than this version, which must then not write to it."""
+    """Applies every missing migration, in the caller's transaction. A newer schema stays as it is.
+    Raises `UnusableDatabase` if this version must not write to it."""
     # On SQLite, the BEGIN IMMEDIATE of the caller is the lock.
     if connection.dialect.name == "postgresql":
         # Released when the transaction ends, so a process that dies in it blocks no other.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     # Read under the lock: another replica may have migrated while this one waited.
-    if _present(connection) == head():
+    present = _present(connection)
+    if present is None or present < head():
+        _upgrade(connection)
+    elif present > head():
         return
+    if _readable_since(connection) != READABLE_SINCE:
+        _mark(connection)
+
+
+def _upgrade(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
 
@@ -57,11 +75,35 @@ def upgrade_to_head(connection: Connection) -> None:
 
 
 def _present(connection: Connection) -> str | None:
+    """The schema's revision; None without one. Raises `UnusableDatabase` if it is newer than this
+    version can use."""
     if not inspect(connection).has_table("alembic_version"):
         return None
-    present = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    present = None if found is None else str(found)
     if present is not None and present not in revisions():
-        raise UnusableDatabase(
-            f"the database has the schema `{present}`, which is newer than this version knows"
-        )
+        since = _readable_since(connection)
+        if since is None or since > head():
+            raise UnusableDatabase(
+                f"the database has the schema `{present}`, which is newer than this version knows"
+            )
     return present
+
+
+def _readable_since(connection: Connection) -> str | None:
+    """What the mark says; None without one."""
+    if connection.dialect.name == "sqlite":
+        number = connection.execute(text("PRAGMA user_version")).scalar()
+        return f"{number:04}" if number else None
+    query = "SELECT obj_description('alembic_version'::regclass, 'pg_class')"
+    comment = connection.execute(text(query)).scalar()
+    return str(comment).removeprefix(_MARK) if str(comment).startswith(_MARK) else None
+
+
+def _mark(connection: Connection) -> None:
+    # Neither a table nor a column, so that no version needs a migration or a privilege to read it;
+    # a dump keeps the comment, and a copy of the file the number. Neither takes a parameter.
+    if connection.dialect.name == "sqlite":
+        connection.execute(text(f"PRAGMA user_version = {int(READABLE_SINCE)}"))
+    else:
+        connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{_MARK}{READABLE_SINCE}'"))

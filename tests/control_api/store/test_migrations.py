@@ -239,6 +239,7 @@ async def test_an_older_postgresql_schema_is_refused(
 async def test_a_newer_schema_is_refused(either_url: str) -> None:
     await migrate(either_url)
     await sql(either_url, "UPDATE alembic_version SET version_num = '9999'")
+    await mark(either_url, None)
     with pytest.raises(BaseExceptionGroup) as caught:
         await opening(either_url)
     assert caught.group_contains(
@@ -246,6 +247,45 @@ async def test_a_newer_schema_is_refused(either_url: str) -> None:
     )
     with pytest.raises(UnusableDatabase):
         await migrate(either_url)
+
+
+async def test_a_newer_schema_that_keeps_what_this_version_uses_is_accepted(
+    either_url: str,
+) -> None:
+    """An upgrade is rolled back: the tables have more than this version knows."""
+    await migrate(either_url)
+    await sql(either_url, "ALTER TABLE agents ADD COLUMN of_the_future TEXT")
+    await sql(either_url, "UPDATE alembic_version SET version_num = '9999'")
+    await mark(either_url, int(head()))
+    async with opened(either_url) as world:
+        assert await world.rows("SELECT version_num FROM alembic_version") == [("9999",)]
+    # Nor does this version's `sluice migrate` undo anything.
+    await migrate(either_url)
+    assert await within(either_url, columns) > {"of_the_future"}
+
+
+async def test_a_newer_schema_that_dropped_what_this_version_uses_is_refused(
+    either_url: str,
+) -> None:
+    await migrate(either_url)
+    await sql(either_url, "UPDATE alembic_version SET version_num = '9999'")
+    await mark(either_url, int(head()) + 1)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await opening(either_url)
+    assert caught.group_contains(UnusableDatabase, match="newer than this version knows")
+
+
+async def mark(url: str, revision: int | None) -> None:
+    """Say, as a later version would, which revision's code the tables still serve."""
+    if "sqlite" in url:
+        await sql(url, f"PRAGMA user_version = {revision or 0}")
+    else:
+        text = "NULL" if revision is None else f"'readable since {revision:04}'"
+        await sql(url, f"COMMENT ON TABLE alembic_version IS {text}")
+
+
+def columns(connection: Connection) -> set[str]:
+    return {column["name"] for column in inspect(connection).get_columns("agents")}
 
 
 async def opening(url: str) -> None:
