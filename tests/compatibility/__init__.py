@@ -1,0 +1,1 @@
+"""What the rule of `deploy/README.md`, "Compatibility", promises between two minor versions."""

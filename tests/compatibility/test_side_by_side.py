@@ -1,0 +1,102 @@
+"""Today's services beside those of the previous minor version, from its source in git: an upgrade
+in the order of `deploy/README.md`, "Compatibility", with real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import redis
+from tests.compatibility.previous import of_version, prepare
+from tests.stack import ROOT, Stack, wait_until
+
+# The last commit of 0.1, the version before this one.
+PREVIOUS = "ea8a4494"
+
+
+@pytest.fixture(scope="module")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of the previous version."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("no git history here: an sdist has none; the recordings are tested anyway")
+    command = ["git", "archive", PREVIOUS, "policies", "sidecar", "control_api"]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    if answer.returncode:
+        pytest.skip(f"the history of this clone does not reach back to {PREVIOUS}")
+    folder = tmp_path_factory.mktemp("previous")
+    with tarfile.open(fileobj=io.BytesIO(answer.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def decide(stack: Stack) -> None:
+    """A decision of each kind, and the record of the last one in the log."""
+    stack.sidecar.wait_ready()
+    assert stack.evaluate(session_id="s-1")[1]["decision"] == "ALLOW"
+    status, denied = stack.evaluate(source_id="payroll")
+    assert (status, denied["decision"]) == (200, "DENY")
+    stack.wait_shipped(denied["event_id"])
+
+
+@pytest.fixture(params=["without Redis", "with Redis"])
+def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
+    with contextlib.ExitStack() as cleanup:
+        url = None
+        if request.param == "with Redis":
+            url = cleanup.enter_context(redis.running(tmp_path / "redis")).url
+        made = Stack(tmp_path / "stack", redis_url=url)
+        shutil.rmtree(made.directory / "data")  # the previous version makes its own database
+        yield made
+        made.stop()
+
+
+def test_an_upgrade_service_by_service_loses_no_decision(previous: Path, stack: Stack) -> None:
+    of_version(stack, previous, service="control")
+    of_version(stack, previous, service="sidecar")
+    stack.start_control()
+    prepare(stack)
+    stack.sidecar.start()
+    decide(stack)
+    # The control API first: its start upgrades the SQLite file. The old sidecar stays.
+    stack.control.stop()
+    of_version(stack, service="control")
+    stack.control.start()
+    decide(stack)
+    # What an operator does now reaches it.
+    stack.admin("POST", "/v1/sessions/revoke", {"user_id": "ann", "reason": "a test"})
+    wait_until(
+        "the old sidecar knows of the revocation",
+        lambda: stack.evaluate(session_id="s-1")[1]["decision"] == "DENY",
+    )
+    # Then the sidecar, on its own cache and spool.
+    stack.sidecar.stop()
+    of_version(stack, service="sidecar")
+    stack.sidecar.start()
+    status, answer = stack.evaluate(session_id="s-1")
+    assert (status, answer["decision"]) == (200, "DENY")
+    assert stack.evaluate(session_id="s-2")[1]["decision"] == "ALLOW"
+    # And back: the previous sidecar starts on what today's has written.
+    stack.sidecar.stop()
+    of_version(stack, previous, service="sidecar")
+    stack.sidecar.start()
+    _, last = stack.evaluate(session_id="s-2")
+    assert last["decision"] == "ALLOW"
+    stack.wait_shipped(last["event_id"])
+    assert stack.verify()["valid"] is True
+
+
+def test_a_newer_sidecar_works_at_an_older_control_api(previous: Path, stack: Stack) -> None:
+    of_version(stack, previous, service="control")
+    of_version(stack, service="sidecar")
+    stack.start_control()
+    prepare(stack)
+    stack.sidecar.start()
+    decide(stack)
+    assert stack.verify()["valid"] is True
