@@ -1,0 +1,98 @@
+"""What a real API server makes of the golden files: it accepts them strictly, and what it stores is
+still what we would inject, with its defaults and the mounted token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control_api.admission.injection.inject import review
+from control_api.admission.injection.patch import apply
+from control_api.admission.kubernetes_yaml import load, split
+from control_api.admission.manifests.workloads import workloads
+from control_api.admission.verdict import Outcome
+from control_api.admission.vocabulary import Namespace
+from tests.control_api.admission.goldens import Case, cases, fragment
+from tests.kubernetes.api_server import ApiServer, Refused
+
+OUTPUTS = [case for case in cases() if case.expected()[0] == "output.yaml"]
+ENABLED = Namespace("goldens", {"sluice/inject": "enabled"})
+
+
+@pytest.fixture
+def server(api_server: ApiServer) -> ApiServer:
+    # Without our labels: here the API itself judges, and none of our policies.
+    api_server.namespace("goldens")
+    api_server.account("goldens", "loans")
+    return api_server
+
+
+def manifests(case: Case) -> list[dict[str, Any]]:
+    """The manifests with a pod that was injected, those in Lists too."""
+    found = []
+    for text in split(case.expected()[1]):
+        value = load(text)
+        for each in value["items"] if value and value.get("kind") == "List" else [value]:
+            if any("sluice-proxy" in str(workload.pod) for workload in workloads(each)):
+                found.append(each)
+    return found
+
+
+def stored(server: ApiServer, manifest: dict[str, Any]) -> Any:
+    """The manifest as the API server would store it."""
+    metadata = {**manifest.get("metadata", {}), "namespace": "goldens"}
+    if not metadata.get("name") and not metadata.get("generateName"):
+        metadata["name"] = "agent"
+    placed = {**manifest, "metadata": metadata}
+    query = {"fieldValidation": "Strict", "dryRun": "All"}
+    return server.call("POST", server.path_of(placed), placed, **query)
+
+
+# Its annotations have names that only a file can have: they show how a path is escaped.
+INVALID = "annotation-names-with-slash-and-tilde"
+VALID = [case for case in OUTPUTS if case.name != INVALID]
+
+
+@pytest.mark.parametrize("case", VALID, ids=lambda case: case.name)
+def test_what_is_stored_is_what_we_inject(server: ApiServer, case: Case) -> None:
+    for manifest in manifests(case):
+        (workload,) = workloads(stored(server, manifest))
+        again = review(workload.pod, ENABLED, case.fragment)
+        assert (again.outcome, again.message, again.patch) == (Outcome.unchanged, "", ())
+
+
+def test_the_invalid_case_is_invalid_for_its_annotations_alone(server: ApiServer) -> None:
+    (manifest,) = manifests(Case(INVALID))
+    with pytest.raises(
+        Refused, match=r"^[^:]*: \[metadata.annotations: [^:]*: \"example.com/a~1b\""
+    ):
+        stored(server, manifest)
+
+
+def compliant() -> dict[str, Any]:
+    """A pod that keeps the Pod Security Standard `restricted`."""
+    security = {
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    agent = {"name": "agent", "image": "agents.example/loans:1.4", "securityContext": security}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent"}}
+    return {**pod, "spec": {"containers": [agent]}}
+
+
+@pytest.mark.parametrize("standard", ["baseline", "restricted"])
+def test_explicit_mode_keeps_the_pod_security_standards(
+    api_server: ApiServer, standard: str
+) -> None:
+    api_server.namespace(standard, **{"pod-security.kubernetes.io/enforce": standard})
+    pod = compliant()
+    explicit = apply(pod, review(pod, ENABLED, fragment("explicit")).patch)
+    api_server.create_pod(standard, explicit)
+    # The other mode doesn't, which is why `restricted` is a rule.
+    transparent = apply(pod, review(pod, ENABLED, fragment("transparent")).patch)
+    with pytest.raises(Refused, match="NET_ADMIN"):
+        api_server.create_pod(standard, transparent)
