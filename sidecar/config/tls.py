@@ -33,8 +33,9 @@ def client_tls(parent: Section, key: str, address: str, base: Path) -> UpstreamT
     """The section `key`: TLS to the server whose address is the value of `address`, another key of
     `parent`."""
     section = parent.section(key)
-    ca, *pair = (_path(section, each, base) for each in ("ca", "certificate", "key"))
-    tls = UpstreamTls(ca, pair[0], pair[1], _server_name(section))
+    ca = _authorities(section, base)
+    own = [_path(section, each, base) for each in ("certificate", "key")]
+    tls = UpstreamTls(ca, own[0], own[1], _server_name(section))
     section.close()
     if not section.given:
         return tls
@@ -71,6 +72,12 @@ def check_redis(top: Section, url: RedisUrl | None) -> None:
 
 def _file(text: str | None) -> Path | None:
     return None if text is None else Path(text)
+
+
+def _authorities(section: Section, base: Path) -> Path | str | None:
+    text = section.text("ca") or ""
+    # Where settings arrive without files beside them, as in a pod, the text is in the settings.
+    return text if text.lstrip().startswith("-----BEGIN") else _path(section, "ca", base)
 
 
 def _path(section: Section, key: str, base: Path) -> Path | None:

@@ -61,13 +61,17 @@ def client_context(tls: UpstreamTls) -> ReloadingContext:
         # With `ca`, the system's own authorities are not trusted.
         if tls.ca is None:
             context.load_default_certs()
+        elif isinstance(tls.ca, str):
+            context.load_verify_locations(cadata=tls.ca)
         else:
             context.load_verify_locations(tls.ca)
     except (OSError, ssl.SSLError) as error:
-        raise ValueError(f"`ca` can't be used: `{tls.ca}`: {_reason(error)}") from error
+        raise ValueError(f"`ca` can't be used: {_named(tls.ca)}: {_reason(error)}") from error
     # OpenSSL loads a file without any authority silently, and then trusts nothing.
     if tls.ca is not None and not context.get_ca_certs():
-        raise ValueError(f"`ca` can't be used: `{tls.ca}` contains no authority's certificate")
+        raise ValueError(
+            f"`ca` can't be used: {_named(tls.ca)} contains no authority's certificate"
+        )
     if tls.certificate is not None and tls.key is not None:
         context.use(Pair(tls.certificate, tls.key))
     return context
@@ -82,6 +86,10 @@ def server_context(pair: Pair) -> ReloadingContext:
     context.set_alpn_protocols(_PROTOCOLS)
     context.use(pair)
     return context
+
+
+def _named(ca: Path | str | None) -> str:
+    return f"`{ca}`" if isinstance(ca, Path) else "the text"
 
 
 def _load(context: ssl.SSLContext, pair: Pair) -> None:

@@ -105,8 +105,8 @@ class Pair:
 class UpstreamTls:
     """TLS to a server, a data source or the control API. Verification can't be switched off."""
 
-    ca: Path | None = None
-    """A file with the certificate authorities to trust; by default the system's."""
+    ca: Path | str | None = None
+    """A file with the certificate authorities to trust, or its text; by default the system's."""
     certificate: Path | None = None
     """A file with the client certificate to present when the server asks for one."""
     key: Path | None = None

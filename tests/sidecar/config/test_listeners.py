@@ -1,10 +1,12 @@
 """The settings of how agents reach a data source, and the complaints about wrong ones."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from policies.ground.listen_address import ListenAddress
+from sidecar.http.tls_contexts import client_context
 from sidecar.settings.model import Pair, UpstreamTls
 from tests.sidecar.config.settings_file import LEAST, complaints, load
 from tests.sidecar.proxy.certificates import authority
@@ -152,6 +154,17 @@ def test_the_control_api_is_verified_by_files_relative_to_this_one(
     assert "control_tls: `ca` can't be used: `" in told
     [told] = complaints(base, LEAST + "control_tls: {ca: ca.pem}\n")
     assert "control_tls: applies only to https://, and `control`" in told
+
+
+def test_an_authority_may_be_in_the_settings_themselves(base: Path, pair: dict[str, str]) -> None:
+    text = LEAST.replace("http://", "https://")
+    pem = (base / "ca.pem").read_text()
+    found = load(base, f"{text}control_tls: {json.dumps({'ca': pem})}\n")
+    assert found.control_tls == UpstreamTls(pem)
+    assert client_context(found.control_tls).get_ca_certs()
+    for damaged in (pem[:80], pem.replace("MII", "!!!"), "-----BEGIN CERTIFICATE-----"):
+        [told] = complaints(base, f"{text}control_tls: {json.dumps({'ca': damaged})}\n")
+        assert "control_tls: `ca` can't be used: the text" in told
 
 
 def test_sources_on_one_address_have_one_certificate(base: Path, pair: dict[str, str]) -> None:

@@ -141,6 +141,10 @@ reserved:
 {{/* The settings of an injected sidecar (`sluice sidecar --example` explains each). */}}
 {{- define "sluice.sidecarSettings" -}}
 control: {{ include "sluice.controlUrl" . }}
+{{- with .Values.control.tls.ca }}
+control_tls:
+  ca: {{ toJson . }}
+{{- end }}
 {{- /* The kubelet's probes arrive at the pod's address. */}}
 listen: 0.0.0.0:8710
 {{- if eq .Values.injection.mode "explicit" }}
