@@ -15,15 +15,18 @@ CHART = Path(__file__).parents[2] / "deploy/helm/sluice"
 NAMESPACE = "sluice-system"
 
 
-def rendered(*values: str, only: str | None = None) -> list[dict[str, Any]]:
+def rendered(
+    *values: str, only: str | None = None, kubernetes: str = "1.36.0"
+) -> list[dict[str, Any]]:
     """The manifests with these values, such as `injection.mode=transparent`; `only` names one
     template. Skips the calling test where there is no helm."""
-    return [each for each in yaml.safe_load_all(_text(values, only)) if each]
+    return [each for each in yaml.safe_load_all(_text(values, only, kubernetes)) if each]
 
 
 @functools.cache
-def _text(values: tuple[str, ...], only: str | None) -> str:
+def _text(values: tuple[str, ...], only: str | None, kubernetes: str) -> str:
     command = [str(need("helm")), "template", "sluice", str(CHART), "--namespace", NAMESPACE]
+    command += ["--kube-version", kubernetes]
     command += [part for value in values for part in ("--set", value)]
     command += ["--show-only", f"templates/{only}"] if only else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -13,9 +13,9 @@ optional would be accepted by the API server, and then admit silently. */}}
 {{- end -}}
 {{- end -}}
 
-{{/* The name of the pod's ServiceAccount. */}}
+{{/* The name of the pod's ServiceAccount. The API server copies the field's old name to the new one. */}}
 {{- define "sluice.cel.account" -}}
-has(object.spec.serviceAccountName) && object.spec.serviceAccountName != '' ? object.spec.serviceAccountName : 'default'
+has(object.spec.serviceAccountName) && object.spec.serviceAccountName != '' ? object.spec.serviceAccountName : has(object.spec.serviceAccount) && object.spec.serviceAccount != '' ? object.spec.serviceAccount : 'default'
 {{- end -}}
 
 {{/* What the API server fills in, by the field that holds the object. */}}
