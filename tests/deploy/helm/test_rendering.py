@@ -39,6 +39,8 @@ def unique() -> dict[str, tuple[Choice, Manifest]]:
 
 
 def valid_for(manifest: Manifest, version: str) -> bool:
+    if "beta" in manifest["apiVersion"]:
+        return version == OLDEST
     kind = manifest["kind"].removesuffix("Binding")
     return float(version) >= SINCE.get(kind, 1.0)
 
