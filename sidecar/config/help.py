@@ -23,6 +23,7 @@ REQUIRED = frozenset(
         "key_file",
         "agent.role",
         "agent.key_file",
+        "traces.endpoint",
         "sources.alias",
         "sources.kind",
         "sources.upstream",

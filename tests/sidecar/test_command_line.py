@@ -21,7 +21,9 @@ from tests.sidecar.proxy.certificates import authority
 
 KEY = make_key(b"k" * 32)
 PAIRS = {
-    f"{where}.{part}" for where in ("control_tls", "sources.tls") for part in ("certificate", "key")
+    f"{where}.{part}"
+    for where in ("control_tls", "sources.tls", "traces.tls")
+    for part in ("certificate", "key")
 }
 # A key that is commented out follows its `#` at once, or with the indentation of its block.
 COMMENTED_OUT = re.compile(r"^( *)#(?! \S)", re.MULTILINE)
@@ -34,9 +36,9 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(KEY)
     trusted = authority()
     (tmp_path / "aws-credentials").touch()
-    for name in ("control-ca", "crm-ca"):
+    for name in ("control-ca", "crm-ca", "collector-ca"):
         (tmp_path / f"{name}.pem").write_bytes(trusted.path.read_bytes())
-    for name in ("listen", "client", "crm", "sidecar"):
+    for name in ("listen", "client", "crm", "sidecar", "collector"):
         pair = trusted.issue("crm.internal")
         (tmp_path / f"{name}.pem").write_bytes(pair.certificate.read_bytes())
         (tmp_path / f"{name}-key.pem").write_bytes(pair.key.read_bytes())
@@ -44,10 +46,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def whole() -> str:
-    """The example with everything that is commented out put into force. `control_tls` needs a
-    control API at `https://`."""
+    """The example with everything that is commented out put into force. `control_tls` and
+    `traces.tls` need `https://`."""
     text = COMMENTED_OUT.sub(r"\1", EXAMPLE.read_text())
-    return text.replace("\ncontrol: http://", "\ncontrol: https://")
+    for key in ("control", "  endpoint"):
+        text = text.replace(f"\n{key}: http://", f"\n{key}: https://")
+    return text
 
 
 def load(folder: Path, text: str) -> SidecarSettings:
