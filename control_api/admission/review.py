@@ -17,8 +17,8 @@ from policies.ground.json_body import parse_object, refuse_duplicates
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
-MAX_DEPTH = 64
-"""Levels of objects and lists. A pod has about ten; managed fields add a few."""
+MAX_DEPTH = 254
+"""Levels of objects and lists, as many as orjson writes. A pod has about ten."""
 MAX_UID = 128
 MAX_WARNINGS = 8
 # kubectl shows at most 256 characters of a warning, and the API server at most 4,096 of all.
@@ -59,13 +59,7 @@ def parse(raw: bytes, content_type: str | None) -> Review:
     found = f"{_text(body, 'apiVersion')}, {_text(body, 'kind')}"
     if found != f"{API_VERSION}, {KIND}":
         raise Malformed(f"the body is `{found[:128]}`, not `{API_VERSION}, {KIND}`")
-    if _deeper_than(body, MAX_DEPTH):
-        raise Malformed(f"the body is nested deeper than {MAX_DEPTH} levels")
-    # Written out again, a parsed object has each key once. If that gives the same bytes, they had
-    # no duplicate either; this costs a twentieth of reading them a second time. Texts with `<`,
-    # `>` or `&`, which the API server escapes, take the long way.
-    if orjson.dumps(body) != raw.rstrip():
-        refuse_duplicates(raw)
+    _refuse_odd_trees(body, raw)
     request = _object(body, "request")
     uid = _text(request, "uid")
     if not 1 <= len(uid) <= MAX_UID:
@@ -101,6 +95,21 @@ def answer(uid: str, verdict: Verdict) -> bytes:
     return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "response": response})
 
 
+def _refuse_odd_trees(body: dict[str, Any], raw: bytes) -> None:
+    """Raise `Malformed` if `body` is too deep, or `raw` has a duplicate key anywhere."""
+    try:
+        written = orjson.dumps(body)
+    except orjson.JSONEncodeError:
+        # The only cause, in what was just parsed: orjson writes 254 levels, and reads 1,024. The
+        # code that follows may recurse, and Python's stack ends at a thousand frames.
+        raise Malformed(f"the body is nested deeper than {MAX_DEPTH} levels") from None
+    # Written out again, a parsed object has each key once. If that gives the same bytes, they had
+    # no duplicate either; this costs a twentieth of reading them a second time. Texts with `<`,
+    # `>` or `&`, which the API server escapes, take the long way.
+    if written != raw.rstrip():
+        refuse_duplicates(raw)
+
+
 def _object(parent: dict[str, Any], name: str) -> dict[str, Any]:
     value = parent.get(name)
     if not isinstance(value, dict):
@@ -114,20 +123,3 @@ def _text(parent: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise Malformed(f"`{name}` is not a string")
     return value
-
-
-def _deeper_than(value: dict[str, Any], limit: int) -> bool:
-    # Level by level instead of recursion: the code that follows may recurse, and Python's stack
-    # ends at a thousand frames.
-    level: list[Any] = [value]
-    for _ in range(limit):
-        children = [
-            child
-            for each in level
-            for child in (each.values() if isinstance(each, dict) else each)
-            if isinstance(child, dict | list)
-        ]
-        if not children:
-            return False
-        level = children
-    return True

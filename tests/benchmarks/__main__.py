@@ -1,14 +1,22 @@
 """`make bench`: every figure, with its ratio and its target, in one run.
 
-python -m tests.benchmarks            about twenty minutes
-python -m tests.benchmarks --quick    about two minutes: checks that everything runs
+python -m tests.benchmarks            about thirty minutes
+python -m tests.benchmarks --quick    about four minutes: checks that everything runs
 """
 
 import argparse
 import platform
 from collections.abc import Callable, Iterable
 
-from tests.benchmarks import blocking, core, postgresql, proxies, proxy_memory, services
+from tests.benchmarks import (
+    blocking,
+    core,
+    postgresql,
+    proxies,
+    proxy_memory,
+    services,
+    webhook,
+)
 from tests.benchmarks.measure import CORES, Figure
 
 
@@ -16,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("--quick", action="store_true", help="one short round of each")
     parser.add_argument(
-        "--only", default="", help="core, services, proxies, memory, blocking or postgresql"
+        "--only", default="", help="core, services, proxies, memory, blocking, postgresql, webhook"
     )
     arguments = parser.parse_args()
     print(f"{len(CORES)} cores, Python {platform.python_version()}", flush=True)
@@ -28,6 +36,7 @@ def main() -> None:
         "memory": lambda: proxy_memory.figures(arguments.quick),
         "blocking": lambda: blocking.figures(arguments.quick),
         "postgresql": lambda: postgresql.figures(arguments.quick),
+        "webhook": lambda: webhook.figures(arguments.quick),
     }
     for name, figures in parts.items():
         if arguments.only in ("", name):

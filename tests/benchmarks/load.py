@@ -1,6 +1,9 @@
 """A load generator that costs less than what it measures: raw keep-alive connections, closed loop.
 
-    python -m tests.benchmarks.load HOST PORT CONNECTIONS SECONDS < request-bytes
+    python -m tests.benchmarks.load HOST PORT CONNECTIONS SECONDS [BUNDLE EACH] < request-bytes
+
+With BUNDLE, a file of authorities, over TLS as the API server speaks to a webhook: the certificate
+is verified. With EACH over 0, a connection is closed and opened anew after so many requests.
 
 Prints one JSON line: answers, seconds, rate, p50, p99 and longest in milliseconds, statuses.
 Bounded in connections and time; refuses any address but loopback.
@@ -9,6 +12,7 @@ Bounded in connections and time; refuses any address but loopback.
 import asyncio
 import ipaddress
 import json
+import ssl
 import sys
 import time
 from collections import Counter
@@ -16,13 +20,18 @@ from typing import cast
 
 import uvloop
 
+SERVER_NAME = "sluice-webhook.sluice-system.svc"
+"""What the certificate must be for."""
+
 
 class Client(asyncio.Protocol):
     """One connection: sends the request again as soon as the response is complete."""
 
-    def __init__(self, request: bytes, run: "Run") -> None:
+    def __init__(self, request: bytes, run: "Run", each: int = 0) -> None:
         self._request = request
         self._run = run
+        self._left = each
+        self.done = asyncio.get_running_loop().create_future()
         self._buffer = b""
         self._missing = 0
         self._sent = 0.0
@@ -54,12 +63,17 @@ class Client(asyncio.Protocol):
             self._missing = length - (len(data) - end - 4)
         if self._missing == 0:
             self._run.latencies.append(time.perf_counter() - self._sent)
-            if not self._run.over:
+            self._left -= 1
+            if self._left == 0:
+                self.done.set_result(None)
+                self._transport.close()
+            elif not self._run.over:
                 self._send()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._run.over:
+        if not self._run.over and not self.done.done():
             self._run.lost += 1
+            self.done.set_result(None)
 
 
 class Run:
@@ -73,20 +87,41 @@ class Run:
 
 
 async def load(
-    host: str, port: int, connections: int, seconds: float, request: bytes
+    host: str,
+    port: int,
+    connections: int,
+    seconds: float,
+    request: bytes,
+    tls: ssl.SSLContext | None = None,
+    each: int = 0,
 ) -> dict[str, object]:
     if not ipaddress.ip_address(host).is_loopback:
         raise SystemExit("load goes to loopback only")
     run = Run()
     loop = asyncio.get_running_loop()
+    name = SERVER_NAME if tls else None
+
+    async def connect() -> asyncio.Transport:
+        transport, client = await loop.create_connection(
+            lambda: Client(request, run, each), host, port, ssl=tls, server_hostname=name
+        )
+        if each:
+            client.done.add_done_callback(lambda _: again())
+        return transport
+
+    def again() -> None:
+        if not run.over:
+            task = asyncio.create_task(connect())
+            reconnecting.add(task)
+            task.add_done_callback(reconnecting.discard)
+
+    reconnecting: set[asyncio.Task[asyncio.Transport]] = set()
     started = time.perf_counter()
-    transports = [
-        (await loop.create_connection(lambda: Client(request, run), host, port))[0]
-        for _ in range(min(connections, 1024))
-    ]
+    transports = [await connect() for _ in range(min(connections, 1024))]
     await asyncio.sleep(min(seconds, 600))
     run.over = True
     elapsed = time.perf_counter() - started
+    await asyncio.gather(*reconnecting)
     for transport in transports:
         transport.close()
     latencies = sorted(run.latencies) or [0.0]
@@ -103,7 +138,11 @@ async def load(
 
 
 if __name__ == "__main__":
-    address, at, many, long = sys.argv[1:]
+    address, at, many, long, *over_tls = sys.argv[1:]
     sent = sys.stdin.buffer.read()
-    result = uvloop.run(load(address, int(at), int(many), float(long), sent))
+    context = ssl.create_default_context(cafile=over_tls[0]) if over_tls else None
+    requests_each = int(over_tls[1]) if over_tls else 0
+    result = uvloop.run(
+        load(address, int(at), int(many), float(long), sent, context, requests_each)
+    )
     print(json.dumps(result))

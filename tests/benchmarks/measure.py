@@ -64,11 +64,11 @@ def request(method: str, path: str, body: object = None, key: str | None = None)
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + raw
 
 
-def load(port: int, sent: bytes, connections: int, seconds: float) -> dict[str, Any]:
-    """One run of the load generator, in a process on its own core."""
+def load(port: int, sent: bytes, connections: int, seconds: float, *tls: str) -> dict[str, Any]:
+    """One run of the load generator, in a process on its own core. `tls` are its last arguments."""
     command = [sys.executable, "-m", "tests.benchmarks.load", "127.0.0.1", str(port)]
     done = subprocess.run(
-        [*command, str(connections), str(seconds)],
+        [*command, str(connections), str(seconds), *tls],
         input=sent,
         capture_output=True,
         check=False,

@@ -109,6 +109,11 @@ def test_another_content_type_is_malformed() -> None:
         parse(encoded(review()), "application/vnd.kubernetes.protobuf")
 
 
+def test_a_tree_just_within_the_limit_is_read() -> None:
+    # Two levels are the review's own.
+    assert parse(encoded(review(object=nested(MAX_DEPTH - 3))), None).pod is not None
+
+
 def test_a_patch_travels_in_base64_under_the_same_uid() -> None:
     patch = ({"op": "add", "path": "/spec/initContainers", "value": []},)
     sent = json.loads(answer("u-1", Verdict(Outcome.injected, patch, warnings=("w" * 300,))))

@@ -13,7 +13,7 @@ import pytest
 
 from control_api.admission.certificates import files
 from control_api.admission.review import Review
-from control_api.admission.server import body, listener
+from control_api.admission.server import body, connections, listener
 from control_api.admission.server.body import MAX_BODY, SMALL
 from control_api.admission.server.reviews import PATHS, NamespaceFacts
 from control_api.admission.verdict import Outcome, SkipReason, Verdict
@@ -211,7 +211,7 @@ async def test_what_is_not_http_gets_an_error_and_the_connection_ends(webhook: W
 async def test_a_connection_without_a_request_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "FIRST_REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "FIRST_REQUEST_SECONDS", 0.1)
     async with running_webhook(tmp_path) as webhook:
         reader, writer = await webhook.raw()
         writer.write(b"POST /inject HTTP/1.1\r\nHost:")
@@ -222,7 +222,7 @@ async def test_a_connection_without_a_request_is_closed(
 async def test_silent_connections_do_not_keep_others_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 8)
     async with running_webhook(tmp_path) as webhook:
         await webhook.ask()
         silent = [await webhook.raw() for _ in range(12)]
@@ -237,6 +237,56 @@ async def test_silent_connections_do_not_keep_others_out(
         assert await silent[0][0].read() == b""
         for _, writer in silent:
             writer.close()
+
+
+async def test_idle_connections_do_not_keep_others_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 4)
+    async with running_webhook(tmp_path) as webhook:
+        raw = encoded(review())
+        head = b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: %d\r\n\r\n" % len(raw)
+        idle = [await webhook.raw() for _ in range(4)]
+        for reader, writer in idle:
+            writer.write(head + raw)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        assert (await webhook.ask())[0] == 200
+        # The one that was used longest ago made room.
+        assert b"patch" in await idle[0][0].read()
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_a_client_that_reads_no_answers_is_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "UNREAD_SECONDS", 0.1)
+    async with running_webhook(tmp_path) as webhook:
+        # Answers that fill the buffers of both ends soon.
+        long = ({"op": "add", "path": "/a", "value": "x" * 2_000_000},)
+        webhook.injector.decide = lambda _review, _facts: Verdict(Outcome.injected, long)
+        raw = encoded(review())
+        head = b"POST /inject HTTP/1.1\r\nHost: w\r\nContent-Length: %d\r\n\r\n" % len(raw)
+        reader, writer = await webhook.raw()
+        transport = writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        for _ in range(10):
+            writer.write(head + raw)
+        while await webhook.metric("sluice_webhook_connections") < 1:
+            await asyncio.sleep(0.02)
+        while await webhook.metric("sluice_webhook_connections"):
+            await asyncio.sleep(0.02)
+        writer.close()
+        assert not reader.at_eof()
+
+
+async def test_clients_without_a_handshake_block_no_other(webhook: Webhook) -> None:
+    silent = [await asyncio.open_connection("127.0.0.1", webhook.reviews.port) for _ in range(100)]
+    silent[0][1].write(b"POST /inject HTTP/1.1\r\n\r\n")
+    assert (await webhook.ask())[0] == 200
+    for _, writer in silent:
+        writer.close()
 
 
 async def test_health_and_readiness_need_no_certificate_of_the_caller(webhook: Webhook) -> None:

@@ -1,0 +1,133 @@
+"""The connections of a port, and the limits on them. Knows no route.
+
+Anyone in the cluster may be able to reach the port, and only the API server matters: what a client
+can hold is bounded in number, in time and in bytes.
+"""
+
+import asyncio
+import logging
+
+from aiohttp import web
+from prometheus_client import Gauge
+
+from control_api.admission.server.answers import error_response
+from policies.ground.errors import Malformed, SluiceError
+
+MAX_CONNECTIONS = 512
+FIRST_REQUEST_SECONDS = 10.0
+"""How long a new connection may take to send the head of its first request."""
+LINGER_SECONDS = 2.0
+"""How long the rest of a refused body is read: closing at once would reset the connection, and the
+client would not see why."""
+UNREAD_SECONDS = 10.0
+"""A client that leaves its answers unread for this long is disconnected; at most twice as long."""
+KEEP_ALIVE_SECONDS = 120.0
+"""Longer than the 90 s after which the API server closes idle connections. If we closed first, a
+review that is just being sent would be lost."""
+_log = logging.getLogger("sluice.webhook")
+
+
+class Connection(web.RequestHandler):
+    """One connection. Registers itself, and answers what is not HTTP."""
+
+    __slots__ = ("_first_request", "_register")
+
+    def __init__(self, server: web.Server, register: "Register") -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # None turns it off, as aiohttp documents
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            lingering_time=LINGER_SECONDS,
+            # A compressed body is refused. Decompressing what came with the head would be too late.
+            auto_decompress=False,
+        )
+        self._register = register
+        self._first_request: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        loop = asyncio.get_running_loop()
+        # aiohttp limits the pauses between requests, and not the one before the first.
+        self._first_request = loop.call_later(FIRST_REQUEST_SECONDS, self.force_close)
+        self._register.opened(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        if self._first_request is not None:
+            self._first_request.cancel()
+        self._register.closed(self)
+
+    def has_requested(self) -> None:
+        """Called for each request: the connection is in use, and its first deadline is met."""
+        if self._first_request is not None:
+            self._first_request.cancel()
+            self._first_request = None
+        self._register.used(self)
+
+    def abort(self) -> None:
+        """Close without sending what is left: a client that doesn't read would never take it."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    @property
+    def unread(self) -> int:
+        """How many bytes of answers the client has not taken yet."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002  # aiohttp's signature
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002
+    ) -> web.StreamResponse:
+        """Called if a request can't be parsed as HTTP, or if the handler itself fails."""
+        if status < 500:
+            return error_response(Malformed("the request is not HTTP/1.1"))
+        _log.error("a request failed outside its handler", exc_info=exc)
+        return error_response(SluiceError("internal error"))
+
+
+class Register:
+    """The open connections of a port, those that have not sent a request yet apart."""
+
+    def __init__(self, gauge: Gauge | None) -> None:
+        self._gauge = gauge
+        # Both in the order in which they were used last; dictionaries serve as ordered sets.
+        self._silent: dict[Connection, None] = {}
+        self._in_use: dict[Connection, None] = {}
+        self._stuck: set[Connection] = set()
+
+    def opened(self, connection: Connection) -> None:
+        self._silent[connection] = None
+        self._count()
+        if len(self._silent) + len(self._in_use) > MAX_CONNECTIONS:
+            # First one that never sent anything, else the one that was idle longest: a client that
+            # opens many connections must not keep the API server's next one out.
+            victim = next(iter(self._silent))
+            if victim is connection and self._in_use:
+                victim = next(iter(self._in_use))
+            victim.force_close()
+
+    def used(self, connection: Connection) -> None:
+        self._silent.pop(connection, None)
+        self._in_use.pop(connection, None)
+        self._in_use[connection] = None
+
+    def closed(self, connection: Connection) -> None:
+        self._silent.pop(connection, None)
+        self._in_use.pop(connection, None)
+        self._stuck.discard(connection)
+        self._count()
+
+    def sweep(self) -> None:
+        """Close connections whose client took nothing since the last sweep."""
+        unread = {each for each in self._in_use if each.unread}
+        for each in unread & self._stuck:
+            each.abort()
+        self._stuck = unread
+
+    def _count(self) -> None:
+        if self._gauge is not None:
+            self._gauge.set(len(self._silent) + len(self._in_use))
