@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from control_api.admission import kubernetes_yaml
+from control_api.admission.notation import kubernetes_yaml
 from control_api.admission.template_rules import complaints
 from control_api.admission.vocabulary import Json
 from policies import __version__

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from control_api.admission.notation.quantities import canonical
 from control_api.admission.options import OPTIONS
-from control_api.admission.quantities import canonical
 from control_api.admission.vocabulary import INIT, OWN, PROXY
 
 _KEYS = {

@@ -25,6 +25,9 @@ OWN: Final = (INIT, PROXY)
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
 
+MAX_MESSAGE: Final = 400
+"""Characters of a refusal that are told."""
+
 Operation = Literal["CREATE", "UPDATE"]
 
 
@@ -68,4 +71,8 @@ class Refusal:
     """What is wrong and what to do, for the author of the pod."""
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.rule})"
+        # Names in a message are the author's, and the API server checks them only afterwards: one
+        # with line breaks or a megabyte must not fill a log or a terminal.
+        plain = self.message if self.message.isprintable() else ascii(self.message)[1:-1]
+        text = plain if len(plain) <= MAX_MESSAGE else f"{plain[:MAX_MESSAGE]}…"
+        return f"{text} ({self.rule})"

@@ -18,6 +18,7 @@ from control_api.admission.refusing.pod_view import account_of, inject_label
 from control_api.admission.template import Fragment
 from control_api.admission.verdict import Outcome, SkipReason, Verdict
 from control_api.admission.vocabulary import LABEL, STATUS, Governance, Json, Namespace, Refusal
+from policies.definitions.definition import shown
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 
@@ -116,7 +117,8 @@ def _warnings(spec: Json, fragment: Fragment) -> Iterator[str]:
         for variable in container.get("env") or []:
             name = variable.get("name")
             if isinstance(name, str) and name in wanted and variable != wanted[name]:
-                yield f"container `{container['name']}` sets `{name}` and passes the sidecar by"
+                told = shown(container["name"])
+                yield f"container {told} sets `{name}` and passes the sidecar by"
                 break
 
 

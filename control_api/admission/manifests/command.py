@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from control_api.admission.kubernetes_yaml import Unreadable
 from control_api.admission.manifests.rewrite import Finding, rewrite
+from control_api.admission.notation.kubernetes_yaml import Unreadable
 from control_api.admission.template import Fragment, packaged, read
 from control_api.admission.verdict import Outcome
 from control_api.admission.vocabulary import LABEL, POD_SECURITY, Namespace

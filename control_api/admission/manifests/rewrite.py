@@ -9,8 +9,8 @@ from typing import Any
 
 from control_api.admission.injection.inject import review
 from control_api.admission.injection.patch import apply, pointer
-from control_api.admission.kubernetes_yaml import Unreadable, dump, load, split
 from control_api.admission.manifests.workloads import Workload, namespace_labels, workloads
+from control_api.admission.notation.kubernetes_yaml import Unreadable, dump, load, split
 from control_api.admission.template import Fragment
 from control_api.admission.verdict import Verdict
 from control_api.admission.vocabulary import Namespace

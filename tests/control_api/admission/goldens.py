@@ -26,9 +26,9 @@ from typing import Any
 
 from control_api.admission import template
 from control_api.admission.injection.inject import status
-from control_api.admission.kubernetes_yaml import dump, load, split
 from control_api.admission.manifests import command
 from control_api.admission.manifests.rewrite import Finding, rewrite
+from control_api.admission.notation.kubernetes_yaml import dump, load, split
 from control_api.admission.template import Fragment
 from control_api.admission.vocabulary import LABEL, POD_SECURITY, Namespace
 from policies import __version__

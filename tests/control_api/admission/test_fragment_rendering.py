@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from control_api.admission.kubernetes_yaml import load
+from control_api.admission.notation.kubernetes_yaml import load
 from control_api.admission.template import read
 from tests.control_api.admission.goldens import VALUES, rendered
 from tests.servers import need

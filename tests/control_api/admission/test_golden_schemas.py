@@ -7,8 +7,8 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from control_api.admission.kubernetes_yaml import load, split
 from control_api.admission.manifests.workloads import workloads
+from control_api.admission.notation.kubernetes_yaml import load, split
 from tests.control_api.admission.goldens import cases
 
 VERSIONS = [f"1.{minor}" for minor in range(29, 37)]

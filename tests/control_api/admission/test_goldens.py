@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from control_api.admission.injection.inject import review
-from control_api.admission.kubernetes_yaml import load, split
 from control_api.admission.manifests.workloads import workloads
+from control_api.admission.notation.kubernetes_yaml import load, split
 from control_api.admission.review import answer, parse
 from control_api.admission.template import PACKAGED
 from control_api.admission.verdict import Outcome, Verdict

@@ -189,6 +189,19 @@ def test_warnings_name_containers_that_use_another_proxy() -> None:
     )
 
 
+def test_a_hostile_name_stays_on_one_short_line() -> None:
+    hostile = "x\n\x1b[31m" + "y" * 100_000
+    variable = {"name": "HTTP_PROXY", "value": "http://other:1"}
+    agent = {"name": hostile, "securityContext": {"privileged": True}, "env": [variable]}
+    refused = review({"spec": {"containers": [agent]}}, ENABLED, fragment("explicit"))
+    assert refused.message.isprintable()
+    assert len(refused.message) < 500
+    agent["securityContext"] = {}
+    (warning,) = review({"spec": {"containers": [agent]}}, ENABLED, fragment("explicit")).warnings
+    assert warning.isprintable()
+    assert len(warning) < 200
+
+
 @pytest.mark.parametrize("count", [1, 40, 200])
 def test_the_patch_grows_with_the_containers_alone(count: int) -> None:
     pod = {"spec": {"containers": [{"name": f"c{each}"} for each in range(count)]}}

@@ -1,0 +1,1 @@
+"""How Kubernetes writes: YAML and quantities. Knows no kind of object."""
