@@ -34,6 +34,7 @@ from control_api.security.secret_file import UnusableFile
 from control_api.security.tls_files import UnusableTls
 from control_api.serve import Started, serve
 from control_api.settings import Settings, read
+from control_api.settings_reader import SettingsReader
 from control_api.sockets import CannotListen
 from control_api.store.connection_errors import DatabaseUnreachable
 from control_api.store.errors import UnknownState
@@ -142,7 +143,7 @@ async def _migrate(settings: Settings, clock: Clock) -> None:
     """Upgrade the schema, connected as the tables' owner if the environment names one."""
     # The owner grants the service's role its privileges, so the migration gets both URLs.
     owner = "SLUICE_MIGRATE_DATABASE_URL"
-    given = os.environ.get(owner)
+    given = SettingsReader(os.environ).secret("MIGRATE_DATABASE_URL")
     await open_with_retry(
         partial(migrate, given or settings.database_url, settings.database_url),
         owner if given else settings.database_setting,

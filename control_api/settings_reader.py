@@ -27,6 +27,10 @@ ELSEWHERE = {
     "API_KEY": "The API key itself; it leaks more easily than a file.",
 }
 """Settings that other commands read from the same environment. `refuse_unknown` accepts them."""
+SECRETS = ("DATABASE_URL", "MIGRATE_DATABASE_URL", "REDIS_URL", "SMTP_URL", "SUPERADMIN_KEY")
+"""Settings that may hold a password. `SLUICE_<NAME>_FILE` names a file with the value instead: the
+environment of a container is shown to everyone who may inspect it."""
+_SECRET_BYTES = 16_384  # a wrong path may name a device or a file of gigabytes
 # The prefixes of the sidecar's settings and of those of `sluice up`.
 OTHERS = ("SIDECAR_", "UP_")
 
@@ -39,8 +43,31 @@ class SettingsReader:
     """Parses one setting at a time, and collects complaints. An empty value counts as absent."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
         self.complaints: list[str] = []
+        self._environ = {**environ, **self._from_files(environ)}
+
+    def _from_files(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The secrets that the environment gives as files."""
+        found = {}
+        for name in SECRETS:
+            path = environ.get(f"{PREFIX}{name}_FILE")
+            if not path:
+                continue
+            if environ.get(PREFIX + name):
+                self.complain(f"{name}_FILE", f"is set, and {PREFIX}{name} too: leave one out")
+                continue
+            try:
+                with Path(path).open("rb") as file:
+                    # An editor ends the line, which is not part of the secret.
+                    found[PREFIX + name] = file.read(_SECRET_BYTES).decode("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is not text"
+                self.complain(f"{name}_FILE", f"`{path}` can't be read: {reason}")
+        return found
+
+    def secret(self, name: str) -> str | None:
+        """A setting that another command reads, from the environment or its file."""
+        return self._environ.get(PREFIX + name) or None
 
     def text(self, name: str, default: str) -> str:
         return self._environ.get(PREFIX + name) or default
@@ -171,6 +198,7 @@ class SettingsReader:
     def refuse_unknown(self, names: Iterable[str]) -> None:
         """Complain about settings that have our prefix and are not in `names`."""
         known = {*names, *(PREFIX + name for name in ELSEWHERE)}
+        known.update(f"{PREFIX}{name}_FILE" for name in SECRETS)
         for name in sorted(self._environ):
             # The environment may be shared with a sidecar and with `sluice up`.
             ours = name.startswith(PREFIX) and not name.startswith(

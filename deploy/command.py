@@ -48,6 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
         from deploy.init.run import init
 
         return init(rest)
+    if name == "provision":
+        from deploy.init.provision import provision
+
+        return provision(rest, os.environ)
     from deploy.client.run import run  # imported late: `sluice control` does not need it
 
     return run(name, rest, os.environ)

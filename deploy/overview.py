@@ -52,6 +52,7 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
         "Maintain an installation",
         (
             Command("init", "write configuration and keys for a host"),
+            Command("provision", "create the sample agent and its sidecar's keys"),
             Command("migrate", "update the database's schema", ("control_api", "migrate")),
             Command("purge", "remove expired data now", ("control_api", "purge")),
             Command("rotate-key", "create a new signing key", ("control_api", "rotate-key")),

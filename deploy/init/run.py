@@ -10,11 +10,11 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from deploy.init import systemd
+from deploy.init import compose, systemd
 from deploy.init.files import CannotWrite, write
 from deploy.module_command import module_command
 
-TARGETS = ("systemd",)
+TARGETS = ("systemd", "compose")
 
 
 def init(arguments: list[str]) -> int:
@@ -30,24 +30,32 @@ def init(arguments: list[str]) -> int:
         required=True,
         type=Path,
         metavar="DIR",
-        help="the folder to write to: `/`, or a folder that stands for it",
+        help="the folder to write to; for systemd `/`, or a folder that stands for it",
     )
     options = parser.parse_args(arguments)
     folder: Path = options.dir.absolute()
     program = Path(sysconfig.get_path("scripts"), "sluice")
-    if problem := systemd.complaint(program):
+    if options.target == "systemd" and (problem := systemd.complaint(program)):
         print(f"sluice: {problem}", file=sys.stderr)
         return 2
     try:
-        for path, written in write(folder, systemd.files(program)):
+        if options.target == "systemd":
+            files, keys = systemd.files(program), systemd.KEYS
+        else:
+            files, keys = list(compose.files(compose.prepare(folder))), compose.KEYS
+        for path, written in write(folder, files):
             print(f"{'wrote' if written else 'kept '} {path}")
-    except CannotWrite as failure:
+        sys.stdout.flush()
+        if code := _make_keys(folder / keys):
+            return code
+        if options.target == "compose":
+            compose.hand_over(folder)
+    except (CannotWrite, OSError) as failure:
         print(f"sluice: {failure}", file=sys.stderr)
         return 1
-    sys.stdout.flush()
-    if code := _make_keys(folder / systemd.KEYS):
-        return code
-    print(f"\n{systemd.next_steps(folder, program)}", end="")
+    systemds = options.target == "systemd"
+    steps = systemd.next_steps(folder, program) if systemds else compose.next_steps(folder)
+    print(f"\n{steps}", end="")
     return 0
 
 

@@ -143,3 +143,37 @@ def _is_sentence(node: Any) -> bool:
         and isinstance(node.value.value, str)
         and node.value.value.endswith(".")
     )
+
+
+def test_a_file_gives_a_secret_without_its_newline(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("postgresql+asyncpg://sluice:pass@db/sluice\n")
+    found = read({"SLUICE_DATABASE_URL_FILE": str(file), "SLUICE_WORKERS": "2"})
+    assert found.database_url == "postgresql+asyncpg://sluice:pass@db/sluice"
+    assert found.workers == 2
+
+
+def test_a_secret_in_a_file_is_checked_like_any_other_and_never_shown(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("too-short-a-secret")
+    (told,) = complaints(SLUICE_SUPERADMIN_KEY_FILE=str(file))
+    assert told == "SLUICE_SUPERADMIN_KEY: must have 32 characters or more"
+
+
+def test_a_secrets_file_that_is_of_no_use_is_a_complaint(tmp_path: Path) -> None:
+    (told,) = complaints(SLUICE_REDIS_URL_FILE=str(tmp_path / "absent"))
+    assert told.startswith("SLUICE_REDIS_URL_FILE: `")
+    assert "can't be read" in told
+    (told,) = complaints(SLUICE_REDIS_URL_FILE=str(tmp_path))
+    assert "Is a directory" in told
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (told,) = complaints(SLUICE_REDIS_URL_FILE=str(tmp_path / "bytes"))
+    assert "it is not text" in told
+    both = {"SLUICE_REDIS_URL": "redis://a", "SLUICE_REDIS_URL_FILE": str(tmp_path / "bytes")}
+    (told,) = complaints(**both)
+    assert told == "SLUICE_REDIS_URL_FILE: is set, and SLUICE_REDIS_URL too: leave one out"
+
+
+def test_only_secrets_come_from_files() -> None:
+    (told,) = complaints(SLUICE_WORKERS_FILE="/dev/null")
+    assert told.startswith("SLUICE_WORKERS_FILE: there is no such setting")

@@ -19,6 +19,7 @@ from tests.servers import need, of_system
 ROOT = Path(__file__).resolve().parents[3]
 # What every orchestrator should give them: no rights, no writable root.
 CONFINED = ("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges")
+_LIMIT = 4096
 _RUNTIMES = ("crun", "runc")
 
 
@@ -53,13 +54,11 @@ def inspect(reference: str) -> dict[str, Any]:
 def options() -> tuple[str, ...]:
     """podman's options for a run on this machine."""
     # Without CAP_SYS_RESOURCE, a runtime can't raise the limits to podman's own defaults.
-    limits = [
-        f"--ulimit={name}={','.join(str(each) for each in pair[1:])}:{pair[1]}"
-        for name, pair in (
-            ("nofile", resource.getrlimit(resource.RLIMIT_NOFILE)),
-            ("nproc", resource.getrlimit(resource.RLIMIT_NPROC)),
-        )
-    ]
+    limits = []
+    for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
+        hard = resource.getrlimit(number)[1]
+        most = _LIMIT if hard == resource.RLIM_INFINITY else min(hard, _LIMIT)
+        limits.append(f"--ulimit={name}={most}:{most}")
     errors = []
     for runtime in filter(of_system, _RUNTIMES):
         tried = ("--runtime", runtime, "run", "--rm", *limits, "--network=none")

@@ -1,0 +1,120 @@
+"""What a host with Docker Compose or Podman needs: `compose.yaml`, its `.env`, samples and secrets.
+
+The files are templates in `deploy/compose`; `@NAME@` in them is filled in. All passwords come from
+one seed, so that a second run writes a missing file as it was. Knows no container.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from deploy.init.files import SECRET, NewFile, write
+
+PACKAGES = Path(__file__).resolve().parents[2]
+TEMPLATES = PACKAGES / "deploy/compose"
+KEYS = "secrets/keys"
+SEED = "secrets/seed"
+USER = 20102
+"""The containers' user if root writes the files, since the services should not run as root."""
+# Template: where it goes. The agent and the documents are samples.
+PLACES = {
+    "compose.yaml": "compose.yaml",
+    "env": ".env",
+    "agent.py": "agent.py",
+    "source/handbook/returns.txt": "source/handbook/returns.txt",
+    "source/products/kettle.txt": "source/products/kettle.txt",
+    "source/payroll/grades.txt": "source/payroll/grades.txt",
+}
+SECRETS = {
+    "roles.sql": "secrets/roles.sql",
+    "redis.acl": "secrets/redis.acl",
+    "sidecar.yaml": "secrets/sidecar.yaml",
+}
+POLICY = "policies/default/retail/customer_support.yaml"
+# Secret: its content, with the passwords filled in.
+CONTENTS = {
+    "postgres-password": "@SUPERUSER_PASSWORD@",
+    "database-url": "postgresql+asyncpg://sluice:@SERVICE_PASSWORD@@postgres/sluice",
+    "owner-database-url": "postgresql+asyncpg://sluice_owner:@OWNER_PASSWORD@@postgres/sluice",
+    "redis-url": "redis://sluice-control:@REDIS_CONTROL_PASSWORD@@redis:6379/0",
+}
+# Only the owner may enter these. The containers write to the last three.
+PRIVATE = ("secrets", "secrets/agent", "data", "data/postgres", "data/sidecar")
+
+
+def prepare(folder: Path) -> bytes:
+    """Make the private folders and the seed of all passwords. Returns the seed. Raises
+    `CannotWrite` or `OSError`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in PRIVATE:
+        (folder / name).mkdir(mode=0o700, exist_ok=True)
+    write(folder, [NewFile(SEED, secrets.token_hex(32), SECRET)])
+    return (folder / SEED).read_bytes()
+
+
+def files(seed: bytes) -> Iterator[NewFile]:
+    """The files of an installation with this seed."""
+    for name, place in PLACES.items():
+        yield NewFile(place, _filled((TEMPLATES / name).read_text("utf-8"), seed))
+    sample = PACKAGES / "policies/definitions/default/retail/customer_support.yaml"
+    yield NewFile(POLICY, sample.read_text("utf-8"))
+    for name, place in SECRETS.items():
+        yield NewFile(place, _filled((TEMPLATES / name).read_text("utf-8"), seed), SECRET)
+    for name, content in CONTENTS.items():
+        yield NewFile(f"secrets/{name}", _filled(content, seed), SECRET)
+
+
+def hand_over(folder: Path) -> None:
+    """Give the containers' user its files, if root has written them."""
+    if os.geteuid() != 0:
+        return
+    for name in ("secrets", "data"):
+        for path in [folder / name, *(folder / name).rglob("*")]:
+            # What PostgreSQL and the sidecar have written is theirs, and links are left alone.
+            if path.lstat().st_uid == 0 and not path.is_symlink():
+                os.chown(path, USER, USER)
+
+
+def _filled(template: str, seed: bytes) -> str:
+    def value(found: re.Match[str]) -> str:
+        match found[1]:
+            case "UID":
+                return str(os.geteuid() or USER)
+            case "GID":
+                return str(os.getegid() if os.geteuid() else USER)
+            case "VERSION":
+                return _version()
+        # URL-safe base64: no character that a URL, SQL or an access list would take for its own.
+        return base64.urlsafe_b64encode(hmac.digest(seed, found[1].encode(), "sha256")).decode()[
+            :40
+        ]
+
+    return re.sub(r"@([A-Z]+(?:_[A-Z]+)*)@", value, template)
+
+
+def _version() -> str:
+    try:
+        return version("sluice")
+    except PackageNotFoundError:
+        return "latest"
+
+
+def next_steps(folder: Path) -> str:
+    """What the operator does now, as commands to paste."""
+    return f"""\
+Next steps (`podman-compose` takes the same words):
+
+cd {folder}
+docker compose up --detach
+docker compose run --rm agent handbook/returns.txt payroll/grades.txt
+
+The first document is allowed, the second denied. Keep a copy of {folder}/secrets: without
+{KEYS}/log.key, a backup of the database can't be restored.
+"""

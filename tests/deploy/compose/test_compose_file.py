@@ -1,0 +1,134 @@
+"""What `deploy/compose/compose.yaml` promises: confined containers, one way from the agent to its
+source, secrets as files, and checks without a shell."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.init import compose
+from tests.deploy.launcher import ROOT, environ
+
+FOLDER = ROOT / "deploy/compose"
+TEXT = (FOLDER / "compose.yaml").read_text("utf-8")
+FILE: dict[str, Any] = yaml.safe_load(TEXT)
+SERVICES: dict[str, dict[str, Any]] = FILE["services"]
+ONCE = {"migrate", "provision", "agent"}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_container_has_no_right_that_it_does_not_need(name: str) -> None:
+    service = SERVICES[name]
+    assert service["user"] == "${SLUICE_UID}:${SLUICE_GID}"
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["deploy"]["resources"]["limits"].keys() == {"cpus", "memory", "pids"}
+    assert not service.keys() & {"privileged", "cap_add", "devices", "pid", "ipc", "network_mode"}
+    # Only a service's own data may change; settings, policies and documents may not.
+    changing = [each for each in service.get("volumes", []) if not each.endswith(":ro")]
+    assert all(each.startswith(("./data/", "./secrets/agent:")) for each in changing)
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES.keys() - ONCE))
+def test_a_service_that_stays_is_checked_without_a_shell(name: str) -> None:
+    test = SERVICES[name]["healthcheck"]["test"]
+    assert test[0] == "CMD"
+    assert test[1] in {"python", "pg_isready", "redis-cli"}
+    assert SERVICES[name]["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("name", sorted(ONCE))
+def test_a_service_that_ends_is_not_started_again(name: str) -> None:
+    assert SERVICES[name]["restart"] == "no"
+
+
+def test_the_agents_only_way_to_a_source_is_the_sidecar() -> None:
+    inside: dict[str, set[str]] = {name: set() for name in FILE["networks"]}
+    for name, service in SERVICES.items():
+        for network in service["networks"]:
+            inside[network].add(name)
+    assert inside["agents"] == {"agent", "sidecar"}
+    assert inside["sources"] == {"source", "sidecar"}
+    assert inside["database"] == {"postgres", "migrate", "control"}
+    assert inside["edge"] == {"control"}
+    # No way out of these, to the internet or the host's other networks.
+    internal = {name for name, settings in FILE["networks"].items() if settings.get("internal")}
+    assert internal == FILE["networks"].keys() - {"edge"}
+
+
+def test_only_this_host_reaches_a_port() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_migrations_come_before_the_service_and_keys_before_the_sidecar() -> None:
+    needs = {name: service.get("depends_on", {}) for name, service in SERVICES.items()}
+    done, healthy = "service_completed_successfully", "service_healthy"
+    assert needs["migrate"] == {"postgres": {"condition": healthy}}
+    assert needs["control"]["migrate"] == {"condition": done}
+    assert needs["provision"] == {"control": {"condition": healthy}}
+    assert needs["sidecar"]["provision"] == {"condition": done}
+
+
+def test_no_secret_is_in_an_environment() -> None:
+    for service in SERVICES.values():
+        for variable, value in service.get("environment", {}).items():
+            hidden = variable.endswith("_FILE") and value.startswith("/run/secrets/")
+            assert hidden or not re.search(r"PASSWORD|SECRET|_KEY$|URL", variable), variable
+            assert "@" not in value
+    assert "@" not in re.sub(r"(?m)^#.*$|@(VERSION|UID|GID)@", "", (FOLDER / "env").read_text())
+
+
+def test_the_file_refers_to_nothing_that_init_does_not_write(tmp_path: Path) -> None:
+    seed = compose.prepare(tmp_path)
+    written = {file.path for file in compose.files(seed)}
+    written |= {compose.SEED, compose.KEYS, "source", "policies", *compose.PRIVATE}
+    secrets = {each["file"].removeprefix("./") for each in FILE["secrets"].values()}
+    mounts = {
+        volume.split(":")[0].removeprefix("./")
+        for service in SERVICES.values()
+        for volume in service.get("volumes", [])
+    }
+    assert secrets | mounts <= written
+    variables = set(re.findall(r"\$\{(\w+)", TEXT))
+    environment = {
+        line.partition("=")[0]
+        for line in (FOLDER / "env").read_text().splitlines()
+        if line and not line.startswith("#")
+    }
+    assert variables == environment
+
+
+def test_podman_compose_reads_the_file_as_we_do(tmp_path: Path) -> None:
+    (tmp_path / "compose.yaml").write_text(TEXT)
+    (tmp_path / ".env").write_text("SLUICE_UID=1000\nSLUICE_GID=1000\nSLUICE_CONTROL_IMAGE=c\n")
+    program = Path(sysconfig.get_path("scripts"), "podman-compose")
+    if not os.access(program, os.X_OK):
+        pytest.skip("no podman-compose here: its wheel brings it")
+    # It asks podman for its version, and nothing more, to read a file.
+    (tmp_path / "podman").write_text("#!/bin/sh\necho podman version 5.4.2\n")
+    (tmp_path / "podman").chmod(0o755)
+    command = [str(program), "--podman-path", str(tmp_path / "podman"), "--profile", "agent"]
+    answer = subprocess.run(
+        [*command, "config"],
+        cwd=tmp_path,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    read = yaml.safe_load(answer.stdout)
+    assert read["services"].keys() == SERVICES.keys()
+    assert read["services"]["control"]["user"] == "1000:1000"
+    assert read["services"]["control"]["image"] == "c"
+    assert read["services"]["control"]["cap_drop"] == ["ALL"]
