@@ -122,7 +122,7 @@ class _Meddler(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["request"]
         spec = request["object"]["spec"]
         names = [each["name"] for each in spec.get("initContainers", [])]
-        patch = []
+        patch: list[dict[str, Any]] = []
         if "vendor-init" not in names:
             made = {"name": "vendor-init", "image": "vendor:1"}
             if names:
@@ -132,7 +132,7 @@ class _Meddler(BaseHTTPRequestHandler):
             other = {"name": "vendor", "image": "vendor:1"}
             patch.append({"op": "add", "path": "/spec/containers/-", "value": other})
         encoded = base64.b64encode(json.dumps(patch).encode()).decode()
-        response = {"uid": request["uid"], "allowed": True}
+        response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
         if patch:
             response |= {"patchType": "JSONPatch", "patch": encoded}
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
