@@ -9,7 +9,7 @@ import pytest
 from tests.ports import free_port
 from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.proxy.raw_client import Answered, ask
-from tests.sidecar.proxy.scripted_source import data_source
+from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 from tests.sidecar.running_sidecar import until
 from tests.sidecar.test_serve import Process, process
 
@@ -82,6 +82,45 @@ async def test_an_open_tunnel_does_not_delay_a_stop(tmp_path: Path) -> None:
             await _stopped(sidecar)
             for each in (writer, idle):
                 each.close()
+        await until("it ships", lambda: control.records)
+
+
+@pytest.mark.parametrize("way", ["reverse", "forward"])
+async def test_a_response_under_way_at_a_stop_ends_its_connection(tmp_path: Path, way: str) -> None:
+    """So that a client with a pool of connections does not send its next request here."""
+    proxy, reverse = free_port(), free_port()
+    release = asyncio.Event()
+
+    async def held(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await release.wait()
+        await answer(body=b"whole")(seen, writer)
+
+    async with data_source(held) as upstream, fake_control_api() as control:
+        source = {
+            "alias": "kb", "kind": "rest", "sensitivity": "low",
+            "upstream": f"http://127.0.0.1:{upstream.port}", "listen": f"127.0.0.1:{reverse}",
+            "names": {"rest://kb/a": {"source_id": "contracts", "sensitivity": "low"}},
+        }  # fmt: skip
+        settings = {"forward_proxy": f"127.0.0.1:{proxy}", "sources": [source]}
+        async with process(tmp_path, control, **settings) as sidecar:
+            control.create_tenant()
+            await sidecar.start()
+            where = f"127.0.0.1:{upstream.port}"
+            target, port = ("/a", reverse) if way == "reverse" else (f"http://{where}/a", proxy)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET {target} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+            await until("the source has the request", lambda: upstream.begun)
+            sidecar.tell(signal.SIGTERM)
+            async with asyncio.timeout(20):
+                while await sidecar.status("/health") == 200:
+                    await asyncio.sleep(0.01)
+            release.set()
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            writer.close()
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert b"\r\nConnection: close" in head
+            assert body == b"whole"
+            assert await sidecar.ended() == 0
         await until("it ships", lambda: control.records)
 
 
