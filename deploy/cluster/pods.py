@@ -71,3 +71,6 @@ def _of_containers(pod: Json, *, transparent: bool) -> Iterator[str]:
             yield f"{title} runs as the sidecar's user or group"
         if transparent and user in (None, 0):
             yield f"{title} may run as root, which can become the sidecar's user"
+        # A program with file capabilities keeps what the runtime grants by default, as any user.
+        if transparent and "ALL" not in texts(own, "capabilities", "drop"):
+            yield f"{title} keeps default capabilities, such as SETUID and NET_RAW"

@@ -72,7 +72,7 @@ def agree(
 def test_every_rule_has_its_validation(mode: str) -> None:
     messages = [each["messageExpression"] for each in policy(mode).spec["validations"]]
     rules = [text.rpartition("(")[2].removesuffix(')"') for text in messages]
-    only_transparent = {"restricted", "user-unset", "root", "escalation"}
+    only_transparent = {"restricted", "user-unset", "root", "escalation", "capability-kept"}
     expected = [rule.name for rule in RULES if mode == "transparent"
                 or rule.name not in only_transparent]  # fmt: skip
     assert rules == expected
@@ -135,9 +135,12 @@ contexts = st.fixed_dictionaries(
             {},
             optional={
                 "add": st.lists(
-                    st.sampled_from(["ALL", "cap_bpf", "NET_RAW\n", "KILL", "NET_ADMIN2"]),
+                    st.sampled_from(
+                        ["ALL", "cap_bpf", "NET_RAW\n", "KILL", "NET_ADMIN2", "setuid"]
+                    ),
                     max_size=2,
-                )
+                ),
+                "drop": st.lists(st.sampled_from(["ALL", "all", "SETUID"]), max_size=2),
             },
         ),
     },

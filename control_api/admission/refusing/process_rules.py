@@ -15,6 +15,7 @@ from control_api.admission.vocabulary import Json
 CAPABILITY: Final = re.compile(
     r"^(cap_)?(all|net_admin|net_raw|sys_admin|sys_ptrace|sys_module|bpf)\Z", re.IGNORECASE
 )
+SETUID: Final = re.compile(r"^(cap_)?setuid\Z", re.IGNORECASE)
 POD: Final = "spec.securityContext"
 """How a message names the pod's own security context."""
 
@@ -80,6 +81,19 @@ def capabilities(view: PodView) -> Iterator[str]:
         added = items(mapping(_security(container), "capabilities"), "add")
         if any(isinstance(each, str) and CAPABILITY.match(each) for each in added):
             yield name_of(container)
+
+
+def kept_capabilities(view: PodView) -> Iterator[str]:
+    """Containers that keep SETUID or NET_RAW, which runtimes grant by default: a program with file
+    capabilities gets them as any user, even with `allowPrivilegeEscalation: false`, because the
+    runtime had them when it started the program (capabilities(7), `no_new_privs`). It then becomes
+    the sidecar's user, or sends packets that no rule sees."""
+    if view.transparent:
+        for container in view.foreign:
+            held = mapping(_security(container), "capabilities")
+            added = (each for each in items(held, "add") if isinstance(each, str))
+            if "ALL" not in items(held, "drop") or any(map(SETUID.match, added)):
+                yield name_of(container)
 
 
 def proc_mounts(view: PodView) -> Iterator[str]:

@@ -173,6 +173,12 @@ RULES: Final = (
         " `capabilities.add`",
     ),
     Rule(
+        "capability-kept",
+        process_rules.kept_capabilities,
+        "container `{}` keeps capabilities by which it can become the sidecar's user: set"
+        " `capabilities.drop: [ALL]`, and add no SETUID",
+    ),
+    Rule(
         "proc-mount",
         process_rules.proc_mounts,
         "container `{}` unmasks `/proc`: remove `procMount`",

@@ -18,13 +18,17 @@ RESTRICTED = Namespace(
     "restricted",
     {"sluice/inject": "enabled", "pod-security.kubernetes.io/enforce": "restricted"},
 )
-SAFE = {"runAsUser": 1000, "allowPrivilegeEscalation": False}
+SAFE = {
+    "runAsUser": 1000,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
 """The security context that the mode `transparent` asks for."""
 
 
 def plain_pod(**spec: Any) -> Pod:
     """A pod as its author writes it, fit for both modes."""
-    container = {"name": "agent", "image": "agent:1", "securityContext": dict(SAFE)}
+    container = {"name": "agent", "image": "agent:1", "securityContext": copy.deepcopy(SAFE)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -80,7 +80,8 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("mounts", {f"{_AGENT}/volumeMounts/-": {"name": "sluice-data", "mountPath": "/t"}}),
     ("mounts", {"/spec/initContainers/-": {
         "name": "first", "image": "a", "securityContext": {
-            "runAsUser": 1000, "allowPrivilegeEscalation": False},
+            "runAsUser": 1000, "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "sluice-identity", "mountPath": "/t", "readOnly": True}]}}),
     ("ports", {f"{_AGENT}/ports/-": {"containerPort": 8710}}),
     ("ports", {f"{_AGENT}/ports/-": {"containerPort": 8711, "hostPort": 8711}}),
@@ -121,11 +122,17 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 """The rule, and the change to a governed pod that makes it refused by this rule."""
 
+_WITHOUT_USER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
 REFUSED_IF_TRANSPARENT: list[tuple[str, dict[str, Any]]] = [
-    ("user-unset", {_SECURITY: {"allowPrivilegeEscalation": False}}),
+    ("user-unset", {_SECURITY: _WITHOUT_USER}),
     ("root", {f"{_SECURITY}/runAsUser": 0}),
-    ("root", {_SECURITY: {"allowPrivilegeEscalation": False}, f"{_POD}/runAsUser": 0}),
-    ("escalation", {_SECURITY: {"runAsUser": 1000}}),
+    ("root", {_SECURITY: _WITHOUT_USER, f"{_POD}/runAsUser": 0}),
+    ("escalation", {_SECURITY: {"runAsUser": 1000, "capabilities": {"drop": ["ALL"]}}}),
+    ("capability-kept", {_SECURITY: {"runAsUser": 1000, "allowPrivilegeEscalation": False}}),
+    ("capability-kept", {f"{_SECURITY}/capabilities": {}}),
+    ("capability-kept", {f"{_SECURITY}/capabilities/drop": ["NET_RAW", "SETUID"]}),
+    ("capability-kept", {f"{_SECURITY}/capabilities/add": ["cap_setuid"]}),
     ("escalation", {f"{_SECURITY}/allowPrivilegeEscalation": True}),
 ]
 

@@ -44,7 +44,11 @@ def containers(draw: st.DrawFn, names: list[str]) -> list[dict[str, Any]]:
 @st.composite
 def details(draw: st.DrawFn) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "securityContext": {"runAsUser": 1000, "allowPrivilegeEscalation": False}
+        "securityContext": {
+            "runAsUser": 1000,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
     }
     environment = st.lists(
         st.builds(lambda name: {"name": name, "value": "own"}, st.sampled_from(VARIABLES)),

@@ -42,7 +42,8 @@ def agent_pod(name: str = "agent-1") -> dict[str, Any]:
              "securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}},
             {"name": "sluice-proxy", "image": SIDECAR, "restartPolicy": "Always"},
         ],
-        "containers": [{"name": "agent", "image": "agent:1", "securityContext": {}}],
+        "containers": [{"name": "agent", "image": "agent:1", "securityContext": {
+            "capabilities": {"drop": ["ALL"]}}}],
     }  # fmt: skip
     return item("Pod", name, AGENTS, labels={"app": "agent"}, spec=spec)
 

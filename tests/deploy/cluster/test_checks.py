@@ -99,8 +99,12 @@ CASES: dict[str, tuple[Change, list[tuple[str, str, str]]]] = {
     ),
     "a privileged agent": (agent(privileged=True), [("privileges", "high", "is privileged")]),
     "raw sockets": (
-        agent(capabilities={"add": ["NET_RAW", "NET_BIND_SERVICE"]}),
+        agent(capabilities={"add": ["NET_RAW", "NET_BIND_SERVICE"], "drop": ["ALL"]}),
         [("privileges", "high", "container `agent` has NET_RAW")],
+    ),
+    "an agent with a runtime's default capabilities": (
+        agent(capabilities={}),
+        [("privileges", "high", "keeps default capabilities, such as SETUID and NET_RAW")],
     ),
     "an agent that is root": (agent(runAsUser=0), [("privileges", "high", "may run as root")]),
     "an agent that is the sidecar": (

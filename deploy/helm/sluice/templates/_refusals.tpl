@@ -257,6 +257,17 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
   message: >-
     container `{}` asks for a capability by which the sidecar can be passed by: remove
     `capabilities.add`
+- rule: capability-kept
+  {{- if $transparent }}
+  offenders: >-
+    variables.foreign.filter(c, !(has(c.securityContext) && has(c.securityContext.capabilities)
+    && has(c.securityContext.capabilities.drop) && 'ALL' in c.securityContext.capabilities.drop)
+    || (has(c.securityContext.capabilities.add) && c.securityContext.capabilities.add.exists(k,
+    k.matches('(?i)^(cap_)?setuid$')))).map(c, c.name)
+  {{- end }}
+  message: >-
+    container `{}` keeps capabilities by which it can become the sidecar's user: set
+    `capabilities.drop: [ALL]`, and add no SETUID
 - rule: proc-mount
   offenders: >-
     variables.foreign.filter(c, has(c.securityContext) && has(c.securityContext.procMount)
