@@ -22,7 +22,7 @@ from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.settings import SettingsError
-from sidecar.config.file import read
+from sidecar.config.file import read, read_variable
 from sidecar.config.help import EXAMPLE, text
 from sidecar.platform import json_logging
 from sidecar.platform.malloc import return_large_buffers
@@ -44,15 +44,22 @@ def main() -> int:
     # Set up the log before reading the settings: it reports what is wrong with them.
     complaints = _set_up_log(os.environ)
     try:
-        settings = read(arguments.config, os.environ, socket.gethostname())
+        settings = _read(arguments)
     except SettingsError as error:
         complaints += error.complaints
     else:
         if not complaints:
-            return _check(arguments.config, settings) if arguments.check else _serve(settings)
+            where = arguments.config or arguments.config_env
+            return _check(where, settings) if arguments.check else _serve(settings)
     for complaint in complaints:
         log.error("%s", complaint)
     return 2
+
+
+def _read(arguments: argparse.Namespace) -> SidecarSettings:
+    if arguments.config_env is not None:
+        return read_variable(arguments.config_env, os.environ, socket.gethostname())
+    return read(arguments.config, os.environ, socket.gethostname())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,10 +77,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="sluice sidecar",
         description="Runs the sidecar of one agent.",
-        usage="%(prog)s --config FILE [--check]\n       %(prog)s --example > FILE",
+        usage="%(prog)s --config FILE [--check]\n       %(prog)s --config-env NAME [--check]\n"
+        "       %(prog)s --example > FILE",
     )
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--config", type=Path, metavar="FILE", help="the settings file (YAML)")
+    action.add_argument(
+        "--config-env", metavar="NAME", help="the environment variable that holds the file's text"
+    )
     action.add_argument(
         "--example", action="store_true", help="print a commented settings file with every key"
     )
@@ -85,12 +96,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(path: Path, settings: SidecarSettings) -> int:
+def _check(where: Path | str, settings: SidecarSettings) -> int:
     ports = [settings.listen, settings.metrics_listen, settings.forward_proxy, settings.transparent]
     ports += [source.listen for source in settings.sources]
     listens = ", ".join(dict.fromkeys(str(port) for port in ports if port is not None))
     print(
-        f"{path}: valid: sidecar `{settings.id}`, control API {settings.control}, "
+        f"{where}: valid: sidecar `{settings.id}`, control API {settings.control}, "
         f"{len(settings.sources)} sources, would listen on {listens}"
     )
     return 0

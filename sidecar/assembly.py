@@ -1,6 +1,7 @@
 """Builds the components of one sidecar and connects them. Starts none of them."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -15,6 +16,8 @@ from sidecar.api.route import ApiRoute
 from sidecar.api.source_catalog import SourceCatalog
 from sidecar.control.client import ControlClient
 from sidecar.control.clock import ControlClock
+from sidecar.control.enroller import Enroller
+from sidecar.control.identity import ConfiguredIdentity, EnrolledIdentity, Identity
 from sidecar.control.log_client import LogClient
 from sidecar.control.shipper import Shipper
 from sidecar.enforce import Enforcer
@@ -22,12 +25,13 @@ from sidecar.http.body_budget import BodyBudget
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.response_head import ResponseRenderer
-from sidecar.live_keys import AgentIdentity, LiveKeys
+from sidecar.live_keys import AgentIdentity, EnrolledAgent, LiveKeys
 from sidecar.metrics.counters import Observations
 from sidecar.metrics.metrics import Metrics
 from sidecar.metrics.readiness import Readiness
 from sidecar.platform.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile
+from sidecar.policy_cache.document_fetcher import FetchFailed
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.full_replica.replica import FullReplica
 from sidecar.policy_cache.policy_view import PolicyView
@@ -42,6 +46,7 @@ from sidecar.spool import Spool
 from sidecar.telemetry.collectors import (
     watch_bodies,
     watch_certificates,
+    watch_enrolment,
     watch_policy_set,
     watch_proxy,
     watch_redirect,
@@ -81,9 +86,11 @@ class Components:
         random_bytes, clock = RandomBuffer(urandom), time.clock
         self.clock = clock
         self.cache_file = CacheFile(settings.cache)
-        self.control = ControlClient(
-            settings.control, read_key(settings.key_file), settings.control_tls
+        self.enroller: Enroller | None = None
+        self.identity: Identity = (
+            EnrolledIdentity(clock) if settings.enrol else ConfiguredIdentity(settings)
         )
+        self.control = ControlClient(settings.control, self.identity.key, settings.control_tls)
         # The host's clock, not the control API's: the age of the set on disk must be known before
         # the control API has answered.
         freshness = Freshness(settings.staleness_seconds, time.host)
@@ -98,33 +105,28 @@ class Components:
             # A write at the control API may wait until all sidecars report its revision: don't
             # let it wait for the next interval.
             self.reporter.wake()
+            if self.enroller is not None:
+                self.enroller.changed(names)
 
         self.follower = self.replica.follow(changed, sessions.forget)
         self.policies = PolicyView(
             self.replica.policy_set, freshness, self.replica.document_fetcher(), clock.monotonic
         )
-        log_client = LogClient(
-            self.control,
-            self.replica.tenant_id,
-            self.replica.log_keys,
-            compress=settings.compresses,
-        )
-        self.shipper = Shipper(spool, log_client, clock)
+        self.shipper = Shipper(spool, self._log_client(settings), clock)
         # Neither probe asks whether the control API answers: a sidecar that has a fresh policy set
         # and room for records decides without it.
         self._redirect_check = self._make_redirect_check(settings, random_bytes)
         self.readiness = Readiness(
-            probes(self.policies, self.follower, spool, clock, self._redirect_check),
+            probes(self.policies, self.follower, spool, clock, self._redirect_check, self.identity),
             {"policy_feed": lambda: self.follower.feed},
         )
-        status = SidecarStatus(settings, self.replica, freshness, spool, self.readiness)
+        status = SidecarStatus(
+            settings, self.identity, self.replica, freshness, spool, self.readiness
+        )
         self.reporter = StatusReporter(
             self.control, time, clock, random_bytes(8).hex(), status.snapshot
         )
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        self.metrics = Metrics(registry)
-        observations = self._observe(registry, sessions, settings)
+        observations = self._observe(sessions, settings)
         recorder = Recorder(spool, self.metrics, clock, random_bytes, self.policies.masks)
         self.exporter = None
         if settings.traces is not None:
@@ -139,6 +141,7 @@ class Components:
             random_bytes,
             None if self.exporter is None else self.exporter.tracer,
         )
+        self.enroller = self._make_enroller(settings, observations)
         self._keys = LiveKeys(self.policies.policy_set, clock)
         self._agent = self._agent_identity(settings)
         self._renderer = ResponseRenderer(clock)
@@ -162,15 +165,26 @@ class Components:
             "policy set": self.follower.run(),
             "reports": self.reporter.run(),
         }
+        if self.enroller is not None:
+            loops["enrolment"] = self.enroller.run()
         if self.exporter is not None:
             loops["traces"] = self.exporter.run()
         if self._redirect_check is not None:
             loops["redirect check"] = self._redirect_check.run()
         return loops
 
-    def _observe(
-        self, registry: CollectorRegistry, sessions: SessionRegistry, settings: SidecarSettings
-    ) -> Observations:
+    def _log_client(self, settings: SidecarSettings) -> LogClient:
+        return LogClient(
+            self.control,
+            self.replica.tenant_id,
+            self.replica.log_keys,
+            compress=settings.compresses,
+        )
+
+    def _observe(self, sessions: SessionRegistry, settings: SidecarSettings) -> Observations:
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.metrics = Metrics(registry)
         observations = Observations(registry)
         watch_policy_set(observations, self.policies, self.follower)
         watch_sessions(observations, sessions)
@@ -203,10 +217,31 @@ class Components:
         return HttpServer(listen, dispatcher, self._loop_guard, self.bodies, self._digest)
 
     def _agent_identity(self, settings: SidecarSettings) -> AgentIdentity | None:
+        if isinstance(self.identity, EnrolledIdentity):
+            return EnrolledAgent(self.identity, settings.id, self._keys)
         agent = settings.agent
         if agent is None:
             return None
         return AgentIdentity.of(agent.id, agent.role, read_key(agent.key_file), self._keys)
+
+    def _make_enroller(
+        self, settings: SidecarSettings, observations: Observations
+    ) -> Enroller | None:
+        identity = self.identity
+        if settings.enrol is None or not isinstance(identity, EnrolledIdentity):
+            return None
+
+        async def prepare() -> None:
+            # Whatever can't be fetched now is fetched by the replica's own loop.
+            with suppress(FetchFailed):
+                if settings.redis is not None:  # a full replica holds every document
+                    await self.policies.document_fetcher.fetch(identity.required)
+
+        token_file = settings.enrol.token_file
+        enroller = Enroller(self.control, identity, token_file, self.clock, prepare)
+        self.enforcer.withheld = lambda: identity.problem
+        watch_enrolment(observations, enroller, identity)
+        return enroller
 
     def _proxies(self, settings: SidecarSettings, observations: Observations) -> list[Proxy]:
         if self._agent is None:
@@ -240,11 +275,18 @@ class Components:
         host: Clock,
         random_bytes: Callable[[int], bytes],
     ) -> Replica:
-        common = settings, self.control, self.cache_file, freshness, host
         if settings.redis is None:
-            return FullReplica(*common)
+            return FullReplica(settings, self.control, self.cache_file, freshness, host)
         # Imported only when needed: the Redis library takes megabytes.
         from sidecar.policy_cache.partial_replica.redis_client import connect
         from sidecar.policy_cache.partial_replica.replica import PartialReplica
 
-        return PartialReplica(*common, random_bytes, connect(settings.redis))
+        return PartialReplica(
+            settings,
+            (self.control, self.identity),
+            self.cache_file,
+            freshness,
+            host,
+            random_bytes,
+            connect(settings.redis),
+        )

@@ -59,6 +59,8 @@ class Enforcer:
         self.tracer = tracer
         """Traces requests; None if traces are off."""
         self.note_retrieval = recorder.note_retrieval
+        self.withheld: Callable[[], tuple[str, str] | None] = _nothing
+        """Returns under which name everything is denied, and why; None if nothing is withheld."""
         self._sessions = sessions
         self._recorder = recorder
 
@@ -159,6 +161,8 @@ class Enforcer:
         return self._recorder.conclude(verdicts, report_mode=report_mode)
 
     def _verdict(self, retrieval: Retrieval, key: Key | None, now: float) -> Verdict:
+        if (withheld := self.withheld()) is not None:
+            return _denied(retrieval, *withheld)
         if self.policies.freshness.stale(now):
             return _denied(retrieval, "policy_set_stale", self.policies.freshness.reason(now))
         if key is None:
@@ -257,6 +261,10 @@ def allows(retrieval: Retrieval, facts: Facts) -> bool:
     except Exception:
         log.exception("a check failed: the name is left out of a list")
         return False
+
+
+def _nothing() -> None:
+    return None
 
 
 def _denied(retrieval: Retrieval, policy_name: str, reason: str) -> Verdict:

@@ -4,12 +4,11 @@ A key is known only by its digest. It is looked up for every request, so a revoc
 as soon as it is in the policy set.
 """
 
-from dataclasses import dataclass, field
-
 from policies.definitions.model import Key
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import NoPolicySet, PolicySet
+from sidecar.control.identity import NOT_ENROLLED, EnrolledIdentity
 from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
 
@@ -21,7 +20,7 @@ class LiveKeys:
     """Looks up the tenant's live keys."""
 
     def __init__(self, policy_set: PolicySet, clock: Clock) -> None:
-        self._policy_set = policy_set
+        self.policy_set = policy_set
         self._now = clock.now
 
     def find(self, digest: bytes) -> Key | None:
@@ -29,22 +28,35 @@ class LiveKeys:
         `NoPolicySet`, `MissingDocument` or `CacheDamaged` if that can't be determined."""
         # INVARIANT: looked up for every request, also on a connection that was good a moment ago.
         # Nothing above may remember the result: this is where a revoked key stops working.
-        key = self._policy_set.key(digest)
+        key = self.policy_set.key(digest)
         return key if key is not None and key.live(self._now()) else None
 
 
-@dataclass(frozen=True, slots=True)
 class AgentIdentity:
     """The agent behind the proxy listeners, whose requests carry no key."""
 
-    id: str | None
-    role: str
-    _digest: bytes = field(repr=False)
-    _keys: LiveKeys = field(repr=False)
+    def __init__(self, agent_id: str | None, role: str, digest: bytes, keys: LiveKeys) -> None:
+        self._id = agent_id
+        self._role = role
+        self._digest = digest
+        self._keys = keys
 
     @classmethod
     def of(cls, agent_id: str | None, role: str, key: str, keys: LiveKeys) -> "AgentIdentity":
         return cls(agent_id, role, key_digest(key), keys)
+
+    @property
+    def id(self) -> str | None:
+        return self._id
+
+    @property
+    def role(self) -> str:
+        return self._role
+
+    @property
+    def default_user(self) -> str:
+        """Who a request is for that names no user."""
+        return self._id or self._role
 
     def key(self) -> Key | None:
         """The agent's key, or None if it may not evaluate: it is not live, lacks the scope, or
@@ -60,3 +72,34 @@ class AgentIdentity:
         # A key that lost its scope is like one that was revoked: the operator took the right away.
         key = self._keys.find(self._digest)
         return key if key is not None and key.scope in EVALUATING_SCOPES else None
+
+
+class EnrolledAgent(AgentIdentity):
+    """The agent that this sidecar enrolled as. Its id, role and key may change with each renewal.
+    `user` is whom requests are for that name no user."""
+
+    def __init__(self, identity: EnrolledIdentity, user: str, keys: LiveKeys) -> None:
+        super().__init__(None, NOT_ENROLLED, b"", keys)
+        self._identity = identity
+        self._user = user
+
+    @property
+    def id(self) -> str | None:
+        answer = self._identity.answer
+        return None if answer is None else answer.agent_id
+
+    @property
+    def role(self) -> str:
+        answer = self._identity.answer
+        return NOT_ENROLLED if answer is None else answer.agent_role
+
+    @property
+    def default_user(self) -> str:
+        # Not the agent's id: it is not known when the listeners are made.
+        return self._user
+
+    def known_key(self) -> Key | None:
+        """The agent's key. It has no document of its own: its agent's enrolment says whether it is
+        alive."""
+        live = self._identity.live(self._keys.policy_set)
+        return None if live is None else live.agent_key

@@ -6,6 +6,7 @@ Knows when to fetch. Knows neither tokens nor how a set is fetched.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 
 from control_api.enrolment.fetch import FetchFailed, fetch
@@ -46,7 +47,7 @@ class IssuerKeys:
         self._fetch = fetch_set
         self._keys: dict[str, PublicKey] = {}
         self._lock = asyncio.Lock()
-        self._attempted = -REFRESH_SECONDS
+        self._attempted = -math.inf
         self._failed = True
         self._outage = OutageLogger(_log, f"the keys of issuer `{issuer.issuer}` can't be read")
 

@@ -19,7 +19,8 @@ class TokenRefused(Forbidden):
     def __init__(
         self, reason: Enrolling, why: str, issuer: str | None = None, pod: "Pod | None" = None
     ) -> None:
-        super().__init__(f"the token is refused: {why}")
+        # A sidecar reads the reason, and an operator the sentence.
+        super().__init__(f"the token is refused: {why}", details=str(reason))
         self.reason = reason
         self.why = why
         self.issuer = issuer

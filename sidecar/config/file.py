@@ -4,24 +4,23 @@ Knows every key. Raises all complaints at once (`SettingsError`), before a port 
 environment and the host's name are arguments.
 """
 
-import shlex
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from policies.definitions.definition import DefinitionFault, DefinitionFaults, Node
-from policies.definitions.load import parse_tree, read_text
 from policies.ground.listen_address import ListenAddress
 from policies.ground.settings import SettingsError
 from sidecar.config.listeners import refuse_conflicts
 from sidecar.config.sections import FROM_ENVIRONMENT, Section
 from sidecar.config.sources import read_source
 from sidecar.config.tls import check_redis, client_tls
+from sidecar.config.tree import descend, file_tree, full_name, text_tree
 from sidecar.platform.key_file import read_key
 from sidecar.settings.model import (
     COMPRESSIONS,
     PERMISSIONS,
     AgentSettings,
+    EnrolSettings,
     SidecarSettings,
     TraceSettings,
 )
@@ -33,28 +32,42 @@ PREFIX = "SLUICE_SIDECAR_"
 def read(path: Path, environ: Mapping[str, str], host: str) -> SidecarSettings:
     """The settings in the file at `path`, overridden by `environ`; `host` is the default `id`.
     Raises `SettingsError` with every complaint."""
-    return _FileReader(path, environ).read(host)
+    return _FileReader(path, None, environ).read(host)
+
+
+def read_variable(name: str, environ: Mapping[str, str], host: str) -> SidecarSettings:
+    """Like `read`, but the text of the file is in the environment variable `name`. Relative paths
+    are relative to the working directory."""
+    rest = {variable: value for variable, value in environ.items() if variable != name}
+    return _FileReader(Path(name), environ.get(name, ""), rest).read(host)
 
 
 class _FileReader:
-    def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
+    """`text` is the file's; None if it is to be read from `path`."""
+
+    def __init__(self, path: Path, text: str | None, environ: Mapping[str, str]) -> None:
         self._base = path.parent
-        self._faults = DefinitionFaults(str(path))
+        self._file = str(path)
+        self._faults = DefinitionFaults(self._file)
         self._variables: dict[str, str] = {}
         self._complaints: list[str] = []
+        self._sources_file: Path | None = None
         self._root = Node(1, "map", {})
-        tree = self._tree(path)
+        tree = file_tree(path, self._faults) if text is None else text_tree(text, self._faults)
         if tree is not None and tree.tag == "map":
             self._root = tree
         elif tree is not None:
             self._faults.add(tree.line, "", "must be a mapping of keys to values")
         self._override(environ)
+        if not self._faults.found:
+            self._replace_sources()
 
     def read(self, host: str) -> SidecarSettings:
         if self._faults.found:
             # Complaints about keys would mislead: they may follow from the broken YAML.
             raise SettingsError([_plain(fault) for fault in self._faults.found])
         top = Section(self._root, "", self._complain)
+        enrol = self._enrol(top)
         has_proxy = top.has("forward_proxy") or top.has("transparent")
         settings = SidecarSettings(
             id=top.identifier("id") or host,
@@ -62,7 +75,7 @@ class _FileReader:
             control_tls=client_tls(top, "control_tls", "control", self._base),
             redis=top.redis("redis"),
             compress=top.choice("compress", COMPRESSIONS, "auto"),
-            key_file=self._key_file(top),
+            key_file=None if enrol is not None else self._key_file(top),
             listen=top.listen("listen", "127.0.0.1:8710") or ListenAddress("127.0.0.1", 0),
             metrics_listen=top.listen("metrics_listen"),
             forward_proxy=top.listen("forward_proxy"),
@@ -74,6 +87,8 @@ class _FileReader:
             drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
             spool=self._spool(top.section("spool")),
             agent=self._agent(top.section("agent")),
+            enrol=enrol,
+            sources_files=self._sources_files(top),
             traces=self._traces(top.section("traces")),
             sources=tuple(
                 read_source(section, self._base, has_proxy=has_proxy)
@@ -81,7 +96,7 @@ class _FileReader:
             ),
         )
         top.close()
-        if settings.sources and settings.agent is None:
+        if settings.sources and settings.agent is None and enrol is None:
             top.complain("agent", "is required with `sources`: requests there are the agent's")
         for listener in ("forward_proxy", "transparent"):
             if getattr(settings, listener) is not None and not settings.sources:
@@ -95,17 +110,27 @@ class _FileReader:
             raise SettingsError(self._complaints)
         return settings
 
-    def _tree(self, path: Path) -> Node | None:
-        with suppress(OSError):  # `read_text` reports why the path can't be examined
-            if not path.exists():
-                example = f"`sluice sidecar --example > {shlex.quote(str(path))}`"
-                self._faults.add(0, "", f"does not exist; {example} writes one to start with")
-                return None
-        try:
-            text = read_text(path, self._faults)
-            return None if text is None else parse_tree(text, self._faults)
-        except DefinitionFaults.TooManyFaults:
-            return None
+    def _sources_files(self, top: Section) -> tuple[Path, ...]:
+        return tuple(self._base / each for each in top.texts("sources_files"))
+
+    def _replace_sources(self) -> None:
+        """Put the list of the first of `sources_files` that exists in place of `sources`."""
+        quiet = Section(self._root, "", lambda *_: None)  # `read` complains of what is wrong
+        for path in self._sources_files(quiet):
+            # `is_file` follows links: a ConfigMap's files are links, and an optional ConfigMap that
+            # is missing leaves the folder empty.
+            if not path.is_file():
+                continue
+            self._faults = DefinitionFaults(str(path))
+            self._sources_file = path
+            tree = file_tree(path, self._faults)
+            if tree is not None and tree.tag == "map" and tree.value.keys() == {"sources"}:
+                tree = tree.value["sources"]
+            if tree is not None and tree.tag != "list" and not self._faults.found:
+                self._faults.add(tree.line, "", "must be a list of sources, or a key `sources`")
+            if tree is not None:
+                self._root.value["sources"] = tree
+            return
 
     def _override(self, environ: Mapping[str, str]) -> None:
         """Put each `SLUICE_SIDECAR_<KEY>` into the tree; ignore empty ones."""
@@ -115,7 +140,7 @@ class _FileReader:
             if not variable.startswith(PREFIX) or not environ[variable]:
                 continue
             levels = variable.removeprefix(PREFIX).lower().split("__")
-            parent = _descend(self._root, levels[:-1])
+            parent = descend(self._root, levels[:-1])
             if parent is None:
                 self._complaints.append(
                     f"{variable}: the file has no such key; `__` separates levels, and a number "
@@ -124,13 +149,15 @@ class _FileReader:
                 continue
             parent[levels[-1]] = Node(0, FROM_ENVIRONMENT, environ[variable])
             # A complaint about this key then names the variable instead of a line.
-            self._variables[_full_name(levels)] = variable
+            self._variables[full_name(levels)] = variable
 
     def _complain(self, line: int, key: str, fault: str) -> None:
         if key in self._variables:
             self._complaints.append(f"{self._variables[key]}: {fault}")
         else:
-            position = f"{self._faults.file}:{line}" if line else self._faults.file
+            of_sources = self._sources_file is not None and key.startswith("sources[")
+            file = str(self._sources_file) if of_sources else self._file
+            position = f"{file}:{line}" if line else file
             self._complaints.append(f"{position}: {key}: {fault}")
 
     def _key_file(self, section: Section) -> Path:
@@ -141,6 +168,20 @@ class _FileReader:
             except ValueError as error:
                 section.complain("key_file", str(error))
         return path
+
+    def _enrol(self, top: Section) -> EnrolSettings | None:
+        section = top.section("enrol")
+        if not section.given:
+            return None
+        enrol = EnrolSettings(section.path("token_file", self._base))
+        section.close()
+        for key in ("key_file", "agent"):
+            # Two answers to the question who this sidecar is: one of them would be ignored.
+            if top.has(key):
+                top.complain(
+                    key, "must be absent with `enrol`, which brings the keys and the agent"
+                )
+        return enrol
 
     def _agent(self, section: Section) -> AgentSettings | None:
         if not section.given:
@@ -177,31 +218,6 @@ class _FileReader:
             section.complain(key, fault)
         section.close()
         return spool
-
-
-def _descend(node: Node, levels: list[str]) -> dict[str, Node] | None:
-    """The mapping at `levels`, created if the file has none; None if another kind of value is
-    there."""
-    for level in levels:
-        # Only items that the file has: a gap in the numbers would leave a source without most keys.
-        if node.tag == "list" and level.isdigit() and int(level) < len(node.value):
-            node = node.value[int(level)]
-        elif node.tag == "map":
-            members: dict[str, Node] = node.value
-            if level not in members or members[level].tag == "null":
-                members[level] = Node(0, "map", {})
-            node = members[level]
-        else:
-            return None
-    found: dict[str, Node] | None = node.value if node.tag == "map" else None
-    return found
-
-
-def _full_name(levels: list[str]) -> str:
-    name = ""
-    for level in levels:
-        name += f"[{level}]" if level.isdigit() and name else f"{'.' if name else ''}{level}"
-    return name
 
 
 def _plain(fault: DefinitionFault) -> str:

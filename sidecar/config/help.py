@@ -20,6 +20,7 @@ EXAMPLE = Path(__file__).with_name("sidecar.example.yaml")
 REQUIRED = frozenset(
     {
         "control",
+        "enrol.token_file",
         "key_file",
         "agent.role",
         "agent.key_file",

@@ -6,6 +6,7 @@ A redirect is an answer like any other and is never followed: the key would go w
 import asyncio
 import os
 import ssl
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +21,7 @@ from aiohttp import (
     TCPConnector,
 )
 
+from sidecar.control.identity import KeyHolder, NoKey
 from sidecar.http.tls_contexts import client_context
 from sidecar.settings.model import UpstreamTls
 
@@ -28,6 +30,7 @@ MAX_ANSWER_BYTES = 16 * 1024 * 1024
 single role are larger."""
 
 CONNECT_SECONDS = 2.0
+KEY_HEADER = "X-API-Key"
 
 
 class ControlUnavailable(Exception):
@@ -53,10 +56,10 @@ class ControlUnavailable(Exception):
 class ControlClient:
     """A client of the control API. Enter its context before use."""
 
-    def __init__(self, address: str, key: str, tls: UpstreamTls | None = None) -> None:
+    def __init__(self, address: str, key: str | KeyHolder, tls: UpstreamTls | None = None) -> None:
         """`tls` applies to an `https://` address; without it, the system's authorities count."""
         self._address = address.rstrip("/")
-        self._key = key
+        self._key = KeyHolder(key) if isinstance(key, str) else key
         self._tls = tls or UpstreamTls()
         self._session: ClientSession | None = None
 
@@ -69,7 +72,7 @@ class ControlClient:
             # Polls, claims and deliveries are few, but a claim must not queue behind a long poll.
             connector=TCPConnector(limit=32, keepalive_timeout=30, ssl=self._ssl_context()),
             cookie_jar=DummyCookieJar(),
-            headers={"X-API-Key": self._key, "User-Agent": "sluice-sidecar"},
+            headers={"User-Agent": "sluice-sidecar"},
             trust_env=False,
         )
         return self
@@ -89,13 +92,32 @@ class ControlClient:
     async def get(self, path: str, query: dict[str, str], *, seconds: float) -> dict[str, Any]:
         """The JSON object of an answer with status 200. Raises `ControlUnavailable` for anything
         else, or after `seconds`."""
-        return await self._call("GET", path, query, None, seconds)
+        return await self._call("GET", path, query, None, seconds, await self._own_key(seconds))
 
     async def post(
-        self, path: str, body: bytes, *, seconds: float, encoding: str | None = None
+        self,
+        path: str,
+        body: bytes,
+        *,
+        seconds: float,
+        encoding: str | None = None,
+        with_key: bool = True,
     ) -> dict[str, Any]:
-        """Like `get`, but sends `body`, which is JSON in the content encoding `encoding`."""
-        return await self._call("POST", path, {}, body, seconds, encoding)
+        """Like `get`, but sends `body`, which is JSON in the content encoding `encoding`; without
+        the sidecar's key if `with_key` is false."""
+        headers = await self._own_key(seconds) if with_key else {}
+        headers["Content-Type"] = "application/json"
+        if encoding is not None:
+            headers["Content-Encoding"] = encoding
+        return await self._call("POST", path, {}, body, seconds, headers)
+
+    async def _own_key(self, seconds: float) -> dict[str, str]:
+        """The header with the sidecar's key. Raises `ControlUnavailable` if it has none."""
+        try:
+            # Asked for each request: an enrolled sidecar's key is renewed while it runs.
+            return {KEY_HEADER: await self._key.current(seconds)}
+        except NoKey as missing:
+            raise ControlUnavailable(f"the control API was not asked: {missing}") from None
 
     async def _call(
         self,
@@ -104,12 +126,9 @@ class ControlClient:
         query: dict[str, str],
         body: bytes | None,
         seconds: float,
-        encoding: str | None = None,
+        headers: dict[str, str],
     ) -> dict[str, Any]:
         assert self._session is not None
-        headers = {"Content-Type": "application/json"} if body is not None else {}
-        if encoding is not None:
-            headers["Content-Encoding"] = encoding
         try:
             async with self._session.request(
                 method,
@@ -135,6 +154,8 @@ class ControlClient:
             raise ControlUnavailable(
                 f"the control API can't be reached: {_describe(error)}"
             ) from error
+        if KEY_HEADER in headers and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            self._key.on_refused()
         return _parse(status, raw, after)
 
 

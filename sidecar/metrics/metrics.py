@@ -21,6 +21,8 @@ REFUSALS = (
     "evaluation_error",
     "audit_unavailable",
     "key_not_valid",
+    "not_enrolled",
+    "agent_not_approved",
     "unreadable_request",
     "unclassified_route",
     "unresolved_source",

@@ -198,6 +198,15 @@ class TraceSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class EnrolSettings:
+    """Workload identity: the control API knows the pod by its ServiceAccount token."""
+
+    token_file: Path
+    """The projected token of the pod's service account, with the audience `sluice`; read at each
+    renewal."""
+
+
+@dataclass(frozen=True, slots=True)
 class SidecarSettings:
     """All settings of a sidecar."""
 
@@ -213,8 +222,8 @@ class SidecarSettings:
     compress: Compression
     """Whether records are sent compressed: `always`, `never`, or `auto`, which compresses unless
     `control` is on this host."""
-    key_file: Path
-    """A file with the sidecar's own API key, of scope `sidecar`."""
+    key_file: Path | None
+    """A file with the sidecar's own API key, of scope `sidecar`; required without `enrol`."""
     listen: ListenAddress
     """The address that serves `/v1/context/evaluate`, `/health`, `/health/ready` and `/metrics`."""
     metrics_listen: ListenAddress | None
@@ -229,9 +238,15 @@ class SidecarSettings:
     spool: SpoolSettings
     """Where records wait for the control API, and what happens when one can't be stored."""
     agent: AgentSettings | None
-    """The agent whose requests arrive at the proxy listeners; required with `sources`."""
+    """The agent whose requests arrive at the proxy listeners; required with `sources`, unless the
+    sidecar enrols."""
     sources: tuple[Source, ...]
     """The data sources behind this sidecar."""
+    enrol: EnrolSettings | None = None
+    """How the sidecar gets its keys and its agent by its pod's identity, instead of `key_file` and
+    `agent`."""
+    sources_files: tuple[Path, ...] = ()
+    """Files with a list `sources`; the first that exists replaces the list in these settings."""
     forward_proxy: ListenAddress | None = None
     """The address of the HTTP forward proxy, which agents set as `HTTP_PROXY` and `HTTPS_PROXY`."""
     transparent: ListenAddress | None = None

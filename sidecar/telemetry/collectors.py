@@ -1,6 +1,8 @@
 """Metrics of the parts that keep their own counts. Knows the names and what they mean."""
 
 from policies.ground.clock import Clock
+from sidecar.control.enroller import Enroller
+from sidecar.control.identity import EnrolledIdentity
 from sidecar.control.shipper import Shipper
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.certificate_expiry import certificates, seconds_left
@@ -100,6 +102,20 @@ def watch_bodies(metrics: Observations, bodies: BodyBudget) -> None:
         "sluice_bodies_refused_total",
         "Requests refused because too many body bytes were held",
         lambda: bodies.refused,
+    )
+
+
+def watch_enrolment(metrics: Observations, enroller: Enroller, identity: EnrolledIdentity) -> None:
+    metrics.gauge(
+        "sluice_enrolment_expiry_seconds",
+        "Until the enrolled keys expire; 0 without keys",
+        lambda: max(0.0, identity.seconds_left) if identity.problem is None else 0.0,
+    )
+    metrics.count("sluice_enrolments_total", "Enrolments and renewals", lambda: enroller.enrolments)
+    metrics.count(
+        "sluice_enrolment_failures_total",
+        "Attempts to enrol that brought no keys",
+        lambda: enroller.failures,
     )
 
 

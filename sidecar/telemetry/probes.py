@@ -2,6 +2,7 @@
 secrets. Knows which part to ask for each. Knows no HTTP."""
 
 from policies.ground.clock import Clock
+from sidecar.control.identity import EnrolledIdentity, Identity
 from sidecar.metrics.readiness import Probe
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import Follower
@@ -15,12 +16,15 @@ def probes(
     spool: Spool,
     clock: Clock,
     check: RedirectCheck | None,
+    identity: Identity,
 ) -> dict[str, Probe]:
     """The probes by name."""
     found: dict[str, Probe] = {
         "policy_set": lambda: _policy_set_problem(policies, follower, clock),
         "spool": lambda: _spool_problem(spool),
     }
+    if isinstance(identity, EnrolledIdentity):
+        found = {"enrolment": lambda: identity.problem and identity.problem[1], **found}
     if check is not None:
         found["redirect"] = lambda: check.problem
     return found

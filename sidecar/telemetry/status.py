@@ -4,6 +4,7 @@ for each; knows nothing of when it is sent."""
 from math import isinf
 from typing import Any
 
+from sidecar.control.identity import EnrolledIdentity, Identity
 from sidecar.metrics.readiness import Readiness
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.replica import Replica
@@ -20,17 +21,14 @@ class SidecarStatus:
     def __init__(
         self,
         settings: SidecarSettings,
+        identity: Identity,
         replica: Replica,
         freshness: Freshness,
         spool: Spool,
         readiness: Readiness,
     ) -> None:
-        agent = settings.agent
-        self._identity = {
-            "sidecar_id": settings.id,
-            "agent_id": None if agent is None else agent.id,
-            "agent_role": None if agent is None else agent.role,
-        }
+        self._settings = settings
+        self._identity = identity
         self._replica = replica
         self._freshness = freshness
         self._spool = spool
@@ -43,7 +41,8 @@ class SidecarStatus:
         # Read once: two fields of one report must not contradict each other.
         depth = self._spool.depth
         return {
-            **self._identity,
+            "sidecar_id": self._settings.id,
+            **self._who(),
             "epoch": self._replica.epoch(),
             "revision": self._replica.policy_set.revision,
             # A set that was never confirmed is infinitely old, which JSON can't say.
@@ -51,4 +50,20 @@ class SidecarStatus:
             "spool_depth": depth,
             "oldest_unshipped_ms": int(self._spool.oldest_age() * 1000) if depth else None,
             "refusing": why[:MAX_REFUSING_CHARS] or None,
+        }
+
+    def _who(self) -> dict[str, str | None]:
+        """The agent. An enrolled one's workload too, and until when it is enrolled."""
+        if isinstance(self._identity, EnrolledIdentity):
+            answer = self._identity.answer
+            return {
+                "agent_id": None if answer is None else answer.agent_id,
+                "agent_role": None if answer is None else answer.agent_role,
+                "workload": None if answer is None else answer.workload,
+                "enrolled_until": None if answer is None else answer.expires_at,
+            }
+        agent = self._settings.agent
+        return {
+            "agent_id": None if agent is None else agent.id,
+            "agent_role": None if agent is None else agent.role,
         }

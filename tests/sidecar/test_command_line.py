@@ -54,6 +54,11 @@ def whole() -> str:
     return text
 
 
+def configured() -> str:
+    """All of it but `enrol`, which takes the place of two other keys."""
+    return re.sub(r"(?ms)^enrol:.*?(?=^[#\w])", "", whole())
+
+
 def load(folder: Path, text: str) -> SidecarSettings:
     (folder / "sidecar.yaml").write_text(text)
     return read(folder / "sidecar.yaml", {}, "host-1")
@@ -92,7 +97,10 @@ def test_the_example_has_every_key_and_its_sentence() -> None:
 
 def test_the_example_is_valid_as_it_is_and_with_everything_in_force(folder: Path) -> None:
     assert len(load(folder, EXAMPLE.read_text()).sources) == 1
-    assert len(load(folder, whole()).sources) == 4
+    assert len(load(folder, configured()).sources) == 4
+    enrolling = yaml.safe_load(whole())
+    del enrolling["key_file"], enrolling["agent"]
+    assert load(folder, yaml.safe_dump(enrolling)).enrol is not None
 
 
 def test_what_the_example_sets_is_the_default_where_a_key_is_not_required(folder: Path) -> None:
@@ -105,7 +113,7 @@ def test_what_the_example_sets_is_the_default_where_a_key_is_not_required(folder
 
 
 def test_the_required_keys_are_those_that_the_reader_asks_for(folder: Path) -> None:
-    tree = yaml.safe_load(whole())
+    tree = yaml.safe_load(configured())
     for way in ("forward_proxy", "transparent"):
         del tree[way]  # either leads to a source without `listen`
     # Optional, but with conditions of their own: an agent and its sources, a pair of files.

@@ -1,6 +1,6 @@
 """What the loops of a partial replica share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sidecar.policy_cache.feed import FeedFailed
@@ -14,7 +14,7 @@ class PartialState(ReplicaState):
     returns why, according to the documents held, this sidecar may not decide; None if it may."""
 
     working_set: WorkingSet
-    required: tuple[str, ...]
+    required: Sequence[str]
     blocked: Callable[[], str | None]
 
     def require_unblocked(self) -> None:

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from policies.ground.clock import Clock
-from policies.ground.keys import key_digest
-from policies.sets.policy_set import TENANT, agent_name, key_name, role_name
 from policies.sets.signed_head import Claim
 from sidecar.control.client import ControlClient
-from sidecar.platform.key_file import read_key
+from sidecar.control.identity import Identity
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.document_fetcher import DocumentFetcher, MissingDocument
 from sidecar.policy_cache.feed import FeedPage
@@ -34,16 +32,16 @@ class PartialReplica(Replica):
     def __init__(
         self,
         settings: SidecarSettings,
-        control: ControlClient,
+        connection: tuple[ControlClient, Identity],
         file: CacheFile,
         freshness: Freshness,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         client: Any,
     ) -> None:
-        self._own_key = key_digest(read_key(settings.key_file))
-        self._required = _required_documents(settings, self._own_key)
-        self._working_set = WorkingSet(file, self._required)
+        control, identity = connection
+        self._identity = identity
+        self._working_set = WorkingSet(file, identity.required)
         super().__init__(self._working_set, clock)
         self._feed = LongPoll(control, max_delay=settings.staleness_seconds / 4)
         self._freshness, self._random_bytes = freshness, random_bytes
@@ -58,7 +56,7 @@ class PartialReplica(Replica):
             on_change,
             on_other_store,
             self._working_set,
-            self._required,
+            self._identity.required,
             self._blocked,
         )
         redis = RedisLoop(state, self._connect, self._refresh_key, self._random_bytes)
@@ -101,12 +99,12 @@ class PartialReplica(Replica):
         """Return why, according to the documents held, this sidecar may not decide, such as a
         revoked key or a deactivated tenant; None if it may."""
         try:
-            key = self.policy_set.key(self._own_key)
+            why = self._identity.invalid(self.policy_set, self._clock.now())
         except MissingDocument:
             # In doubt the sidecar does not decide. The document comes with the required ones.
-            return "it is not known yet whether the key in `key_file` is valid"
-        if key is None or not key.live(self._clock.now()):
-            return "the key in `key_file` is no longer valid"
+            return "it is not known yet whether this sidecar's key is valid"
+        if why is not None:
+            return why
         try:
             active = self.policy_set.settings().active
         except MissingDocument:
@@ -116,13 +114,3 @@ class PartialReplica(Replica):
             # on: if it ended, so would the process, and no readable document could arrive.
             active = True
         return None if active else "the tenant is deactivated"
-
-
-def _required_documents(settings: SidecarSettings, own_key: bytes) -> tuple[str, ...]:
-    """The documents that every decision of this sidecar needs."""
-    names = [TENANT, key_name(own_key)]
-    if (agent := settings.agent) is not None:
-        names += [role_name(agent.role), key_name(key_digest(read_key(agent.key_file)))]
-        if agent.id is not None:
-            names.append(agent_name(agent.id))
-    return tuple(names)

@@ -6,7 +6,7 @@ Knows nothing of how documents get here, nor of whether to trust them.
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sidecar.policy_cache.cache_file import CacheFile
@@ -38,12 +38,12 @@ ABSENT = HeldDocument("", None)
 
 
 class WorkingSet(PolicyStore):
-    """The documents in use. `required` names are never trimmed."""
+    """The documents in use. `required` names are never trimmed; the list may change."""
 
     _PREFIX = "held_"
 
-    def __init__(self, file: CacheFile, required: Iterable[str]) -> None:
-        self._required = tuple(required)
+    def __init__(self, file: CacheFile, required: Sequence[str]) -> None:
+        self._required = required
         super().__init__(file)
 
     def _load(self) -> None:

@@ -62,7 +62,7 @@ class SourceEndpoint:
         self._raw_dialler = Dialler(source.upstream, source.tls, guard, limits, raw=True)
         self._lineage = LineageRecorder(enforcer, shared.clock.monotonic)
         protocol = load_protocol(source, shared.clock.monotonic)
-        self.who = default_attribution(source.defaults, agent.id or agent.role)
+        self.who = default_attribution(source.defaults, agent.default_user)
         whole = SourceNames(source).whole
         self.authorizer = authorizer = Authorizer(
             source.kind, whole, agent, enforcer, reports=source.mode == "report"

@@ -39,7 +39,7 @@ class UnknownDestination:
     def __init__(self, port_name: str, agent: AgentIdentity, enforcer: Enforcer) -> None:
         self._metrics = ProxyMetrics(enforcer.metrics, _KIND)
         self._authorizer = Authorizer(_KIND, requested_source(_KIND, port_name), agent, enforcer)
-        self.default = Attribution(agent.id or agent.role, None, None, None)
+        self.default = Attribution(agent.default_user, None, None, None)
         """Who makes a request that names no user."""
 
     def read(self, request: AgentRequest, source: SourceRef | None = None) -> RequestHead:

@@ -1,0 +1,175 @@
+"""Who this sidecar is at the control API: its own key, its agent, and what it must hold of the
+policy set to know whether both are still good. Either the settings say it, or an enrolment does.
+
+Knows keys and names of documents. Knows nothing of how a key is got or sent.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from policies.definitions.model import Key
+from policies.ground.clock import Clock
+from policies.ground.keys import key_digest
+from policies.sets.policy_set import (
+    TENANT,
+    PolicySet,
+    agent_name,
+    enrolment_name,
+    key_name,
+    role_name,
+)
+from sidecar.platform.key_file import read_key
+from sidecar.settings.model import SidecarSettings
+
+NOT_ENROLLED, NOT_APPROVED = "not_enrolled", "agent_not_approved"
+"""What a denial is called while the sidecar has no keys: because it could not enrol, or because its
+agent is not approved."""
+
+
+class NoKey(Exception):
+    """the sidecar has no key of its own yet"""
+
+
+class KeyHolder:
+    """The sidecar's own key at the moment, for its requests to the control API. `on_refused` is
+    called when the control API refuses a key."""
+
+    def __init__(self, key: str | None = None, missing: str = "") -> None:
+        self.on_refused: Callable[[], None] = lambda: None
+        self._key = key
+        self._missing = missing
+        self._present = asyncio.Event()
+        self.put(key, missing)
+
+    def __repr__(self) -> str:
+        return f"KeyHolder({self._missing or 'a key'!r})"  # never the key
+
+    def put(self, key: str | None, missing: str = "") -> None:
+        """Use this key from now on. If it is None, `missing` says why. A request that is under way
+        keeps the key that it was sent with, which stays live."""
+        self._key, self._missing = key, missing
+        if key is None:
+            self._present.clear()
+        else:
+            self._present.set()
+
+    async def current(self, seconds: float) -> str:
+        """The key, or the first one within `seconds`. Raises `NoKey`."""
+        if self._key is None:
+            # Loops wait here, instead of failing again and again, and start at once with the key.
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._present.wait()
+            except TimeoutError:
+                raise NoKey(self._missing) from None
+        assert self._key is not None
+        return self._key
+
+
+class Identity(ABC):
+    """`key` is the sidecar's own. `required` are the names of the documents that every decision
+    needs; the list changes in place."""
+
+    def __init__(self, key: KeyHolder) -> None:
+        self.key = key
+        self.required: list[str] = [TENANT]
+
+    @abstractmethod
+    def invalid(self, policy_set: PolicySet, now: int) -> str | None:
+        """Why the sidecar's own key is no longer good, by the documents held; None if it is. Raises
+        `MissingDocument`. `now` is in microseconds."""
+
+
+class ConfiguredIdentity(Identity):
+    """The keys are in files, and the settings name the agent."""
+
+    def __init__(self, settings: SidecarSettings) -> None:
+        assert settings.key_file is not None
+        key = read_key(settings.key_file)
+        super().__init__(KeyHolder(key))
+        self._digest = key_digest(key)
+        self.required.append(key_name(self._digest))
+        if (agent := settings.agent) is not None:
+            digest = key_digest(read_key(agent.key_file))
+            self.required += [role_name(agent.role), key_name(digest)]
+            if agent.id is not None:
+                self.required.append(agent_name(agent.id))
+
+    def invalid(self, policy_set: PolicySet, now: int) -> str | None:
+        key = policy_set.key(self._digest)
+        live = key is not None and key.live(now)
+        return None if live else "the key in `key_file` is no longer valid"
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """What the control API answered. `generation`, the keys and `until` are None while the agent
+    waits for approval. `until` is in monotonic seconds: no clock that is set makes a key live
+    longer."""
+
+    workload: str
+    agent_id: str
+    agent_role: str
+    status: str
+    generation: str | None = None
+    sidecar_key: str | None = field(default=None, repr=False)
+    agent_key: Key | None = None
+    until: float | None = None
+    expires_at: str | None = None
+
+
+class EnrolledIdentity(Identity):
+    """The keys and the agent come from an enrolment, and are renewed. `answer` is the last one,
+    `problem` why there are no keys at the moment, with the name of the denial."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._monotonic = clock.monotonic
+        self.answer: Enrolment | None = None
+        self.problem: tuple[str, str] | None = (NOT_ENROLLED, "waiting to enrol")
+        super().__init__(KeyHolder(None, "waiting to enrol"))
+
+    def accept(self, answer: Enrolment) -> None:
+        """Use what the control API answered from now on."""
+        self.answer = answer
+        if answer.sidecar_key is None:
+            self.withdraw(
+                NOT_APPROVED,
+                f"agent `{answer.agent_id}` is `{answer.status}`: an admin has to approve it",
+            )
+            return
+        self.problem = None
+        self.required[:] = [
+            TENANT,
+            role_name(answer.agent_role),
+            agent_name(answer.agent_id),
+            enrolment_name(answer.agent_id),
+        ]
+        self.key.put(answer.sidecar_key)
+
+    def withdraw(self, denial: str, why: str) -> None:
+        """Forget the keys: from now on everything is denied under this name, for this reason."""
+        self.problem = denial, why
+        self.key.put(None, why)
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the keys are good for; negative if they have expired, 0 without any."""
+        until = None if self.answer is None else self.answer.until
+        return 0.0 if until is None else until - self._monotonic()
+
+    def live(self, policy_set: PolicySet) -> Enrolment | None:
+        """The enrolment, if its keys are alive by the documents held. Raises `MissingDocument`."""
+        answer = self.answer
+        if self.problem is not None or answer is None or self.seconds_left <= 0:
+            return None
+        # INVARIANT: looked up for every request. The document is how the control API ends the keys
+        # of all pods of an agent at once.
+        named = policy_set.enrolment(answer.agent_id)
+        return answer if named is not None and named.generation == answer.generation else None
+
+    def invalid(self, policy_set: PolicySet, now: int) -> str | None:  # noqa: ARG002
+        if self.problem is not None:
+            return self.problem[1]
+        return None if self.live(policy_set) else "the keys that this sidecar enrolled for are dead"

@@ -1,0 +1,96 @@
+"""Settings of a sidecar that enrols: from the environment, with sources from files that an operator
+may or may not have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from policies.ground.settings import SettingsError
+from sidecar.config.file import read, read_variable
+from sidecar.settings.model import EnrolSettings, SidecarSettings
+
+TEXT = """\
+control: http://127.0.0.1:8700
+enrol: {token_file: /var/run/secrets/sluice/token}
+sources_files: [account/sources.yaml, namespace/sources.yaml]
+sources: [{alias: own, kind: rest, upstream: "http://a:1", listen: "127.0.0.1:2", sensitivity: low}]
+"""
+SOURCE = "{alias: %s, kind: rest, upstream: 'http://b:1', listen: '127.0.0.1:3', sensitivity: low}"
+
+
+def load(base: Path, text: str = TEXT) -> SidecarSettings:
+    (base / "sidecar.yaml").write_text(text)
+    return read(base / "sidecar.yaml", {}, "pod-1")
+
+
+def aliases(settings: SidecarSettings) -> list[str]:
+    return [source.alias for source in settings.sources]
+
+
+def write(base: Path, of: str, text: str) -> None:
+    (base / of).mkdir(exist_ok=True)
+    (base / of / "sources.yaml").write_text(text)
+
+
+def complaints(base: Path, text: str = TEXT) -> str:
+    with pytest.raises(SettingsError) as refused:
+        load(base, text)
+    return "\n".join(refused.value.complaints)
+
+
+def test_a_sidecar_that_enrols_has_neither_key_nor_agent(base: Path) -> None:
+    found = load(base)
+    assert found.enrol == EnrolSettings(Path("/var/run/secrets/sluice/token"))
+    assert (found.key_file, found.agent) == (None, None)
+    assert aliases(found) == ["own"]
+    for more in ("key_file: sidecar.key", "agent: {role: r, key_file: agent.key}"):
+        assert "must be absent with `enrol`" in complaints(base, TEXT + more)
+    assert "enrol.token_file: is required" in complaints(base, "control: http://a:1\nenrol: {}")
+    assert "there is no such key" in complaints(base, TEXT.replace("token_file", "token"))
+
+
+def test_the_first_sources_file_that_exists_counts(base: Path) -> None:
+    write(base, "namespace", f"- {SOURCE % 'shared'}")
+    assert aliases(load(base)) == ["shared"]
+    write(base, "account", f"sources:\n  - {SOURCE % 'mine'}")
+    assert aliases(load(base)) == ["mine"]
+    # An empty list is a choice too: this account reads nothing.
+    write(base, "account", "sources: []")
+    assert aliases(load(base)) == []
+
+
+def test_a_fault_names_the_file_that_it_is_in(base: Path) -> None:
+    write(base, "account", f"- {SOURCE % 'A'}\n- {{alias: b}}")
+    said = complaints(base)
+    where = base / "account" / "sources.yaml"
+    assert f"{where}:1: sources[0].alias" in said
+    assert f"{where}:2: sources[1].kind" in said
+    for broken in ("a: [", "", "text", "sources: {}", "other: []\nsources: []"):
+        write(base, "account", broken)
+        assert str(where) in complaints(base), broken
+
+
+def test_the_settings_may_be_in_the_environment(base: Path) -> None:
+    environ = {"SLUICE_SIDECAR_SETTINGS": TEXT, "SLUICE_SIDECAR_ID": "loans-0"}
+    found = read_variable("SLUICE_SIDECAR_SETTINGS", environ, "pod-1")
+    assert (found.id, aliases(found)) == ("loans-0", ["own"])
+    # JSON is YAML: a chart may write either.
+    text = '{"control": "http://a:1", "enrol": {"token_file": "/t"}}'
+    assert read_variable("ANY_NAME", {"ANY_NAME": text}, "h").control == "http://a:1"
+
+
+@pytest.mark.parametrize("environ", [{}, {"S": ""}, {"S": " \n"}])
+def test_settings_that_are_missing_from_the_environment_are_a_complaint(
+    environ: dict[str, str],
+) -> None:
+    with pytest.raises(SettingsError, match="not set in the environment, or empty"):
+        read_variable("S", environ, "h")
+
+
+def test_a_complaint_names_the_variable_and_the_line() -> None:
+    with pytest.raises(SettingsError) as refused:
+        read_variable("S", {"S": "control: http://a:1\nspol: {}"}, "h")
+    said = refused.value.complaints
+    assert any(each.startswith("S:2: spol: there is no such key") for each in said)

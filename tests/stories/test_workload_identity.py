@@ -1,0 +1,108 @@
+"""A pod's life: it starts while the control API is away, enrols, waits for approval, reads, is
+suspended, comes back, and loses its workload. Nobody handles a secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import pods, redis
+from tests.clusters import ISSUER, serving_keys
+from tests.pods import Pod
+from tests.stack import Stack, call, wait_until
+
+AGENT = "/v1/agents/lending.loans"
+WORKLOAD = f"{ISSUER}:system:serviceaccount:lending:loans"
+
+
+def reads(pod: Pod, status: int, denied: str = "") -> None:
+    """Wait until a read ends like this."""
+    wait_until(f"{status} {denied}", lambda: pod.read() == (status, denied), 30)
+
+
+def approve(stack: Stack) -> None:
+    stack.admin("PUT", AGENT, {"agent_role": "support"})
+    for status in ("pending_approval", "approved"):
+        stack.admin("PATCH", AGENT + "/status", {"status": status})
+
+
+@pytest.mark.parametrize("way", ["http", pytest.param("redis", marks=redis.needs_redis)])
+def test_a_pods_life(tmp_path: Path, way: str) -> None:
+    if way == "http":
+        _life(tmp_path, None)
+    else:
+        with redis.running(tmp_path / "redis") as server:
+            _life(tmp_path, server.url)
+
+
+def _life(tmp_path: Path, redis_url: str | None) -> None:
+    stack = Stack(tmp_path / "stack", redis_url=redis_url)
+    settings = {"redis": redis_url} if redis_url else {}
+    with (
+        serving_keys() as keys,
+        pods.running(tmp_path / "pod", stack.control.port, **settings) as pod,
+    ):
+        # It is alive at once, denies, and says why it is not ready.
+        wait_until("it is alive", lambda: call(pod.sidecar.port, "GET", "/health")[0] == 200)
+        assert pod.read() == (403, "not_enrolled")
+        status, body = pod.ready()
+        assert (status, "waiting to enrol" in body["details"]) == (503, True)
+
+        stack.control.environ["SLUICE_ENROL_ISSUERS"] = f"{ISSUER}={keys.url}"
+        stack.start_control()
+        try:
+            _enrolled_life(stack, pod)
+        finally:
+            stack.control.stop()
+        assert "slc_" not in pod.sidecar.tail(1_000_000)
+        environ = Path(f"/proc/{pod.sidecar.pid}/environ").read_bytes()
+        held = [path for path in pod.directory.rglob("*") if path.is_file()]
+        assert b"slc_" not in environ + b"".join(path.read_bytes() for path in held)
+
+
+def _enrolled_life(stack: Stack, pod: Pod) -> None:
+    reads(pod, 403, "agent_not_approved")
+    assert "`lending.loans` is `draft`" in pod.ready()[1]["details"]
+    assert stack.admin("GET", AGENT)["workload"] == WORKLOAD
+
+    approve(stack)
+    reads(pod, 200)
+    assert pod.ready()[0] == 200
+    assert 3000 < pod.metric("sluice_enrolment_expiry_seconds") <= 3600
+    shown = {"agent_id": "lending.loans", "agent_role": "support", "workload": WORKLOAD}
+
+    def reported() -> bool:
+        listed = stack.admin("GET", "/v1/sidecars")
+        return bool(listed) and shown.items() <= listed[0].items()
+
+    wait_until("it reports", reported)
+
+    stack.admin("PATCH", AGENT + "/status", {"status": "suspended"})
+    # Within a second on a machine with nothing else to do: the status and the keys are one change.
+    reads(pod, 403, "agent_not_approved")
+    assert pod.ready()[0] == 503
+    stack.admin("PATCH", AGENT + "/status", {"status": "approved"})
+    reads(pod, 200)
+
+    # Another role is another decision, without a restart.
+    stack.admin("PUT", AGENT, {"agent_role": "teller"})
+    reads(pod, 403, "default_deny")
+    stack.admin("PUT", AGENT, {"agent_role": "support"})
+    reads(pod, 200)
+
+    # Another pod, with the same volume: what the first one recorded ships with the new keys.
+    pod.sidecar.kill()
+    pod.sidecar.start()
+    reads(pod, 200)
+
+    names = {"agent_not_approved", "default_deny", "support-reads", "not_enrolled"}
+    wait_until("all is in the log", lambda: {e["policy_name"] for e in stack.events()} >= names)
+
+    stack.admin("PUT", AGENT, {"workload": None})
+    reads(pod, 403, "agent_not_approved")
+    agents = [each["agent_id"] for each in stack.admin("GET", "/v1/agents")]
+    assert len(agents) == 2, "the workload is unknown again, so it waits for approval"
+
+    report = stack.verify()
+    assert report["valid"], report
