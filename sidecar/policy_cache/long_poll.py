@@ -48,7 +48,8 @@ async def _page_of(answer: Awaitable[dict[str, Any]]) -> FeedPage:
     except ControlUnavailable as error:
         if error.status in (401, 403):
             raise FeedForbidden(
-                f"{error}: is the sidecar's key (of `key_file`, or enrolled) live, and of scope `sidecar`?"
+                f"{error}: is the sidecar's key (of `key_file`, or enrolled) live, and of scope "
+                "`sidecar`?"
             ) from error
         raise FeedFailed(str(error)) from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:

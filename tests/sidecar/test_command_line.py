@@ -153,7 +153,7 @@ def test_the_example_is_printed_as_it_is() -> None:
 
 def test_a_check_of_a_usable_file_is_one_line_and_leaves_nothing(folder: Path) -> None:
     path = folder / "sidecar.yaml"
-    path.write_text(whole())
+    path.write_text(configured())
     before = {each.name for each in folder.iterdir()}
     answer = sidecar("--check", "--config", str(path), SLUICE_SIDECAR_LISTEN="127.0.0.1:9999")
     assert (answer.returncode, answer.stderr) == (0, "")
@@ -173,7 +173,7 @@ def test_a_check_opens_no_port(folder: Path) -> None:
 
 def test_a_check_of_an_unusable_file_names_everything_at_once(folder: Path) -> None:
     path = folder / "sidecar.yaml"
-    text = whole().replace("mode: durable", "mode: fast").replace("crm.pem", "gone.pem")
+    text = configured().replace("mode: durable", "mode: fast").replace("crm.pem", "gone.pem")
     path.write_text(text.replace("redis://127.0.0.1:6379/0", "rediss://r:6379?ssl_ca_certs=gone"))
     (folder / "agent.key").write_text("no key")
     answer = sidecar("--check", "--config", str(path))

@@ -1,5 +1,5 @@
 """A pod's life: it starts while the control API is away, enrols, waits for approval, reads, is
-suspended, comes back, and loses its workload. Nobody handles a secret."""
+suspended, comes back, and loses its workload. No person handles a secret."""
 
 from __future__ import annotations
 
