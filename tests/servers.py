@@ -28,6 +28,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -143,7 +144,7 @@ def _fetch_cache_tests() -> None:
 def main() -> int:
     """Fetch what is missing and list all servers. Returns 1 if one could not be fetched."""
     FETCHED.mkdir(exist_ok=True)
-    fetch = {
+    fetch: dict[str, Callable[[], None]] = {
         "mitmdump": _fetch_mitmproxy,
         "varnishtest": _fetch_varnish,
         "http-cache-tests": _fetch_cache_tests,
