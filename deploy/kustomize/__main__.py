@@ -17,8 +17,8 @@ HERE = Path(__file__).resolve().parent
 CHART = HERE.parent / "helm" / "sluice"
 FILE = "sluice.yaml"
 NAMESPACE = "sluice-system"
-# The oldest Kubernetes that is supported: what it accepts, later ones do too.
-KUBERNETES = "1.29"
+# The oldest Kubernetes with stable admission policies: what it accepts, later ones do too.
+KUBERNETES = "1.30"
 BASES: dict[str, tuple[Path, ...]] = {"base": (), "dev": (CHART / "values-dev.yaml",)}
 _HEAD = "# Rendered from deploy/helm/sluice by `python -m deploy.kustomize`. Don't edit it here.\n"
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from control_api.maintenance.keys_secret import Cluster, NoSecret, create, fresh_keys
-from tests.deploy.helm.chart import NAMESPACE, Choice, Manifest, find, pods
+from tests.deploy.helm.chart import NAMESPACE, NEWEST, Choice, Manifest, find, pods
 from tests.deploy.helm.container import Container
 from tests.kubernetes.api_server import ISSUER, ApiServer, Refused
 from tests.waiting import until
@@ -49,14 +49,14 @@ def install(server: ApiServer, manifests: list[Manifest]) -> None:
 
 @pytest.mark.parametrize("choice", CHOICES, ids="-".join)
 def test_the_api_server_accepts_every_object_strictly(server: ApiServer, choice: Choice) -> None:
-    for each in choice.manifests:
+    for each in choice.on(NEWEST):
         if each["kind"] not in (*FOREIGN, "Pod"):
             server.apply(each, dry_run=True)
 
 
 @pytest.mark.parametrize("choice", [Choice(), Choice(size="dev")], ids="-".join)
 def test_the_pods_start_in_a_restricted_namespace(server: ApiServer, choice: Choice) -> None:
-    manifests = choice.manifests
+    manifests = choice.on(NEWEST)
     install(server, manifests)
     found = 0
     for name, spec in pods(manifests):
@@ -77,7 +77,7 @@ def test_the_pods_start_in_a_restricted_namespace(server: ApiServer, choice: Cho
 
 
 async def test_the_keys_job_may_create_its_secret_and_nothing_else(server: ApiServer) -> None:
-    install(server, Choice().manifests)
+    install(server, Choice().on(NEWEST))
     authorities = ssl.create_default_context(
         cafile=str(server.folder / "certificates" / "apiserver.crt")
     )
@@ -120,7 +120,7 @@ def allowed(server: ApiServer, account: str, verb: str, resource: str, name: str
 def test_the_webhook_makes_its_certificate_with_the_rights_of_the_chart(
     server: ApiServer, tmp_path: Path
 ) -> None:
-    manifests = Choice().manifests
+    manifests = Choice().on(NEWEST)
     install(server, manifests)
     account = tmp_path / "account"
     account.mkdir()
@@ -174,7 +174,7 @@ def test_a_pod_with_more_rights_is_refused_beside_ours(server: ApiServer) -> Non
 def test_a_pod_enrols_at_a_control_api_with_the_rights_of_the_chart(
     server: ApiServer, tmp_path: Path
 ) -> None:
-    manifests = Choice(size="dev").manifests
+    manifests = Choice(size="dev").on(NEWEST)
     install(server, manifests)
     keys = fresh_keys(os.urandom)
     authority = (server.folder / "certificates" / "apiserver.crt").read_bytes()

@@ -108,6 +108,26 @@ def test_stored_pods_are_judged_when_they_change(api_server: ApiServer) -> None:
     server.call("DELETE", path, {"gracePeriodSeconds": 0})
 
 
+def test_commands_run_in_any_container_but_ours(api_server: ApiServer) -> None:
+    server = installed(api_server, "explicit")
+    for manifest in rendered(only="exec-policy.yaml"):
+        server.apply(manifest)
+    pod = changed(governed_pod(fragment("explicit")), {"/metadata/name": "running"})
+    server.create_pod("governed", pod, dry_run=False)
+
+    def run(action: str, **query: str) -> str:
+        with pytest.raises(Refused) as refused:
+            server.call("POST", f"/api/v1/namespaces/governed/pods/running/{action}", **query)
+        return str(refused.value)
+
+    until("it is in force", lambda: "sidecar" in run("attach", container="sluice-proxy"))
+    assert "could read its token" in run("exec", container="sluice-proxy", command="sh")
+    # There is no node that would run it.
+    for query in ({"container": "agent"}, {}):
+        assert "does not have a host assigned" in run("exec", command="sh", **query)
+    server.call("DELETE", "/api/v1/namespaces/governed/pods/running", {"gracePeriodSeconds": 0})
+
+
 def test_a_pod_from_before_the_label_can_end(api_server: ApiServer) -> None:
     server = installed(api_server, "explicit")
     server.namespace("later")

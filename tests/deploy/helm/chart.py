@@ -57,7 +57,11 @@ class Choice(NamedTuple):
 
     @property
     def manifests(self) -> list[Manifest]:
-        version = NEWEST if self.engine == "policy" else OLDEST
+        """As rendered for the oldest Kubernetes that has what was chosen."""
+        return self.on(NEWEST if self.engine == "policy" else OLDEST)
+
+    def on(self, version: str) -> list[Manifest]:
+        """As rendered for this version of Kubernetes."""
         files = (DEV,) if self.size == "dev" else ()
         return rendered(self.values, *files, version=version)
 
