@@ -41,6 +41,7 @@ from control_api.store.errors import UnknownState
 from control_api.store.migrate import migrate
 from control_api.store.startup import open_with_retry
 from control_api.store.url import UnusableDatabase
+from control_api.workers.service_manager import notify_ready
 from control_api.workers.supervise import Supervisor, WorkersFailing
 from control_api.workers.worker_args import WorkerArgs
 from policies.ground.canonical import b64
@@ -132,7 +133,7 @@ def _serve(worker: WorkerArgs | None, settings: Settings, clock: Clock) -> int:
         announce = partial(announce_worker, settings, worker)
         uvloop.run(serve(settings, clock, RandomBuffer(os.urandom), announce, worker=worker))
     elif settings.workers > 1:
-        return Supervisor(settings, clock.monotonic).run(partial(log_addresses, settings))
+        return Supervisor(settings, clock.monotonic).run(partial(announce_listening, settings))
     else:
         announce = partial(announce_start, settings)
         uvloop.run(serve(settings, clock, RandomBuffer(os.urandom), announce))
@@ -182,7 +183,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
 def announce_start(settings: Settings, started: Started) -> None:
     """Tell the operator that the service has started."""
     print_keys(started.first_keys, settings.data_dir / FILE)
-    log_addresses(settings, started.listen, started.metrics_listen)
+    announce_listening(settings, started.listen, started.metrics_listen)
 
 
 def announce_worker(settings: Settings, worker: WorkerArgs, started: Started) -> None:
@@ -206,13 +207,15 @@ def print_keys(keys: FirstKeys | None, file: Path) -> None:
     sys.stdout.flush()
 
 
-def log_addresses(
+def announce_listening(
     settings: Settings, listen: ListenAddress, metrics_listen: ListenAddress | None
 ) -> None:
+    """Log where the service listens, and tell systemd, which may wait for it."""
     scheme = "http" if settings.tls is None else "https"
     _log.info("control API listens on %s://%s", scheme, listen)
     if metrics_listen is not None:
         _log.info("metrics on http://%s/metrics", metrics_listen)
+    notify_ready(os.environ.get("NOTIFY_SOCKET"))
 
 
 if __name__ == "__main__":

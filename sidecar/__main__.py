@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -26,6 +27,7 @@ from sidecar.config.file import read, read_variable
 from sidecar.config.help import EXAMPLE, text
 from sidecar.platform import json_logging
 from sidecar.platform.malloc import return_large_buffers
+from sidecar.platform.service_manager import notify_ready
 from sidecar.serve import serve
 from sidecar.settings.model import SidecarSettings
 
@@ -156,7 +158,8 @@ async def _run(settings: SidecarSettings) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    await serve(settings, Clock(_now, _monotonic), os.urandom, stop)
+    announce = partial(notify_ready, os.environ.get("NOTIFY_SOCKET"))
+    await serve(settings, Clock(_now, _monotonic), os.urandom, stop, announce)
 
 
 def _now() -> int:

@@ -36,10 +36,11 @@ async def serve(
     clock: Clock,
     random_bytes: Callable[[int], bytes],
     stop: asyncio.Event,
+    announce: Callable[[], None],
 ) -> None:
-    """Return once `stop` is set and everything is finished. Raises the error of a resource that
-    can't be opened, or an `ExceptionGroup` of the errors that ended a loop. One function, because
-    the order of its steps is the point."""
+    """Call `announce` when all ports are open, and return once `stop` is set and everything is
+    finished. Raises the error of a resource that can't be opened, or an `ExceptionGroup` of the
+    errors that ended a loop. One function, because the order of its steps is the point."""
     async with AsyncExitStack() as resources:
         time = ControlClock(clock)
         # First, because it takes the lock: two sidecars would corrupt one directory.
@@ -68,6 +69,7 @@ async def serve(
                 for listener in components.listeners:
                     await listener.start()
                 log.info("sidecar `%s` listens on %s", settings.id, settings.listen)
+                announce()
                 freeze_startup_objects()
                 await stop.wait()
                 # First: a load balancer that asks now sends nothing more. The ports still answer.

@@ -324,7 +324,7 @@ async def test_a_loop_that_dies_or_ends_takes_the_sidecar_with_it(
         told = settings(tmp_path, control, listen=ListenAddress("127.0.0.1", port))
         with pytest.raises(BaseExceptionGroup) as died:
             async with asyncio.timeout(20):
-                await serve(told, FakeClock().clock, os.urandom, asyncio.Event())
+                await serve(told, FakeClock().clock, os.urandom, asyncio.Event(), lambda: None)
         assert died.group_contains(ZeroDivisionError if fault else LoopStopped)
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
@@ -344,7 +344,11 @@ async def test_an_idle_sidecar_stops_quickly(tmp_path: Path) -> None:
         control.create_tenant()
         told = settings(tmp_path, control, listen=ListenAddress("127.0.0.1", free_port()))
         stop = asyncio.Event()
-        serving = asyncio.create_task(serve(told, FakeClock().clock, os.urandom, stop))
+        announced = asyncio.Event()
+        serving = asyncio.create_task(
+            serve(told, FakeClock().clock, os.urandom, stop, announced.set)
+        )
+        await announced.wait()
         await until("it follows", lambda: control.polls)
         started = time.monotonic()
         stop.set()

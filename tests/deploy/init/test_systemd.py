@@ -154,11 +154,12 @@ def test_the_units_and_the_next_steps_lead_to_a_running_sidecar(root: Path, tmp_
     control = Unit(folder, "sluice-control.service")
     running = [control.start(PROGRAM)]
     try:
-        within(lambda: ready(control_port) or running[0].poll() is not None)
-        assert ready(control_port), control.said()
+        # The next command is pasted as soon as `systemctl` returns.
+        control.wait_ready()
         paste_next_steps(folder, tmp_path, control_port)
         sidecar = Unit(folder, "sluice-sidecar@.service", "agent")
         running.append(sidecar.start(PROGRAM))
+        sidecar.wait_ready()
         within(lambda: ready(sidecar_port) or running[1].poll() is not None)
         assert ready(sidecar_port), sidecar.said()
         # Everything that the services wrote is below their state directories.

@@ -3,14 +3,16 @@ credentials and its state directory. What only the kernel enforces is `systemd-a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import socket
 import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
 
-from tests.deploy.launcher import ROOT, environ
+from tests.deploy.launcher import PATIENCE, ROOT, environ
 
 
 class Unit:
@@ -48,6 +50,13 @@ class Unit:
         first, *arguments = shlex.split(self.keys["ExecStart"][0])
         assert first == program
         here = [str(self._inside(each)) if each[:5] == "/etc/" else each for each in arguments]
+        self._notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._notified.settimeout(PATIENCE)
+        # Relative to the working directory: the path of a socket has at most 107 bytes.
+        place = os.path.relpath(self._root / f"{len(list(self._root.iterdir()))}.sock", ROOT)
+        with contextlib.chdir(ROOT):
+            self._notified.bind(place)
+        settings.append(f"NOTIFY_SOCKET={place}")
         with (self._root / f"{self._name}.log").open("w") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "deploy.command", *here],
@@ -57,6 +66,16 @@ class Unit:
                 stderr=log,
                 text=True,
             )
+
+    def wait_ready(self) -> None:
+        """Return when `systemctl start` does, for a unit of the type `notify`."""
+        assert self.keys["Type"] == ["notify"]
+        try:
+            assert self._notified.recv(100) == b"READY=1"
+        except TimeoutError:
+            raise AssertionError(self.said()) from None
+        finally:
+            self._notified.close()
 
     def said(self) -> str:
         return (self._root / f"{self._name}.log").read_text()
