@@ -24,6 +24,7 @@ from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
 from policies.ground.settings import SettingsError, entry, sentences
 
+SWITCH_SECONDS = 0.0005
 _log = logging.getLogger("sluice.webhook")
 
 
@@ -62,6 +63,9 @@ def _serve(arguments: list[str]) -> int:
         for complaint in error.complaints:
             _log.error("%s", complaint)
         return 2
+    # Large reviews are read in a thread. By default it would hold up the others for 5 ms each time
+    # that their loop has waited for a socket.
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         uvloop.run(serve(settings, injector, Outside(clock, RandomBuffer(os.urandom)), _announce))
     except CannotListen as error:

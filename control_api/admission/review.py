@@ -19,6 +19,9 @@ API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 MAX_DEPTH = 254
 """Levels of objects and lists, as many as orjson writes. A pod has about ten."""
+MAX_OBJECTS = 100_000
+"""Opening brackets in the body. What is small on the wire can be large in memory, and slow to read;
+the largest pod that the API server can store has half as many."""
 MAX_UID = 128
 MAX_WARNINGS = 8
 # kubectl shows at most 256 characters of a warning, and the API server at most 4,096 of all.
@@ -55,6 +58,8 @@ class Review:
 
 def parse(raw: bytes, content_type: str | None) -> Review:
     """The review in `raw`. Raises `Malformed`, which says what was expected."""
+    if raw.count(b"{") + raw.count(b"[") > MAX_OBJECTS:
+        raise Malformed(f"the body has more than {MAX_OBJECTS} objects and lists")
     body = parse_object(raw, content_type, unique=False)
     found = f"{_text(body, 'apiVersion')}, {_text(body, 'kind')}"
     if found != f"{API_VERSION}, {KIND}":

@@ -184,7 +184,9 @@ HOSTILE = {
         encoded(review(object={**POD, "metadata": {"annotations": {"a": "b" * 2_000_000}}}))
     ),
     "2 MB of nested lists": post(b'{"a":' + b"[" * 2_000_000),
-    "2 MB of small objects": post(b'{"a":[' + b"{}," * 660_000 + b"{}]}"),
+    "2 MB of 90,000 objects": post(
+        b'{"a":[' + b",".join(b'{"name":"variable-%d"}' % each for each in range(90_000)) + b"]}"
+    ),
 }
 
 

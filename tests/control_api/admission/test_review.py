@@ -65,6 +65,7 @@ def test_anything_but_false_is_a_dry_run(value: object) -> None:
         (b"{}", "not `admission.k8s.io/v1, AdmissionReview`"),
         (b"[" * 100_000, "not JSON"),
         (b'{"a":' * 100_000, "not JSON"),
+        (b'{"a":[' + b"{}," * 100_000 + b"{}]}", "more than 100000 objects"),
         (encoded({**review(), "apiVersion": "admission.k8s.io/v1beta1"}), "v1beta1"),
         (encoded({**review(), "kind": "ConversionReview"}), "ConversionReview"),
         (encoded({**review(), "kind": 7}), "`kind` is not a string"),
