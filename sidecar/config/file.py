@@ -52,6 +52,7 @@ class _FileReader:
         self._variables: dict[str, str] = {}
         self._complaints: list[str] = []
         self._sources_file: Path | None = None
+        self._of_agent_file: dict[str, Path] = {}
         self._root = Node(1, "map", {})
         tree = file_tree(path, self._faults) if text is None else text_tree(text, self._faults)
         if tree is not None and tree.tag == "map":
@@ -61,6 +62,8 @@ class _FileReader:
         self._override(environ)
         if not self._faults.found:
             self._replace_sources()
+        if not self._faults.found:
+            self._complete_agent()
 
     def read(self, host: str) -> SidecarSettings:
         if self._faults.found:
@@ -87,6 +90,7 @@ class _FileReader:
             drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
             spool=self._spool(top.section("spool")),
             agent=self._agent(top.section("agent")),
+            agent_file=self._base / named if (named := top.text("agent_file")) else None,
             enrol=enrol,
             sources_files=self._sources_files(top),
             traces=self._traces(top.section("traces")),
@@ -99,7 +103,9 @@ class _FileReader:
         if settings.sources and settings.agent is None and enrol is None:
             top.complain("agent", "is required with `sources`: requests there are the agent's")
         for listener in ("forward_proxy", "transparent"):
-            if getattr(settings, listener) is not None and not settings.sources:
+            # Where files may bring sources, an agent that reads nothing is a choice: all is denied.
+            none = not settings.sources and not settings.sources_files
+            if getattr(settings, listener) is not None and none:
                 top.complain(listener, "leads to no source; add one to `sources`")
         if settings.redirect_check_seconds and settings.transparent is None:
             top.complain("redirect_check_seconds", "needs `transparent`, whose port it checks")
@@ -132,6 +138,22 @@ class _FileReader:
                 self._root.value["sources"] = tree
             return
 
+    def _complete_agent(self) -> None:
+        """Put the keys in `agent_file` in place of those of `agent`."""
+        named = Section(self._root, "", lambda *_: None).text("agent_file")
+        if not named:
+            return
+        path = self._base / named
+        self._faults = DefinitionFaults(str(path))
+        tree = file_tree(path, self._faults)
+        if tree is not None and tree.tag != "map":
+            self._faults.add(tree.line, "", "must be a mapping with keys of `agent`")
+        elif tree is not None:
+            agent = self._root.value.get("agent")
+            own = agent.value if agent is not None and agent.tag == "map" else {}
+            self._root.value["agent"] = Node(tree.line, "map", {**own, **tree.value})
+            self._of_agent_file = {f"agent.{key}": path for key in tree.value}
+
     def _override(self, environ: Mapping[str, str]) -> None:
         """Put each `SLUICE_SIDECAR_<KEY>` into the tree; ignore empty ones."""
         # Set it in the tree, not in the result: both kinds of values then pass the same checks.
@@ -157,6 +179,7 @@ class _FileReader:
         else:
             of_sources = self._sources_file is not None and key.startswith("sources[")
             file = str(self._sources_file) if of_sources else self._file
+            file = str(self._of_agent_file.get(key, file))
             position = f"{file}:{line}" if line else file
             self._complaints.append(f"{position}: {key}: {fault}")
 

@@ -245,6 +245,8 @@ class SidecarSettings:
     enrol: EnrolSettings | None = None
     """How the sidecar gets its keys and its agent by its pod's identity, instead of `key_file` and
     `agent`."""
+    agent_file: Path | None = None
+    """A file with keys of `agent`, such as `role`, which replace those in these settings."""
     sources_files: tuple[Path, ...] = ()
     """Files with a list `sources`; the first that exists replaces the list in these settings."""
     forward_proxy: ListenAddress | None = None

@@ -34,6 +34,7 @@ def folder(tmp_path: Path) -> Path:
     """With every file that the example names."""
     for name in ("sidecar.key", "agent.key"):
         (tmp_path / name).write_text(KEY)
+    (tmp_path / "agent.yaml").write_text("id: agt_loans")
     trusted = authority()
     (tmp_path / "aws-credentials").touch()
     for name in ("control-ca", "crm-ca", "collector-ca"):
@@ -99,7 +100,8 @@ def test_the_example_is_valid_as_it_is_and_with_everything_in_force(folder: Path
     assert len(load(folder, EXAMPLE.read_text()).sources) == 1
     assert len(load(folder, configured()).sources) == 4
     enrolling = yaml.safe_load(whole())
-    del enrolling["key_file"], enrolling["agent"]
+    for key in ("key_file", "agent", "agent_file"):
+        del enrolling[key]
     assert load(folder, yaml.safe_dump(enrolling)).enrol is not None
 
 

@@ -72,6 +72,42 @@ def test_a_fault_names_the_file_that_it_is_in(base: Path) -> None:
         assert str(where) in complaints(base), broken
 
 
+def test_an_agent_that_reads_nothing_has_a_proxy_that_denies(base: Path) -> None:
+    text = TEXT[: TEXT.index("sources:")] + "sources: []\nforward_proxy: 127.0.0.1:0\n"
+    assert aliases(load(base, text)) == []
+    # Without files that may bring some, it is a mistake.
+    alone = "".join(line for line in text.splitlines(True) if "sources_files" not in line)
+    assert "forward_proxy: leads to no source" in complaints(base, alone)
+
+
+def test_a_file_completes_the_agent(base: Path) -> None:
+    text = (
+        "control: http://a:1\nkey_file: sidecar.key\nagent_file: agent.yaml\n"
+        "agent: {key_file: agent.key, role: other}\n"
+    )
+    said = complaints(base, text)
+    assert f"{base / 'agent.yaml'}: " in said
+    assert "does not exist" in said
+    (base / "agent.yaml").write_text("id: agt_loans\nrole: underwriter")
+    agent = load(base, text).agent
+    assert agent is not None
+    assert (agent.id, agent.role, agent.key_file) == (
+        "agt_loans",
+        "underwriter",
+        base / "agent.key",
+    )
+    for content, told in (
+        ("- role", "must be a mapping with keys of `agent`"),
+        ("role: [", ""),
+        ("rôle: x", "no such key"),
+        ("role: ''\nid: 7", "put `7` in quotes"),
+    ):
+        (base / "agent.yaml").write_text(content)
+        said = complaints(base, text)
+        assert told in said
+        assert str(base / "agent.yaml") in said or "no such key" in said
+
+
 def test_the_settings_may_be_in_the_environment(base: Path) -> None:
     environ = {"SLUICE_SIDECAR_SETTINGS": TEXT, "SLUICE_SIDECAR_ID": "loans-0"}
     found = read_variable("SLUICE_SIDECAR_SETTINGS", environ, "pod-1")

@@ -165,6 +165,9 @@ enrol:
   token_file: /var/run/secrets/sluice/token
 {{- else }}
 key_file: /etc/sluice/agent/sidecar.key
+agent:
+  key_file: /etc/sluice/agent/agent.key
+{{- /* Brings the agent's `id` and `role`. */}}
 agent_file: /etc/sluice/agent/agent.yaml
 {{- end }}
 {{- /* The first of these files that exists replaces `sources`. */}}

@@ -1,0 +1,74 @@
+"""The settings in the fragment are those of a sidecar, whatever the chart's values: it reads them
+from the variable that its container is started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_api.admission.template import read
+from policies.ground.keys import make_key
+from sidecar.config.file import read_variable
+from sidecar.settings.model import SidecarSettings
+from tests.control_api.admission.goldens import VALUES, rendered
+from tests.servers import need
+from tests.sidecar.proxy.certificates import authority
+
+SOURCE = (
+    "alias=kb",
+    "kind=chroma",
+    "upstream=http://chroma.data:8000",
+    "sensitivity=medium",
+)
+
+
+@pytest.fixture(autouse=True)
+def helm() -> None:
+    need("helm")
+
+
+def settings(text: str, **replaced: str) -> SidecarSettings:
+    """As the container would read them. `replaced` are texts for paths that exist in pods alone."""
+    container: Any = read(text, "rendered").init_containers[-1]
+    name = container["args"][container["args"].index("--config-env") + 1]
+    environ = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    for path, other in replaced.items():
+        environ[name] = environ[name].replace(path, other)
+    return read_variable(name, environ, "pod-1")
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_sidecar_accepts_what_the_chart_renders(name: str) -> None:
+    found = settings(rendered(name))
+    assert found.enrol is not None
+    assert str(found.listen) == "0.0.0.0:8710"
+    proxy = found.forward_proxy if name == "explicit" else found.transparent
+    assert str(proxy) == f"127.0.0.1:{8711 if name == 'explicit' else 8712}"
+    assert found.sources == ()
+
+
+def test_sources_and_the_authority_of_the_values_are_accepted() -> None:
+    pem = authority().path.read_text()
+    text = rendered(
+        "explicit",
+        "control.tls.secretName=tls",
+        f"control.tls.ca={pem}",
+        *(f"defaultSources[0].{each}" for each in SOURCE),
+    )
+    found = settings(text)
+    assert found.control.startswith("https://")
+    assert found.control_tls.ca == pem
+    assert [each.alias for each in found.sources] == ["kb"]
+
+
+def test_the_secret_of_an_agent_is_accepted(tmp_path: Path) -> None:
+    for name in ("sidecar.key", "agent.key"):
+        (tmp_path / name).write_text(make_key(b"k" * 32))
+    (tmp_path / "agent.yaml").write_text("id: agt_loans\nrole: underwriter\n")
+    text = rendered("transparent", "identity=secret")
+    found = settings(text, **{"/etc/sluice/agent/": f"{tmp_path}/"})
+    assert found.enrol is None
+    assert found.agent is not None
+    assert (found.agent.id, found.agent.role) == ("agt_loans", "underwriter")
