@@ -4,6 +4,7 @@ kernel does. Skipped without root, `iptables` or network namespaces."""
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -112,6 +113,15 @@ def test_complete_rules_redirect_every_user_and_are_no_finding(namespace: Namesp
         assert namespace("udp", AGENT, address, 443) == "PermissionError"
         assert namespace("udp", 0, address, 53) == "PermissionError"
         assert namespace("udp", SIDECAR, address, 53) == "sent"
+    assert namespace("doctor") == []
+
+
+def test_the_rules_of_the_command_are_no_finding(namespace: Namespace) -> None:
+    command = [sys.executable, "-m", "sidecar.redirect", "--tool", "iptables", "--port", "8712"]
+    namespace("rules", shlex.join([*command, "--sidecar-user", str(SIDECAR)]) + " >&2")
+    for address in (SOURCE_ADDRESS, *WORLD):
+        assert namespace("connect", AGENT, address, SOURCE_PORT) == "sidecar"
+    assert namespace("connect", SIDECAR, SOURCE_ADDRESS, SOURCE_PORT) == "source"
     assert namespace("doctor") == []
 
 
