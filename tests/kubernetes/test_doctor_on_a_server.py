@@ -47,7 +47,8 @@ def findings(server: ApiServer) -> list[tuple[str, str]]:
     path = Path(str(need("kubectl"))).parent
     ended = subprocess.run(
         [sys.executable, "-m", "deploy.command", "doctor", "--cluster", "--json"],
-        env={"KUBECONFIG": str(server.kubeconfig()), "PATH": str(path)},
+        # kubectl keeps what it discovered below the home directory.
+        env={"KUBECONFIG": str(server.kubeconfig()), "PATH": str(path), "HOME": str(server.folder)},
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode in (0, 1), ended.stderr
