@@ -65,7 +65,8 @@ def ready(container: Container, **changed: str) -> Iterator[Container]:
 
         until("the container is ready", up, 120)
         for probe in ("startupProbe", "livenessProbe"):
-            assert status(container.probe(probe)) == 200
+            address = container.probe(probe)
+            until(f"{address} answers", lambda address=address: status(address) == 200)
         yield container
     finally:
         process.terminate()

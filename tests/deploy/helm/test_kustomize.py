@@ -10,9 +10,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from deploy.kustomize.__main__ import BASES, main
+from deploy.kustomize.__main__ import BASES, KUBERNETES, main
 from tests import servers
-from tests.deploy.helm.chart import OLDEST, ROOT, find, rendered
+from tests.deploy.helm.chart import ROOT, find, rendered
 
 FOLDER = ROOT / "deploy" / "kustomize"
 BUILDS = [path.parent for path in sorted(FOLDER.rglob("kustomization.yaml"))]
@@ -44,7 +44,7 @@ def test_every_folder_builds_valid_objects(folder: Path) -> None:
     manifests = built(folder)
     for each in manifests:
         if "AdmissionPolicy" not in each["kind"]:
-            kubernetes_validate.validate(each, OLDEST, strict=True)
+            kubernetes_validate.validate(each, KUBERNETES, strict=True)
     kinds = {each["kind"] for each in manifests}
     assert "Namespace" in kinds
     if folder.name in BASES:

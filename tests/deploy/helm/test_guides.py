@@ -1,0 +1,167 @@
+"""The commands of the guides, as they are written.
+
+`helm install` renders, `kubectl create` and `kubectl apply -k` make their objects without a server,
+`sluice` speaks with a real control API that the chart's settings started, and other commands of
+kubectl are parsed by the real one, which then finds no server.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from control_api.maintenance.keys_secret import fresh_keys
+from tests import servers
+from tests.deploy.helm.chart import DEV, ROOT, find, rendered
+from tests.deploy.helm.container import Container
+from tests.deploy.helm.test_containers import ACCOUNT, AUTHORITY, pod, ready, secrets_of
+
+GUIDES = {
+    ROOT / "deploy" / "README.md": (
+        "cluster", "install", "agent", "demo", "outage", "production", "upgrade"
+    ),
+    ROOT / "deploy" / "kustomize" / "README.md": ("kustomize", "render"),
+}  # fmt: skip
+# Commands that only a cluster can answer: the real kubectl parses them, and finds no server.
+KUBECTL = r"""#!/usr/bin/env bash
+set -euo pipefail
+real() { "$KUBECTL" --server=http://127.0.0.1:9 --request-timeout=1s "$@"; }
+words=("$@")
+[ "$1" = -n ] && shift 2
+case "$1" in
+  create)
+    "$KUBECTL" "${words[@]}" --dry-run=client --output=yaml ;;
+  apply)
+    [ "$2" = -k ] && "$KUBECTL" kustomize "$3" ;;
+  exec)
+    while [ "$1" != -- ]; do shift; done
+    shift
+    case "$1" in sluice) "$@" ;; curl) echo "curl ${*: -1}" ;; *) exit 3 ;; esac ;;
+  *)
+    said=$(real "${words[@]}" 2>&1) && exit 4
+    grep -q "refused" <<< "$said" || { echo "$said" >&2; exit 5; }
+    echo "parsed: ${words[*]}" ;;
+esac
+"""
+HELM = r"""#!/usr/bin/env bash
+set -euo pipefail
+case "$1" in
+  install | upgrade) shift; "$HELM" template "$@" ;;
+  test | rollback) echo "$@" ;;
+  *) "$HELM" "$@" ;;
+esac
+"""
+DOCKER = r"""#!/usr/bin/env bash
+set -euo pipefail
+[ "$1 $2" = "build -f" ] && [ "$4" = --target ] && grep -q "^FROM .* AS $5\$" "$3"
+"""
+KIND = r"""#!/usr/bin/env bash
+case "$1 $2" in "create cluster" | "load docker-image") ;; *) exit 3 ;; esac
+"""
+
+
+@pytest.fixture(name="place", scope="module")
+def _place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str]]]:
+    """A folder with the files that the guides name, and the environment of its shell."""
+    folder = tmp_path_factory.mktemp("guide")
+    programs = folder / "bin"
+    programs.mkdir()
+    sluice = f'#!/bin/sh\ncd "{ROOT}" && exec "{sys.executable}" -m deploy.command "$@"\n'
+    for name, text in (
+        ("kubectl", KUBECTL), ("helm", HELM), ("docker", DOCKER), ("kind", KIND), ("sluice", sluice)
+    ):  # fmt: skip
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    (folder / "deploy").symlink_to(ROOT / "deploy")
+    for name in ("database-url", "migrate-url", "redis-url"):
+        (folder / name).write_text("postgresql+asyncpg://sluice@db/sluice")
+    pair = AUTHORITY.issue("sluice-control.sluice-system.svc.cluster.local")
+    (folder / "control.pem").write_bytes(pair.certificate.read_bytes())
+    (folder / "control-key.pem").write_bytes(pair.key.read_bytes())
+    readme = (ROOT / "deploy" / "README.md").read_text()
+    (values,) = re.findall(r"^```yaml\n(images:\n.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    (folder / "values.yaml").write_text(values)
+    keys = fresh_keys(os.urandom)
+    manifests = rendered({}, DEV)
+    spec = pod(manifests, "StatefulSet", "sluice-control")
+    config = find(manifests, "ConfigMap", "sluice-policies")["data"]
+    policies = {"default/demo/support.yaml": config["default.demo.support.yaml"].encode()}
+    volumes = {"keys": keys, "policies": policies, **ACCOUNT}
+    control = Container(spec, folder / "control", volumes, secrets_of(keys))
+    with ready(control):
+        kept = {name: text for name, text in os.environ.items() if "SLUICE" not in name}
+        yield (
+            folder,
+            {
+                **kept,
+                "PATH": f"{programs}:{os.environ['PATH']}",
+                "HELM": str(servers.need("helm")),
+                "KUBECTL": str(servers.need("kubectl")),
+                "KUBECONFIG": str(folder / "none"),
+                "BASE": "debian@sha256:0",
+                "SLUICE_URL": control.probe("readinessProbe").removesuffix("/health/ready"),
+                "SLUICE_KEY_FILE": control.environ["SLUICE_KEY_FILE"],
+            },
+        )
+
+
+def block(page: Path, title: str) -> str:
+    pattern = rf"^```sh\n# {title}\n(.*?)^```"
+    (found,) = re.findall(pattern, page.read_text(), re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def run(place: tuple[Path, dict[str, str]], script: str) -> subprocess.CompletedProcess[str]:
+    folder, environ = place
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.parent.name))
+def test_every_command_of_a_guide_works_as_it_is_written(
+    page: Path, place: tuple[Path, dict[str, str]]
+) -> None:
+    sluice = 'sluice() { kubectl -n sluice-system exec statefulset/sluice-control -- sluice "$@"; }'
+    for title in GUIDES[page]:
+        done = run(place, f"{sluice}\n{block(page, title)}")
+        assert done.returncode == 0, f"{title}: {done.stderr}"
+    if "render" in GUIDES[page]:
+        assert "kind: ValidatingAdmissionPolicy" in (place[0] / "base.yaml").read_text()
+
+
+def test_the_guides_register_the_agent_that_the_demo_is(
+    place: tuple[Path, dict[str, str]],
+) -> None:
+    shown = run(place, "sluice agents list --json")
+    if '"support"' not in shown.stdout:
+        assert run(place, block(ROOT / "deploy" / "README.md", "agent")).returncode == 0
+        shown = run(place, "sluice agents list --json")
+    assert "system:serviceaccount:agents:support" in shown.stdout
+    assert '"approved"' in shown.stdout
+    policies = run(place, "sluice policies list")
+    assert "support-reads-the-handbook" in policies.stdout
+
+
+def test_a_mistyped_command_would_be_found(place: tuple[Path, dict[str, str]]) -> None:
+    for wrong in (
+        "kubectl -n agents rollout statuss deployment/support",
+        "kubectl scale deployment/x --replica=1",
+        "kubectl apply -k deploy/kustomize/none",
+        "helm install sluice deploy/helm/sluice --set control.replica=1",
+        "kubectl exec x -- sluice agents aprove support",
+        "docker build -f deploy/images/Dockerfile --target none .",
+    ):
+        assert run(place, wrong).returncode != 0, wrong
