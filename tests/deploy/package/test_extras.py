@@ -1,0 +1,69 @@
+"""An extra is enough: the services start with what it installs, though the tests' environment has
+all the others' libraries too."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+
+import pytest
+
+from deploy.install import LOCK, pins
+from deploy.lock import part
+from tests.deploy.launcher import ROOT, environ
+
+# Finds nothing of what another extra brings, and then imports a module as its command would.
+CODE = """
+import importlib, sys
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name in {absent} else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = map(Without, sys.meta_path)
+for module in {modules}:
+    importlib.import_module(module)
+"""
+
+
+def absent(extra: str) -> set[str]:
+    """The top-level modules of every distribution that the extra does not lead to."""
+    text = part(LOCK.read_text(), [extra])
+    present = {block.partition("==")[0] for block in pins(text)} | {"sluice"}
+
+    def canonical(name: str) -> str:
+        return re.sub("[-_.]+", "-", name).lower()
+
+    return {
+        module
+        for module, owners in packages_distributions().items()
+        if not present & set(map(canonical, owners))
+    }
+
+
+@pytest.mark.parametrize(
+    ("extra", "modules"),
+    [
+        ("base", ["policies.__main__", "deploy.command", "deploy.client.run", "deploy.init.run"]),
+        ("sidecar", ["sidecar.__main__", "sidecar.doctor.__main__", "sidecar.redirect.__main__"]),
+        ("server", ["control_api.__main__", "control_api.admission.__main__"]),
+    ],
+)
+def test_an_extra_is_enough_to_start(extra: str, modules: list[str]) -> None:
+    missing = absent(extra)
+    assert {"redis", "botocore", "chromadb"} <= missing
+    code = CODE.format(absent=sorted(missing), modules=modules)
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
