@@ -100,6 +100,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("dns", {"/spec/dnsPolicy": "None", "/spec/dnsConfig/nameservers": ["10.0.0.9"]}),
     ("dns", {"/spec/dnsConfig/nameservers": ["10.0.0.9"]}),
     ("dns", {"/spec/dnsConfig/searches": ["mine.example"]}),
+    ("dns", {"/spec/hostnameOverride": "sluice-control.sluice-system.svc.cluster.local"}),
     ("user", {f"{_SECURITY}/runAsUser": 20102}),
     ("user", {f"{_POD}/runAsUser": 20102}),
     ("group", {f"{_SECURITY}/runAsGroup": 20102}),

@@ -185,13 +185,14 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
   message: >-
     `hostAliases` names `{}`, and the sidecar would believe it: use a Service or the cluster's DNS
 - rule: dns
+  # `hostnameOverride` exists from Kubernetes 1.34 on: `dyn`, so that older ones don't warn of it.
   offenders: >-
     (has(object.spec.dnsPolicy) && object.spec.dnsPolicy == 'None' ? ['dnsPolicy'] : [])
     + (has(object.spec.dnsConfig) && has(object.spec.dnsConfig.nameservers)
     && size(object.spec.dnsConfig.nameservers) > 0 ? ['dnsConfig.nameservers'] : [])
     + (has(object.spec.dnsConfig) && has(object.spec.dnsConfig.searches)
     && size(object.spec.dnsConfig.searches) > 0 ? ['dnsConfig.searches'] : [])
-    + (has(object.spec.hostnameOverride) && object.spec.hostnameOverride != ''
+    + (has(dyn(object.spec).hostnameOverride) && dyn(object.spec).hostnameOverride != ''
     ? ['hostnameOverride'] : [])
   message: >-
     `{}` replaces the cluster's DNS, which the sidecar relies on: remove it
