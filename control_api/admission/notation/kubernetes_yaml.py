@@ -23,6 +23,8 @@ class Unreadable(Exception):
     """the text is not valid YAML"""
 
 
+# PyYAML's own parser, not libyaml's ten times as fast one: that one composes recursively in C, and
+# a text with a hundred thousand brackets ends the process instead of raising an error.
 class _Loader(yaml.SafeLoader):
     """Go's types: without timestamps, sexagesimal numbers and the value key."""
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ class Case:
         }
         return Namespace("default", labels)
 
-    @property
+    @cached_property
     def input(self) -> str:
         """The manifests, with our containers and volumes in place of their names."""
         expanded = []
@@ -90,6 +90,7 @@ class Case:
             expanded.append(text if full == value else dump(full))
         return "---\n".join(expanded)
 
+    @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """By the pure function."""
         return rewrite({"input": self.input}, self.fragment, self.namespace).findings
@@ -112,7 +113,7 @@ class Case:
         if code == 1:
             return "refused.txt", report
         assert code == 0, report
-        outcomes = {each.verdict.outcome.value for each in self.findings()}
+        outcomes = {each.verdict.outcome.value for each in self.findings}
         if outcomes == {"skipped"}:
             assert output == self.input
             return "skipped.txt", report

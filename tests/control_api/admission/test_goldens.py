@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import jsonpatch
@@ -38,6 +39,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
 
+@cache
 def pods(text: str) -> list[dict[str, Any]]:
     """The pods and templates in manifests, in order."""
     return [each.pod for part in split(text) for each in workloads(load(part))]
@@ -50,7 +52,7 @@ def test_the_command_writes_what_is_expected(case: Case) -> None:
 def test_the_patch_gives_the_expected_pods(case: Case) -> None:
     kind, expected = case.expected()
     before = pods(case.input)
-    findings = case.findings()
+    findings = case.findings
     assert len(before) == len(findings)
     if kind == "refused.txt":
         refused = [each for each in findings if each.verdict.outcome is Outcome.refused]
@@ -65,7 +67,7 @@ def test_the_patch_gives_the_expected_pods(case: Case) -> None:
 
 
 def test_an_admission_review_carries_the_same(case: Case) -> None:
-    for pod, finding in zip(pods(case.input), case.findings(), strict=True):
+    for pod, finding in zip(pods(case.input), case.findings, strict=True):
         asked = parse(_review(pod), "application/json")
         assert asked.pod is not None
         verdict = finding.verdict
@@ -85,7 +87,7 @@ def test_an_admission_review_carries_the_same(case: Case) -> None:
 def test_a_second_review_changes_nothing(name: str) -> None:
     case = CASES[name]
     _, expected = case.expected()
-    for pod, finding in zip(pods(expected), case.findings(), strict=True):
+    for pod, finding in zip(pods(expected), case.findings, strict=True):
         if finding.verdict.outcome in (Outcome.injected, Outcome.unchanged):
             before = deepcopy(pod)
             again = review(pod, case.namespace, case.fragment)
@@ -123,7 +125,7 @@ def test_the_packaged_fragment_is_the_charts_default() -> None:
 
 def test_the_status_tells_version_and_digest() -> None:
     case = CASES["pod-smallest"]
-    (finding,) = case.findings()
+    (finding,) = case.findings
     assert case.expected()[1].count(f"sha256:{case.fragment.digest[:16]}") == 1
     assert any('"version":"golden"' in str(each) for each in finding.verdict.patch)
     assert __version__ != "golden"

@@ -89,7 +89,7 @@ def test_the_settings_are_a_fragment_or_its_configmap(tmp_path: Path) -> None:
         (f"{POD}---\na: b: c", "-, document 2: "),
         ("a: 1\nb: 2\na: 3", "-, document 1: line 3: key `a` is there twice"),
         ("a: !!python/object:os.system {}", "could not determine a constructor"),
-        ("[" * 3000, "-, document 1: "),
+        ("[" * 100_000, "-, document 1: "),
         ("? [a]\n: b", "-, document 1: "),
         (BOMB, "more than 1000000 values"),
         ("a: \x07", "-, document 1: "),
