@@ -42,7 +42,7 @@ class WebhookSettings:
     tls_dir: Path
     """The directory of `tls.crt` and `tls.key` with `files`; read again within 30 seconds."""
     namespace: str
-    """The namespace of the Service, the Secret and the Leases."""
+    """The namespace of the Service, the Secret and the Lease."""
     service: str
     """The Service that the API server calls; the certificate is made for its names."""
     secret: str

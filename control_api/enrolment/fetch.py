@@ -1,12 +1,12 @@
 """Fetches a key set: one GET to the address that the operator configured, and nowhere else."""
 
 import asyncio
-import ssl
 from pathlib import Path
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
 from control_api.enrolment.key_set import MAX_BYTES
+from control_api.security.cluster_tls import cluster_context
 from control_api.security.issuers import Issuer
 
 CONNECT_SECONDS = 3.0
@@ -35,7 +35,7 @@ async def _get(issuer: Issuer) -> bytes:
         # Read each time: the kubelet replaces the token before it expires.
         token = await asyncio.to_thread(_read, issuer.token_file)
         headers["Authorization"] = f"Bearer {token.decode('ascii', 'replace').strip()}"
-    tls = ssl.create_default_context(cafile=issuer.ca) if issuer.ca else True
+    tls = cluster_context(cafile=str(issuer.ca)) if issuer.ca else True
     # The operator chose this address, private or not, so it needs no entry in
     # SLUICE_WEBHOOK_ALLOW. No redirect and no proxy from the environment: both lead elsewhere, and
     # the key set decides which agents a caller can be.

@@ -17,6 +17,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 
 from control_api.log import log_key
 from control_api.maintenance.bootstrap import ADMIN_KEY
+from control_api.security.cluster_tls import cluster_context
 from policies.ground.keys import make_key
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -53,7 +54,7 @@ class Cluster:
                 f"https://{name}:{port}",
                 (account / "namespace").read_text("ascii").strip(),
                 (account / "token").read_text("ascii").strip(),
-                ssl.create_default_context(cafile=str(account / "ca.crt")),
+                cluster_context(cafile=str(account / "ca.crt")),
             )
         except (OSError, ValueError) as error:
             raise NoSecret(f"`{account}` does not hold a service account: {error}") from error

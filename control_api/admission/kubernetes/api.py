@@ -15,6 +15,8 @@ from typing import Any
 import aiohttp
 import orjson
 
+from control_api.security.cluster_tls import cluster_context
+
 CALL_SECONDS = 10.0
 MAX_ANSWER = 4 * 1024 * 1024
 JSON_PATCH = "application/json-patch+json"
@@ -134,7 +136,7 @@ class KubernetesApi:
         try:
             found = path.read_bytes()
             if self._tls is None or found != self._authorities:
-                self._tls = ssl.create_default_context(cadata=found.decode("ascii"))
+                self._tls = cluster_context(cadata=found.decode("ascii"))
                 self._authorities = found
         except (OSError, UnicodeError, ssl.SSLError) as error:
             raise Denied(f"`{path}` can't be used: {error}") from error

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime as dt
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from tests.control_api.admission.fake_api_server import (
     configuration,
     fake_api_server,
 )
+from tests.sidecar.proxy.certificates import authority
 
 START = dt.datetime(2026, 11, 22, tzinfo=dt.UTC)
 NAMES = {"sluice-webhook.sluice-system.svc", "sluice-webhook.sluice-system.svc.cluster.local"}
@@ -352,6 +354,27 @@ async def test_a_renewed_token_is_used_at_once(world: World) -> None:
     assert replica.faults("denied") == 1
     (world.server.account / "token").write_text("second-token\n")
     assert await replica.controller.round()
+
+
+async def test_an_authority_without_key_identifiers_is_trusted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificates of many clusters have none. From 3.13 on, Python asks for them."""
+    lenient = ssl.create_default_context
+
+    def of_python_3_13(**given: Any) -> ssl.SSLContext:
+        made = lenient(**given)
+        made.verify_flags |= ssl.VERIFY_X509_STRICT
+        return made
+
+    monkeypatch.setattr(ssl, "create_default_context", of_python_3_13)
+    replica = await world.replica()
+    assert await replica.controller.round()
+    # Another authority is still refused.
+    other = authority("another").path.read_bytes()
+    (world.server.account / "ca.crt").write_bytes(other)
+    distrusting = await world.replica("b")
+    assert not await distrusting.controller.round()
 
 
 async def test_a_stepped_clock_makes_no_certificates(world: World) -> None:
