@@ -7,7 +7,7 @@ import functools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from control_api.admission import template
@@ -196,6 +196,56 @@ def _with(pod: Pod, changes: list[tuple[str, Any]], mode: str) -> Pod:
         except (AttributeError, IndexError, TypeError, ValueError):
             continue  # an earlier change put something else where this one leads
     return pod
+
+
+def paths(value: Any, here: str = "") -> list[str]:
+    """A JSON pointer to everything inside `value`."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    found = []
+    for key, each in inside:
+        pointer = f"{here}/{key}"
+        found.append(pointer)
+        if isinstance(each, dict | list):
+            found += paths(each, pointer)
+    return found
+
+
+def holder_of(pod: Pod, pointer: str) -> tuple[Any, Any]:
+    """The object or list that holds what `pointer` leads to, and its key there."""
+    *parents, last = [int(each) if each.isdigit() else each for each in pointer.split("/")[1:]]
+    holder: Any = pod
+    for parent in parents:
+        holder = holder[parent]
+    return holder, last
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(data=st.data())
+@examples(150)
+def test_any_change_of_what_is_ours_is_refused(mode: str, data: st.DataObject) -> None:
+    pod = governed_pod(fragment(mode))
+    ours = [
+        f"/spec/{field}{pointer}"
+        for field in ("initContainers", "volumes")
+        for pointer in paths(pod["spec"][field])
+        # AlwaysPullImages sets the one; the other, a whole container or volume, has a name.
+        if not pointer.endswith("/imagePullPolicy") and pointer.count("/") > 1
+    ]
+    pointer = data.draw(st.sampled_from(ours))
+    value = data.draw(st.sampled_from(["x", "", 7, 0, True, False, [], {}, {"name": "x"}, ["x"]]))
+    holder, key = holder_of(pod, pointer)
+    match data.draw(st.sampled_from(["another value", "another field", "no field"])):
+        case "another value":
+            assume(type(holder[key]) is type(value) and holder[key] != value)
+            holder[key] = value
+        case "another field":
+            # A LimitRange adds limits for resources that we don't set.
+            assume(isinstance(holder, dict) and "/resources/" not in pointer)
+            holder[f"x{key}"] = value
+        case _:
+            assume(isinstance(holder, dict) and key != "name")
+            del holder[key]
+    assert agree(mode, pod)
 
 
 def test_a_quantity_that_the_api_server_rewrites_is_not_rendered() -> None:
