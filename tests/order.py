@@ -17,6 +17,7 @@ SLOW = {
     "tests/control_api/test_workers.py": 60,
     "tests/control_api/test_serve.py": 40,
     "tests/stories/test_control_api_away.py": 30,
+    "tests/stories/test_workload_identity.py": 30,
     "tests/stories/test_clone.py": 25,
     "tests/stories/test_concurrency.py": 25,
     "tests/stories/test_signing_key_rotation.py": 25,

@@ -1,6 +1,5 @@
 """Checks an agent's workload before it is stored. Knows no token."""
 
-from control_api.requests.workload import is_workload
 from control_api.store.queries import agents
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.transaction import Transaction
@@ -11,10 +10,6 @@ async def refuse_bad_workload(tx: Transaction, agent: StoredAgent) -> None:
     """Raise `Invalid` or `Conflict` if the agent can't have its workload."""
     if agent.workload is None:
         return
-    if not is_workload(agent.workload):
-        raise invalid(
-            ["workload: must be `<issuer>:system:serviceaccount:<namespace>:<service account>`"]
-        )
     if agent.bound_key_id is not None:
         # Its pods hold other keys, so every one of their evaluations would be denied (check 4).
         raise invalid(["bound_key_id: must be null for an agent with a workload"])

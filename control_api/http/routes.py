@@ -106,7 +106,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/agents", ADMIN, register_agent, 201, errors=(409,)),
     Route("GET", "/v1/agents/stats/summary", READ, show_registry_counts),
     Route("GET", "/v1/agents/{agent_id}", READ, get_agent),
-    Route("PUT", "/v1/agents/{agent_id}", ADMIN, update_agent),
+    Route("PUT", "/v1/agents/{agent_id}", ADMIN, update_agent, errors=(409,)),
     Route("PATCH", "/v1/agents/{agent_id}/status", ADMIN, change_agent_status, errors=(409,)),
     Route("GET", "/v1/keys", READ, list_keys),
     Route("POST", "/v1/keys", ADMIN, create_key, 201),

@@ -2,15 +2,29 @@
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from control_api.app_context import AppContext
 from control_api.enrolment.registry import LIFETIME_SECONDS, Enrolled
+from control_api.enrolment.token import MAX_TOKEN
 from control_api.requests.base import RequestModel
 from control_api.responses.sidecars import EnrolledSidecar
 from policies.ground.canonical import rfc3339
 
-Token = Annotated[str, Field(min_length=1, max_length=16 * 1024)]
+# The description says what a token looks like. The check of the request does not: one of another
+# form is refused and recorded like any that is hostile.
+Token = Annotated[
+    str,
+    Field(min_length=1),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_TOKEN,
+            "pattern": r"^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$",
+        }
+    ),
+]
 
 
 class SidecarToken(RequestModel):
