@@ -105,7 +105,12 @@ def _template(values: str, files: tuple[str, ...], version: str, options: tuple[
 
 
 def rendered(values: Values, *files: Path, version: str = NEWEST) -> list[Manifest]:
-    text = template(values, *files, version=version)
+    """The objects, which tests share: don't change them."""
+    return _parsed(template(values, *files, version=version))
+
+
+@functools.cache
+def _parsed(text: str) -> list[Manifest]:
     # The loader written in C: it is ten times as fast.
     return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
 

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,10 @@ def status(address: str) -> int:
         return 0
 
 
+def answers(address: str) -> bool:
+    return status(address) == 200
+
+
 def asked(container: Container, key: str, path: str) -> Any:
     address = container.probe("readinessProbe").replace("/health/ready", path)
     request = urllib.request.Request(address, headers={"X-API-Key": key})
@@ -65,8 +70,7 @@ def ready(container: Container, **changed: str) -> Iterator[Container]:
 
         until("the container is ready", up, 120)
         for probe in ("startupProbe", "livenessProbe"):
-            address = container.probe(probe)
-            until(f"{address} answers", lambda address=address: status(address) == 200)
+            until(f"{probe} succeeds", partial(answers, container.probe(probe)))
         yield container
     finally:
         process.terminate()
@@ -84,7 +88,7 @@ def secrets_of(keys: dict[str, bytes], url: str = "") -> dict[str, str]:
 
 def test_production_migrates_and_serves_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
     keys = fresh_keys(os.urandom)
-    values = {"control": {"workers": 2, "piiMasking": True, "rateLimit": 50}}
+    values = {"control": {"piiMasking": True, "rateLimit": 50}}
     manifests, secrets = rendered(values), secrets_of(keys, postgres_url)
     migrate = Container(pod(manifests, "Job", "sluice-migrate"), tmp_path / "job", {}, secrets)
     assert migrate.run() == 0, migrate.said()

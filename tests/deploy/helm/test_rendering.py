@@ -26,7 +26,7 @@ from tests.deploy.helm.chart import (
 FOREIGN = {"Certificate", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
 # A beta in 1.36's predecessors: the schemas of its stable version begin there.
 SINCE = {"MutatingAdmissionPolicy": 1.36, "ValidatingAdmissionPolicy": 1.30}
-VERSIONS = (OLDEST, "1.33", NEWEST)
+VERSIONS = (OLDEST, NEWEST)
 
 
 def unique() -> dict[str, tuple[Choice, Manifest]]:
