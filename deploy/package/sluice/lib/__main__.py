@@ -8,5 +8,7 @@ import runpy
 import sys
 
 if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit("usage: sluice COMMAND [ARGUMENT ...]; this folder is started by that command")
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
