@@ -51,7 +51,10 @@ def refusal(cluster: Cluster) -> Iterator[ClusterFinding]:
     """Whether a pod without our sidecar is refused."""
     if {POLICY, BINDING} & cluster.unread.keys():
         return
-    policies = [each for each in cluster.all(POLICY) if _mentions_label(each)]
+    # Not the one that refuses commands inside the sidecar, which judges no pod.
+    policies = [
+        each for each in cluster.all(POLICY) if _mentions_label(each) and _judges_pods(each)
+    ]
     if not policies:
         yield ClusterFinding(
             Level.HIGH,
@@ -105,6 +108,11 @@ def _weaknesses(cluster: Cluster, policy: Json) -> Iterator[ClusterFinding]:
                 "pods there are not refused, whatever they are",
                 "remove the namespace from `injection.excludedNamespaces`, or its label",
             )
+
+
+def _judges_pods(policy: Json) -> bool:
+    rules = objects(policy, "spec", "matchConstraints", "resourceRules")
+    return any({"pods", "*", "*/*"} & set(texts(rule, "resources")) for rule in rules)
 
 
 def _mentions_label(item: Json) -> bool:

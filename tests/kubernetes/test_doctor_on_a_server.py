@@ -72,7 +72,8 @@ def test_the_chart_on_a_real_server_is_sound_until_it_is_weakened(api_server: Ap
     api_server.namespace(NAMESPACE)
     api_server.namespace(WHERE, **{"sluice/inject": "enabled"})
     policy = rendered(*MODES["transparent"], only=POLICY)
-    for manifest in (*policy, *rendered(*MODES["transparent"], only=INJECTION), WALL):
+    commands = rendered(only="exec-policy.yaml")
+    for manifest in (*policy, *commands, *rendered(*MODES["transparent"], only=INJECTION), WALL):
         api_server.apply(manifest)
     pod = changed(governed_pod(fragment("transparent")), {"/metadata/name": "agent"})
     until("the governed pod is admitted", lambda: created(api_server, pod))
