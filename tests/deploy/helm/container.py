@@ -42,7 +42,12 @@ class Container:
         kept = {name: text for name, text in os.environ.items() if "SLUICE" not in name}
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "deploy.command", *(arguments or self.spec["args"])],
+                [
+                    sys.executable,
+                    "-m",
+                    "deploy.command",
+                    *(arguments or map(self._here, self.spec["args"])),
+                ],
                 cwd=ROOT,
                 env={**kept, **self.environ, **changed},
                 stdout=log,

@@ -161,3 +161,16 @@ def test_the_webhook_serves_with_certificates_from_files(tmp_path: Path) -> None
             # A GET is no review, so the answer says whether the path is one.
             assert status(f"https://127.0.0.1:{webhook.ports[8443]}{path}") == 405
         assert status(f"http://127.0.0.1:{webhook.ports[8701]}/metrics") == 200
+
+
+def test_the_test_pod_trusts_the_authority_of_the_values(tmp_path: Path) -> None:
+    tls = {"secretName": "sluice-tls", "ca": AUTHORITY.path.read_text()}
+    manifests = rendered({"control": {"tls": tls}})
+    authority = find(manifests, "ConfigMap", "sluice-control-ca")["data"]
+    spec = find(manifests, "Pod", "sluice-test")["spec"]
+    volumes = {"keys": fresh_keys(os.urandom), "ca": {"ca.crt": authority["ca.crt"].encode()}}
+    container = Container(spec, tmp_path, volumes, {})
+    assert container.environ["SLUICE_URL"].startswith("https://")
+    # It reads the authority and the key before it finds that no control API is there.
+    assert container.run(SLUICE_URL="https://127.0.0.1:9") == 1
+    assert "127.0.0.1:9" in container.said()
