@@ -31,6 +31,16 @@ PLACES = {
     "source/handbook/returns.txt": "source/handbook/returns.txt",
     "source/products/kettle.txt": "source/products/kettle.txt",
     "source/payroll/grades.txt": "source/payroll/grades.txt",
+    "prometheus.yaml": "monitoring/prometheus/prometheus.yaml",
+    "../prometheus/rules.yaml": "monitoring/prometheus/rules.yaml",
+    "../grafana/fleet.json": "monitoring/grafana/dashboards/fleet.json",
+    "../grafana/agent.json": "monitoring/grafana/dashboards/agent.json",
+    "../grafana/provisioning/datasources.yaml": (
+        "monitoring/grafana/provisioning/datasources/sluice.yaml"
+    ),
+    "../grafana/provisioning/dashboards.yaml": (
+        "monitoring/grafana/provisioning/dashboards/sluice.yaml"
+    ),
 }
 SECRETS = {
     "roles.sql": "secrets/roles.sql",
@@ -43,10 +53,16 @@ CONTENTS = {
     "postgres-password": "@SUPERUSER_PASSWORD@",
     "database-url": "postgresql+asyncpg://sluice:@SERVICE_PASSWORD@@postgres/sluice",
     "owner-database-url": "postgresql+asyncpg://sluice_owner:@OWNER_PASSWORD@@postgres/sluice",
+    "grafana-password": "@GRAFANA_PASSWORD@",
     "redis-url": "redis://sluice-control:@REDIS_CONTROL_PASSWORD@@redis:6379/0",
 }
-# Only the owner may enter these. The containers write to the last three.
-PRIVATE = ("secrets", "secrets/agent", "data", "data/postgres", "data/sidecar")
+# Only the owner may enter these. The containers write to those in `data`, and to `secrets/agent`.
+PRIVATE = (
+    "secrets",
+    "secrets/agent",
+    "data",
+    *(f"data/{name}" for name in ("postgres", "sidecar", "prometheus", "grafana")),
+)
 
 
 def prepare(folder: Path) -> bytes:

@@ -111,7 +111,9 @@ def watch_enrolment(metrics: Observations, enroller: Enroller, identity: Enrolle
         "Until the enrolled keys expire; 0 without keys",
         lambda: max(0.0, identity.seconds_left) if identity.problem is None else 0.0,
     )
-    metrics.count("sluice_own_enrolments_total", "Enrolments and renewals", lambda: enroller.enrolments)
+    metrics.count(
+        "sluice_own_enrolments_total", "Enrolments and renewals", lambda: enroller.enrolments
+    )
     metrics.count(
         "sluice_enrolment_failures_total",
         "Attempts to enrol that brought no keys",

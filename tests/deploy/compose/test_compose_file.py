@@ -41,7 +41,7 @@ def test_a_container_has_no_right_that_it_does_not_need(name: str) -> None:
 def test_a_service_that_stays_is_checked_without_a_shell(name: str) -> None:
     test = SERVICES[name]["healthcheck"]["test"]
     assert test[0] == "CMD"
-    assert test[1] in {"python", "pg_isready", "redis-cli"}
+    assert test[1] in {"python", "pg_isready", "redis-cli", "promtool", "wget"}
     assert SERVICES[name]["restart"] == "unless-stopped"
 
 
@@ -59,9 +59,11 @@ def test_the_agents_only_way_to_a_source_is_the_sidecar() -> None:
     assert inside["sources"] == {"source", "sidecar"}
     assert inside["database"] == {"postgres", "migrate", "control"}
     assert inside["edge"] == {"control"}
+    assert inside["monitoring"] == {"prometheus", "grafana"}
+    assert inside["view"] == {"grafana"}
     # No way out of these, to the internet or the host's other networks.
     internal = {name for name, settings in FILE["networks"].items() if settings.get("internal")}
-    assert internal == FILE["networks"].keys() - {"edge"}
+    assert internal == FILE["networks"].keys() - {"edge", "view"}
 
 
 def test_only_this_host_reaches_a_port() -> None:
@@ -91,7 +93,9 @@ def test_no_secret_is_in_an_environment() -> None:
 def test_the_file_refers_to_nothing_that_init_does_not_write(tmp_path: Path) -> None:
     seed = compose.prepare(tmp_path)
     written = {file.path for file in compose.files(seed)}
-    written |= {compose.SEED, compose.KEYS, "source", "policies", *compose.PRIVATE}
+    # Whole folders are mounted, too.
+    written |= {str(folder) for path in written for folder in Path(path).parents}
+    written |= {compose.SEED, compose.KEYS, *compose.PRIVATE}
     secrets = {each["file"].removeprefix("./") for each in FILE["secrets"].values()}
     mounts = {
         volume.split(":")[0].removeprefix("./")
@@ -118,6 +122,7 @@ def test_podman_compose_reads_the_file_as_we_do(tmp_path: Path) -> None:
     (tmp_path / "podman").write_text("#!/bin/sh\necho podman version 5.4.2\n")
     (tmp_path / "podman").chmod(0o755)
     command = [str(program), "--podman-path", str(tmp_path / "podman"), "--profile", "agent"]
+    command += ["--profile", "monitoring"]
     answer = subprocess.run(
         [*command, "config"],
         cwd=tmp_path,

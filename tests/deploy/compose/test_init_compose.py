@@ -19,7 +19,8 @@ from tests.ports import free_port
 
 SECRETS = {
     "seed", "roles.sql", "redis.acl", "sidecar.yaml", "postgres-password", "database-url",
-    "owner-database-url", "redis-url", "keys/log.key", "keys/admin.key", "keys/superadmin.key",
+    "owner-database-url", "redis-url", "grafana-password", "keys/log.key", "keys/admin.key",
+    "keys/superadmin.key",
 }  # fmt: skip
 
 
