@@ -1,5 +1,5 @@
 """The options that a pod may set by annotations `config.sluice/<option>`, and the form of their
-values. Knows no pod.
+values. Knows no pod. The chart holds the same forms in CEL (`templates/_refusals.tpl`).
 
 An option has an effect only if the fragment lists it: the chart's values are the allow-list.
 """
@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from policies.definitions.definition import shown
-
 MAX_LENGTH = 512
 MAX_ITEMS = 32
 # At most ten digits are matched, so that no huge number is ever converted.
@@ -18,30 +16,29 @@ _PORTS = re.compile(r"\A([0-9]{1,5})(?:-([0-9]{1,5}))?\Z")
 _LEVELS = ("debug", "info", "warning", "error")
 
 
-def _ports(value: str) -> str | None:
-    for item in value.split(","):
-        match = _PORTS.match(item)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last <= 65535:
-            return f"{shown(item)} is not a port or a range from 1 to 65535, such as `5432-5440`"
-    return None
+def _ports(value: str) -> bool:
+    if len(value) > MAX_LENGTH:
+        return False
+    items = value.split(",")
+    return len(items) <= MAX_ITEMS and all(map(_port, items))
 
 
-def _level(value: str) -> str | None:
-    return None if value in _LEVELS else f"{shown(value)} is not one of {', '.join(_LEVELS)}"
+def _port(item: str) -> bool:
+    match = _PORTS.match(item)
+    return match is not None and 1 <= int(match[1]) <= int(match[2] or match[1]) <= 65535
 
 
-OPTIONS: dict[str, Callable[[str], str | None]] = {
+def _level(value: str) -> bool:
+    return value in _LEVELS
+
+
+OPTIONS: dict[str, Callable[[str], bool]] = {
     "log-level": _level,
     "skip-outbound-ports": _ports,
 }
-"""Every option, and what returns the complaint about a value."""
+"""Every option, and what says whether a value has its form."""
 
 
-def fault(option: str, value: object) -> str | None:
-    """What is wrong with the option's value, or None."""
-    if not isinstance(value, str):
-        return "the value must be a text"
-    if len(value) > MAX_LENGTH or value.count(",") >= MAX_ITEMS:
-        return f"the value is over the limit of {MAX_LENGTH} characters or {MAX_ITEMS} items"
-    return OPTIONS[option](value)
+def fits(option: str, value: object) -> bool:
+    """Whether the option can have this value."""
+    return isinstance(value, str) and OPTIONS[option](value)

@@ -1,7 +1,7 @@
 """Evaluates the chart's policy `sluice-refuse` without an API server, by a CEL library.
 
-The library knows none of Kubernetes' own functions, so the policies keep to CEL that both accept.
-What the API server makes of them is tested on a real one.
+The library knows none of Kubernetes' own functions, so the policies keep to CEL that both accept,
+and to `split`, which is added here. What the API server makes of them is tested on a real one.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Variables:
     def context(self, pod: Pod, namespace: Namespace, operation: str, old: Pod | None) -> Any:
         labels = dict(namespace.labels)
         context = cel.Context()
+        context.add_function("split", str.split)
         context.add_variable("object", pod)
         context.add_variable("oldObject", old)
         context.add_variable("request", {"operation": operation})

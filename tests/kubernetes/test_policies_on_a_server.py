@@ -14,7 +14,9 @@ from control_api.admission.vocabulary import Namespace
 from tests.control_api.admission.governed_pods import Pod, changed, governed_pod, plain_pod
 from tests.control_api.admission.refused_pods import (
     ADMITTED,
+    ADMITTED_IF_OPTIONS,
     REFUSED,
+    REFUSED_IF_OPTIONS,
     REFUSED_IF_TRANSPARENT,
     placed,
 )
@@ -53,13 +55,14 @@ def installed(server: ApiServer, mode: str) -> ApiServer:
 def test_the_api_server_gives_the_same_verdicts(api_server: ApiServer, mode: str) -> None:
     server = installed(api_server, mode)
     pod = governed_pod(fragment(mode))
-    table = [*(("", each) for each in ADMITTED), *REFUSED, *REFUSED_IF_TRANSPARENT]
+    admitted = [("", each) for each in [*ADMITTED, *ADMITTED_IF_OPTIONS]]
+    table = [*admitted, *REFUSED, *REFUSED_IF_TRANSPARENT, *REFUSED_IF_OPTIONS]
     invalid = 0
     for _, changes in table:
         judged = changed(pod, placed(changes, mode))
         found = refusals(judged, fragment(mode), GOVERNED)
         said = verdict(server, judged)
-        if "is invalid" in said:
+        if "is invalid" in said or "a mirror pod may not" in said:
             invalid += 1  # for the API itself, whatever the policy says
         elif found:
             assert said.endswith(str(found[0])), changes
@@ -77,6 +80,14 @@ def test_a_pod_declines_only_where_its_namespace_lets_it(api_server: ApiServer) 
     (token,) = (changes for rule, changes in REFUSED if rule == "token")
     assert "(token)" in verdict(server, changed(declined, token), OPTIONAL)
     assert verdict(server, plain_pod(), Namespace("default", {})) == ""
+
+
+def test_a_mirror_pod_is_told_to_be_one(api_server: ApiServer) -> None:
+    """Nothing is injected into it: the API server's own plug-in would refuse its volumes."""
+    server = installed(api_server, "explicit")
+    annotation = {"/metadata/annotations/kubernetes.io~1config.mirror": "a"}
+    mirror = changed(plain_pod(nodeName="node-1"), annotation)
+    assert verdict(server, mirror).endswith("(mirror)")
 
 
 def test_stored_pods_are_judged_when_they_change(api_server: ApiServer) -> None:

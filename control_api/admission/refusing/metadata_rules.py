@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from control_api.admission.options import fits
 from control_api.admission.refusing.pod_view import PodView, inject_label, option_annotations
 from control_api.admission.vocabulary import OPTIONS, Governance
 
@@ -19,6 +20,15 @@ def options(view: PodView) -> Iterator[str]:
     """Annotations that set an option which the chart's values don't allow."""
     for key in sorted(option_annotations(view.pod)):
         if key.removeprefix(OPTIONS) not in view.fragment.options:
+            yield key
+
+
+def option_values(view: PodView) -> Iterator[str]:
+    """Annotations with a value that their option can't have: it would reach our containers."""
+    given = option_annotations(view.pod)
+    for option in sorted(view.fragment.options):
+        key = f"{OPTIONS}{option}"
+        if key in given and not fits(option, given[key]):
             yield key
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from control_api.admission.refusing import (
     identity_rules,
     metadata_rules,
+    node_rules,
     process_rules,
     sidecar_rules,
 )
@@ -31,9 +32,9 @@ class Rule:
     """Whether it also holds for a pod that declined the sidecar where it may."""
 
 
-# INVARIANT: what is wrong with the namespace or the sidecar comes first, as the API server reports
-# the first refusal alone, and such a pod breaks other rules as a consequence: for `hostNetwork`,
-# the API server itself sets a `hostPort` in the sidecar.
+# INVARIANT: what is wrong with the namespace, the node or the sidecar comes first, as the API
+# server reports the first refusal alone, and such a pod breaks other rules as a consequence: for
+# `hostNetwork`, the API server itself sets a `hostPort` in the sidecar.
 RULES: Final = (
     Rule(
         "opt-out",
@@ -46,6 +47,18 @@ RULES: Final = (
         metadata_rules.restricted,
         "namespace `{}` enforces the Pod Security Standard `restricted`, which forbids the init"
         " container of the mode `transparent`: use the mode `explicit`, or another namespace",
+    ),
+    Rule(
+        "windows",
+        node_rules.windows,
+        "`{}` asks for Windows nodes, and the sidecar runs on Linux only: put the pod in a"
+        " namespace that is not governed",
+    ),
+    Rule(
+        "mirror",
+        node_rules.mirrors,
+        "`{}` marks a static pod, which can't be governed, as the kubelet starts it from a file:"
+        " remove the file from the node, or put the pod in a namespace that is not governed",
     ),
     Rule(
         "host-namespace",
@@ -198,5 +211,12 @@ RULES: Final = (
         "option",
         metadata_rules.options,
         "annotation `{}` is not allowed: ask for the option in the chart's `injection.options`",
+    ),
+    Rule(
+        "option-value",
+        metadata_rules.option_values,
+        "the value of annotation `{}` has another form: `log-level` is debug, info, warning or"
+        " error, and `skip-outbound-ports` at most 32 ports or ranges from 1 to 65535, such as"
+        " `5432,8080-8090`",
     ),
 )

@@ -114,6 +114,10 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("capability", {f"{_SECURITY}/capabilities/add": ["CAP_SYS_PTRACE"]}),
     ("capability", {f"{_SECURITY}/capabilities/add": ["All"]}),
     ("proc-mount", {f"{_SECURITY}/procMount": "Unmasked", "/spec/hostUsers": False}),
+    ("windows", {"/spec/os/name": "windows"}),
+    ("windows", {"/spec/nodeSelector": {"kubernetes.io/os": "windows"}}),
+    ("windows", {"/spec/nodeSelector": {"beta.kubernetes.io/os": "windows", "a": "b"}}),
+    ("mirror", {f"{_ANNOTATIONS}/kubernetes.io~1config.mirror": ""}),
     ("host-namespace", {"/spec/hostNetwork": True}),
     ("host-namespace", {"/spec/hostPID": True}),
     ("host-namespace", {"/spec/hostIPC": True}),
@@ -124,6 +128,26 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 """The rule, and the change to a governed pod that makes it refused by this rule."""
 
 _WITHOUT_USER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+_LEVEL = f"{_ANNOTATIONS}/config.sluice~1log-level"
+_PORTS = f"{_ANNOTATIONS}/config.sluice~1skip-outbound-ports"
+
+REFUSED_IF_OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    *(("option-value", {_LEVEL: value}) for value in ("trace", "INFO", "", "info\n", "info,debug")),
+    *(("option-value", {_PORTS: value}) for value in (
+        "", ",", "80,", " 80", "80\n", "0", "65536", "100000", "000080", "80-", "-80", "80-22",
+        "80-90-100", "1-65536", "0-80", "+80", "0x50", "8e1", "\u0668\u0660", "80; reboot",
+        ",".join(["80"] * 33), "80," * 170 + "443", "9" * 5000,
+    )),
+]  # fmt: skip
+"""The same for a pod whose options the chart's values allow."""
+
+ADMITTED_IF_OPTIONS: list[dict[str, Any]] = [
+    *({_LEVEL: value} for value in ("debug", "info", "warning", "error")),
+    *({_PORTS: value} for value in (
+        "1", "65535", "00080", "5432,8080-8090", "1-65535", "80-80", ",".join(["1-65535"] * 32),
+    )),
+]  # fmt: skip
 
 REFUSED_IF_TRANSPARENT: list[tuple[str, dict[str, Any]]] = [
     ("user-unset", {_SECURITY: _WITHOUT_USER}),
@@ -166,6 +190,9 @@ ADMITTED: list[dict[str, Any]] = [
     {f"{_AGENT}/ports/-": {"containerPort": 8713}},
     {f"{_AGENT}/env/-": {"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}},
     {f"{_AGENT}/name": "sluice-proxy-2"},
+    {"/spec/os/name": "linux", "/spec/nodeSelector": {"kubernetes.io/os": "linux"}},
+    {"/spec/nodeSelector": {"example.com/os": "windows"}},
+    {f"{_ANNOTATIONS}/kubernetes.io~1config.source": "file"},
     {"/spec/dnsPolicy": "Default"},
     {"/spec/dnsConfig/options": [{"name": "ndots", "value": "2"}]},
     {f"{_SECURITY}/runAsUser": 20103},

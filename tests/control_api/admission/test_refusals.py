@@ -25,7 +25,9 @@ from tests.control_api.admission.governed_pods import (
 )
 from tests.control_api.admission.refused_pods import (
     ADMITTED,
+    ADMITTED_IF_OPTIONS,
     REFUSED,
+    REFUSED_IF_OPTIONS,
     REFUSED_IF_TRANSPARENT,
     placed,
 )
@@ -46,7 +48,7 @@ def transparent() -> Fragment:
         init_containers=(INIT, *EXPLICIT.init_containers),
         volumes=EXPLICIT.volumes,
         environment=(),
-        options=frozenset({"log-level"}),
+        options=frozenset({"log-level", "skip-outbound-ports"}),
         user=20102,
         group=20102,
         version=EXPLICIT.version,
@@ -84,6 +86,28 @@ def test_a_change_is_refused_by_its_rule_alone(
 def test_only_the_mode_transparent_depends_on_the_user(rule: str, changes: dict[str, Any]) -> None:
     assert rules(changed(governed_pod(TRANSPARENT), changes), TRANSPARENT) == [rule]
     assert rules(changed(governed_pod(EXPLICIT), changes), EXPLICIT) == []
+
+
+@pytest.mark.parametrize(("rule", "changes"), REFUSED_IF_OPTIONS)
+def test_an_option_has_values_of_one_form(rule: str, changes: dict[str, Any]) -> None:
+    assert rules(changed(governed_pod(TRANSPARENT), changes), TRANSPARENT) == [rule]
+    # Where it is not allowed at all, that is the reason.
+    assert rules(changed(governed_pod(EXPLICIT), changes), EXPLICIT) == ["option"]
+
+
+@pytest.mark.parametrize("changes", ADMITTED_IF_OPTIONS)
+def test_an_option_that_is_allowed_can_be_set(changes: dict[str, Any]) -> None:
+    assert rules(changed(governed_pod(TRANSPARENT), changes), TRANSPARENT) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [each for rule, each in [*REFUSED, *REFUSED_IF_OPTIONS]
+     if rule in ("windows", "mirror", "option-value")],
+)  # fmt: skip
+def test_a_pod_that_declined_needs_nothing_that_a_sidecar_needs(changes: dict[str, Any]) -> None:
+    declined = changed(plain_pod(), {"/metadata/labels/sluice~1inject": "disabled", **changes})
+    assert rules(declined, TRANSPARENT, OPTIONAL) == []
 
 
 @pytest.mark.parametrize("mode", FRAGMENTS)

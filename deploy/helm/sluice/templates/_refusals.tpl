@@ -67,6 +67,22 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
   message: >-
     namespace `{}` enforces the Pod Security Standard `restricted`, which forbids the init container
     of the mode `transparent`: use the mode `explicit`, or another namespace
+- rule: windows
+  offenders: >-
+    (has(object.spec.os) && has(object.spec.os.name) && object.spec.os.name == 'windows'
+    ? ['os.name'] : [])
+    + (has(object.spec.nodeSelector) ? ['kubernetes.io/os', 'beta.kubernetes.io/os'].filter(k,
+    k in object.spec.nodeSelector && object.spec.nodeSelector[k] == 'windows') : [])
+  message: >-
+    `{}` asks for Windows nodes, and the sidecar runs on Linux only: put the pod in a namespace that
+    is not governed
+- rule: mirror
+  offenders: >-
+    has(object.metadata.annotations) && 'kubernetes.io/config.mirror' in object.metadata.annotations
+    ? ['kubernetes.io/config.mirror'] : []
+  message: >-
+    `{}` marks a static pod, which can't be governed, as the kubelet starts it from a file: remove
+    the file from the node, or put the pod in a namespace that is not governed
 - rule: host-namespace
   offenders: >-
     {{- range $place, $field := list "hostNetwork" "hostPID" "hostIPC" "shareProcessNamespace" }}
@@ -299,6 +315,34 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
     ]))
   message: >-
     annotation `{}` is not allowed: ask for the option in the chart's `injection.options`
+- rule: option-value
+  {{- if $fragment.options }}
+  offenders: >-
+    {{- range $place, $option := sortAlpha $fragment.options }}
+    {{ if $place }}+ {{ end }}variables.options.filter(k, k == 'config.sluice/{{ $option }}'
+    && !({{ include "sluice.refusals.fits" $option }}))
+    {{- end }}
+  {{- end }}
+  message: >-
+    the value of annotation `{}` has another form: `log-level` is debug, info, warning or error, and
+    `skip-outbound-ports` at most 32 ports or ranges from 1 to 65535, such as `5432,8080-8090`
+{{- end -}}
+
+
+{{/* Whether the annotation `k` has a value that the option `.` can have, as in
+`control_api/admission/options.py`. The length of a list comes first: it bounds what the rest costs. */}}
+{{- define "sluice.refusals.fits" -}}
+{{- $value := "object.metadata.annotations[k]" -}}
+{{- if eq . "log-level" -}}
+{{ $value }} in ['debug', 'info', 'warning', 'error']
+{{- else if eq . "skip-outbound-ports" -}}
+size({{ $value }}) <= 512 && size({{ $value }}.split(',')) <= 32
+    && {{ $value }}.split(',').all(p, p.matches('^[0-9]{1,5}(-[0-9]{1,5})?$')
+    && [p.split('-').map(n, int(n))].all(r, 1 <= r[0] && r[0] <= r[size(r) - 1]
+    && r[size(r) - 1] <= 65535))
+{{- else -}}
+true
+{{- end -}}
 {{- end -}}
 
 
