@@ -2,8 +2,8 @@
 pods. It has no nodes and no controllers: what it admits is stored, and never runs.
 
 No package on the usual registries brings `kube-apiserver`. Tests that need it take it from the PATH
-or from the variable `SLUICE_TEST_KUBE_APISERVER`, and `etcd` from the PATH or
-`SLUICE_TEST_ETCD`; they are skipped where either is absent. Knows nothing of Sluice.
+or from the variable `TEST_KUBE_APISERVER`, and `etcd` from the PATH or
+`TEST_ETCD`; they are skipped where either is absent. Knows nothing of Sluice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.waiting import until
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 PLUGINS = "MutatingAdmissionPolicy,MutatingAdmissionWebhook,PodSecurity,ServiceAccount"
-_VARIABLES = {"kube-apiserver": "SLUICE_TEST_KUBE_APISERVER", "etcd": "SLUICE_TEST_ETCD"}
+_VARIABLES = {"kube-apiserver": "TEST_KUBE_APISERVER", "etcd": "TEST_ETCD"}
 
 
 class Refused(Exception):

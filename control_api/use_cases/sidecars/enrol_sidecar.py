@@ -30,7 +30,7 @@ Token = Annotated[
 class SidecarToken(RequestModel):
     """The projected token of the pod's service account, with the audience `sluice`."""
 
-    example: ClassVar[dict[str, Any]] = {"token": "eyJhbGciOiJSUzI1NiIsImtpZCI6InMxIn0.eyJ….c2ln"}
+    example: ClassVar[dict[str, Any]] = {"token": "eyJhbGciOiJSUzI1NiIsImtpZCI6InMxIn0.e30.c2ln"}
 
     token: Token
 

@@ -27,6 +27,7 @@ class Held:
         self._enforcer = enforcer
         self.metrics = enforcer.metrics
         self.random_bytes = enforcer.random_bytes
+        self.tracer = enforcer.tracer
         self.waiting: list[asyncio.Future[None]] = []
         self.notes: list[tuple[dict[str, Any], str]] = []
 
