@@ -42,6 +42,22 @@ def promtool(*arguments: str | Path, scraped: str | None = None) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_readme_s_commands_pass() -> None:
+    program = need("promtool")
+    readme = (FOLDER / "README.md").read_text()
+    (block,) = re.findall(r"^```sh\n# prometheus\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        ["bash", "-e", "-c", block],
+        cwd=ROOT,
+        env={"PATH": f"{program.parent}:/usr/bin:/bin"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_promtool_takes_the_rules_and_the_configuration() -> None:
     promtool("check", "rules", "--lint-fatal", RULES)
     promtool("check", "config", FOLDER / "prometheus.yaml")
