@@ -18,12 +18,14 @@ from sqlalchemy import Engine, event
 
 from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.log.ingest import ingest
+from control_api.maintenance.enrolled_key_purge import forget_expired_keys
 from control_api.maintenance.purge_command import purge
 from control_api.store.postgresql.role import GRANTS
 from control_api.store.schema.columns import metadata
 from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
 from tests import migrated
+from tests.clusters import ISSUER, key_set, pod_token
 from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import TENANT, Spool, opened
 from tests.control_api.test_readme_curl import asked_by_commands
@@ -78,7 +80,10 @@ def walked(
 
 
 def walk(directory: Path, url: str) -> None:
-    api = ControlApi(directory, database_url=url)
+    keys = directory / "jwks.json"
+    keys.write_bytes(key_set())
+    issuers = f"{ISSUER}={keys}"
+    api = ControlApi(directory, database_url=url, SLUICE_ENROL_ISSUERS=issuers)
     api.time.ahead = -10 * DAY
     api.start()
     try:
@@ -92,6 +97,7 @@ def walk(directory: Path, url: str) -> None:
         api.admin("POST", "/v1/alerts/rules", rule)
         api.evaluate(session_id="s-old")
         api.evaluate(source_id="payroll")
+        enrol(api)
         api.admin(
             "PUT",
             "/v1/settings/retention",
@@ -105,6 +111,17 @@ def walk(directory: Path, url: str) -> None:
     asyncio.run(_more(url))
 
 
+def enrol(api: ControlApi) -> None:
+    """A pod enrols. Its two keys expire in the past, so `forget_expired_keys` deletes them."""
+    workload = f"{ISSUER}:system:serviceaccount:lending:loans"
+    api.approved("agt_pod", workload=workload)
+    now = api.time.now() // 1_000_000
+    token = pod_token(iat=now, nbf=now, exp=now + 600)
+    answer = api.call("POST", "/v1/sidecars/enrol", {"token": token}, key=None)
+    assert answer.status == 200, answer.raw
+    assert answer.body["agent_key"]
+
+
 async def _more(url: str) -> None:
     async with opened(url) as world:
         spool = Spool()
@@ -112,6 +129,7 @@ async def _more(url: str) -> None:
             for _ in range(2):  # the second time the rows exist
                 await ingest(world.store, TENANT, spool.source, spool.instance, records)
         await delete_old_deliveries(world.store, TENANT)
+        assert await forget_expired_keys(world.store, TENANT) == 2
 
 
 def test_every_statement_names_one_tenant_or_is_listed(walked: set[str]) -> None:
