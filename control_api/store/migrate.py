@@ -10,6 +10,7 @@ from sqlalchemy.pool import NullPool
 from control_api.database_limits import POOL_SECONDS
 from control_api.store import sqlite
 from control_api.store.connection_errors import translate_error
+from control_api.store.postgresql import large_indexes
 from control_api.store.postgresql.engine import connected
 from control_api.store.postgresql.role import grant_privileges
 from control_api.store.schema.version import upgrade_to_head
@@ -20,7 +21,8 @@ async def migrate(url: str, service_url: str | None = None) -> None:
     """Applies every missing migration, then grants the role in `service_url` the privileges that
     the service needs, unless that role is the owner.
 
-    All of this is one transaction: a failed migration leaves the schema as it was. Raises
+    All of this is one transaction: a failed migration leaves the schema as it was. Indexes of large
+    tables follow on their own, without stopping a running service. Raises
     `UnusableDatabase` if a URL can't be used or the schema is newer than this version, and
     `DatabaseUnreachable` if the database may answer later.
     """
@@ -47,5 +49,10 @@ async def _migrate(url: URL, role: str | None) -> None:
             await connection.run_sync(upgrade_to_head)
             if role is not None:
                 await connection.run_sync(grant_privileges, role)
+        # After the commit: if we die here, the next run builds them. Until then, lists of rare
+        # kinds of entries are slow.
+        async with connected(engine) as connection:
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+            await large_indexes.build(connection)
     finally:
         await engine.dispose()

@@ -16,15 +16,20 @@ REPLACE = "SELECT, INSERT, DELETE"
 ALL = "SELECT, INSERT, UPDATE, DELETE"
 
 GRANTS = {
+    "acknowledgements": ALL,
     "agents": CHANGE,
     "alembic_version": READ,
     "alert_deliveries": ALL,
     "alert_rules": ALL,
     "api_keys": CHANGE,
+    "checkpoints": ALL,
+    "cited_documents": ALL,
     "documents": REPLACE,
     "ended_sessions": APPEND,
     "enrolled_keys": REPLACE,
     "first_accesses": CHANGE,
+    "holds": CHANGE,
+    "incarnations": APPEND,
     "installation": CHANGE,
     "log_entries": REPLACE,
     "log_heads": CHANGE,
@@ -35,12 +40,14 @@ GRANTS = {
     "policies": CHANGE,
     "policy_versions": APPEND,
     "purges": ALL,
+    "self_checks": ALL,
     "sessions": ALL,
     "set_nodes": REPLACE,
     "sidecars": ALL,
     "sources": CHANGE,
     "tallies": ALL,
     "tenants": CHANGE,
+    "tree_nodes": ALL,
 }
 """The privileges that the service uses on each table; a test compares them with the statements that
 it sends. On `installation`, `UPDATE` only permits `FOR UPDATE`: the row-level policy refuses every

@@ -46,6 +46,13 @@ log_entries = table(
     binary("hash"),
     Index("ux_log_entries_eid", "tenant_id", "eid", unique=True),
     partial_index("ix_log_entries_ref", "tenant_id", "ref", "seq", where="ref IS NOT NULL"),
+    partial_index(
+        "ix_log_entries_rare_kinds",
+        "tenant_id",
+        "kind",
+        "seq",
+        where="kind NOT IN ('decision', 'lineage')",
+    ),
     key=("seq",),
 )
 

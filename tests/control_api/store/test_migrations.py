@@ -87,7 +87,18 @@ async def test_every_key_leads_with_the_tenant(either_url: str) -> None:
     assert {columns[0] for _, columns in found} == {"tenant_id"}
 
 
+BEFORE_PROOFS = (
+    "DROP TABLE checkpoints",
+    "DROP TABLE tree_nodes",
+    "DROP TABLE incarnations",
+    "DROP TABLE cited_documents",
+    "DROP TABLE holds",
+    "DROP TABLE acknowledgements",
+    "DROP TABLE self_checks",
+    "DROP INDEX ix_log_entries_rare_kinds",
+)
 BEFORE_ENROLMENT = (
+    *BEFORE_PROOFS,
     "DROP TABLE enrolled_keys",
     "DROP INDEX ux_agents_workload",
     "ALTER TABLE agents DROP COLUMN workload",

@@ -196,7 +196,7 @@ async def test_missing_grants_are_refused_with_the_remedy(postgres_url: str) -> 
         async with opened(serving(postgres_url)):
             pass
     assert caught.group_contains(
-        UnusableDatabase, match="lacks SELECT on `agents`: run `sluice migrate`"
+        UnusableDatabase, match="lacks SELECT on `acknowledgements`: run `sluice migrate`"
     )
 
 
