@@ -227,7 +227,7 @@ _BY_TYPE = {
         "AuditEvent": "The query text, masked if masking was on. `null` if it was erased.",
     },
     "reason": {
-        "Verified": "What fails at `broken_at`. `null` if the log is valid.",
+        "Verified": "What fails at `broken_at`: `code: sentence`. `null` if the log is valid.",
         "RevokeSessionRequest": "Why the session is revoked.",
     },
     "revision": {"SetDocument": "The revision in which the document last changed."},

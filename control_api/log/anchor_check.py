@@ -11,17 +11,17 @@ from typing import Any
 from sqlalchemy import Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.index_check import Fault
 from control_api.store.schema.log import log_entries, openings
 from policies.ground.canonical import rfc3339
 from policies.trail.checkpoint import Checkpoint
+from policies.trail.findings import Finding, Reason
 from policies.trail.purge import KIND, Anchor
 from policies.trail.verify import Verifier
 
 
 async def check_purged_rows(
     connection: AsyncConnection, tenant_id: str, anchor: Anchor | None
-) -> Fault | None:
+) -> Finding | None:
     """Checks the rows below the anchor: all must exist until a checkpoint covers the purge, and
     none once it has finished. In between they are being removed, and no reader sees them."""
     if anchor is None or (anchor.cover_note is not None and anchor.finished_at is None):
@@ -35,11 +35,13 @@ async def check_purged_rows(
         )
         first = (await connection.execute(query)).scalar()
         if anchor.finished_at is not None and first is not None:
-            return (str(first), f"seq {first}: was purged, but exists")
+            there = f"seq {first}: was purged, but exists"
+            return Finding(first, Reason.PURGED_ROW_EXISTS, there)
         if anchor.finished_at is None and table is log_entries:
             due = purged.size - purged.count
             if first != due:
-                return (str(due), f"seq {due}: removed before a checkpoint covered its purge")
+                removed = f"seq {due}: removed before a checkpoint covered its purge"
+                return Finding(due, Reason.PURGE_UNCOVERED, removed)
     return None
 
 
@@ -53,12 +55,12 @@ class AnchorCheck:
         self._found_entry = False
         self._cover: Checkpoint | None = None
         self.first = 0
-        self.fault: Fault | None = None
+        self.fault: Finding | None = None
         if anchor is None:
             return
         fault = anchor.fault(log, publics)
         if fault is not None:
-            self.fault = (str(anchor.seq), fault)
+            self.fault = Finding(anchor.seq, Reason.ANCHOR_INVALID, fault)
             return
         self.first = anchor.purged.size
         if anchor.cover_note is not None:
@@ -74,27 +76,29 @@ class AnchorCheck:
             verifier.expect(self._cover.size, self._cover.root)
         return verifier
 
-    def check_rows(self, rows: Sequence[Row[Any]]) -> Fault | None:
+    def check_rows(self, rows: Sequence[Row[Any]]) -> Finding | None:
         """A `purge` entry after the anchor's is a fault, because the anchor must be the latest."""
         for row in rows:
             if row.kind == KIND:
                 if self._anchor is None or row.seq > self._anchor.seq:
-                    return (row.eid, f"seq {row.seq}: a purge that the anchor does not include")
+                    unknown = f"seq {row.seq}: a purge that the anchor does not include"
+                    return Finding(row.seq, Reason.PURGE_MISMATCH, unknown, row.eid)
                 if row.seq == self._anchor.seq and self._anchor.matches_entry(row.entry):
                     self._found_entry = True
         return None
 
-    def check_end(self, size: int) -> Fault | None:
+    def check_end(self, size: int) -> Finding | None:
         """The fault if a complete scan of a log of `size` did not find all that the anchor says."""
         if self._anchor is None:
             return None
         if not self._found_entry:
             at = self._anchor.seq
-            return (str(at), f"seq {at}: is not the `purge` entry of the anchor")
+            other = f"seq {at}: is not the `purge` entry of the anchor"
+            return Finding(at, Reason.PURGE_MISMATCH, other)
         # A signed size can't be taken back, so entries were removed from the end of the log.
         if self._cover is not None and self._cover.size > size:
             fault = f"a signed checkpoint counts {self._cover.size} entries, the log only {size}"
-            return (str(size), fault)
+            return Finding(size, Reason.LOG_BEHIND_CHECKPOINT, fault)
         return None
 
     def anchor_answer(self) -> dict[str, Any] | None:

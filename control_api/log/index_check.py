@@ -12,16 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, SPAN, block_end, block_rows, indexed_size
 from control_api.store.schema.log import log_index, log_spans
-
-Fault = tuple[str, str]
-"""The place of a fault (an event id or a seq), and its description."""
+from policies.trail.findings import Finding, Reason
 
 _Span = tuple[int, int, int]  # a block's end, its earliest and its latest time
 
 
 async def find_unindexed(
     connection: AsyncConnection, tenant_id: str, first: int, until: int, size: int
-) -> Fault | None:
+) -> Finding | None:
     """The first entry from `first` up to `until` (exclusive) that the index of a log of `size`
     should hold but does not."""
     due = {f"until_{place}": min(until, indexed_size(place, size)) for place in range(len(FACETS))}
@@ -30,7 +28,8 @@ async def find_unindexed(
     if missing is None:
         return None
     name = FACETS[missing.facet]
-    return (str(missing.seq), f"seq {missing.seq}: missing from the index of `{name}`")
+    missed = f"seq {missing.seq}: missing from the index of `{name}`"
+    return Finding(missing.seq, Reason.INDEX_INCOMPLETE, missed)
 
 
 class SpanCheck:
@@ -48,14 +47,15 @@ class SpanCheck:
             low, high = self._times.get(first, (row.ts, row.ts))
             self._times[first] = (min(low, row.ts), max(high, row.ts))
 
-    async def fault(self, connection: AsyncConnection, tenant_id: str) -> Fault | None:
+    async def fault(self, connection: AsyncConnection, tenant_id: str) -> Finding | None:
         query = select(log_spans).where(log_spans.c.tenant_id == tenant_id)
         rows = (await connection.execute(query)).all()
         stored = {row.seq: (row.until_seq, row.first_ts, row.last_ts) for row in rows}
         for first, times in self._times.items():
             until = block_end(SPAN, first)
             if until <= self._due and not self._matches(first, (until, *times), stored.get(first)):
-                return (str(first), f"seq {first}: the index of times is wrong from here on")
+                wrong = f"seq {first}: the index of times is wrong from here on"
+                return Finding(first, Reason.INDEX_INCOMPLETE, wrong)
         return None
 
     def _matches(self, first: int, expected: _Span, stored: _Span | None) -> bool:

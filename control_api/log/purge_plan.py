@@ -63,7 +63,7 @@ async def prove(
     found = await scan(store, tenant_id, verifier, part)
     tree, last_leaf, broken = verifier.reached()
     if found := found or broken:
-        raise PurgeMismatch(f"log `{log}`: {found[1]}")
+        raise PurgeMismatch(f"log `{log}`: {found.message}")
     # If the last rows are missing, the scan ends early without a fault.
     if tree.size != cut:
         raise PurgeMismatch(f"log `{log}`: entries before seq {cut} are missing")

@@ -11,13 +11,14 @@ from typing import Any
 
 from sqlalchemy import Row, Select, bindparam, select
 
-from control_api.log.index_check import Fault, SpanCheck, find_unindexed
+from control_api.log.index_check import SpanCheck, find_unindexed
 from control_api.store.log.chain import NO_OPENINGS, user_id_of
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.store import Store
 from policies.trail import stored_entry as stored
 from policies.trail import verify as proof
 from policies.trail.entry import Index
+from policies.trail.findings import Finding, Reason
 
 PAGE_BYTES = 4 * 1024 * 1024
 """The target size of a page: memory stays flat, however large entries are."""
@@ -48,8 +49,8 @@ async def scan(
     tenant_id: str,
     verifier: proof.Verifier,
     part: LogRange,
-    check_rows: Callable[[Sequence[Row[Any]]], Fault | None] | None = None,
-) -> Fault | None:
+    check_rows: Callable[[Sequence[Row[Any]]], Finding | None] | None = None,
+) -> Finding | None:
     """Feeds every entry of the range to the verifier, and returns any fault that the verifier does
     not report itself. `check_rows` makes further checks on the rows that the verifier accepted.
     """
@@ -73,7 +74,8 @@ async def scan(
                 return None
             if wrong is not None:
                 row = stretch[wrong]
-                return (row.eid, f"seq {row.seq}: the column `user_id` is not what was opened")
+                wrong_user = f"seq {row.seq}: the column `user_id` is not what was opened"
+                return Finding(row.seq, Reason.COLUMN_MISMATCH, wrong_user, row.eid)
             if check_rows is not None and (fault := check_rows(stretch)):
                 return fault
             await asyncio.sleep(part.pause)

@@ -14,13 +14,13 @@ from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.anchor_check import AnchorCheck, check_purged_rows
-from control_api.log.index_check import Fault
 from control_api.log.scan import LogRange, scan
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries, log_heads, openings
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.trail import verify as proof
+from policies.trail.findings import Finding, Reason
 from policies.trail.purge import Anchor
 
 TRIES = 5
@@ -33,7 +33,7 @@ class LogSnapshot(NamedTuple):
 
     last_row: int
     anchor: Anchor | None
-    anchor_fault: Fault | None
+    anchor_fault: Finding | None
     head: Row[Any] | None
 
 
@@ -61,7 +61,7 @@ async def _snapshot(store: Store, tenant_id: str) -> LogSnapshot:
             anchor = await latest_anchor(connection, tenant_id)
             fault = await check_purged_rows(connection, tenant_id, anchor)
         except (ValueError, TypeError):
-            fault = ("0", "the anchor can't be read")
+            fault = Finding(0, Reason.ANCHOR_INVALID, "the anchor can't be read")
         head = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
     return LogSnapshot(last_row, anchor, fault, head)
 
@@ -83,7 +83,8 @@ async def _verify(
         fault = check.check_end(head.size)
         if fault is None and snapshot.last_row >= head.size:
             at = snapshot.last_row
-            fault = (str(at), f"seq {at}: exists, but the head counts only {head.size} entries")
+            beyond = f"seq {at}: exists, but the head counts only {head.size} entries"
+            fault = Finding(at, Reason.HEAD_MISMATCH, beyond)
     return _answer(report, fault, check, store.clock.now())
 
 
@@ -97,30 +98,31 @@ async def _last_row(connection: AsyncConnection, tenant_id: str) -> int:
     return last
 
 
-def _parse_head(row: Row[Any] | None, last_row: int) -> tuple[proof.LogHead | None, Fault | None]:
+def _parse_head(row: Row[Any] | None, last_row: int) -> tuple[proof.LogHead | None, Finding | None]:
     if row is None:
         # A log without entries has no head yet.
-        return None, None if last_row < 0 else ("0", "the log has entries and no head")
+        headless = Finding(0, Reason.HEAD_MISMATCH, "the log has entries and no head")
+        return None, None if last_row < 0 else headless
     try:
         last_ts = rfc3339(row.last_ts) if row.last_ts else ""
         return proof.LogHead(index(row.size), row.last_leaf, last_ts, row.frontier), None
     except (TypeError, ValueError, OverflowError):
-        return None, ("0", "the head can't be read")
+        return None, Finding(0, Reason.HEAD_MISMATCH, "the head can't be read")
 
 
 def _answer(
-    report: proof.VerificationReport, fault: Fault | None, check: AnchorCheck, now: int
+    report: proof.VerificationReport, fault: Finding | None, check: AnchorCheck, now: int
 ) -> dict[str, Any]:
-    broken_at, reason = fault or (report.broken_at, report.reason)
+    found = fault or report.finding
     return {
-        "valid": broken_at is None,
+        "valid": found is None,
         "total": report.total,
         "events": report.events,
         "first_seq": report.first_seq,
         "last_seq": report.last_seq,
         "head_hash": report.head_hash,
-        "broken_at": broken_at,
-        "reason": reason,
+        "broken_at": None if found is None else found.place,
+        "reason": None if found is None else found.text(),
         "anchor": check.anchor_answer(),
         "checkpoint": check.checkpoint_answer(),
         "checked_at": rfc3339(now),

@@ -9,6 +9,7 @@ import orjson
 
 from policies.trail.commitment import opens
 from policies.trail.entry import Index, index_of
+from policies.trail.findings import Reason
 
 MEMBERS = frozenset({"cm", "eid", "kind", "log", "masked", "prev", "pub", "seq", "ts", "v"})
 SOURCED = MEMBERS | {"src"}
@@ -40,6 +41,10 @@ expression."""
 class EntryFinding(Exception):
     """what is wrong with an entry"""
 
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
 
 class StoredRow(NamedTuple):
     """A stored entry: its bytes, and what the row holds beside them. `hash`, `columns` and
@@ -58,7 +63,7 @@ def check_profile(value: dict[str, Any]) -> None:
     profile allows. (`encode` refuses integers beyond 53 bits.) Raises `EntryFinding`."""
     # One set operation suffices for nearly every entry; only if it fails is each key checked.
     if not KNOWN.issuperset(value) and not all(map(_KEY, value)):
-        raise EntryFinding("has a key outside `[a-z0-9_.:-]`")
+        raise EntryFinding(Reason.OUTSIDE_PROFILE, "has a key outside `[a-z0-9_.:-]`")
     for member in value.values():
         kind = type(member)
         if kind is str:
@@ -68,7 +73,10 @@ def check_profile(value: dict[str, Any]) -> None:
         elif kind is list:
             _check_items(member)
         elif kind is float:
-            raise EntryFinding(f"holds the float {member!r}; the log's encoding has no floats")
+            raise EntryFinding(
+                Reason.OUTSIDE_PROFILE,
+                f"holds the float {member!r}; the log's encoding has no floats",
+            )
 
 
 def _check_items(items: list[Any]) -> None:
@@ -85,13 +93,21 @@ def check_columns(row: StoredRow, entry: dict[str, Any]) -> None:
         assert row.columns is not None
         for name, stored, expected in zip(Index._fields, row.columns, derived, strict=True):
             if stored != expected:
-                raise EntryFinding(f"the column `{name}` holds {stored!r}, the bytes {expected!r}")
+                raise EntryFinding(
+                    Reason.COLUMN_MISMATCH,
+                    f"the column `{name}` holds {stored!r}, the bytes {expected!r}",
+                )
     if row.openings is None:
         return
     openings = orjson.loads(row.openings)
     for path in entry["cm"]:
         if path not in openings:
-            raise EntryFinding(f"the opening of `{path}` is missing, though no erasure is recorded")
+            raise EntryFinding(
+                Reason.OPENING_MISSING,
+                f"the opening of `{path}` is missing, though no erasure is recorded",
+            )
     for path, opening in openings.items():
         if not opens(entry["cm"], path, opening):
-            raise EntryFinding(f"the opening of `{path}` does not match its commitment")
+            raise EntryFinding(
+                Reason.OPENING_MISMATCH, f"the opening of `{path}` does not match its commitment"
+            )

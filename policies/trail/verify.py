@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.canonical import b64, encode
+from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
 from policies.trail.purge import Purged
 from policies.trail.record import MAX_ENTRY
@@ -51,7 +52,7 @@ class LogHead(NamedTuple):
 class VerificationReport:
     """The result of a walk. `total` counts the entries walked, of every kind, and `events` the
     decisions among them, up to the first finding. `broken_at` is the `event_id` of the first entry
-    that fails, or its `seq` in digits."""
+    that fails, or its `seq` in digits. `reason` is the text of `finding`."""
 
     valid: bool
     total: int
@@ -62,6 +63,7 @@ class VerificationReport:
     root_hash: str
     broken_at: str | None
     reason: str | None
+    finding: Finding | None = None
 
 
 _Source = tuple[str, str]
@@ -84,7 +86,7 @@ class Verifier:
         self._ts = ""
         self._events = 0
         self._sources: dict[_Source, _ChainEnd] = {}
-        self._broken: tuple[str, str] | None = None
+        self._broken: Finding | None = None
 
     def feed(self, row: StoredRow) -> bool:
         """Check one entry. False once something was found: feeding more changes nothing."""
@@ -106,10 +108,12 @@ class Verifier:
         except (EntryFinding, ValueError, TypeError, LookupError, AttributeError) as error:
             if row is None:
                 raise
-            found = str(error) if isinstance(error, EntryFinding) else f"not an entry: {error!r}"
+            found, reason = f"not an entry: {error!r}", Reason.NOT_AN_ENTRY
+            if isinstance(error, EntryFinding):
+                found, reason = str(error), error.reason
             eid = entry.get("eid") if isinstance(entry, dict) else None
-            broken_at = eid if isinstance(eid, str) else str(row.seq)
-            self._broken = (broken_at, f"seq {row.seq}: {found}")
+            eid = eid if isinstance(eid, str) else None
+            self._broken = Finding(row.seq, reason, f"seq {row.seq}: {found}", eid)
             return False
         return True
 
@@ -117,7 +121,7 @@ class Verifier:
         """Expect a checkpoint during the walk: at `size` entries, the tree must have this root."""
         self._expected = size, root
 
-    def reached(self) -> tuple[Frontier, bytes, tuple[str, str] | None]:
+    def reached(self) -> tuple[Frontier, bytes, Finding | None]:
         """The tree and last leaf hash so far, and the finding that ended the walk, or None."""
         return self._tree, self._last_leaf, self._broken
 
@@ -127,19 +131,20 @@ class Verifier:
         if self._broken is None and head is not None:
             fault = self._head_fault(head)
             if fault is not None:
-                self._broken = (str(min(size, head.size)), fault)
-        broken_at, reason = self._broken or (None, None)
+                self._broken = Finding(min(size, head.size), Reason.HEAD_MISMATCH, fault)
+        found = self._broken
         walked = size - self._base
         return VerificationReport(
-            valid=self._broken is None,
+            valid=found is None,
             total=walked,
             events=self._events,
             first_seq=self._base if walked else None,
             last_seq=size - 1 if walked else None,
             head_hash=self._last_leaf.hex() if size else None,
             root_hash=self._tree.root().hex(),
-            broken_at=broken_at,
-            reason=reason,
+            broken_at=None if found is None else found.place,
+            reason=None if found is None else found.message,
+            finding=found,
         )
 
     def _check(self, row: StoredRow, entry: dict[str, Any]) -> None:
@@ -147,13 +152,13 @@ class Verifier:
         # Readers may disagree on duplicate keys or escapes, so only the canonical spelling
         # counts as the entry.
         if encode(entry) != raw:
-            raise EntryFinding("the bytes are not in the canonical encoding")
+            raise EntryFinding(Reason.NOT_CANONICAL, "the bytes are not in the canonical encoding")
         members = entry.keys()
         sourced = members == SOURCED
         if not sourced and members != MEMBERS:
-            raise EntryFinding("has other members than an entry")
+            raise EntryFinding(Reason.WRONG_MEMBERS, "has other members than an entry")
         if len(raw) > MAX_ENTRY:
-            raise EntryFinding(f"has {len(raw)} bytes; the limit is {MAX_ENTRY}")
+            raise EntryFinding(Reason.TOO_LARGE, f"has {len(raw)} bytes; the limit is {MAX_ENTRY}")
         check_profile(entry)
         seq = self._tree.size
         # One condition covers the usual case; `_position_fault` finds out which part of it failed.
@@ -166,10 +171,12 @@ class Verifier:
             or not raw.endswith(_VERSION)
             or type(entry["seq"]) is not int
         ):
-            raise EntryFinding(self._position_fault(row, entry, seq))
+            raise self._position_fault(row, entry, seq)
         leaf = _sha256(b"\0" + raw).digest()
         if row.hash is not None and row.hash != leaf:
-            raise EntryFinding("the column `hash` is not the hash of the bytes")
+            raise EntryFinding(
+                Reason.HASH_MISMATCH, "the column `hash` is not the hash of the bytes"
+            )
         if row.columns is not None:
             check_columns(row, entry)
         if sourced:
@@ -184,21 +191,25 @@ class Verifier:
 
     def _check_root(self, root: bytes) -> None:
         if self._tree.root() != root:
-            raise EntryFinding("the tree up to here is not the one that was signed")
+            raise EntryFinding(
+                Reason.ROOT_MISMATCH, "the tree up to here is not the one that was signed"
+            )
 
-    def _position_fault(self, row: StoredRow, entry: dict[str, Any], seq: int) -> str:
+    def _position_fault(self, row: StoredRow, entry: dict[str, Any], seq: int) -> EntryFinding:
         """What is wrong with an entry that should be number `seq`."""
         if row.seq > seq:
-            return f"{row.seq - seq} entries before this one are missing"
+            missing = f"{row.seq - seq} entries before this one are missing"
+            return EntryFinding(Reason.ENTRIES_MISSING, missing)
         if row.seq < seq:
-            return f"is at the position of entry {seq}"
+            return EntryFinding(Reason.ENTRY_MISPLACED, f"is at the position of entry {seq}")
         if type(entry["seq"]) is not int or entry["seq"] != seq:
-            return f"the entry says seq {entry['seq']!r:.40}"
+            return EntryFinding(Reason.WRONG_SEQ, f"the entry says seq {entry['seq']!r:.40}")
         if entry["log"] != self._log or not row.entry.endswith(_VERSION):
-            return "belongs to another log, or to another version of the format"
+            other = "belongs to another log, or to another version of the format"
+            return EntryFinding(Reason.WRONG_LOG, other)
         if entry["prev"] != self._prev:
-            return "`prev` is not the hash of the entry before"
-        return "its time is before that of the entry before"
+            return EntryFinding(Reason.CHAIN_BROKEN, "`prev` is not the hash of the entry before")
+        return EntryFinding(Reason.TIME_REVERSED, "its time is before that of the entry before")
 
     def _check_source(self, entry: dict[str, Any], src: dict[str, Any]) -> None:
         """Check the enforcement point's own counter and chain, which run beside the log's."""
@@ -210,10 +221,13 @@ class Verifier:
             # them. In a walk from the first entry, each source has to begin with number 0.
             before = (n - 1, prev) if self._base else (-1, "")
         if n - 1 != before[0]:
-            raise EntryFinding(f"source `{source[0]}` counts {n} after {before[0]}")
+            raise EntryFinding(
+                Reason.SOURCE_GAP, f"source `{source[0]}` counts {n} after {before[0]}"
+            )
         if prev != before[1]:
             raise EntryFinding(
-                f"`src.prev` is not the hash of record {before[0]} of source `{source[0]}`"
+                Reason.SOURCE_CHAIN_BROKEN,
+                f"`src.prev` is not the hash of record {before[0]} of source `{source[0]}`",
             )
         core = encode({name: entry[name] for name in entry if name not in _POSITION})
         self._sources[source] = (n, b64(core_hash(core)))

@@ -12,6 +12,7 @@ from policies.definitions.load import load_file
 from policies.ground.canonical import encode
 from policies.lint import lint
 from policies.trail.entry import index_of
+from policies.trail.findings import SENTENCES, Reason
 from policies.trail.record_schema import RULES
 
 ROOT = Path(__file__).parents[2]
@@ -70,3 +71,9 @@ def test_the_example_of_a_policy_file_is_one(tmp_path: Path) -> None:
 def test_the_packaged_policies_cause_no_warning() -> None:
     for path in sorted((ROOT / "policies/definitions").rglob("*.yaml")):
         assert lint(load_file(path)) == []
+
+
+def test_the_reasons_of_findings_are_exactly_those_in_the_readme() -> None:
+    section = README.split("## What a verification can find")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.+) \|$", section, re.MULTILINE))
+    assert rows == {str(reason): SENTENCES[reason] for reason in Reason}

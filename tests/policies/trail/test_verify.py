@@ -38,6 +38,7 @@ def test_the_log_as_it_is_holds() -> None:
             root_hash=WHOLE.tree.root().hex(),
             broken_at=None,
             reason=None,
+            finding=None,
         )
 
 
