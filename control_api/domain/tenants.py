@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.app_context import AppContext
 from control_api.settings import Settings
+from control_api.store import cited_documents
 from control_api.store.queries import tenants
 from control_api.store.queries.tenants import StoredTenant
 from control_api.store.store import Store
@@ -49,13 +50,14 @@ async def stored(connection: AsyncConnection, tenant_id: str) -> StoredTenant:
 
 
 async def publish_settings(store: Store, settings: Settings, tenant_id: str) -> None:
-    """Publish the tenant's document with the service's current settings. Writes nothing if they
-    have not changed."""
+    """Publish the tenant's document with the service's current settings, and keep the documents
+    that were published by a version that kept none. Writes nothing if nothing has changed."""
 
     async def work(tx: Transaction) -> None:
         tenant = await tenants.get(tx.connection, tenant_id)
         if tenant is not None:
             await tx.publish({TENANT: tenant_document(effective(tenant, settings))})
+            await cited_documents.adopt(tx.connection, tenant_id, tx.now)
 
     await store.write(tenant_id, work)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, select
 
+from control_api.log.cited_documents import forget_documents
 from control_api.log.purge_plan import DuePurge, PurgeMismatch, cutoff_of, prove
 from control_api.store.counters.counters import drop_expired
 from control_api.store.queries import log_keys, purges
@@ -61,6 +62,7 @@ class Purge:
             anchor, more = await self._finish(tenant_id, begun)
             removed += more
         await self._drop_expired_counts(tenant_id)
+        await forget_documents(self._store, tenant_id)
         return PurgeResult(removed, anchor)
 
     async def _anchor(self, tenant_id: str) -> Anchor | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store import set_nodes
+from control_api.store import cited_documents, set_nodes
 from control_api.store.log.chain import Appended, LogChain
 from control_api.store.schema.statements import chunks
 from control_api.store.schema.tables import documents, tenants
@@ -84,13 +84,16 @@ class Transaction:
             }
             for place, name in enumerate(news, 1)
         ]
+        # In this transaction: no decision may cite a document that could not be shown again.
+        bodies = {name: changed[name] for name in news}
+        await cited_documents.keep(self.connection, self.tenant_id, bodies, self.now)
         for names in chunks(news):
             await self.connection.execute(
                 delete(documents).where(self._is_own_document, documents.c.name.in_(names))
             )
         for part in chunks(rows):
             await self.connection.execute(insert(documents), part)
-        self._published.update({name: changed[name] for name in news})
+        self._published.update(bodies)
         self._digests.update({name: digests[name] for name in news})
         return await self._set_revision(revision + len(rows))
 

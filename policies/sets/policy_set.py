@@ -20,10 +20,11 @@ from policies.sets.role import Role, compile_role
 Fetch = Callable[[str], bytes | None]
 
 TENANT = "tenant"
+ROLE = "role/"
 
 
 def role_name(role: str) -> str:
-    return f"role/{role}"
+    return ROLE + role
 
 
 def agent_name(agent_id: str) -> str:
