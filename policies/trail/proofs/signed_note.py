@@ -1,0 +1,181 @@
+"""Signed notes (C2SP `signed-note`): a text and the signatures of one or more keys under it.
+
+    <text, ends with a newline>\\n— <name> <base64(key id ‖ signature)>\\n…
+
+Also verifier keys, `<name>+<hex key id>+<base64(type ‖ public key)>`. Knows Ed25519 signatures over
+the text itself; `cosignature` knows those of witnesses. Doesn't know what the text says.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from policies.ground.canonical import NotCanonical, b64, unb64
+from policies.ground.signing import Signer, verify
+
+ED25519 = 0x01
+"""The type of a signature over the text itself."""
+COSIGNATURE = 0x04
+"""The type of a witness's signature: `policies.trail.proofs.cosignature`."""
+_PUBLIC_BYTES = {ED25519: 32, COSIGNATURE: 32}
+_KEY_ID = 4
+MAX_NOTE = 256 * 1024
+"""Bytes of a note. The largest known signatures have 5 KB, and verifiers must accept 16."""
+MAX_SIGNATURES = 100
+
+
+class BadNote(ValueError):
+    """the note can't be read, or is not signed by the key that should have signed it"""
+
+
+class BadKey(ValueError):
+    """the verifier key can't be read"""
+
+
+class Signature(NamedTuple):
+    """A signature line: the key's name, its 4-byte id, and the bytes after it."""
+
+    name: str
+    key_id: bytes
+    signature: bytes
+
+    def line(self) -> str:
+        return f"— {self.name} {b64(self.key_id + self.signature)}\n"
+
+
+class Note(NamedTuple):
+    """A parsed note. `text` is what is signed, with its final newline. Nothing is verified yet: do
+    not use the text before a signature was."""
+
+    text: str
+    signatures: tuple[Signature, ...]
+
+    def render(self) -> str:
+        """The note. Raises `BadNote` if `parse` would refuse it."""
+        note = f"{self.text}\n{''.join(each.line() for each in self.signatures)}"
+        if parse(note) != self:
+            raise BadNote("the text or a signature can't be written as a note")
+        return note
+
+
+class VerifierKey(NamedTuple):
+    """A public key that signs notes: its name, the type of its signatures, and its bytes."""
+
+    name: str
+    type: int
+    public: bytes
+
+    @property
+    def key_id(self) -> bytes:
+        """The 4 bytes that stand before each of its signatures. They only identify the key: anyone
+        can make a key with the same id."""
+        return key_id(self.name, self.public, self.type)
+
+    def text(self) -> str:
+        """The key as text."""
+        return f"{self.name}+{self.key_id.hex()}+{b64(bytes([self.type]) + self.public)}"
+
+    @classmethod
+    def parse(cls, text: str) -> "VerifierKey":
+        """The inverse of `text`. Raises `BadKey` for any other spelling, an id that is not the
+        key's, and a type other than `ED25519` and `COSIGNATURE`."""
+        # Base64 contains `+`; a name and an id don't.
+        name, _, rest = text.partition("+")
+        _, _, encoded = rest.partition("+")
+        try:
+            raw = unb64(encoded)
+            # Before anything is hashed: a lone surrogate has no bytes.
+            name.encode()
+        except ValueError as error:
+            raise BadKey(f"`{text[:120]!r}` is not a verifier key: {error}") from error
+        if not raw or len(raw) - 1 != _PUBLIC_BYTES.get(raw[0]) or not is_name(name):
+            raise BadKey(
+                f"`{text[:120]}` is not a verifier key: expected"
+                " `<name>+<key id>+<base64>` of an Ed25519 key (type 1 or 4)"
+            )
+        key = cls(name, raw[0], raw[1:])
+        if key.text() != text:
+            raise BadKey(f"`{text[:120]}` is not a verifier key: its key id is not the key's")
+        return key
+
+
+def is_name(name: str) -> bool:
+    """Whether a key may have this name: not empty, no Unicode space, no `+`, no control
+    character."""
+    return bool(name) and not any(
+        character == "+" or character < " " or character.isspace() for character in name
+    )
+
+
+def key_id(name: str, public: bytes, type_: int = ED25519) -> bytes:
+    """The 4 bytes that identify a key."""
+    return hashlib.sha256(name.encode() + b"\n" + bytes([type_]) + public).digest()[:_KEY_ID]
+
+
+def sign(text: str, name: str, signer: Signer) -> Signature:
+    """The Ed25519 signature of `text` by the key called `name`."""
+    return Signature(name, key_id(name, signer.public), signer.sign(text.encode()))
+
+
+def parse(note: str) -> Note:
+    """Take a note apart, without verifying. Raises `BadNote` unless it is a text, an empty line and
+    1 to `MAX_SIGNATURES` signature lines, all as `render` writes them, without control characters
+    other than newline."""
+    # A character has at least one byte, so this bounds the work before any of it.
+    if len(note) > MAX_NOTE:
+        raise BadNote(f"the note has more than {MAX_NOTE} bytes")
+    try:
+        size = len(note.encode())
+    except UnicodeEncodeError as error:
+        raise BadNote("the note is not UTF-8") from error
+    # The text may contain empty lines: the last one separates it from the signatures.
+    text, apart, signed = note.rpartition("\n\n")
+    if size > MAX_NOTE or not apart or not signed.endswith("\n"):
+        raise BadNote("the note is not a text, an empty line and signatures")
+    if any(character < " " and character != "\n" for character in note):
+        raise BadNote("the note has a control character")
+    # Not `splitlines`, which also splits at characters that a note may contain.
+    lines = signed[:-1].split("\n")
+    if len(lines) > MAX_SIGNATURES:
+        raise BadNote(f"the note has more than {MAX_SIGNATURES} signatures")
+    return Note(text + "\n", tuple(map(_signature, lines)))
+
+
+def verified(note: Note, keys: Collection[VerifierKey]) -> list[Signature]:
+    """The Ed25519 signatures by `keys`, one for each key that signed, in the note's order. Those of
+    other keys are ignored. Raises `BadNote` if one of these keys has a signature that is wrong,
+    even if another one is right, as the specification advises."""
+    found = []
+    for signature, key in matches(note, keys, ED25519):
+        if not verify(key.public, signature.signature, note.text.encode()):
+            raise BadNote(f"the signature by `{key.name}` does not match the note's text")
+        found.append(signature)
+    return found
+
+
+def matches(
+    note: Note, keys: Iterable[VerifierKey], type_: int
+) -> list[tuple[Signature, VerifierKey]]:
+    """The signatures that name a key of this type among `keys`, with that key. A repeated line
+    counts once. Verifies nothing."""
+    # Two keys with one name and id are possible, if only by intent; then the note must verify with
+    # both.
+    known = [(key, key.key_id) for key in dict.fromkeys(keys) if key.type == type_]
+    return [
+        (signature, key)
+        for signature in dict.fromkeys(note.signatures)
+        for key, id_ in known
+        if (signature.name, signature.key_id) == (key.name, id_)
+    ]
+
+
+def _signature(line: str) -> Signature:
+    mark, _, rest = line.partition(" ")
+    name, _, encoded = rest.partition(" ")
+    try:
+        raw = unb64(encoded)
+    except NotCanonical as error:
+        raise BadNote("a signature line of the note is not base64") from error
+    if mark != "—" or not is_name(name) or len(raw) <= _KEY_ID:
+        raise BadNote("a line below the note's text is not a signature")
+    return Signature(name, raw[:_KEY_ID], raw[_KEY_ID:])
