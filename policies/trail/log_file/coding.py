@@ -1,0 +1,173 @@
+"""The bytes of an export file's lines.
+
+An entry's line holds the stored bytes as they are, so it is joined and split by hand. The other
+lines are canonical JSON.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from policies.ground.canonical import b64, encode, micros, unb64
+from policies.trail.log_file.lines import (
+    FORMAT,
+    CheckpointLine,
+    DamagedLine,
+    EndLine,
+    EntryLine,
+    FrontierLine,
+    HeaderLine,
+    Line,
+    PolicyLine,
+    ProofLine,
+    TruncatedLine,
+)
+
+_ENTRY, _OPENINGS, _POLICY = b'{"entry":', b',"openings":', b'{"policy":'
+_HASH = 32
+
+
+class BadLine(ValueError):
+    """a line is not one of the format"""
+
+
+def encode_line(line: Line) -> bytes:
+    """The line's bytes, with the line feed."""
+    if isinstance(line, EntryLine):
+        if line.openings is None:
+            return b"%b%b}\n" % (_ENTRY, line.entry)
+        return b"%b%b%b%b}\n" % (_ENTRY, line.entry, _OPENINGS, line.openings)
+    if isinstance(line, PolicyLine):
+        return b"%b%b}\n" % (_POLICY, line.document)
+    if isinstance(line, HeaderLine):
+        return orjson.dumps(_wire(line)) + b"\n"  # unsorted: a file begins with its format
+    return encode(_wire(line)) + b"\n"
+
+
+def parse_line(raw: bytes, with_openings: bool = True) -> Line:
+    """The line in `raw`, which has no line feed. `with_openings` is what the header says. Raises
+    `BadLine`.
+
+    The bytes of an entry, of openings and of a document are not parsed: they may be anything.
+    """
+    if entry := plain_entry(raw, with_openings):
+        return entry
+    if raw.startswith(_POLICY) and raw.endswith(b"}"):
+        return PolicyLine(raw[len(_POLICY) : -1])
+    try:
+        wire = orjson.loads(raw)
+        line = _parsed(wire)
+        # One spelling for each line: two readers can't see different things in it.
+        if line is not None and (isinstance(line, HeaderLine) or encode(wire) == raw):
+            return line
+    except (ValueError, TypeError, LookupError):
+        pass
+    raise BadLine(f"the line `{raw[:60].decode(errors='replace')}` is not one of `{FORMAT}`")
+
+
+def plain_entry(raw: bytes, with_openings: bool) -> EntryLine | None:
+    """The entry of a line; None if `raw` is not an entry's line. Called for nearly every line of a
+    file, so it does no more than split it."""
+    if not (raw.startswith(_ENTRY) and raw.endswith(b"}")):
+        return None
+    # `tuple.__new__` makes an `EntryLine` without a call of Python code.
+    if not with_openings:
+        return tuple.__new__(EntryLine, (raw[len(_ENTRY) : -1], None))
+    # The last occurrence: an entry may have a member `openings` inside, but openings don't. No
+    # text can look like the separator, since its quotes would be escaped.
+    entry, found, openings = raw.rpartition(_OPENINGS)
+    if not found:
+        return None
+    return tuple.__new__(EntryLine, (entry[len(_ENTRY) :], openings[:-1]))
+
+
+def _wire(line: Line) -> dict[str, Any]:
+    match line:
+        case HeaderLine():
+            return {
+                "format": FORMAT,
+                "log": line.log,
+                "origin": line.origin,
+                "keys": line.keys,
+                "first": line.first_kept,
+                "from": line.first,
+                "to": line.until,
+                "openings": "all" if line.with_openings else "none",
+                "made_at": line.made_at,
+            }
+        case FrontierLine():
+            return {"frontier": _b64s(line.hashes), "size": line.size}
+        case DamagedLine():
+            given = {"entry": line.entry, "openings": line.openings}
+            shown = {name: None if raw is None else b64(raw) for name, raw in given.items()}
+            return {"damaged": {**shown, "seq": line.seq}}
+        case CheckpointLine():
+            return {"checkpoint": line.note}
+        case ProofLine():
+            return {"hashes": _b64s(line.hashes)}
+        case EndLine():
+            return {"end": True, "entries": line.entries, "sha256": line.sha256}
+        case TruncatedLine():
+            return {"truncated": line.reason}
+    raise TypeError(f"{type(line).__name__} is joined by hand")
+
+
+def _parsed(wire: Any) -> Line | None:
+    match wire:
+        case {"format": str(), **rest}:
+            return _header(wire["format"], rest)
+        case {"frontier": list(hashes), "size": int(size), **rest} if not rest:
+            return FrontierLine(_count(size), _hashes(hashes))
+        case {"damaged": {"entry": entry, "openings": openings, "seq": int(seq), **inner}, **rest}:
+            if not rest and not inner:
+                return DamagedLine(_count(seq), _bytes(entry), _bytes(openings))
+        case {"checkpoint": str(note), **rest} if not rest:
+            return CheckpointLine(note)
+        case {"hashes": list(hashes), **rest} if not rest:
+            return ProofLine(_hashes(hashes))
+        case {"end": True, "entries": int(entries), "sha256": str(digest), **rest} if not rest:
+            return EndLine(_count(entries), digest)
+        case {"truncated": str(reason), **rest} if not rest:
+            return TruncatedLine(reason)
+    return None
+
+
+def _header(given_format: str, rest: dict[Any, Any]) -> HeaderLine:
+    if given_format != FORMAT:
+        raise ValueError(given_format)
+    first_kept, first, until = (_count(rest[name]) for name in ("first", "from", "to"))
+    openings = rest["openings"]
+    if openings not in ("all", "none") or not first_kept <= first <= until:
+        raise ValueError(openings)
+    log, origin, made_at = rest["log"], rest["origin"], rest["made_at"]
+    micros(made_at)
+    keys = rest["keys"]
+    if not (isinstance(log, str) and isinstance(origin, str) and isinstance(keys, list)):
+        raise TypeError(log)
+    for key in keys:
+        if not isinstance(key["key"], str):
+            raise TypeError(key)
+    return HeaderLine(log, origin, keys, first_kept, first, until, openings == "all", made_at)
+
+
+def _count(value: object) -> int:
+    # `True` is an instance of `int`.
+    if type(value) is not int or value < 0:
+        raise ValueError(value)
+    return value
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else unb64(text)
+
+
+def _b64s(hashes: Sequence[bytes]) -> list[str]:
+    return [b64(each) for each in hashes]
+
+
+def _hashes(texts: list[str]) -> list[bytes]:
+    hashes = [unb64(text) for text in texts]
+    if any(len(each) != _HASH for each in hashes):
+        raise ValueError("a hash has 32 bytes")
+    return hashes

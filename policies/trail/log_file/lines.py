@@ -1,0 +1,100 @@
+"""The lines of an export file, a type for each kind. `coding` has their bytes."""
+
+from typing import Any, NamedTuple, TypeAlias
+
+FORMAT = "sluice-log/1"
+MEDIA_TYPE = "application/vnd.sluice.log+ndjson"
+MAX_LINE = 16 * 1024 * 1024
+"""In bytes, without the line feed: an entry has at most 64 KiB, its openings at most a request's
+1 MiB, and a role's policies stay far below."""
+
+
+class HeaderLine(NamedTuple):
+    """The first line: the entries from `first` up to `until`, exclusive, of the log `log`, whose
+    oldest kept entry was `first_kept`.
+
+    `origin` is that of the log's newest checkpoints. `keys` are the keys that signed the log, the
+    oldest first: `{"key": <verifier key>, "endorsement": …}`. `with_openings` is false if the
+    openings were left out on request. `made_at` is a time as in an entry."""
+
+    log: str
+    origin: str
+    keys: list[dict[str, Any]]
+    first_kept: int
+    first: int
+    until: int
+    with_openings: bool
+    made_at: str
+
+
+class FrontierLine(NamedTuple):
+    """The tree of the `size` entries before a file's first one, as the roots of its complete
+    subtrees, from the largest to the smallest."""
+
+    size: int
+    hashes: list[bytes]
+
+
+class EntryLine(NamedTuple):
+    """An entry's stored bytes, and its openings as stored (`{}` if it has none). None for all
+    entries of a file that was made without openings."""
+
+    entry: bytes
+    openings: bytes | None
+
+
+class DamagedLine(NamedTuple):
+    """A row that an `EntryLine` can't hold, since its stored bytes have a line feed, are missing or
+    too long, or have openings with a member `openings` inside. `entry` and `openings` are its
+    bytes, None where there are none."""
+
+    seq: int
+    entry: bytes | None
+    openings: bytes | None
+
+
+class PolicyLine(NamedTuple):
+    """A role's document; its SHA-256 is the digest that decisions cite."""
+
+    document: bytes
+
+
+class CheckpointLine(NamedTuple):
+    """A signed note. Its size is the number of entries up to here, unless a `ProofLine` precedes
+    it."""
+
+    note: str
+
+
+class ProofLine(NamedTuple):
+    """The inclusion proof (RFC 9162, 2.1.3) of the file's last entry, in the tree of the checkpoint
+    on the next line."""
+
+    hashes: list[bytes]
+
+
+class EndLine(NamedTuple):
+    """The last line: the number of entries, damaged ones included, and the SHA-256 in hex of every
+    byte before this line."""
+
+    entries: int
+    sha256: str
+
+
+class TruncatedLine(NamedTuple):
+    """Written in place of the end if the export could not continue."""
+
+    reason: str
+
+
+Line: TypeAlias = (
+    HeaderLine
+    | FrontierLine
+    | EntryLine
+    | DamagedLine
+    | PolicyLine
+    | CheckpointLine
+    | ProofLine
+    | EndLine
+    | TruncatedLine
+)
