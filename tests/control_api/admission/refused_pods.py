@@ -201,6 +201,10 @@ ADMITTED: list[dict[str, Any]] = [
     {f"{_SECURITY}/procMount": "Default"},
     {f"{_POD}/runAsUser": 0},
     {"/spec/hostNetwork": False, "/spec/shareProcessNamespace": False},
+    # No list but that of the containers has a limit of ours.
+    {f"{_AGENT}/env": [{"name": f"V{each}", "value": "a"} for each in range(1001)]},
+    _volume("mine", projected={"sources": [
+        {"configMap": {"name": f"c{each}"}} for each in range(1001)]}),
 ]  # fmt: skip
 """Changes that leave the pod admitted."""
 
