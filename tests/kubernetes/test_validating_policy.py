@@ -39,7 +39,7 @@ from tests.kubernetes.cel_policy import ValidatingPolicy
 from tests.kubernetes.rendered import one, rendered
 from tests.properties import examples
 
-OPTIONS = "injection.options={log-level,skip-outbound-ports}"
+OPTIONS = "injection.options={log-level,skip-outbound-ports,skip-subnets}"
 MODES = {
     "explicit": ("injection.mode=explicit",),
     "transparent": ("injection.mode=transparent", OPTIONS),
