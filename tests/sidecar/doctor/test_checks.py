@@ -95,6 +95,8 @@ def test_an_unknown_agent_must_be_named(tmp_path: Path) -> None:
         ("127.0.0.1:8710", "0.0.0.0", True),
         ("localhost:8710", "::1", True),
         ("[::1]:8710", "::1", True),
+        ("*:8710", "0.0.0.0", True),
+        ("*:8710", "::", True),
         ("127.0.0.1:8710", "127.0.0.2", False),
     ],
 )
@@ -121,7 +123,7 @@ def test_a_sidecar_that_does_not_run_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "found_there"),
     [("127.0.0.1", False), ("localhost", False), ("[::1]", False), ("0.0.0.0", True),
-     ("[::]", True), ("192.0.2.7", True), ("sidecar.test", True)],
+     ("[::]", True), ("*", True), ("192.0.2.7", True), ("sidecar.test", True)],
 )  # fmt: skip
 def test_ports_that_other_hosts_reach_are_found(
     tmp_path: Path, host: str, found_there: bool

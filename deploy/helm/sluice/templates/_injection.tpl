@@ -158,8 +158,8 @@ control: {{ include "sluice.controlUrl" . }}
 control_tls:
   ca: {{ toJson . }}
 {{- end }}
-{{- /* The kubelet's probes arrive at the pod's address. */}}
-listen: 0.0.0.0:8710
+{{- /* The kubelet's probes arrive at the pod's address, which may be of either IP version. */}}
+listen: "*:8710"
 {{- if eq .Values.injection.mode "explicit" }}
 forward_proxy: 127.0.0.1:8711
 {{- else }}
