@@ -15,7 +15,8 @@ from sidecar.doctor.checks import CHECKS
 from sidecar.doctor.context import DoctorContext, observe
 from sidecar.doctor.direct_access import GRPC_PORTS
 from sidecar.doctor.finding import Severity, as_json, as_text, ordered
-from sidecar.doctor.host import Host, ListeningSocket, Unobservable
+from sidecar.doctor.host import Host, ListeningSocket
+from sidecar.doctor.unobservable import Unobservable
 from sidecar.settings.model import Pair, Source
 from tests.architecture.tree import ROOT
 from tests.sidecar.doctor.recorded_host import (
