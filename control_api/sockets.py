@@ -1,10 +1,16 @@
 """Binds listening sockets. Knows no server and no route."""
 
+import errno
 import socket
+from typing import Any
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.listen_address import EVERY, ListenAddress
 
 BACKLOG = 1024
+_NO_SUCH_VERSION = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+"""How the system says that it has no IPv4, or no IPv6."""
+_Info = tuple[int, int, int, str, tuple[Any, ...]]
+"""A result of `getaddrinfo`."""
 
 
 class CannotListen(Exception):
@@ -13,16 +19,14 @@ class CannotListen(Exception):
 
 def bind(address: ListenAddress, setting: str, count: int = 1) -> list[list[socket.socket]]:
     """`count` sets of listening sockets for `address`, one set per worker. A set has several
-    sockets if the host is a name with several addresses. Raises `CannotListen`, which names the
-    setting."""
+    sockets if the host is `*` or a name with several addresses. Raises `CannotListen`, which names
+    the setting."""
     # Each worker has its own socket on the same port (SO_REUSEPORT), so the kernel spreads
     # connections evenly by their addresses. If all workers accepted from one socket, the first to
     # wake would take most: of 64 connections that arrived at once, one worker of four took 54.
     opened: list[list[socket.socket]] = []
     try:
-        infos = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        infos = _infos(address)
         ports: dict[object, int] = {}
         for index in range(count):
             opened.append([])
@@ -43,6 +47,38 @@ def bind(address: ListenAddress, setting: str, count: int = 1) -> list[list[sock
             f"{setting}: can't listen on `{address}`: {error.strerror or error}"
         ) from error
     return opened
+
+
+def bound(address: ListenAddress, sockets: list[socket.socket]) -> ListenAddress:
+    """The address on which `sockets`, a set that `bind` made for `address`, listen. The system has
+    filled in port 0."""
+    if address.host == EVERY:
+        return address
+    return ListenAddress(*sockets[0].getsockname()[:2])
+
+
+def _infos(address: ListenAddress) -> list[_Info]:
+    """What `getaddrinfo` finds for each host of `address`, without what this machine can't bind."""
+    infos: list[_Info] = [
+        info
+        for host in address.hosts
+        for info in socket.getaddrinfo(
+            host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    ]
+    # One IP version of `*` may be missing. With neither, keep both: binding tells why.
+    return [each for each in infos if address.host != EVERY or _exists(each)] or infos
+
+
+def _exists(info: _Info) -> bool:
+    family, kind, protocol, _, target = info
+    try:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind((target[0], 0, *target[2:]))
+    except OSError as error:
+        # Any other fault is for `bind` to report: a port that looks open must not miss a version.
+        return error.errno not in _NO_SUCH_VERSION
+    return True
 
 
 def _open(

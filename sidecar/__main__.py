@@ -99,7 +99,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(where: Path | str, settings: SidecarSettings) -> int:
-    ports = [settings.listen, settings.metrics_listen, settings.forward_proxy, settings.transparent]
+    ports = [settings.listen, settings.metrics_listen, settings.quit_listen]
+    ports += [settings.forward_proxy, settings.transparent]
     ports += [source.listen for source in settings.sources]
     listens = ", ".join(dict.fromkeys(str(port) for port in ports if port is not None))
     print(

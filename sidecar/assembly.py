@@ -14,6 +14,7 @@ from sidecar.api.handlers import Api
 from sidecar.api.http_server import HttpServer
 from sidecar.api.route import ApiRoute
 from sidecar.api.source_catalog import SourceCatalog
+from sidecar.api.stopping import stop_routes
 from sidecar.control.client import ControlClient
 from sidecar.control.clock import ControlClock
 from sidecar.control.enroller import Enroller
@@ -70,7 +71,7 @@ class Listening(Protocol):
 
 
 class Components:
-    """Everything but the spool, which is opened first.
+    """Everything but the spool, which is opened first. `stop` asks the process to stop.
 
     Close `cache_file`, `replica` and `control` after use. Open `listeners` last, and close them
     first. The constructor is long because it is one list: each component, and what it is given.
@@ -82,6 +83,7 @@ class Components:
         spool: Spool,
         time: ControlClock,
         urandom: Callable[[int], bytes],
+        stop: Callable[[], None],
     ) -> None:
         random_bytes, clock = RandomBuffer(urandom), time.clock
         self.clock = clock
@@ -156,6 +158,7 @@ class Components:
         self.listeners: list[Listening] = [
             *self._proxies(settings, observations),
             *([] if self._redirect_check is None else [self._redirect_check]),
+            *self._stop_servers(settings, stop),
             *self._own_servers(settings),
         ]
 
@@ -204,6 +207,13 @@ class Components:
             self._server(settings.listen, api.routes()),
             self._server(settings.metrics_listen, api.metrics_routes()),
         ]
+
+    def _stop_servers(
+        self, settings: SidecarSettings, stop: Callable[[], None]
+    ) -> list[HttpServer]:
+        # A port of its own: that of the API is open to the kubelet, and so to the cluster.
+        listen = settings.quit_listen
+        return [] if listen is None else [self._server(listen, stop_routes(stop))]
 
     def _server(self, listen: ListenAddress, routes: Mapping[str, ApiRoute]) -> HttpServer:
         dispatcher = Dispatcher(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from control_api.settings_reader import PREFIX, SettingsReader
-from policies.ground.listen_address import ListenAddress
+from policies.ground.listen_address import EVERY, ListenAddress
 from policies.ground.settings import SettingsError
 
 WEBHOOK = "WEBHOOK_"
@@ -89,9 +89,9 @@ def read(environ: Mapping[str, str]) -> WebhookSettings:
     reader = SettingsReader(environ)
     parse = ListenAddress.parse
     settings = WebhookSettings(
-        listen=reader.parsed(WEBHOOK + "LISTEN", parse) or ListenAddress("0.0.0.0", 8443),  # noqa: S104  # the API server is on another machine
-        health_listen=reader.parsed(WEBHOOK + "HEALTH_LISTEN", parse)
-        or ListenAddress("0.0.0.0", 8701),  # noqa: S104  # probes come from the kubelet
+        # The API server and the kubelet are on other machines.
+        listen=reader.parsed(WEBHOOK + "LISTEN", parse) or ListenAddress(EVERY, 8443),
+        health_listen=reader.parsed(WEBHOOK + "HEALTH_LISTEN", parse) or ListenAddress(EVERY, 8701),
         template=Path(reader.text(WEBHOOK + "TEMPLATE", "/etc/sluice/injection/injection.yaml")),
         certificates=reader.choice(WEBHOOK + "CERTIFICATES", (SELF, FILES), SELF),
         tls_dir=Path(reader.text(WEBHOOK + "TLS_DIR", "/etc/sluice/webhook-tls")),

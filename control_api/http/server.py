@@ -14,7 +14,7 @@ from aiohttp import web
 from control_api.http.reply import render_error
 from control_api.http.request_pipeline import to_aiohttp
 from control_api.security.tls_files import HANDSHAKE_SECONDS
-from control_api.sockets import BACKLOG, bind
+from control_api.sockets import BACKLOG, bind, bound
 from policies.ground.errors import Malformed, SluiceError
 from policies.ground.listen_address import ListenAddress
 
@@ -93,11 +93,12 @@ class ApiListener:
     def __init__(
         self,
         server: _Server,
+        address: ListenAddress,
         sockets: list[socket.socket],
         accepting: list[asyncio.Server],
         tls: ssl.SSLContext | None,
     ) -> None:
-        self.address = ListenAddress(*sockets[0].getsockname()[:2])
+        self.address = bound(address, sockets)
         """The bound address; the system has filled in port 0."""
         self._server = server
         self._sockets = sockets
@@ -132,7 +133,7 @@ class ApiListener:
             )
             for each in sockets
         ]
-        return cls(server, sockets, accepting, tls)
+        return cls(server, address, sockets, accepting, tls)
 
     async def drain(self, seconds: float) -> None:
         """Stop accepting, finish the requests under way within `seconds`, then close.

@@ -24,7 +24,7 @@ from control_api.log import log_key
 from control_api.metrics.peer_metrics import DIRECTORY
 from control_api.security.secret_file import UnusableFile, make_directory
 from control_api.settings import Settings
-from control_api.sockets import bind
+from control_api.sockets import bind, bound
 from control_api.workers.this_program import this_program
 from control_api.workers.worker_args import WorkerArgs
 from policies.ground.listen_address import ListenAddress
@@ -91,9 +91,9 @@ class Supervisor:
             try:
                 failed = self._start_all()
                 if failed is None and not self._stopping:
-                    first = self._slots[0]
-                    metrics = _address(first.metrics) if first.metrics else None
-                    announce(_address(first.api), metrics)
+                    first, own = self._slots[0], self.settings.metrics_listen
+                    metrics = bound(own, first.metrics) if own else None
+                    announce(bound(self.settings.control_listen, first.api), metrics)
                     self._watch()
             finally:
                 drained = self._drain()
@@ -231,10 +231,6 @@ def _locked(path: Path) -> Iterator[None]:
         ) from None
     finally:
         os.close(handle)
-
-
-def _address(sockets: list[socket.socket]) -> ListenAddress:
-    return ListenAddress(*sockets[0].getsockname()[:2])
 
 
 def _die_with(supervisor: int) -> None:

@@ -1,5 +1,6 @@
 """Checks who may change what governs: the sources and the sidecar's pods of a governed namespace,
-its NetworkPolicies, its label, and the policies of admission. Knows RBAC objects."""
+its NetworkPolicies, its label, and the policies of admission. Also whether agents may connect
+through the API server, which no sidecar sees. Knows RBAC objects."""
 
 from __future__ import annotations
 
@@ -46,6 +47,15 @@ CLUSTER_RIGHTS = (
     ),
 )
 """What counts for all governed namespaces."""
+_CONNECT = frozenset({"get", "create", "update", "patch", "delete"})
+AGENT_RIGHTS = (
+    Right("connect to Services through the API server", "", "services/proxy", _CONNECT),
+    Right("connect to pods through the API server", "", "pods/proxy", _CONNECT),
+    Right("forward ports of pods", "", "pods/portforward", frozenset({"create", "get"})),
+    Right("connect to nodes through the API server", "", "nodes/proxy", _CONNECT),
+)
+"""What counts in any namespace, as a data source may be there, but only for agents themselves: in
+mode `transparent`, they reach the API server without their sidecar."""
 
 EVERYONE = frozenset({"system:authenticated", "system:unauthenticated", "system:serviceaccounts"})
 
@@ -64,16 +74,19 @@ def rights(cluster: Cluster) -> Iterator[ClusterFinding]:
         allowed = [each.title for each in RIGHTS if _allows(role_rules, each)] if places else []
         if where is None:
             allowed += [each.title for each in CLUSTER_RIGHTS if _allows(role_rules, each)]
+        ways = [each.title for each in AGENT_RIGHTS if _allows(role_rules, each)]
         for subject in objects(binding, "subjects"):
-            if allowed and not _is_component(subject):
-                key = (_subject(subject), where or "", _is_governed(subject, governed))
-                found.setdefault(key, {}).update(dict.fromkeys(allowed))
-    for (who, owner, dangerous), titles in found.items():
+            is_agent = _is_governed(subject, governed)
+            titles = [*allowed, *(ways if is_agent else [])]
+            if titles and not _is_component(subject):
+                key = (_subject(subject), where or "", is_agent)
+                found.setdefault(key, {}).update(dict.fromkeys(titles))
+    for (who, owner, dangerous), seen in found.items():
         place = f"in `{owner}`" if owner else "in every governed namespace"
         yield ClusterFinding(
             Level.HIGH if dangerous else Level.LOW,
-            f"{who} may, {place}: {', '.join(titles)}",
-            "agents run with these rights, and can undo what governs them"
+            f"{who} may, {place}: {', '.join(seen)}",
+            "agents run with these rights, and can undo or pass what governs them"
             if dangerous
             else "who has these rights can lead an agent past its sidecar",
             "bind a role without them" if dangerous else "check that these are operators",

@@ -1,5 +1,5 @@
 """A sample agent: fetches documents through its sidecar. Run it as
-`docker compose run --rm agent handbook/returns.txt payroll/grades.txt`.
+`docker compose --profile agent run --rm agent handbook/returns.txt payroll/grades.txt`.
 """
 
 import sys

@@ -129,7 +129,7 @@ Next steps (`podman-compose` takes the same words):
 
 cd {folder}
 docker compose up --detach
-docker compose run --rm agent handbook/returns.txt payroll/grades.txt
+docker compose --profile agent run --rm agent handbook/returns.txt payroll/grades.txt
 
 The first document is allowed, the second denied. Keep a copy of {folder}/secrets: without
 {KEYS}/log.key, a backup of the database can't be restored.

@@ -116,8 +116,10 @@ def _address(text: str) -> Address | None:
     try:
         parts = urlsplit(f"//{text}")
         # Compare the whole text: a user, a path or a query would otherwise be dropped silently.
-        if parts.netloc == text and parts.hostname and parts.port is not None:
-            return Address(parts.hostname, parts.port)
+        # `*` is for services in containers: the launcher's children listen on one address each.
+        named = parts.hostname if parts.hostname != "*" else None
+        if parts.netloc == text and named and parts.port is not None:
+            return Address(named, parts.port)
     except ValueError:
         return None  # the port is not a number up to 65535, or the brackets don't match
     return None

@@ -3,6 +3,12 @@
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+EVERY = "*"
+"""The host that stands for every address of this machine, of both IP versions."""
+EVERY_HOSTS = ("0.0.0.0", "::")  # noqa: S104  # nothing is bound by this
+"""The two hosts of `EVERY`. Each needs a socket of its own: `::` takes IPv4 only where the system's
+settings let it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
@@ -13,7 +19,7 @@ class ListenAddress:
 
     @classmethod
     def parse(cls, text: str) -> "ListenAddress":
-        """`127.0.0.1:8700`, `[::1]:8700`; anything else raises `ValueError`."""
+        """`127.0.0.1:8700`, `[::1]:8700`, `*:8700`; anything else raises `ValueError`."""
         host, colon, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         # `isdigit` alone accepts `²`, which `int` refuses. The length bounds the work of `int`.
@@ -22,7 +28,18 @@ class ListenAddress:
             raise ValueError(f"`{text}` is not host:port")
         if ":" in bare and bare == host:
             raise ValueError(f"`{text}`: an IPv6 address needs brackets, as in [::1]:8700")
+        if bare == EVERY and not number:
+            # The system would choose a different port for each IP version.
+            raise ValueError(
+                f"`{text}` needs a port: for the host `*`, the system can't choose one"
+            )
         return cls(bare, number)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts to listen on, each with its own socket: two for `*`. Of these two, one is
+        enough: the other's IP version may be missing on this machine."""
+        return EVERY_HOSTS if self.host == EVERY else (self.host,)
 
     @property
     def loopback(self) -> bool:

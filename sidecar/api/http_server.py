@@ -6,12 +6,13 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import StreamResponse
 from aiohttp.web_server import Server
 
-from policies.ground.listen_address import ListenAddress
+from policies.ground.listen_address import EVERY, ListenAddress
 from sidecar.api.connection import ApiServerConnection, ApiService
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.head_cache import HeadCache
 from sidecar.http.head_digest import HeadDigest
 from sidecar.http.loop_guard import LoopGuard
+from sidecar.platform.hosts_to_bind import hosts_to_bind
 
 KEEPALIVE_SECONDS = 60.0
 """The limit on how long a connection stays idle, and on how long a head takes to arrive."""
@@ -64,7 +65,7 @@ class HttpServer(Server):
             max_headers=MAX_HEADERS,
         )
         self._listening = await self._loop.create_server(
-            self, self._listen.host, self._listen.port, backlog=1024
+            self, hosts_to_bind(self._listen), self._listen.port, backlog=1024
         )
         # From now on no data source may lead back to this port.
         self._loop_guard.add(self._listening.sockets)
@@ -73,6 +74,8 @@ class HttpServer(Server):
     def address(self) -> ListenAddress:
         """The listening address; for port 0, with the port that the system chose."""
         assert self._listening is not None
+        if self._listen.host == EVERY:
+            return self._listen
         host, port = self._listening.sockets[0].getsockname()[:2]
         return ListenAddress(host, port)
 

@@ -12,7 +12,13 @@ from aiohttp import HttpVersion10, HttpVersion11, hdrs
 from aiohttp.http import RawRequestMessage
 from multidict import CIMultiDictProxy, istr
 
-from policies.ground.errors import Malformed, MethodNotAllowed, NotFound, SluiceError
+from policies.ground.errors import (
+    Forbidden,
+    Malformed,
+    MethodNotAllowed,
+    NotFound,
+    SluiceError,
+)
 from policies.ground.keys import KeysDiffer, key_digest, presented_key
 from sidecar.api.route import ApiRoute
 
@@ -24,6 +30,11 @@ _VERSIONS = (HttpVersion11, HttpVersion10)
 _KEY_HEADER = istr("X-API-Key")
 _ID_HEADER = istr("X-Request-ID")
 _TRACE_HEADER = istr("traceparent")
+_OWN_HOST = re.compile(
+    r"(?:127(?:\.[0-9]{1,3}){3}|\[::1\]|localhost)(?::[0-9]{1,5})?", re.IGNORECASE
+).fullmatch
+# A browser sets at least one of them on every POST, and no page can remove either.
+_OF_BROWSERS = (hdrs.ORIGIN, istr("Sec-Fetch-Site"))
 
 
 class ApiHead(NamedTuple):
@@ -84,4 +95,17 @@ def _fault(message: RawRequestMessage, route: ApiRoute | None) -> SluiceError | 
         return MethodNotAllowed(
             f"the method `{message.method}` is not allowed here; use {' or '.join(route.methods)}"
         )
+    if route.programs_only and not _of_program(message.headers):
+        return Forbidden("only a program of this host may call this, by the address of loopback")
     return None
+
+
+def _of_program(headers: "CIMultiDictProxy[str]") -> bool:
+    """Whether no browser sent this: neither a page from elsewhere, nor one whose name was made to
+    resolve to this host (DNS rebinding)."""
+    hosts = headers.getall(hdrs.HOST, ())
+    return (
+        len(hosts) == 1
+        and _OWN_HOST(hosts[0]) is not None
+        and not any(each in headers for each in _OF_BROWSERS)
+    )

@@ -39,3 +39,5 @@ class ApiRoute(NamedTuple):
     methods: tuple[str, ...]
     scopes: tuple[str, ...] | None
     handle: Handler
+    programs_only: bool = False
+    """Whether a browser's request is refused, which any page can have it send to this host."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from policies.definitions.definition import DefinitionFault, DefinitionFaults, Node
 from policies.ground.listen_address import ListenAddress
 from policies.ground.settings import SettingsError
-from sidecar.config.listeners import refuse_conflicts
+from sidecar.config.listeners import loopback_of, refuse_conflicts
 from sidecar.config.sections import FROM_ENVIRONMENT, Section
 from sidecar.config.sources import read_source
 from sidecar.config.tls import check_redis, client_tls
@@ -81,6 +81,7 @@ class _FileReader:
             key_file=None if enrol is not None else self._key_file(top),
             listen=top.listen("listen", "127.0.0.1:8710") or ListenAddress("127.0.0.1", 0),
             metrics_listen=top.listen("metrics_listen"),
+            quit_listen=loopback_of(top, "quit_listen"),
             forward_proxy=top.listen("forward_proxy"),
             transparent=top.listen("transparent"),
             redirect_check_seconds=top.seconds("redirect_check_seconds", 0, 0, 3600),

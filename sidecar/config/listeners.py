@@ -64,6 +64,14 @@ def listen_of(section: Section, *, required: bool) -> ListenAddress | None:
     return listen
 
 
+def loopback_of(section: Section, key: str) -> ListenAddress | None:
+    """The address in `key`, which no other host may reach."""
+    listen = section.listen(key)
+    if listen is not None and not listen.loopback:
+        section.complain(key, f"`{listen}` must be an address of loopback, such as 127.0.0.1:8714")
+    return listen
+
+
 def hosts_of(section: Section) -> tuple[str, ...]:
     """The names in `hosts`, each exact, or `*.` and a name."""
     texts = section.texts("hosts")
@@ -117,7 +125,7 @@ def _refuse_aliases(top: Section, sources: Sequence[Source]) -> None:
 
 def _refuse_ports(top: Section, settings: SidecarSettings) -> None:
     taken = {settings.listen: "listen"}
-    for key in ("metrics_listen", "forward_proxy", "transparent"):
+    for key in ("metrics_listen", "quit_listen", "forward_proxy", "transparent"):
         listen = getattr(settings, key)
         if listen is not None:
             _take(top, taken, listen, key)

@@ -9,8 +9,9 @@ from typing import NamedTuple, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from policies.ground.listen_address import ListenAddress
-from sidecar.doctor.host import Address, Host, ListeningSocket, Unobservable
-from sidecar.doctor.iptables import RuleSet
+from sidecar.doctor.host import Address, Host, ListeningSocket
+from sidecar.doctor.packet_filter.iptables import RuleSet
+from sidecar.doctor.unobservable import Unobservable
 from sidecar.settings.model import SidecarSettings, Source
 
 _Arguments = ParamSpec("_Arguments")

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from sidecar.doctor.context import DoctorContext, SourceAddress
 from sidecar.doctor.finding import DoctorFinding, Severity
-from sidecar.doctor.host import Address, Unobservable
-from sidecar.doctor.packet_trace import Packet, trace
+from sidecar.doctor.host import Address
+from sidecar.doctor.packet_filter.packet_trace import Packet, trace
+from sidecar.doctor.unobservable import Unobservable
 
 GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051, "milvus": 19530}
 """The port on which a data source of this kind also answers gRPC (data-sources.md R8)."""

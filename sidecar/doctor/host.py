@@ -4,9 +4,7 @@ Works on Linux, through `/proc`. Changes nothing, and judges nothing.
 """
 
 import os
-import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,23 +12,20 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
 
-from sidecar.doctor.iptables import RuleSet, parse
+from sidecar.doctor.packet_filter.iptables import RuleSet
+from sidecar.doctor.packet_filter.reading import read_rules
+from sidecar.doctor.unobservable import Unobservable
 
 Address = IPv4Address | IPv6Address
 
 TOOLS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
-"""The search path for `iptables-save`. Fixed, because this may run as root with a `PATH` that
-others control."""
+"""The search path for `iptables-save` and `nft`. Fixed, because this may run as root with a `PATH`
+that others control."""
 CONNECT_SECONDS = 2.0
-_RULES_SECONDS = 20.0
 _TCP_LISTEN = "0A"
 """The state in `/proc/net/tcp` of a listening socket."""
 _LINK_LOCAL = "20"
 """The scope in `/proc/net/if_inet6` of a link-local address, which reaches only its own link."""
-
-
-class Unobservable(Exception):
-    """a property of the host can't be observed; the message says why"""
 
 
 class ListeningSocket(NamedTuple):
@@ -121,33 +116,7 @@ class Host:
     def rules(self, version: int) -> RuleSet:
         """The packet-filter rules of IP version 4 or 6. Raises `Unobservable` if they can't be
         read."""
-        stem = "iptables" if version == 4 else "ip6tables"
-        # The plain name first: it is the implementation that the administrator chose.
-        for name in (f"{stem}-save", f"{stem}-nft-save", f"{stem}-legacy-save"):
-            tool = shutil.which(name, path=self._tools)
-            if tool is not None:
-                return self._rules(tool)
-        raise Unobservable(f"`{stem}-save` is not installed")
-
-    def _rules(self, tool: str) -> RuleSet:
-        try:
-            output = subprocess.run(  # noqa: S603  # one of six names, in the system's folders
-                [tool], capture_output=True, text=True, timeout=_RULES_SECONDS, check=True
-            )
-            rules = parse(output.stdout)
-        except subprocess.CalledProcessError as error:
-            # Report what it printed: otherwise unreadable rules look like an empty rule set.
-            reason = " ".join(error.stderr.split())[:200]
-            raise Unobservable(f"`{tool}` failed: {reason}") from error
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            raise Unobservable(f"`{tool}` can't be used: {error}") from error
-        # A tool that may not see the rules can succeed and print none.
-        if not rules.tables and os.geteuid() != 0:
-            raise Unobservable(f"`{tool}` shows the rules only to root")
-        # A warning beside the rules may mean that some are missing.
-        if output.stderr.strip():
-            rules.incomplete = rules.incomplete or " ".join(output.stderr.split())[:200]
-        return rules
+        return read_rules(version, self._tools, self._proc)
 
     def _lines(self, name: str, *, needed: bool = True) -> list[str]:
         try:

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 from policies.ground.egress import refusal
 from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.finding import DoctorFinding, Severity
-from sidecar.doctor.host import Unobservable
+from sidecar.doctor.unobservable import Unobservable
 
 MAX_ADDRESSES = 256
 """A network in `addresses` with more addresses is unlikely to be one data source."""

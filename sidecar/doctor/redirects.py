@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.finding import DoctorFinding, Severity
-from sidecar.doctor.host import Unobservable
-from sidecar.doctor.iptables import RuleSet
-from sidecar.doctor.packet_trace import Packet, TraceResult, trace
+from sidecar.doctor.foreign_rules import foreign_rules
+from sidecar.doctor.packet_filter.iptables import RuleSet
+from sidecar.doctor.packet_filter.packet_trace import Packet, TraceResult, trace
+from sidecar.doctor.unobservable import Unobservable
 
 # From the ranges for documentation (RFC 5737, RFC 3849), which no real rule mentions.
 SAMPLE = {4: ip_address("203.0.113.9"), 6: ip_address("2001:db8::9")}
@@ -23,7 +24,6 @@ ANY_PORT = 40_000
 HTTPS, DNS = 443, 53
 _UNUSED_ID = 54_321
 """A user and group id that rules rarely mention."""
-_TABLES = ("raw", "mangle", "nat", "filter")
 
 
 class _Family(NamedTuple):
@@ -64,10 +64,11 @@ def redirect(context: DoctorContext) -> Iterator[DoctorFinding]:
                 Severity.UNKNOWN,
                 f"rules for IPv{version}: {reason}",
                 "a rule that is not visible here may let the agent bypass the sidecar",
-                "run this as root, on a host with `iptables-save`",
+                "run this as root, on a host with `iptables-save` and `nft`",
             )
     for family in _families(context):
         name = f"IPv{family.version}"
+        yield from foreign_rules(family.version, family.rules)
         if family.passes(family.sample("tcp")):
             # Nothing is redirected, so each exception below would only repeat this finding.
             yield DoctorFinding(
@@ -140,7 +141,8 @@ def _redirects(context: DoctorContext) -> bool:
     if context.settings.transparent is not None:
         return True
     known = (rules for rules in context.rules.values() if isinstance(rules, RuleSet))
-    return any(rule.target == "REDIRECT" for rules in known for rule in rules.outgoing("nat"))
+    found = (rule for rules in known for rule in rules.outgoing(nat_only=True))
+    return any(rule.target == "REDIRECT" for rule in found)
 
 
 def _families(context: DoctorContext) -> Iterator[_Family]:
@@ -157,7 +159,7 @@ def _families(context: DoctorContext) -> Iterator[_Family]:
 def _mark(rules: RuleSet) -> int | None:
     """The mark of the agent's packets: 0, or None (unknown) if a rule sets one."""
     # A process needs CAP_NET_ADMIN to mark its own packets; an agent without it sends 0.
-    sets_mark = (rule.target in ("MARK", "CONNMARK") for rule in rules.outgoing(*_TABLES))
+    sets_mark = (rule.target in ("MARK", "CONNMARK") for rule in rules.outgoing())
     return None if any(sets_mark) else 0
 
 
@@ -177,7 +179,8 @@ def _exempt(context: DoctorContext, family: _Family) -> Iterator[tuple[str, bool
     for port in sorted({80, HTTPS, *_mentioned(family.rules, "--dport", "--dports")}):
         if family.passes(family.sample("tcp", port)):
             yield f"port {port}", False
-    for text in sorted(_values(family.rules, "--destination")):
+    texts = {one for each in _values(family.rules, "--destination") for one in each.split(",")}
+    for text in sorted(texts):
         network = ip_network(text, strict=False)
         # The first address names the network itself; the one after it could be a host's.
         host = network[min(1, network.num_addresses - 1)]
@@ -195,7 +198,7 @@ def _redirected_elsewhere(context: DoctorContext, family: _Family) -> set[str]:
 
 
 def _values(rules: RuleSet, *names: str) -> set[str]:
-    options = (option for rule in rules.outgoing(*_TABLES) for option in rule.options)
+    options = (option for rule in rules.outgoing() for option in rule.options)
     return {option.value for option in options if option.name in names}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.finding import DoctorFinding, Severity
-from sidecar.doctor.host import Unobservable
+from sidecar.doctor.unobservable import Unobservable
 
 
 def users(context: DoctorContext) -> Iterator[DoctorFinding]:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from policies.ground.listen_address import ListenAddress
+from sidecar.platform.hosts_to_bind import hosts_to_bind
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.tls import TlsLayer
 from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor
@@ -51,7 +52,7 @@ class ProxyListener:
         ipv6_twin: str | None = None,
     ) -> None:
         self._listen = listen
-        self._hosts = [listen.host] if ipv6_twin is None else [listen.host, ipv6_twin]
+        self._twins = [] if ipv6_twin is None else [ipv6_twin]
         self._service = service
         self._limits = limits
         self.server: DownstreamServer | None = None
@@ -68,7 +69,10 @@ class ProxyListener:
         # Before the port opens: with other settings, bodies could arrive inflated or without limit.
         self.server.prove_settings()
         self._sockets = await asyncio.get_running_loop().create_server(
-            self.protocol_factory(), self._hosts, self._listen.port, backlog=_BACKLOG
+            self.protocol_factory(),
+            [*hosts_to_bind(self._listen), *self._twins],
+            self._listen.port,
+            backlog=_BACKLOG,
         )
         return self._sockets.sockets
 

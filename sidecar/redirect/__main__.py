@@ -8,10 +8,11 @@ arguments. The rules stay in any case: a pod that fails to start lets nothing by
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
+from sidecar.redirect.kubernetes_api import Unresolved, kubernetes_api
 from sidecar.redirect.network import ipv6_addresses
 from sidecar.redirect.packet_filter import TOOLS, RulesFailed, apply
 from sidecar.redirect.plan import (
@@ -21,6 +22,7 @@ from sidecar.redirect.plan import (
     UnusablePlan,
     addresses,
     name_servers,
+    networks,
     number,
     port_ranges,
 )
@@ -41,11 +43,13 @@ def main() -> int:
     except UnusablePlan as error:
         print(f"sluice redirect: {error}", file=sys.stderr)
         return 2
+    except Unresolved as error:
+        print(f"sluice redirect: {error}; no rule was set", file=sys.stderr)
+        return 1
     try:
         tool, notes = apply(plan, arguments.tool, has_ipv6=bool(ipv6_addresses()))
-        resolvers = ", ".join(map(str, plan.resolvers)) or "none"
-        print(f"rules set with {tool}; DNS over UDP passes to: {resolvers}", flush=True)
-        for line in chain(notes, prove(plan)):
+        print(f"rules set with {tool}", flush=True)
+        for line in chain(_exemptions(plan, arguments.kubernetes_api), notes, prove(plan)):
             print(line, flush=True)
     except (RulesFailed, NotProven, OSError) as error:
         print(f"sluice redirect: {error}\n{WHAT_TO_DO}", file=sys.stderr)
@@ -57,18 +61,35 @@ def _plan(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Redirect
     user = number(arguments.sidecar_user, "--sidecar-user", 1, MAX_USER)
     if user == os.geteuid():
         raise UnusablePlan(f"--sidecar-user: this process is user {user} itself; run it as root")
-    skipped = arguments.skip_outbound_ports
-    if skipped is None:
-        skipped = environ.get("SLUICE_SKIP_OUTBOUND_PORTS", "")
-    resolvers = arguments.resolvers
-    if resolvers is None:
-        resolvers = environ.get("SLUICE_RESOLVERS", "")
+
+    def given(argument: str | None, variable: str) -> str:
+        return environ.get(variable, "") if argument is None else argument
+
+    resolvers = given(arguments.resolvers, "SLUICE_RESOLVERS")
+    api = arguments.kubernetes_api
     return RedirectPlan(
         port=number(arguments.port, "--port", 1, MAX_PORT),
         sidecar_user=user,
-        skip_ports=port_ranges(skipped),
+        skip_ports=port_ranges(given(arguments.skip_outbound_ports, "SLUICE_SKIP_OUTBOUND_PORTS")),
+        skip_networks=networks(given(arguments.skip_subnets, "SLUICE_SKIP_SUBNETS")),
+        kubernetes_api=kubernetes_api(api) if api else (),
         resolvers=addresses(resolvers) if resolvers else name_servers(_resolv_conf()),
     )
+
+
+def _exemptions(plan: RedirectPlan, api: str | None) -> Iterator[str]:
+    """What leaves past the sidecar, for the container's log."""
+    named = {
+        "DNS passes to": plan.resolvers,
+        "not redirected, networks": plan.skip_networks,
+        "not redirected, the API server": plan.kubernetes_api,
+        "not redirected, ports": plan.skip_ports,
+    }
+    for title, exempt in named.items():
+        if exempt:
+            yield f"{title}: {', '.join(map(str, exempt))}"
+    if api and not plan.kubernetes_api:
+        yield f"`{api}` has no address, so connections to the API server are redirected"
 
 
 def _resolv_conf() -> str:
@@ -95,9 +116,20 @@ def _parser() -> argparse.ArgumentParser:
         "(SLUICE_SKIP_OUTBOUND_PORTS)",
     )
     parser.add_argument(
+        "--skip-subnets",
+        metavar="NETWORKS",
+        help="networks to which TCP is not redirected, such as 10.20.0.0/16,fd00:7::/48 "
+        "(SLUICE_SKIP_SUBNETS)",
+    )
+    parser.add_argument(
+        "--kubernetes-api",
+        metavar="HOST:PORT",
+        help="the cluster's API server, to which TCP is not redirected",
+    )
+    parser.add_argument(
         "--resolvers",
         metavar="ADDRESSES",
-        help="the addresses that take DNS queries over UDP, with commas between them "
+        help="the addresses that take DNS queries, with commas between them "
         "(SLUICE_RESOLVERS; default: the name servers in /etc/resolv.conf)",
     )
     parser.add_argument(

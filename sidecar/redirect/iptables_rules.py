@@ -65,6 +65,12 @@ def _exempt(plan: RedirectPlan, version: int) -> list[str]:
         f"-m owner --uid-owner {plan.sidecar_user} -j RETURN",
         f"-d {_OWN[version]} -j RETURN",
         *(f"-p tcp --dport {_ports(each)} -j RETURN" for each in plan.skip_ports),
+        *(f"-d {each} -p tcp -j RETURN" for each in plan.skip_networks if each.version == version),
+        *(
+            f"-d {to} -p tcp --dport {port} -j RETURN"
+            for to, port in plan.direct
+            if to.version == version
+        ),
     ]
 
 

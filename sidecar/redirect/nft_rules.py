@@ -68,11 +68,14 @@ def _exempt(plan: RedirectPlan) -> list[str]:
         "ip6 daddr ::1 accept",
     ]
     if plan.skip_ports:
-        ports = ", ".join(
-            f"{each.first}" if each.first == each.last else f"{each.first}-{each.last}"
-            for each in plan.skip_ports
-        )
+        ports = ", ".join(map(str, plan.skip_ports))
         rules.append(f"tcp dport {{ {ports} }} accept")
+    for version in (4, 6):
+        skipped = [str(each) for each in plan.skip_networks if each.version == version]
+        if skipped:
+            to = f"{_ip(version)} daddr {{ {', '.join(skipped)} }}"
+            rules.append(f"{to} meta l4proto tcp accept")
+    rules += [f"{_ip(to.version)} daddr {to} tcp dport {port} accept" for to, port in plan.direct]
     return rules
 
 

@@ -6,18 +6,38 @@ Reads the texts of arguments and of `resolv.conf`. Knows no tool and no rule's s
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    collapse_addresses,
+    ip_address,
+    ip_network,
+)
 from typing import NamedTuple
 
 Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
 
 MAX_USER = 2**32 - 2
 """The largest user id; 2**32 - 1 means "no change" to setuid."""
 MAX_PORT = 65535
 MAX_SKIPPED = 64
-"""The most ports or ranges that an annotation may exempt."""
+"""The most ports or ranges, or the most networks, that an annotation may exempt."""
+WIDEST = {4: 8, 6: 32}
+"""The shortest prefix of a skipped network, by IP version: of an annotation that exempts nearly all
+addresses, only the name would be left of the redirection."""
+DNS = 53
 
+# What proves the rules is in these ranges: the reserved address and the proof's own.
+_DOCUMENTATION: dict[int, Network] = {
+    4: IPv4Network("192.0.2.0/24"),
+    6: IPv6Network("2001:db8::/32"),
+}
 _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?\Z")
+# Neither a zone (`%`) nor a netmask, both of which `ip_network` would take.
+_NETWORK = re.compile(r"[0-9a-fA-F:.]{2,45}/[0-9]{1,3}\Z")
 
 
 class UnusablePlan(ValueError):
@@ -29,6 +49,20 @@ class PortRange(NamedTuple):
 
     first: int
     last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+
+
+class Endpoint(NamedTuple):
+    """One TCP port of one address."""
+
+    address: Address
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.address}]" if self.address.version == 6 else self.address
+        return f"{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +76,21 @@ class RedirectPlan:
     more freely than its user."""
     skip_ports: tuple[PortRange, ...] = ()
     """TCP ports to which connections are not redirected, and so not judged."""
+    skip_networks: tuple[Network, ...] = ()
+    """Networks to which TCP connections are not redirected, and so not judged."""
+    kubernetes_api: tuple[Endpoint, ...] = ()
+    """Where the cluster's API server is reached without the sidecar."""
     resolvers: tuple[Address, ...] = ()
-    """The addresses that take DNS queries over UDP."""
+    """The addresses that take DNS queries, over UDP and TCP."""
+
+    @property
+    def direct(self) -> tuple[Endpoint, ...]:
+        """The single addresses and TCP ports to which connections are not redirected."""
+        return (*self.kubernetes_api, *(Endpoint(each, DNS) for each in self.resolvers))
+
+    def skips_address(self, address: Address) -> bool:
+        """Whether no connection to `address` is redirected."""
+        return any(address in each for each in self.skip_networks)
 
     def skips(self, port: int) -> bool:
         """Whether connections to `port` are not redirected."""
@@ -63,7 +110,10 @@ def port_ranges(text: str) -> tuple[PortRange, ...]:
     items = [each.strip() for each in text.split(",") if each.strip()]
     if len(items) > MAX_SKIPPED:
         raise UnusablePlan(f"skipped ports: {len(items)} items; at most {MAX_SKIPPED} are possible")
-    return _merged(_port_range(each) for each in items)
+    merged = _merged(_port_range(each) for each in items)
+    if merged == (PortRange(1, MAX_PORT),):
+        raise UnusablePlan("skipped ports: these are all ports, so nothing would be judged")
+    return merged
 
 
 def _port_range(item: str) -> PortRange:
@@ -86,6 +136,56 @@ def _merged(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
         else:
             merged.append(each)
     return tuple(merged)
+
+
+def networks(text: str) -> tuple[Network, ...]:
+    """Networks with commas between them, such as `10.20.0.0/16,2001:db8:7::/48`, merged. Raises
+    `UnusablePlan`."""
+    items = [each.strip() for each in text.split(",") if each.strip()]
+    if len(items) > MAX_SKIPPED:
+        raise UnusablePlan(
+            f"skipped networks: {len(items)} items; at most {MAX_SKIPPED} are possible"
+        )
+    found = [_network(each) for each in items]
+    # nft refuses a set whose networks overlap.
+    return (
+        *collapse_addresses(each for each in found if isinstance(each, IPv4Network)),
+        *collapse_addresses(each for each in found if isinstance(each, IPv6Network)),
+    )
+
+
+def _network(item: str) -> Network:
+    try:
+        network = ip_network(item, strict=False) if _NETWORK.match(item) else None
+    except ValueError:
+        network = None
+    if network is None:
+        raise UnusablePlan(
+            f"skipped networks: `{item[:50]}` is not a network such as 10.20.0.0/16 or fd00:7::/48"
+        )
+    widest = WIDEST[network.version]
+    if network.prefixlen < widest:
+        raise UnusablePlan(
+            f"skipped networks: `{item}` is too wide; IPv{network.version} needs at least /{widest}"
+        )
+    _keep_provable(network, "skipped networks")
+    return network
+
+
+def _keep_provable(network: Network, name: str) -> None:
+    documentation = _DOCUMENTATION[network.version]
+    if network.overlaps(documentation):
+        raise UnusablePlan(
+            f"{name}: `{network}` overlaps {documentation}, the addresses by which rules are proven"
+        )
+
+
+def endpoints(found: Iterable[Address], port: int, name: str) -> tuple[Endpoint, ...]:
+    """One port of several addresses. Raises `UnusablePlan`."""
+    unique = tuple(dict.fromkeys(found))
+    for each in unique:
+        _keep_provable(ip_network(each), name)
+    return tuple(Endpoint(each, port) for each in unique)
 
 
 def addresses(text: str) -> tuple[Address, ...]:

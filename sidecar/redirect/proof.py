@@ -10,12 +10,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EHOSTUNREACH, ENETUNREACH
+from ipaddress import IPv6Address
 from time import sleep
 
 from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
 from sidecar.proxy.tunnel.original_destination import original_destination
 from sidecar.redirect.network import has_ipv4_route, ipv6_addresses, owner_of_accepted
-from sidecar.redirect.plan import RedirectPlan
+from sidecar.redirect.plan import MAX_PORT, RedirectPlan
 
 NOWHERE = {4: "192.0.2.21", 6: "2001:db8::21"}
 """Addresses for documentation (RFC 5737, RFC 3849): only a redirected connection succeeds."""
@@ -42,7 +43,7 @@ def prove(plan: RedirectPlan) -> Iterator[str]:
     with ExitStack() as stack:
         listeners = {version: _listen(stack, plan.port, version) for version in (4, 6)}
         for version in (4, 6):
-            address = _somewhere(version)
+            address = _somewhere(version, plan)
             if address is None:
                 yield f"IPv{version}: this pod has no way out, so there is nothing to redirect"
                 continue
@@ -73,7 +74,7 @@ def _listen(stack: ExitStack, port: int, version: int) -> socket.socket | None:
     return listener
 
 
-def _somewhere(version: int) -> str | None:
+def _somewhere(version: int, plan: RedirectPlan) -> str | None:
     """An address that the pod has a route to and that only a redirected connection reaches; None
     if no packet of this version can leave."""
     for _ in range(_TRIES):
@@ -82,7 +83,7 @@ def _somewhere(version: int) -> str | None:
         if not _has_way_out(version):
             return None
         sleep(_PAUSE)
-    own = _own_ipv6()
+    own = [each for each in _own_ipv6() if not plan.skips_address(IPv6Address(each))]
     if version == 6 and own:
         # No default route, but an address of its own: a connection to that is redirected as well.
         return own[0]
@@ -111,10 +112,10 @@ def _own_ipv6() -> list[str]:
 
 def _port(plan: RedirectPlan) -> int:
     """A port that no rule names."""
-    while True:
-        port = 20_000 + secrets.randbelow(40_000)
-        if port != plan.port and not plan.skips(port):
-            return port
+    free = [port for port in range(1, MAX_PORT + 1) if port != plan.port and not plan.skips(port)]
+    if not free:
+        raise NotProven("every port is skipped, so no rule can be tried out")
+    return secrets.choice(free)
 
 
 def _prove_tcp(

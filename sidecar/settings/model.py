@@ -256,6 +256,8 @@ class SidecarSettings:
     redirect_check_seconds: float = 0.0
     """How often to check that the rules of `sluice redirect` still lead connections to
     `transparent`; while they don't, the sidecar is not ready. 0 never checks."""
+    quit_listen: ListenAddress | None = None
+    """An address of loopback that serves `POST /quitquitquit`, which stops the sidecar."""
     encrypted_hello: Permission = "deny"
     """Whether TLS that is passed on unread may encrypt the name of the server (ECH): `deny` or
     `allow`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,8 +15,12 @@ import pytest
 
 from control_api.http.router import Router
 from control_api.http.routes import ROUTES
+from control_api.settings import read
 from tests.control_api.running_api import SUPERADMIN, ControlApi
 from tests.control_api.test_readme import README
+from tests.documents import commands as commands_of
+from tests.documents import paste
+from tests.sidecar.proxy.certificates import authority
 
 STAND_IN = Path(__file__).with_name("curl.py")
 GUARDED = {route.name for route in ROUTES if route.scopes is not None}
@@ -74,3 +79,43 @@ def asked_by_commands(api: ControlApi, directory: Path, real: str) -> set[str]:
         compiled, _ = router.find(method, urlsplit(url).path)
         shown.add(compiled.name)
     return shown
+
+
+@pytest.mark.parametrize("page", ["control_api/README.md", "deploy/README.md"])
+def test_a_script_waits_until_every_sidecar_has_a_change(
+    fresh: ControlApi, tmp_path: Path, page: str
+) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl")
+    policy = {
+        "name": "loans",
+        "agent_role": "loans",
+        "allowed_sources": ["contracts"],
+        "denied_sources": [],
+        "max_sensitivity": "low",
+    }
+    created = fresh.admin("POST", "/v1/policies", policy)
+    (tmp_path / "policy.json").write_text(json.dumps(policy))
+    environ = {
+        "PATH": os.environ["PATH"],
+        "SLUICE": f"http://127.0.0.1:{fresh.port}",
+        "ADMIN": fresh.admin_key,
+        "A": f"X-API-Key: {fresh.admin_key}",
+        "ID": created["policy_id"],
+        "REVISION": "1",
+    }
+    script = commands_of(page, "wait for a change")
+    done = paste(f'{script}\necho "revision $REVISION"', tmp_path, environ)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"revision [1-9]\d*$", done.stdout)
+
+
+def test_the_issuers_of_the_readme_are_a_setting_that_is_read(tmp_path: Path) -> None:
+    script = commands_of("control_api/README.md", "issuers")
+    done = paste(f'{script}\nprintf %s "$SLUICE_ENROL_ISSUERS"', tmp_path, {})
+    files = "/var/run/secrets/kubernetes.io/serviceaccount"
+    here = done.stdout.replace(files, str(tmp_path))
+    (tmp_path / "ca.crt").write_bytes(authority("issuers").path.read_bytes())
+    (tmp_path / "token").write_text("token")
+    found = read({"SLUICE_ENROL_ISSUERS": here})
+    assert [each.tenant_id for each in found.enrol_issuers] == ["default", "ten_acme"]

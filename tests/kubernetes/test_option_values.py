@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control_api.admission.options import fits
 from control_api.admission.vocabulary import Namespace
+from sidecar.redirect.plan import networks as skipped_networks
 from tests.control_api.admission.governed_pods import changed, governed_pod
 from tests.kubernetes.test_validating_policy import agree, fragment, namespaces
 from tests.properties import examples
@@ -24,6 +28,53 @@ option_values = st.one_of(
     st.sampled_from(["debug", "info", "warning", "error", "Info", "info\n", "warn", "debug,info"]),
     st.text(max_size=600),
 )
+
+
+prefixes = st.integers(0, 130).map(str) | st.sampled_from(["08", "", "+8", "\u0668"])
+bytes_ = st.sampled_from([0, 1, 2, 3, 10, 127, 128, 191, 192, 193, 255, 256]).map(str)
+ipv4 = st.lists(bytes_, min_size=4, max_size=4).map(".".join)
+words = st.sampled_from(["", "0", "1", "2001", "0db8", "DB8", "db8", "fd00", "ffff", "10000", "g"])
+ipv6 = st.lists(words, min_size=1, max_size=9).map(":".join) | st.builds(
+    "{}::{}".format, *[st.lists(words, max_size=4).map(":".join)] * 2
+)
+addresses = st.one_of(
+    ipv4,
+    ipv6,
+    st.ip_addresses().map(str),
+    # Around the networks of the proof.
+    st.integers(0xBFFFF000, 0xC0001000).map(lambda number: str(IPv4Address(number))),
+    st.integers(0xC0000100, 0xC00003FF).map(lambda number: str(IPv4Address(number))),
+    st.ip_addresses(network="2001:d00::/24").map(str),
+)
+networks = st.builds("{}/{}".format, addresses, prefixes)
+network_values = st.one_of(
+    networks,
+    st.lists(networks, max_size=3).map(",".join),
+    st.builds(lambda item, count: ",".join([item] * count), networks, st.integers(28, 40)),
+    option_values,
+)
+
+
+def test_a_list_of_networks_is_usable_by_the_command_if_it_is_admitted() -> None:
+    tried = []
+
+    @given(value=network_values)
+    @examples(1000)
+    def usable(value: str) -> None:
+        if fits("skip-subnets", value):
+            assert skipped_networks(value)
+            tried.append(value)
+
+    usable()
+    assert tried
+
+
+@given(value=network_values, namespace=namespaces)
+@examples(1000)
+def test_both_agree_on_any_list_of_networks(value: str, namespace: Namespace) -> None:
+    annotations = {"config.sluice/skip-subnets": value}
+    pod = changed(governed_pod(fragment("transparent")), {"/metadata/annotations": annotations})
+    agree("transparent", pod, namespace)
 
 
 @given(level=st.none() | option_values, skipped=st.none() | option_values, namespace=namespaces)

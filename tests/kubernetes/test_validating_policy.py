@@ -12,9 +12,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from control_api.admission import template
+from control_api.admission.injection.inject import review
 from control_api.admission.refusals import refusals
 from control_api.admission.refusing.rules import RULES
 from control_api.admission.template import Fragment
+from control_api.admission.verdict import Outcome
 from control_api.admission.vocabulary import Namespace
 from tests.control_api.admission.governed_pods import (
     ENABLED,
@@ -37,7 +39,7 @@ from tests.kubernetes.cel_policy import ValidatingPolicy
 from tests.kubernetes.rendered import one, rendered
 from tests.properties import examples
 
-OPTIONS = "injection.options={log-level,skip-outbound-ports}"
+OPTIONS = "injection.options={log-level,skip-outbound-ports,skip-subnets}"
 MODES = {
     "explicit": ("injection.mode=explicit",),
     "transparent": ("injection.mode=transparent", OPTIONS),
@@ -127,6 +129,26 @@ def test_both_agree_on_updates(mode: str) -> None:
     assert agree(mode, plain_pod(), ENABLED, "UPDATE", finalizer) == []
     label = changed(pod, {"/metadata/labels/sluice~1inject": "disabled"})
     assert "names" in agree(mode, label, OPTIONAL, "UPDATE", pod)
+
+
+@pytest.mark.parametrize(
+    ("containers", "first", "variables", "volumes"),
+    [(198, 1, 0, 0), (198, 2, 0, 0), (199, 1, 0, 0), (0, 0, 1001, 0), (0, 0, 0, 1001)],
+)
+def test_webhook_and_policy_admit_pods_of_the_same_sizes(
+    containers: int, first: int, variables: int, volumes: int
+) -> None:
+    """The webhook refuses some pods before it has made a patch for the rules to judge."""
+    pod = plain_pod()
+    held = pod["spec"]
+    agent = held["containers"][0]
+    held["containers"] += [{**agent, "name": f"c{each}"} for each in range(containers)]
+    held["initContainers"] = [{**agent, "name": f"i{each}"} for each in range(first)]
+    held["volumes"] = [{"name": f"v{each}"} for each in range(volumes)]
+    agent["env"] = [{"name": f"V{each}"} for each in range(variables)]
+    verdict = review(pod, ENABLED, fragment("explicit"))
+    stored = governed_pod(fragment("explicit"), **held)
+    assert bool(agree("explicit", stored)) is (verdict.outcome is Outcome.refused)
 
 
 EVERYTHING: list[tuple[str, Any]] = sorted(

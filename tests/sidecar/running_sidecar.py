@@ -109,11 +109,17 @@ class RunningSidecar:
     """A running sidecar."""
 
     def __init__(
-        self, parts: Components, spool: Spool, clock: FakeClock, session: ClientSession
+        self,
+        parts: Components,
+        spool: Spool,
+        clock: FakeClock,
+        session: ClientSession,
+        stop: asyncio.Event,
     ) -> None:
         self.parts = parts
         self.spool = spool
         self.clock = clock
+        self.stop = stop
         self._session = session
         self.ports = [each for each in parts.listeners if isinstance(each, HttpServer)]
         self.address = self.ports[0].address
@@ -227,14 +233,15 @@ async def sidecar(
     configured = settings(tmp_path, control, **changed)
     control_clock = ControlClock(clock.clock)
     spool = await Spool.open(configured.spool, configured.id, control_clock.clock, os.urandom, disk)
-    parts = Components(configured, spool, control_clock, os.urandom)
+    stop = asyncio.Event()
+    parts = Components(configured, spool, control_clock, os.urandom, stop.set)
     loops = [spool.run(), parts.follower.run(), *([parts.shipper.run()] if ships else [])]
     async with parts.control, ClientSession() as session:
         running = [asyncio.create_task(loop) for loop in loops]
         try:
             for listener in parts.listeners:
                 await listener.start()
-            started = RunningSidecar(parts, spool, clock, session)
+            started = RunningSidecar(parts, spool, clock, session, stop)
             if synced:
                 await until("the policy set is there", lambda: not parts.readiness.problems())
             yield started

@@ -12,9 +12,9 @@ from control_api.admission.vocabulary import Json
 from policies.definitions.definition import shown
 
 MAX_CONTAINERS = 200
-"""Of all kinds together, without ours: a pod at the limit must pass a second review too."""
-MAX_ITEMS = 1000
-"""Variables or mounts of one container, or volumes of the pod, without ours."""
+"""Of all kinds together, without ours: a pod at the limit must pass a second review too. The rule
+`count` refuses such a pod as well; here it is refused before a patch is made for each container.
+Other lists need no limit: what they cost grows with the body, which is limited."""
 KINDS = ("initContainers", "containers", "ephemeralContainers")
 _FAULTS = 5
 """As many are told; a pod that is wrong throughout needs no more."""
@@ -75,9 +75,6 @@ class _Shape:
             yield f"`{where}.{key}` must be a list"
             return
         names = [each.get("name") if isinstance(each, dict) else None for each in value]
-        if sum(not (isinstance(each, str) and each in self._own) for each in names) > MAX_ITEMS:
-            yield f"`{where}.{key}` has more than {MAX_ITEMS} items"
-            return
         for place, name in enumerate(names):
             if not isinstance(value[place], dict):
                 yield f"`{where}.{key}[{place}]` must be an object"

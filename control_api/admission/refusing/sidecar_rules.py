@@ -54,7 +54,10 @@ def volumes(view: PodView) -> Iterator[str]:
         return
     have = objects(view.spec, "volumes")
     for template in view.fragment.volumes:
-        if not any(same_volume(each, template) for each in have):
+        # By name first: to compare each of 98,000 volumes took most of the review's second.
+        if not any(
+            each.get("name") == template["name"] and same_volume(each, template) for each in have
+        ):
             yield template["name"]
 
 

@@ -14,7 +14,7 @@ from control_api.admission.server.connections import (
     Connection,
     Register,
 )
-from control_api.sockets import BACKLOG, bind
+from control_api.sockets import BACKLOG, bind, bound
 from policies.ground.listen_address import ListenAddress
 
 HANDSHAKE_SECONDS = 5.0
@@ -43,8 +43,10 @@ class _Server(web.Server):
 class Listener:
     """A listening port, until it is drained."""
 
-    def __init__(self, server: _Server, sockets: list[socket.socket]) -> None:
-        self.address = ListenAddress(*sockets[0].getsockname()[:2])
+    def __init__(
+        self, server: _Server, address: ListenAddress, sockets: list[socket.socket]
+    ) -> None:
+        self.address = bound(address, sockets)
         """The bound address; the system has filled in port 0."""
         self._server = server
         self._accepting: list[asyncio.Server] = []
@@ -63,7 +65,7 @@ class Listener:
         connections. Raises `CannotListen`, which names the setting."""
         server = _Server(handler, gauge)
         sockets = bind(address, setting)[0]
-        opened = cls(server, sockets)
+        opened = cls(server, address, sockets)
         loop = asyncio.get_running_loop()
         for each in sockets:
             opened._accepting.append(

@@ -14,7 +14,6 @@ Knows how a destination is found. Knows nothing of what a request asks for.
 """
 
 import asyncio
-import socket
 from collections.abc import Callable
 from ipaddress import ip_address
 
@@ -22,6 +21,7 @@ from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.http.loop_guard import LoopGuard
+from sidecar.platform.hosts_to_bind import can_bind
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.splice import reset
@@ -62,13 +62,8 @@ def ipv6_twin(listen: ListenAddress) -> str | None:
     # With port 0, the system would choose a different port for each of the two.
     if twin is None or not listen.port:
         return None
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind((twin, 0))
-    except OSError:
-        # This machine has no IPv6, or not this address: no IPv6 connection can be redirected here.
-        return None
-    return twin
+    # Without IPv6, or this address, no IPv6 connection can be redirected here.
+    return twin if can_bind(twin) else None
 
 
 class Transparent(ConnectionAcceptor):

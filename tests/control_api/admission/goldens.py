@@ -42,7 +42,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "transparent": ("injection.mode=transparent",),
     "transparent-options": (
         "injection.mode=transparent",
-        "injection.options={log-level,skip-outbound-ports}",
+        "injection.options={log-level,skip-outbound-ports,skip-subnets}",
     ),
 }
 """The fragments, by what they set in the chart's values."""

@@ -122,7 +122,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("host-namespace", {"/spec/hostPID": True}),
     ("host-namespace", {"/spec/hostIPC": True}),
     ("host-namespace", {"/spec/shareProcessNamespace": True}),
-    ("option", {f"{_ANNOTATIONS}/config.sluice~1skip-subnets": "0.0.0.0/1"}),
+    ("option", {f"{_ANNOTATIONS}/config.sluice~1opaque-ports": "5432"}),
     ("option", {f"{_ANNOTATIONS}/config.sluice~1": "x"}),
 ]  # fmt: skip
 """The rule, and the change to a governed pod that makes it refused by this rule."""
@@ -131,6 +131,7 @@ _WITHOUT_USER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["A
 
 _LEVEL = f"{_ANNOTATIONS}/config.sluice~1log-level"
 _PORTS = f"{_ANNOTATIONS}/config.sluice~1skip-outbound-ports"
+_NETWORKS = f"{_ANNOTATIONS}/config.sluice~1skip-subnets"
 
 REFUSED_IF_OPTIONS: list[tuple[str, dict[str, Any]]] = [
     *(("option-value", {_LEVEL: value}) for value in ("trace", "INFO", "", "info\n", "info,debug")),
@@ -139,6 +140,16 @@ REFUSED_IF_OPTIONS: list[tuple[str, dict[str, Any]]] = [
         "80-90-100", "1-65536", "0-80", "+80", "0x50", "8e1", "\u0668\u0660", "80; reboot",
         ",".join(["80"] * 33), "80," * 170 + "443", "9" * 5000,
     )),
+    *(("option-value", {_NETWORKS: value}) for value in (
+        "", ",", "10.0.0.0/8,", " 10.0.0.0/8", "10.0.0.0/8\n", "0.0.0.0/0", "::/0", "10.0.0.0/7",
+        "fd00::/31", "10.0.0.0", "10.0.0.0/", "10.0.0.0/08", "010.0.0.0/8", "10.0.0/24",
+        "10.0.0.256/24", "10.0.0.0/33", "10.0.0.0/255.0.0.0", "fd00::/129", "fe80::1%eth0/64",
+        "::ffff:10.0.0.0/104", "1:2:3:4:5:6:7/64", "1:2:3:4:5:6:7:8:9/64", "1::2::3/64", ":::/64",
+        "1:2:3:4::5:6:7:8/64", "12345::/64", "fd00::/48; reboot", "\u0661\u0660.0.0.0/8",
+        "192.0.0.0/8", "192.1.0.0/9", "192.0.2.0/24", "192.0.3.0/23", "192.0.2.21/32",
+        "2001:db8::/32", "2001:db8::21/128", "2001:0DB8:1::/48", "10.0.0.0/8,192.0.2.0/24",
+        ",".join(["10.0.0.0/8"] * 33), "10.0.0.0/8," * 50,
+    )),
 ]  # fmt: skip
 """The same for a pod whose options the chart's values allow."""
 
@@ -146,6 +157,12 @@ ADMITTED_IF_OPTIONS: list[dict[str, Any]] = [
     *({_LEVEL: value} for value in ("debug", "info", "warning", "error")),
     *({_PORTS: value} for value in (
         "1", "65535", "00080", "5432,8080-8090", "1-65535", "80-80", ",".join(["1-65535"] * 32),
+    )),
+    *({_NETWORKS: value} for value in (
+        "10.0.0.0/8", "10.20.0.0/16,fd00:7::/48", "10.1.2.3/24", "192.168.0.0/16", "192.128.0.0/9",
+        "192.0.3.0/24", "192.0.0.0/23", "193.0.0.0/8", "203.0.113.7/32", "::/32", "fd00::1/128",
+        "2001::/32", "2001:db80::/32", "2001:db9::/32", "2001::db8:0:0:1/64", "1:2:3:4:5:6:7:8/64",
+        "1:2:3:4:5:6:7::/64", "::2:3:4:5:6:7:8/64", "FD00:A::/48", ",".join(["fd00::/64"] * 32),
     )),
 ]  # fmt: skip
 
@@ -201,6 +218,10 @@ ADMITTED: list[dict[str, Any]] = [
     {f"{_SECURITY}/procMount": "Default"},
     {f"{_POD}/runAsUser": 0},
     {"/spec/hostNetwork": False, "/spec/shareProcessNamespace": False},
+    # No list but that of the containers has a limit of ours.
+    {f"{_AGENT}/env": [{"name": f"V{each}", "value": "a"} for each in range(1001)]},
+    _volume("mine", projected={"sources": [
+        {"configMap": {"name": f"c{each}"}} for each in range(1001)]}),
 ]  # fmt: skip
 """Changes that leave the pod admitted."""
 

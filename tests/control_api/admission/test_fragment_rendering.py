@@ -89,7 +89,18 @@ def test_only_allowed_options_reach_the_containers() -> None:
     assert fields(rendered("transparent-options")) == {
         "metadata.annotations['config.sluice/log-level']",
         "metadata.annotations['config.sluice/skip-outbound-ports']",
+        "metadata.annotations['config.sluice/skip-subnets']",
     }
+
+
+def test_the_api_server_is_exempt_unless_it_is_to_be_judged() -> None:
+    def arguments(*values: str) -> list[str]:
+        return list(read(rendered("transparent", *values), "rendered").init_containers[0]["args"])
+
+    name = "kubernetes.default.svc.cluster.test:443"
+    direct = arguments("clusterDomain=cluster.test")
+    assert direct[-2:] == ["--kubernetes-api", name]
+    assert arguments("injection.kubernetesApi=judged") == direct[:-2]
 
 
 def test_numbers_among_the_resources_become_texts() -> None:

@@ -43,7 +43,7 @@ def settings(text: str, **replaced: str) -> SidecarSettings:
 def test_a_sidecar_accepts_what_the_chart_renders(name: str) -> None:
     found = settings(rendered(name))
     assert found.enrol is not None
-    assert str(found.listen) == "0.0.0.0:8710"
+    assert str(found.listen) == "*:8710"
     proxy = found.forward_proxy if name == "explicit" else found.transparent
     assert str(proxy) == f"127.0.0.1:{8711 if name == 'explicit' else 8712}"
     assert found.sources == ()

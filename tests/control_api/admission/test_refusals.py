@@ -48,7 +48,7 @@ def transparent() -> Fragment:
         init_containers=(INIT, *EXPLICIT.init_containers),
         volumes=EXPLICIT.volumes,
         environment=(),
-        options=frozenset({"log-level", "skip-outbound-ports"}),
+        options=frozenset({"log-level", "skip-outbound-ports", "skip-subnets"}),
         user=20102,
         group=20102,
         version=EXPLICIT.version,
@@ -86,6 +86,12 @@ def test_a_change_is_refused_by_its_rule_alone(
 def test_only_the_mode_transparent_depends_on_the_user(rule: str, changes: dict[str, Any]) -> None:
     assert rules(changed(governed_pod(TRANSPARENT), changes), TRANSPARENT) == [rule]
     assert rules(changed(governed_pod(EXPLICIT), changes), EXPLICIT) == []
+
+
+@pytest.mark.parametrize("name", ["SLUICE_SKIP_SUBNETS", "KUBERNETES_SERVICE_HOST"])
+def test_the_init_container_takes_no_variable_of_the_pods_author(name: str) -> None:
+    added = {"/spec/initContainers/0/env": [{"name": name, "value": "10.0.0.0/8"}]}
+    assert rules(changed(governed_pod(TRANSPARENT), added), TRANSPARENT) == ["sidecar-altered"]
 
 
 @pytest.mark.parametrize(("rule", "changes"), REFUSED_IF_OPTIONS)

@@ -86,7 +86,7 @@ def test_every_complaint_is_reported_at_once() -> None:
         "volume `data` must have a name that begins with `sluice-`",
         "`environment` names `HTTP_PROXY` twice",
         "each item of `environment` must be a mapping with a `name`",
-        "`options` lists `sudo`, which is not one of log-level, skip-outbound-ports",
+        "`options` lists `sudo`, which is not one of log-level, skip-outbound-ports, skip-subnets",
     )
     for complaint in wanted:
         assert f"here: {complaint}" in found

@@ -224,6 +224,20 @@ CASES: dict[str, tuple[Change, list[tuple[str, str, str]]]] = {
         ),
         [("rights", "high", "`agents/loans` may, in `agents`: change `sluice-sources`")],
     ),
+    "an agent that may connect through the API server": (
+        with_(
+            role("Role", "proxy", OTHERS, ("", "services/proxy", "get")),
+            binding("proxy", OTHERS, LOANS, "Role"),
+        ),
+        [("rights", "high", f"in `{OTHERS}`: connect to Services through the API server")],
+    ),
+    "an operator who may do so": (
+        with_(
+            role("ClusterRole", "proxy", None, ("", "pods/portforward", "create")),
+            binding("proxy", None, {"kind": "User", "name": "ann"}),
+        ),
+        [],
+    ),
     "everyone may run commands": (
         with_(
             role("ClusterRole", "exec", None, ("", "pods/exec", "create")),

@@ -20,14 +20,22 @@ Files = dict[str, bytes]
 
 
 class Container:
-    """The first container of `pod`, with `volumes` for what its Secrets and ConfigMaps hold."""
+    """The first container of `pod`, with `volumes` for what its Secrets and ConfigMaps hold. In a
+    network namespace, given by its process, it listens as it would in a pod; else on free ports."""
 
     def __init__(
-        self, pod: Manifest, folder: Path, volumes: dict[str, Files], secrets: dict[str, str]
+        self,
+        pod: Manifest,
+        folder: Path,
+        volumes: dict[str, Files],
+        secrets: dict[str, str],
+        namespace: int | None = None,
     ) -> None:
         self.spec = pod["containers"][0]
         self.folder = folder
-        self.ports = {each["containerPort"]: free_port() for each in self.spec.get("ports", [])}
+        own = [each["containerPort"] for each in self.spec.get("ports", [])]
+        self.ports = {each: each if namespace else free_port() for each in own}
+        self._enter = ["nsenter", f"--net=/proc/{namespace}/ns/net"] if namespace else []
         self._mounts = {
             each["mountPath"]: self._fill(each["name"], volumes.get(each["name"], {}))
             for each in self.spec["volumeMounts"]
@@ -43,6 +51,7 @@ class Container:
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [
+                    *self._enter,
                     sys.executable,
                     "-m",
                     "deploy.command",
@@ -61,12 +70,12 @@ class Container:
     def said(self) -> str:
         return self._log.read_text() if self._log.exists() else ""
 
-    def probe(self, name: str) -> str:
+    def probe(self, name: str, host: str = "127.0.0.1") -> str:
         """The address that the kubelet asks, on this machine."""
         asked = self.spec[name]["httpGet"]
         ports = {each["name"]: each["containerPort"] for each in self.spec["ports"]}
-        port = self.ports[ports[asked["port"]]]
-        return f"{asked.get('scheme', 'HTTP').lower()}://127.0.0.1:{port}{asked['path']}"
+        port = self.ports[ports.get(asked["port"], asked["port"])]
+        return f"{asked.get('scheme', 'HTTP').lower()}://{host}:{port}{asked['path']}"
 
     def _fill(self, name: str, files: Files) -> Path:
         """A volume as the kubelet writes it: the names are links into a folder that it replaces."""
@@ -96,5 +105,6 @@ class Container:
         for path, folder in self._mounts.items():
             text = text.replace(path, str(folder))
         for inside, outside in self.ports.items():
-            text = text.replace(f"0.0.0.0:{inside}", f"127.0.0.1:{outside}")
+            if inside != outside:
+                text = text.replace(f"*:{inside}", f"127.0.0.1:{outside}")
         return text

@@ -7,6 +7,7 @@ kubectl are parsed by the real one, which then finds no server.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -27,6 +28,7 @@ GUIDES = {
         "cluster", "install", "agent", "demo", "outage", "production", "upgrade"
     ),
     ROOT / "deploy" / "kustomize" / "README.md": ("kustomize", "render"),
+    ROOT / "control_api" / "admission" / "README.md": ("keys in a Secret", "inject"),
 }  # fmt: skip
 # Commands that only a cluster can answer: the real kubectl parses them, and finds no server.
 KUBECTL = r"""#!/usr/bin/env bash
@@ -38,7 +40,15 @@ case "$1" in
   create)
     "$KUBECTL" "${words[@]}" --dry-run=client --output=yaml ;;
   apply)
-    [ "$2" = -k ] && "$KUBECTL" kustomize "$3" ;;
+    case "$2" in
+      -k) "$KUBECTL" kustomize "$3" ;;
+      -f) [ "$3" = - ] && grep "name: sluice-proxy" ;;
+      *) exit 3 ;;
+    esac ;;
+  get)
+    if [ "$2 $3" = "configmap sluice-injection" ]; then cat sluice-injection.yaml
+    elif [ "${*: -1}" = --output=json ]; then echo '{"kind": "List", "items": []}'
+    else real "${words[@]}" > /dev/null 2>&1 || echo "parsed: ${words[*]}"; fi ;;
   exec)
     while [ "$1" != -- ]; do shift; done
     shift
@@ -66,19 +76,37 @@ case "$1 $2" in "create cluster" | "load docker-image") ;; *) exit 3 ;; esac
 """
 
 
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: support, namespace: agents}
+spec:
+  selector: {matchLabels: {app: support}}
+  template:
+    metadata: {labels: {app: support, sluice/inject: enabled}}
+    spec:
+      serviceAccountName: support
+      containers: [{name: agent, image: "agent:1"}]
+"""
+
+
 @pytest.fixture(name="place", scope="module")
 def _place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str]]]:
     """A folder with the files that the guides name, and the environment of its shell."""
     folder = tmp_path_factory.mktemp("guide")
     programs = folder / "bin"
     programs.mkdir()
-    sluice = f'#!/bin/sh\ncd "{ROOT}" && exec "{sys.executable}" -m deploy.command "$@"\n'
+    sluice = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m deploy.command "$@"\n'
     for name, text in (
         ("kubectl", KUBECTL), ("helm", HELM), ("docker", DOCKER), ("kind", KIND), ("sluice", sluice)
     ):  # fmt: skip
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     (folder / "deploy").symlink_to(ROOT / "deploy")
+    for name in ("sidecar.key", "agent.key"):
+        (folder / name).write_text("key")
+    for name in ("deployment.yaml", "manifests.yaml"):
+        (folder / name).write_text(DEPLOYMENT)
     for name in ("database-url", "migrate-url", "redis-url"):
         (folder / name).write_text("postgresql+asyncpg://sluice@db/sluice")
     pair = AUTHORITY.issue("sluice-control.sluice-system.svc.cluster.local")
@@ -89,6 +117,8 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     (folder / "values.yaml").write_text(values)
     keys = fresh_keys(os.urandom)
     manifests = rendered({}, DEV)
+    fragment = find(manifests, "ConfigMap", "sluice-injection")
+    (folder / "sluice-injection.yaml").write_text(json.dumps(fragment))
     spec = pod(manifests, "StatefulSet", "sluice-control")
     config = find(manifests, "ConfigMap", "sluice-policies")["data"]
     policies = {"default/demo/support.yaml": config["default.demo.support.yaml"].encode()}
@@ -140,6 +170,12 @@ def test_every_command_of_a_guide_works_as_it_is_written(
         assert done.returncode == 0, f"{title}: {done.stderr}"
     if "render" in GUIDES[page]:
         assert "kind: ValidatingAdmissionPolicy" in (place[0] / "base.yaml").read_text()
+
+
+def test_a_cluster_without_objects_has_findings(place: tuple[Path, dict[str, str]]) -> None:
+    done = run(place, block(ROOT / "deploy" / "README.md", "check a cluster"))
+    assert done.returncode == 1, done.stderr
+    assert "injection" in done.stdout
 
 
 def test_the_guides_register_the_agent_that_the_demo_is(

@@ -13,6 +13,7 @@ from policies.ground.listen_address import ListenAddress
         ("localhost:65535", ListenAddress("localhost", 65535)),
         ("[::1]:8700", ListenAddress("::1", 8700)),
         ("[::]:0", ListenAddress("::", 0)),
+        ("*:8700", ListenAddress("*", 8700)),
         ("control.sluice.svc:80", ListenAddress("control.sluice.svc", 80)),
     ],
 )
@@ -30,3 +31,15 @@ def test_an_address_is_read_and_written_back(text: str, listen: ListenAddress) -
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not host:port|needs brackets"):
         ListenAddress.parse(text)
+
+
+def test_a_star_is_every_address_of_both_ip_versions() -> None:
+    every = ListenAddress.parse("*:8700")
+    assert every.hosts == ("0.0.0.0", "::")
+    assert not every.loopback
+    assert ListenAddress.parse("[::1]:8700").hosts == ("::1",)
+
+
+def test_a_star_needs_a_port_because_two_sockets_share_it() -> None:
+    with pytest.raises(ValueError, match="needs a port"):
+        ListenAddress.parse("*:0")

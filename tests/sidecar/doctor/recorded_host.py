@@ -9,8 +9,9 @@ from sidecar.config.file import read
 from sidecar.doctor.checks import examine
 from sidecar.doctor.context import DoctorContext, observe
 from sidecar.doctor.finding import DoctorFinding
-from sidecar.doctor.host import Address, Host, ListeningSocket, Unobservable
-from sidecar.doctor.iptables import RuleSet, parse
+from sidecar.doctor.host import Address, Host, ListeningSocket
+from sidecar.doctor.packet_filter.iptables import RuleSet, parse
+from sidecar.doctor.unobservable import Unobservable
 
 RECORDED = Path(__file__).parent / "recorded"
 SIDECAR, AGENT = 1337, 1000

@@ -15,7 +15,8 @@ from sidecar.doctor.checks import CHECKS
 from sidecar.doctor.context import DoctorContext, observe
 from sidecar.doctor.direct_access import GRPC_PORTS
 from sidecar.doctor.finding import Severity, as_json, as_text, ordered
-from sidecar.doctor.host import Host, ListeningSocket, Unobservable
+from sidecar.doctor.host import Host, ListeningSocket
+from sidecar.doctor.unobservable import Unobservable
 from sidecar.settings.model import Pair, Source
 from tests.architecture.tree import ROOT
 from tests.sidecar.doctor.recorded_host import (
@@ -95,6 +96,8 @@ def test_an_unknown_agent_must_be_named(tmp_path: Path) -> None:
         ("127.0.0.1:8710", "0.0.0.0", True),
         ("localhost:8710", "::1", True),
         ("[::1]:8710", "::1", True),
+        ("*:8710", "0.0.0.0", True),
+        ("*:8710", "::", True),
         ("127.0.0.1:8710", "127.0.0.2", False),
     ],
 )
@@ -121,7 +124,7 @@ def test_a_sidecar_that_does_not_run_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "found_there"),
     [("127.0.0.1", False), ("localhost", False), ("[::1]", False), ("0.0.0.0", True),
-     ("[::]", True), ("192.0.2.7", True), ("sidecar.test", True)],
+     ("[::]", True), ("*", True), ("192.0.2.7", True), ("sidecar.test", True)],
 )  # fmt: skip
 def test_ports_that_other_hosts_reach_are_found(
     tmp_path: Path, host: str, found_there: bool

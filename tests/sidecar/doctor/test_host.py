@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.doctor.host import Host, ListeningSocket, Unobservable
+from sidecar.doctor.host import Host, ListeningSocket
+from sidecar.doctor.unobservable import Unobservable
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
 
@@ -72,7 +73,7 @@ def tool(folder: Path, text: str) -> Host:
 
 def test_rules_come_from_the_tool(tmp_path: Path) -> None:
     text = "cat <<E\n*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p tcp -j REDIRECT\nCOMMIT\nE"
-    [rule] = tool(tmp_path, text).rules(4).outgoing("nat")
+    [rule] = tool(tmp_path, text).rules(4).outgoing(nat_only=True)
     assert rule.target == "REDIRECT"
 
 

@@ -116,9 +116,17 @@ def test_complete_rules_redirect_every_user_and_are_no_finding(namespace: Namesp
     assert namespace("doctor") == []
 
 
-def test_the_rules_of_the_command_are_no_finding(namespace: Namespace) -> None:
-    command = [sys.executable, "-m", "sidecar.redirect", "--tool", "iptables", "--port", "8712"]
-    namespace("rules", shlex.join([*command, "--sidecar-user", str(SIDECAR)]) + " >&2")
+NEEDS_NFT = pytest.mark.skipif(_tool("nft") is None, reason="nft is not installed")
+
+
+def redirected(namespace: Namespace, tool: str, *more: str) -> None:
+    command = [sys.executable, "-m", "sidecar.redirect", "--tool", tool, "--port", "8712"]
+    namespace("rules", shlex.join([*command, "--sidecar-user", str(SIDECAR), *more]) + " >&2")
+
+
+@pytest.mark.parametrize("tool", ["iptables", pytest.param("nft", marks=NEEDS_NFT)])
+def test_the_rules_of_the_command_are_no_finding(namespace: Namespace, tool: str) -> None:
+    redirected(namespace, tool, "--resolvers", "192.0.2.53", "--kubernetes-api", "10.96.0.1:443")
     for address in (SOURCE_ADDRESS, *WORLD):
         assert namespace("connect", AGENT, address, SOURCE_PORT) == "sidecar"
     assert namespace("connect", SIDECAR, SOURCE_ADDRESS, SOURCE_PORT) == "source"
@@ -184,3 +192,96 @@ def test_a_hole_in_the_rules_is_real_and_is_found(
     *asked, answers = tried
     assert namespace(*asked) in answers.split()
     assert (severity, says) in [(level, seen) for _, level, seen in namespace("doctor")]
+
+
+BOTH = "for chain in to_sidecar nothing_else; do nft insert rule inet sluice $chain {} accept; done"
+UNREAD = "rules for IPv4: in `inet sluice`, chain to_sidecar, this can't be read: "
+OTHER = (
+    "nft add table inet other; "
+    "nft 'add chain inet other out {{ type nat hook output priority {}; }}'; "
+)
+
+
+@NEEDS_NFT
+@pytest.mark.parametrize(
+    ("undone", "tried", "severity", "says"),
+    [
+        (
+            "nft flush chain inet sluice nothing_else",
+            ("udp", AGENT, WORLD[1], 443, "sent"),
+            "high",
+            f"UDP over IPv6 from UID {AGENT} is let through, to ports: 443, 53, others",
+        ),
+        (
+            BOTH.format("meta nfproto ipv6"),
+            ("connect", AGENT, WORLD[1], 443, "TimeoutError OSError"),
+            "high",
+            f"TCP over IPv6 from UID {AGENT} is not redirected",
+        ),
+        (
+            BOTH.format("meta skuid 33"),
+            ("connect", 33, SOURCE_ADDRESS, SOURCE_PORT, "source"),
+            "medium",
+            "TCP over IPv4 from UID 33 is not redirected",
+        ),
+        (
+            BOTH.format(f"tcp dport '{{ 25, {SOURCE_PORT} }}'"),
+            ("connect", AGENT, SOURCE_ADDRESS, SOURCE_PORT, "source"),
+            "high",
+            REACHED,
+        ),
+        (
+            "nft add set inet sluice friends '{ type ipv4_addr; flags interval; }'; "
+            "nft add element inet sluice friends '{ 198.51.100.0/24 }'; "
+            + BOTH.format("ip daddr @friends"),
+            ("connect", AGENT, "198.51.100.7", 443, "TimeoutError OSError"),
+            "medium",
+            f"TCP over IPv4 from UID {AGENT} to 198.51.100.0/24 is not redirected",
+        ),
+        (
+            OTHER.format(-150) + "nft add rule inet other out tcp dport 443 redirect to :8799",
+            ("connect", AGENT, WORLD[0], 443, "ConnectionRefusedError"),
+            "low",
+            "rules for IPv4: `inet other`, chain out (priority -150) comes before `inet sluice`",
+        ),
+        (
+            OTHER.format(-150) + "nft add rule inet other out meta l4proto tcp redirect to :8799",
+            ("connect", AGENT, WORLD[0], 443, "ConnectionRefusedError"),
+            "medium",
+            "TCP over IPv4 is redirected to `8799`, where no sidecar listens",
+        ),
+        (
+            BOTH.format("ip dscp 5"),
+            ("connect", AGENT, SOURCE_ADDRESS, SOURCE_PORT, "sidecar"),
+            "unknown",
+            UNREAD + "match: ip dscp",
+        ),
+    ],
+)
+def test_a_hole_in_the_rules_of_nft_is_real_and_is_found(
+    namespace: Namespace, undone: str, tried: tuple[Any, ...], severity: str, says: str
+) -> None:
+    redirected(namespace, "nft")
+    namespace("rules", undone)
+    *asked, answers = tried
+    assert namespace(*asked) in answers.split()
+    assert (severity, says) in [(level, seen) for _, level, seen in namespace("doctor")]
+
+
+@NEEDS_NFT
+def test_rules_that_are_gone_are_gone(namespace: Namespace) -> None:
+    redirected(namespace, "nft")
+    namespace("rules", "nft delete table inet sluice")
+    assert namespace("connect", AGENT, SOURCE_ADDRESS, SOURCE_PORT) == "source"
+    assert ("high", REACHED) in namespace.findings("direct")
+
+
+@NEEDS_NFT
+def test_rules_of_iptables_and_nft_are_read_together(namespace: Namespace) -> None:
+    redirected(namespace, "nft")
+    # A rule of iptables can't undo what nft redirected before.
+    namespace("rules", "iptables -t nat -I OUTPUT -p tcp -j ACCEPT; " + BOTH.format("tcp dport 9"))
+    assert namespace("connect", AGENT, SOURCE_ADDRESS, SOURCE_PORT) == "sidecar"
+    assert [seen for _, seen in namespace.findings("redirect")] == [
+        f"TCP over IPv{version} from UID {AGENT} to port 9 is not redirected" for version in (4, 6)
+    ]

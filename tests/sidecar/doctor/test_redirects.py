@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.doctor.host import ListeningSocket, Unobservable
-from sidecar.doctor.iptables import RuleSet, parse
+from sidecar.doctor.host import ListeningSocket
+from sidecar.doctor.packet_filter.iptables import RuleSet, parse
 from sidecar.doctor.redirects import SAMPLE
+from sidecar.doctor.unobservable import Unobservable
 from tests.sidecar.doctor.recorded_host import (
     AGENT,
     SIDECAR,
@@ -67,7 +68,7 @@ def test_udp_that_is_let_through_is_found(
 ) -> None:
     rules = recorded("complete.iptables")
     more = parse(f"*filter\n-A OUTPUT {allowed} -j ACCEPT\nCOMMIT")
-    rules.tables["filter"]["OUTPUT"].rules[:0] = more.outgoing("filter")
+    rules.tables["filter"]["OUTPUT"].rules[:0] = more.outgoing()
     assert told(tmp_path, RecordedHost(v4=rules)) == [
         (severity, f"UDP over IPv4 from UID {AGENT} is let through, to ports: {ports}")
     ]

@@ -4,8 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from sidecar.doctor.iptables import Option, RuleSet, parse
-from sidecar.doctor.packet_trace import Packet, TraceResult, trace
+from sidecar.doctor.packet_filter.iptables import Option, RuleSet, parse
+from sidecar.doctor.packet_filter.packet_trace import Packet, TraceResult, trace
 from tests.sidecar.doctor.recorded_host import AGENT, SIDECAR, recorded
 
 FAR, FAR6 = "203.0.113.9", "2001:db8::9"
@@ -128,14 +128,14 @@ def test_a_loop_of_chains_ends() -> None:
 
 def test_only_reachable_rules_count() -> None:
     rules = nat("-A OUTPUT -p tcp -j OWN", "-A OWN -j RETURN", "-A PREROUTING -j REDIRECT")
-    assert [rule.target for rule in rules.outgoing("nat")] == ["OWN", "RETURN"]
+    assert [rule.target for rule in rules.outgoing(nat_only=True)] == ["OWN", "RETURN"]
 
 
 def test_a_negation_and_a_module_belong_to_their_condition() -> None:
     rules = nat(
         "-A OUTPUT ! -d 10.0.0.0/8 -p tcp -m owner ! --uid-owner 5 -j REDIRECT --to-ports 1"
     )
-    [rule] = rules.outgoing("nat")
+    [rule] = rules.outgoing(nat_only=True)
     assert rule.options == (
         Option("", "--destination", "10.0.0.0/8", True),
         Option("", "--protocol", "tcp", False),

@@ -14,6 +14,7 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.downstream import server as agent_server
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
+from tests.ports import free_port
 from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source, until
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
@@ -73,6 +74,31 @@ async def test_a_port_that_is_taken_is_an_error_and_closes_cleanly(tmp_path: Pat
             with pytest.raises(OSError, match="in use"):
                 await proxy.start()
             await proxy.close(1)
+
+
+async def test_a_star_takes_connections_of_both_ip_versions(tmp_path: Path) -> None:
+    listen = ListenAddress("*", free_port())
+    async with data_source(answer()) as upstream, sidecar(tmp_path) as made:
+        proxy = made.proxy([replace(source(upstream.port), listen=listen)])
+        await proxy.start()
+        for host in ("127.0.0.1", "::1"):
+            reader, writer = await asyncio.open_connection(host, listen.port)
+            writer.write(get("/a"))
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+            writer.close()
+        await proxy.close(0)
+        # One version alone would be a port that some clients find closed, or another service's.
+        for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+            with socket.socket(family) as other:
+                if family == socket.AF_INET6:
+                    other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                other.bind((host, listen.port))
+                other.listen()
+                proxy = made.proxy([replace(source(upstream.port), listen=listen)])
+                with pytest.raises(OSError, match="address already in use"):
+                    await proxy.start()
+                await proxy.close(0)
 
 
 async def test_a_listener_that_never_started_closes(tmp_path: Path) -> None:

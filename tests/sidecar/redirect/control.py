@@ -14,7 +14,7 @@ async def serve(port: int) -> None:
     control = FakeControlApi()
     control.port = port
     control.create_tenant(
-        policy(allowed_sources=("rest://*",), denied_sources=("rest://kb/secret",))
+        policy(allowed_sources=("rest://*", "tcp://*"), denied_sources=("rest://kb/secret",))
     )
     await control.start()
     print("ready", flush=True)

@@ -1,6 +1,7 @@
 """The texts of annotations and of `resolv.conf`, and the rules made of them."""
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
 
@@ -8,20 +9,26 @@ import pytest
 
 from sidecar.platform.reserved_address import RESERVED
 from sidecar.redirect import iptables_rules, nft_rules
+from sidecar.redirect.kubernetes_api import Unresolved, kubernetes_api
 from sidecar.redirect.packet_filter import Ran, RulesFailed, apply, find
 from sidecar.redirect.plan import (
+    Endpoint,
     PortRange,
     RedirectPlan,
     UnusablePlan,
     addresses,
     name_servers,
+    networks,
     port_ranges,
 )
+from sidecar.redirect.proof import NOWHERE
 
 PLAN = RedirectPlan(8712, 20102)
 FULL = replace(
     PLAN,
     skip_ports=(PortRange(25, 25), PortRange(8000, 8010)),
+    skip_networks=networks("10.20.0.0/16,10.30.0.0/16,fd00:7::/48"),
+    kubernetes_api=(Endpoint(ip_address("10.96.0.1"), 443),),
     resolvers=(ip_address("10.96.0.10"), ip_address("fd00::a")),
 )
 
@@ -34,7 +41,7 @@ FULL = replace(
         ("5432", [(5432, 5432)]),
         ("8080-8090, 25", [(25, 25), (8080, 8090)]),
         ("1-10,5-20,21,30", [(1, 21), (30, 30)]),
-        ("1-65535,80", [(1, 65535)]),
+        ("1-65534,80", [(1, 65534)]),
     ],
 )
 def test_ports_are_read_and_merged(text: str, ranges: list[tuple[int, int]]) -> None:
@@ -43,7 +50,7 @@ def test_ports_are_read_and_merged(text: str, ranges: list[tuple[int, int]]) -> 
 
 HOSTILE = [
     "0", "65536", "90-80", "-1", "1-", "1--2", "http", "80 } accept", "80\n443", "٨٠", "80;443",
-    "100000000000000000000", ",".join(map(str, range(1, 131, 2))),
+    "100000000000000000000", "1-65535", "1-100,100-65535", ",".join(map(str, range(1, 131, 2))),
 ]  # fmt: skip
 
 
@@ -51,6 +58,61 @@ HOSTILE = [
 def test_a_hostile_annotation_is_refused(text: str) -> None:
     with pytest.raises(UnusablePlan, match="skipped ports"):
         port_ranges(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("10.20.0.0/16", ["10.20.0.0/16"]),
+        ("fd00:7::/48, 10.0.0.0/8", ["10.0.0.0/8", "fd00:7::/48"]),
+        ("10.1.2.3/24,10.1.2.128/25,10.1.3.0/24", ["10.1.2.0/23"]),
+        ("198.51.100.7/32,FD00::1/128", ["198.51.100.7/32", "fd00::1/128"]),
+    ],
+)
+def test_networks_are_read_and_merged(text: str, expected: list[str]) -> None:
+    assert list(map(str, networks(text))) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        *((text, "is not a network") for text in (
+            "10.0.0.0", "10.0.0.0/33", "10.0.0.0/255.0.0.0", "10.0.0/24", "010.0.0.0/8",
+            "fd00::/129", "fe80::1%eth0/64", "kb.test/24", "10.0.0.0/8 } accept",
+            "10.0.0.0/8\naccept", "/24", "١٠.0.0.0/8", "10.0.0.0/+8", "::/", "1:2:3:4:5:6:7:8:9/64",
+        )),
+        *((text, "too wide") for text in ("0.0.0.0/0", "::/0", "10.0.0.0/7", "fd00::/31")),
+        *((text, "by which rules are proven") for text in (
+            "192.0.0.0/8", "192.0.2.0/24", "192.0.2.21/32", "192.0.2.99/32", "2001:db8::/32",
+            "2001:db8::21/128", "2001:0DB8:1::/48",
+        )),
+        (",".join(f"10.{each}.0.0/16" for each in range(65)), "65 items; at most 64"),
+    ],
+)  # fmt: skip
+def test_networks_that_would_undo_the_redirection_are_refused(text: str, says: str) -> None:
+    with pytest.raises(UnusablePlan, match=f"(?s)skipped networks: .*{says}"):
+        networks(text)
+
+
+def test_what_proves_the_rules_can_not_be_skipped() -> None:
+    for address in (*RESERVED.values(), *NOWHERE.values()):
+        with pytest.raises(UnusablePlan, match="by which rules are proven"):
+            networks(f"{address}/{ip_address(address).max_prefixlen}")
+        with pytest.raises(UnusablePlan, match="by which rules are proven"):
+            kubernetes_api(f"[{address}]:443" if ":" in address else f"{address}:443")
+
+
+def test_the_api_server_is_a_name_or_an_address_with_a_port() -> None:
+    assert kubernetes_api("10.96.0.1:443") == (Endpoint(ip_address("10.96.0.1"), 443),)
+    assert list(map(str, kubernetes_api("[fd00::1]:6443"))) == ["[fd00::1]:6443"]
+    # RFC 6761: never a name. No resolver may be needed to say so, so either answer will do.
+    with suppress(Unresolved):
+        assert kubernetes_api("kubernetes.invalid:443") == ()
+    for text in ("", "10.96.0.1", "10.96.0.1:0", "10.96.0.1:https", "fe80::1%lo:443", "::1:443",
+                 "a b:443", "kb.test }:443", "-a:443", ".:443", "10.96.0.0/16:1"):  # fmt: skip
+        with pytest.raises(UnusablePlan, match="--kubernetes-api"):
+            kubernetes_api(text)
 
 
 def test_addresses_are_only_addresses() -> None:
@@ -104,8 +166,8 @@ def test_nothing_passes_that_was_not_asked_for() -> None:
         assert all(re.search(r"20102|127\.0\.0\.0/8|::1", rule) for rule in passing)
     added = {part: len(rules) - len(scripts(PLAN)[part]) for part, rules in scripts(FULL).items()}
     assert added == {
-        "nft nat": 1, "nft filter": 3,
-        "nat 4": 2, "nat 6": 2, "filter 4": 3, "filter 6": 3,
+        "nft nat": 6, "nft filter": 8,
+        "nat 4": 6, "nat 6": 4, "filter 4": 7, "filter 6": 5,
     }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ redirect_check_seconds: 0.2
 sources:
 - {{alias: kb, kind: rest, upstream: "http://{ELSEWHERE[0]}:{SOURCE_PORT}", sensitivity: low,
    hosts: ["kb.test:{SOURCE_PORT}"]}}
+- {{alias: pg, kind: tcp, upstream: "tcp://{ELSEWHERE[0]}:5432", sensitivity: low}}
 """
 IPTABLES = "iptables -t nat -F SLUICE; iptables -F SLUICE; "
 REMOVALS = {
@@ -54,6 +55,7 @@ class RunningPod(Pod):
     def __init__(self, stack: ExitStack) -> None:
         super().__init__(stack)
         self.world.start(0, "http", SOURCE_PORT)
+        self.world.start(0, "listen", "speaks first", 5432)
         module = "tests.sidecar.redirect.control"
         self._control = self.started(sys.executable, "-m", module, str(CONTROL_PORT))
 
@@ -106,6 +108,8 @@ def test_a_governed_pod_from_its_start_to_the_end_of_its_rules(
         assert pod.get(address, SOURCE_PORT, "/a", host).endswith("of the source")
         assert pod.get(address, SOURCE_PORT, "/secret", host).startswith("HTTP/1.1 403 ")
     assert pod.get(ELSEWHERE[0], SOURCE_PORT, "/a", "other.test").startswith("HTTP/1.1 403 ")
+    # The agent sends nothing: what meshes call an opaque port.
+    assert pod.as_user(AGENT, "tcp", ELSEWHERE[1], 5432, "") == "speaks first"
     # The reserved address means nothing to an agent: it is denied there, and changes nothing.
     for address in RESERVED.values():
         guess = secrets.token_hex(16)
@@ -125,6 +129,7 @@ def test_a_governed_pod_from_its_start_to_the_end_of_its_rules(
     waiting.until("the sidecar is ready again", pod.ready)
     decisions = pod.control()[1]
     assert decisions.count(["ALLOW", "underwriting", "rest://kb/a"]) == 2
+    assert ["ALLOW", "underwriting", "tcp://pg"] in decisions
     assert decisions.count(["DENY", "underwriting", "rest://kb/secret"]) == 2
 
 

@@ -10,13 +10,26 @@ initContainers:
 - name: sluice-init
   image: {{ include "sluice.image" (dict "root" . "image" .Values.images.sidecar) }}
   imagePullPolicy: {{ .Values.images.sidecar.pullPolicy }}
-  args: [redirect, --port, "8712", --sidecar-user, "20102"]
-  {{- if has "skip-outbound-ports" $options }}
+  args:
+  - redirect
+  - --port
+  - "8712"
+  - --sidecar-user
+  - "20102"
+  {{- if eq .Values.injection.kubernetesApi "direct" }}
+  - --kubernetes-api
+  - kubernetes.default.svc.{{ .Values.clusterDomain }}:443
+  {{- end }}
+  {{- if or (has "skip-outbound-ports" $options) (has "skip-subnets" $options) }}
   env:
-  - name: SLUICE_SKIP_OUTBOUND_PORTS
+  {{- range $option := list "skip-outbound-ports" "skip-subnets" }}
+  {{- if has $option $options }}
+  - name: SLUICE_{{ $option | upper | replace "-" "_" }}
     valueFrom:
       fieldRef:
-        fieldPath: metadata.annotations['config.sluice/skip-outbound-ports']
+        fieldPath: metadata.annotations['config.sluice/{{ $option }}']
+  {{- end }}
+  {{- end }}
   {{- end }}
   resources: {{- include "sluice.quantities" .Values.injection.initResources | trim | nindent 4 }}
   terminationMessagePolicy: FallbackToLogsOnError
@@ -145,8 +158,8 @@ control: {{ include "sluice.controlUrl" . }}
 control_tls:
   ca: {{ toJson . }}
 {{- end }}
-{{- /* The kubelet's probes arrive at the pod's address. */}}
-listen: 0.0.0.0:8710
+{{- /* The kubelet's probes arrive at the pod's address, which may be of either IP version. */}}
+listen: "*:8710"
 {{- if eq .Values.injection.mode "explicit" }}
 forward_proxy: 127.0.0.1:8711
 {{- else }}

@@ -324,8 +324,10 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
     {{- end }}
   {{- end }}
   message: >-
-    the value of annotation `{}` has another form: `log-level` is debug, info, warning or error, and
-    `skip-outbound-ports` at most 32 ports or ranges from 1 to 65535, such as `5432,8080-8090`
+    the value of annotation `{}` has another form: `log-level` is debug, info, warning or error;
+    `skip-outbound-ports` at most 32 ports or ranges from 1 to 65535, such as `5432,8080-8090`;
+    `skip-subnets` at most 32 networks of /8 or narrower, /32 for IPv6, such as
+    `10.20.0.0/16,fd00:7::/48`, and none of 192.0.2.0/24 and 2001:db8::/32
 {{- end -}}
 
 
@@ -340,6 +342,25 @@ size({{ $value }}) <= 512 && size({{ $value }}.split(',')) <= 32
     && {{ $value }}.split(',').all(p, p.matches('^[0-9]{1,5}(-[0-9]{1,5})?$')
     && [p.split('-').map(n, int(n))].all(r, 1 <= r[0] && r[0] <= r[size(r) - 1]
     && r[size(r) - 1] <= 65535))
+{{- else if eq . "skip-subnets" -}}
+{{- $byte := "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])" -}}
+{{- $word := "[0-9a-fA-F]{1,4}" -}}
+{{- $ipv4 := printf "(%s[.]){3}%s/([89]|[12][0-9]|3[0-2])" $byte $byte -}}
+{{- $ipv6 := list (printf "(%s:){7}%s" $word $word) (printf "(%s:){1,7}:" $word) -}}
+{{- range $before := untilStep 1 7 1 -}}
+{{- $ipv6 = append $ipv6 (printf "(%s:){1,%d}(:%s){1,%d}" $word $before $word (sub 7 $before)) -}}
+{{- end -}}
+{{- $ipv6 = concat $ipv6 (list (printf ":(:%s){1,7}" $word) "::") -}}
+{{- /* An IPv4 network overlaps 192.0.2.0/24, which is 12582914 of 256 addresses each, if both are
+equal once divided by the number of such blocks in it; a narrower one is in a block. An IPv6 network
+of /32 or narrower overlaps 2001:db8::/32 if it begins like it. */ -}}
+size({{ $value }}) <= 512 && size({{ $value }}.split(',')) <= 32
+    && {{ $value }}.split(',').all(p,
+    p.matches('^(({{ join "|" $ipv6 }})/(3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-8]))$')
+    ? !p.matches('^(?i)2001:0?db8:') : p.matches('^{{ $ipv4 }}$')
+    && [p.split('/')[0].split('.').map(n, int(n))].all(b, [[65536, 32768, 16384, 8192, 4096, 2048,
+    1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1][int(p.split('/')[1]) < 24 ? int(p.split('/')[1]) - 8
+    : 16]].all(d, (b[0] * 65536 + b[1] * 256 + b[2]) / d != 12582914 / d)))
 {{- else -}}
 true
 {{- end -}}

@@ -1,8 +1,8 @@
 {{/* The control API's settings (`control_api/README.md`). */}}
 {{- define "sluice.controlEnvironment" -}}
 {{- $control := .Values.control -}}
-- {name: SLUICE_CONTROL_LISTEN, value: "0.0.0.0:8700"}
-- {name: SLUICE_METRICS_LISTEN, value: "0.0.0.0:8701"}
+- {name: SLUICE_CONTROL_LISTEN, value: "*:8700"}
+- {name: SLUICE_METRICS_LISTEN, value: "*:8701"}
 - {name: SLUICE_DATA_DIR, value: /var/lib/sluice}
 - {name: SLUICE_LOG_FORMAT, value: json}
 - {name: SLUICE_LOG_LEVEL, value: {{ $control.logLevel }}}

@@ -37,19 +37,35 @@ class RuleChain:
     rules: list[Rule] = field(default_factory=list)
 
 
+class Hook(NamedTuple):
+    """Where packets of local processes enter a chain: the lowest `priority` comes first. `nat`:
+    it decides where connections go, and not what is stopped."""
+
+    priority: int
+    table: str
+    chain: str
+    nat: bool
+
+
 @dataclass(slots=True)
 class RuleSet:
     """All tables, each a mapping of chains. `incomplete` is the tool's message if rules may be
-    missing here."""
+    missing here. `of_nf_tables`: these are the tables that `nft` shows as well."""
 
     tables: dict[str, dict[str, RuleChain]] = field(default_factory=dict)
+    hooks: list[Hook] = field(default_factory=list)
     incomplete: str = ""
+    of_nf_tables: bool = False
 
-    def outgoing(self, *tables: str) -> list[Rule]:
+    def outgoing(self, *, nat_only: bool = False) -> list[Rule]:
         """Every rule that may apply to a packet of a local process."""
         return [
-            rule for table in tables for rule in _reachable(self.tables.get(table, {}), "OUTPUT")
+            rule for hook in self.hooks if hook.nat or not nat_only for rule in self.reachable(hook)
         ]
+
+    def reachable(self, hook: Hook) -> list[Rule]:
+        """The rules that packets may meet which enter by `hook`."""
+        return _reachable(self.tables.get(hook.table, {}), hook.chain)
 
 
 def _reachable(chains: dict[str, RuleChain], start: str) -> list[Rule]:
@@ -66,6 +82,7 @@ def _reachable(chains: dict[str, RuleChain], start: str) -> list[Rule]:
     return found
 
 
+_PRIORITIES = {"raw": -300, "mangle": -150, "nat": -100, "filter": 0, "security": 50}
 _LONG = {"-p": "--protocol", "-s": "--source", "-d": "--destination", "-o": "--out-interface"}
 _LONG |= {"-i": "--in-interface", "-f": "--fragment"}
 _FLAGS = frozenset({"--fragment", "--socket-exists", "--random", "--random-fully", "--persistent"})
@@ -83,8 +100,12 @@ def parse(text: str) -> RuleSet:
             # other's stay in force unseen.
             if "legacy tables present" in line or "incompatible" in line:
                 rules.incomplete = line.lstrip("# ")
+            rules.of_nf_tables |= "(nf_tables)" in line
         elif line.startswith("*"):
-            chains = rules.tables.setdefault(line[1:].strip(), {})
+            table = line[1:].strip()
+            chains = rules.tables.setdefault(table, {})
+            if table in _PRIORITIES:
+                rules.hooks.append(Hook(_PRIORITIES[table], table, "OUTPUT", table == "nat"))
         elif line.startswith(":"):
             name, policy, *_ = line[1:].split()
             chains[name] = RuleChain("RETURN" if policy == "-" else policy)

@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
-from sidecar.doctor.iptables import Option, Rule, RuleChain, RuleSet
+from sidecar.doctor.packet_filter.iptables import Hook, Option, Rule, RuleChain, RuleSet
 
 Address = IPv4Address | IPv6Address
 
 STOPS = frozenset({"DROP", "REJECT"})
 _VERDICTS = frozenset({"ACCEPT", "RETURN", *STOPS})
 _REDIRECTS = frozenset({"REDIRECT", "DNAT"})
+_NAT_PRIORITY = -100
+"""The kernel runs all nat chains here; a chain's own priority orders them among themselves."""
 _MAX_DEPTH = 32
 
 
@@ -42,29 +44,33 @@ class TraceResult:
 
 
 def trace(rules: RuleSet, packet: Packet) -> TraceResult:
-    """Trace `packet` through the `OUTPUT` chains, in the kernel's order of tables."""
-    # The kernel consults raw, mangle and nat before filter. Nat decides about redirects, but filter
-    # can still stop a packet that nat leaves unchanged.
-    for table in ("raw", "mangle"):
-        if _all_stop(rules, table, packet):
-            return TraceResult(frozenset(), passes=False)
-    outcomes = set(_outcomes(rules, "nat", packet))
-    redirected_to = frozenset(to for verdict, to in outcomes if verdict in _REDIRECTS)
-    unchanged = any(verdict not in _REDIRECTS | STOPS for verdict, _ in outcomes)
-    return TraceResult(redirected_to, unchanged and not _all_stop(rules, "filter", packet))
-
-
-def _all_stop(rules: RuleSet, table: str, packet: Packet) -> bool:
-    return all(verdict in STOPS for verdict, _ in _outcomes(rules, table, packet))
+    """Trace `packet` through the chains of all hooks, in the kernel's order."""
+    stopped = False
+    for hook in sorted(each for each in rules.hooks if not each.nat):
+        if all(verdict in STOPS for verdict, _ in _outcomes(rules, hook, packet)):
+            if hook.priority < _NAT_PRIORITY:
+                return TraceResult(frozenset(), passes=False)
+            # A packet that was redirected has another destination by now, and goes on.
+            stopped = True
+    redirected_to: set[str] = set()
+    unchanged = True
+    # The first chain that redirects a connection decides.
+    for hook in sorted(each for each in rules.hooks if each.nat):
+        outcomes = set(_outcomes(rules, hook, packet))
+        redirected_to |= {to for verdict, to in outcomes if verdict in _REDIRECTS}
+        unchanged = any(verdict not in _REDIRECTS | STOPS for verdict, _ in outcomes)
+        if not unchanged:
+            break
+    return TraceResult(frozenset(redirected_to), unchanged and not stopped)
 
 
 Outcome = tuple[str, str]
 """A verdict, and the target of a redirect."""
 
 
-def _outcomes(rules: RuleSet, table: str, packet: Packet) -> Iterator[Outcome]:
-    chains = rules.tables.get(table, {})
-    output = chains.get("OUTPUT", RuleChain("ACCEPT"))
+def _outcomes(rules: RuleSet, hook: Hook, packet: Packet) -> Iterator[Outcome]:
+    chains = rules.tables.get(hook.table, {})
+    output = chains.get(hook.chain, RuleChain("ACCEPT"))
     for verdict, to in _walk(chains, output, packet, 0):
         yield (output.policy, "") if verdict == "RETURN" else (verdict, to)
 
@@ -123,15 +129,12 @@ def _condition_holds(option: Option, packet: Packet) -> bool | None:
 def _matches(module: str, name: str, value: str, packet: Packet) -> bool | None:
     match module, name:
         case ("", "--protocol"):
-            return value in (packet.protocol, "all", {"tcp": "6", "udp": "17"}[packet.protocol])
+            known = {packet.protocol, "all", {"tcp": "6", "udp": "17"}[packet.protocol]}
+            return not known.isdisjoint(value.split(","))
         case ("", "--destination"):
-            network = ip_network(value, strict=False)
-            return packet.to.version == network.version and packet.to in network
+            return any(packet.to in ip_network(each, strict=False) for each in value.split(","))
         case ("", "--out-interface"):
-            prefix = value.removesuffix("+")  # `eth+` means every interface that starts with `eth`
-            return packet.interface == value or (
-                prefix != value and packet.interface.startswith(prefix)
-            )
+            return any(_is_interface(each, packet.interface) for each in value.split(","))
         case ("", "--fragment"):  # the first packet of a connection is no later fragment
             return False
         case ("tcp" | "udp", "--dport"):
@@ -152,6 +155,11 @@ def _matches(module: str, name: str, value: str, packet: Packet) -> bool | None:
             return "NEW" in value.split(",")
         case _:
             return None
+
+
+def _is_interface(value: str, name: str) -> bool:
+    prefix = value.removesuffix("+")  # `eth+` means every interface that starts with `eth`
+    return name == value or (prefix != value and name.startswith(prefix))
 
 
 def _in(ranges: str, number: int) -> bool:

@@ -1,0 +1,211 @@
+"""Parses packet-filter rules as `nft --json list ruleset` prints them (libnftables-json(5)). Pure.
+
+Writes them down as `iptables` knows rules, so that one trace follows both. A condition that can't
+be read stays a condition, which may hold or not; of a statement that can't be read, it assumes that
+it may end the chain. Knows nothing of packets.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from ipaddress import ip_address, summarize_address_range
+from typing import Any
+
+from sidecar.doctor.packet_filter.iptables import Hook, Option, Rule, RuleChain, RuleSet
+
+_FAMILIES = {4: ("ip", "inet"), 6: ("ip6", "inet")}
+UNREAD = "unread"
+"""The module of a condition that no trace can decide."""
+MAX_PART = 80
+_VERDICTS = {"accept": "ACCEPT", "drop": "DROP", "reject": "REJECT", "return": "RETURN"}
+_CHANGING = frozenset({"dynamic", "timeout"})
+"""Flags of a set whose elements come and go by themselves."""
+_HARMLESS = frozenset({"counter", "log", "notrack", "set", "comment"})
+"""Statements that neither decide nor depend on anything."""
+_CONDITIONS = frozenset({"limit", "quota", "ct count", "connlimit"})
+"""Statements that hold for some packets only."""
+
+
+class _Unreadable(Exception):
+    """a part of a rule has a form that is not known here"""
+
+
+class _NeverApplies(Exception):
+    """the rule is about another IP version"""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What is known of a rule so far, and the named `sets` of its table."""
+
+    version: int
+    sets: dict[str, list[Any]]
+    options: list[Option] = field(default_factory=list)
+
+    def condition(self, module: str, name: str, values: list[str], *, negated: bool) -> None:
+        self.options.append(Option(module, name, ",".join(values), negated))
+
+    def unknown(self, part: str) -> None:
+        self.options.append(Option(UNREAD, part[:MAX_PART], "", negated=False))
+
+
+def parse(text: str, version: int) -> RuleSet:
+    """The tables with rules for packets of IP version 4 or 6 that a local process sends. Raises
+    `ValueError` for anything else than this output."""
+    rules = RuleSet()
+    sets: dict[str, dict[str, list[Any]]] = {}
+    try:
+        for item in json.loads(text)["nftables"]:
+            for kind, told in item.items():
+                if told.get("family") in _FAMILIES[version]:
+                    _take(rules, sets, kind, told, version)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not the output of `nft --json`: {error!r}") from error
+    return rules
+
+
+def chain_name(name: str) -> str:
+    """The key of a chain. Its name is free to choose, and no verdict's key has a space."""
+    return f"chain {name}"
+
+
+def _take(
+    rules: RuleSet,
+    sets: dict[str, dict[str, list[Any]]],
+    kind: str,
+    told: dict[str, Any],
+    version: int,
+) -> None:
+    table = f"{told['family']} {told.get('table')}"
+    if kind == "chain":
+        is_base = "hook" in told
+        policy = _VERDICTS[told.get("policy", "accept")] if is_base else "RETURN"
+        name = chain_name(told["name"])
+        rules.tables.setdefault(table, {})[name] = RuleChain(policy)
+        if told.get("hook") == "output":
+            rules.hooks.append(Hook(int(told["prio"]), table, name, told["type"] == "nat"))
+    elif kind == "set" and not _CHANGING.intersection(told.get("flags", ())):
+        sets.setdefault(table, {})[told["name"]] = told.get("elem", [])
+    elif kind == "rule":
+        draft = _Draft(version, sets.get(table, {}))
+        chain = rules.tables[table][chain_name(told["chain"])]
+        chain.rules += _rules(told["expr"], draft)
+
+
+def _rules(expressions: list[Any], draft: _Draft) -> Iterator[Rule]:
+    """One rule as rules with a single target each."""
+    for each in expressions:
+        [(name, told)] = each.items() if isinstance(each, dict) else [(str(each), None)]
+        try:
+            target = _statement(draft, name, told)
+        except _NeverApplies:
+            return
+        except (_Unreadable, KeyError, TypeError, ValueError, AttributeError) as error:
+            named = isinstance(error, _Unreadable)
+            draft.unknown(f"{name}: {error}" if named else json.dumps(each))
+            target = None if name == "match" else Rule((), "ACCEPT")
+        if target is not None:
+            yield Rule(tuple(draft.options), target.target, target.to, target.goto)
+
+
+def _statement(draft: _Draft, name: str, told: Any) -> Rule | None:
+    """The target of a statement; None if it has none."""
+    if name == "match":
+        _match(draft, told["op"], told["left"], told["right"])
+    elif name in _CONDITIONS:
+        draft.unknown(json.dumps({name: told}))
+    elif name in _VERDICTS:
+        return Rule((), _VERDICTS[name])
+    elif name in ("jump", "goto"):
+        return Rule((), chain_name(told["target"]), goto=name == "goto")
+    elif name == "redirect":
+        return Rule((), "REDIRECT", str((told or {}).get("port", "")))
+    elif name == "dnat":
+        return Rule((), "DNAT", f"{told.get('addr', '')}:{told.get('port', '')}")
+    elif name == "mangle":
+        sets_mark = told["key"] in ({"meta": {"key": "mark"}}, {"ct": {"key": "mark"}})
+        return Rule((), "MARK") if sets_mark else None
+    elif name not in _HARMLESS:
+        raise _Unreadable(json.dumps(told))
+    return None
+
+
+def _match(draft: _Draft, op: str, left: Any, right: Any) -> None:
+    [(kind, told)] = left.items()
+    key = told.get("protocol", "") + " " + told["field"] if kind == "payload" else ""
+    key = key or f"{kind} {told['key']}"
+    if op not in ("==", "!=") and not (op == "in" and key == "ct state"):
+        raise _Unreadable(f"{key} {op}")
+    negated = op == "!="
+    values = list(_values(right, draft.sets))
+    if not values:  # an empty set
+        if negated:
+            return
+        raise _NeverApplies
+    match key:
+        case "ip daddr" | "ip6 daddr":
+            _only(draft, "4" if key == "ip daddr" else "6", negated=False)
+            draft.condition("", "--destination", values, negated=negated)
+        case "meta nfproto":
+            versions = {"ipv4": "4", "ipv6": "6"}
+            _only(draft, *(versions[each] for each in values), negated=negated)
+        case "tcp dport" | "udp dport":
+            protocol = key.partition(" ")[0]
+            draft.condition("", "--protocol", [protocol], negated=False)
+            draft.condition(protocol, "--dport", values, negated=negated)
+        case "th dport":
+            draft.condition("multiport", "--dports", values, negated=negated)
+        case "meta l4proto":
+            draft.condition("", "--protocol", values, negated=negated)
+        case "meta skuid" | "meta skgid":
+            name = "--uid-owner" if key == "meta skuid" else "--gid-owner"
+            draft.condition("owner", name, values, negated=negated)
+        case "meta oifname" | "meta oif":
+            names = [f"{each[:-1]}+" if each.endswith("*") else each for each in values]
+            draft.condition("", "--out-interface", names, negated=negated)
+        case "meta mark" if len(values) == 1:
+            draft.condition("mark", "--mark", [hex(int(values[0], 0))], negated=negated)
+        case "ct state":
+            states = [each.upper() for each in values]
+            draft.condition("conntrack", "--ctstate", states, negated=negated)
+        case _:
+            raise _Unreadable(key)
+
+
+def _only(draft: _Draft, *versions: str, negated: bool) -> None:
+    """A rule of a table `inet` may be about one IP version; `ip daddr != …` is, too."""
+    if (str(draft.version) in versions) is negated:
+        raise _NeverApplies
+
+
+def _values(right: Any, sets: dict[str, list[Any]]) -> Iterator[str]:
+    """The values that are compared with, as `iptables` writes them."""
+    if isinstance(right, list):
+        for each in right:
+            yield from _values(each, sets)
+    elif isinstance(right, dict):
+        [(kind, told)] = right.items()
+        if kind == "set":
+            yield from _values(told, sets)
+        elif kind == "elem":
+            yield from _values(told["val"], sets)
+        elif kind == "prefix":
+            yield f"{told['addr']}/{told['len']}"
+        elif kind == "range":
+            yield from _range(*told)
+        else:
+            raise _Unreadable(f"a value of the form `{kind}`")
+    elif str(right).startswith("@"):
+        yield from _values(sets[str(right)[1:]], sets)
+    elif isinstance(right, bool) or "," in str(right):
+        raise _Unreadable(str(right))
+    else:
+        yield str(right)
+
+
+def _range(first: str | int, last: str | int) -> Iterator[str]:
+    if isinstance(first, int):
+        yield f"{first}-{last}"
+    else:
+        for each in summarize_address_range(ip_address(first), ip_address(last)):
+            yield str(each)

@@ -1,0 +1,1 @@
+"""Waits for the sidecar on this host, for hooks of its container."""

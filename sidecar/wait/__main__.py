@@ -1,0 +1,73 @@
+"""`python -m sidecar.wait`: returns when the sidecar on this host is ready. For the `postStart`
+hook of an ordinary container: the kubelet starts the containers behind it once the hook returned.
+
+Imports nothing of the sidecar, whose memory it shares. Exit code 0 when it is ready, 1 when it is
+not in time, with the last reason on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPException
+
+PAUSE_SECONDS = 0.2
+TRY_SECONDS = 2.0
+"""How long one answer may take."""
+MAX_ANSWER = 65_536
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    problem = wait(arguments.port, time.monotonic() + arguments.seconds, time.monotonic)
+    if problem:
+        print(f"not ready within {arguments.seconds} s: {problem}", file=sys.stderr)
+    return 1 if problem else 0
+
+
+def wait(port: int, deadline: float, now: Callable[[], float]) -> str:
+    """Ask until the sidecar is ready; the last reason why not if it is not until `deadline`."""
+    while True:
+        problem = ask(port)
+        if not problem or now() + PAUSE_SECONDS >= deadline:
+            return problem
+        time.sleep(PAUSE_SECONDS)
+
+
+def ask(port: int) -> str:
+    """Why the sidecar is not ready; empty if it is."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=TRY_SECONDS)
+    try:
+        connection.request("GET", "/health/ready")
+        response = connection.getresponse()
+        body = response.read(MAX_ANSWER)
+    except (OSError, HTTPException) as error:
+        return f"port {port}: {error}"
+    finally:
+        connection.close()
+    return "" if response.status == 200 else _reason(body) or f"status {response.status}"
+
+
+def _reason(body: bytes) -> str:
+    """What the error in `body` says."""
+    try:
+        error = json.loads(body)
+        return str(error.get("details") or error["message"])
+    except (ValueError, KeyError, AttributeError):
+        return ""  # another program's answer: its status says enough
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sluice wait", description="Returns when the sidecar on this host is ready."
+    )
+    parser.add_argument("--port", type=int, default=8710, help="the port of its API [8710]")
+    parser.add_argument("--seconds", type=int, default=120, help="how long to wait [120]")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

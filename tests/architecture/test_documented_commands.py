@@ -1,0 +1,119 @@
+"""Each block of commands in a document is run by a test. Where a program that the test needs is
+absent, that test skips and says which."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+
+from tests.architecture.tree import ROOT
+from tests.documents import SHELL, blocks, pages
+
+# Test file, test, document: the titles of the blocks that it runs.
+RUN_BY = {
+    "tests/control_api/test_readme_curl.py": {
+        "test_each_command_is_answered_and_each_operation_is_shown": {
+            "control_api/README.md": [
+                "first", "policies", "agents and keys", "decisions", "alerts", "retention",
+                "sidecars and tenants",
+            ],
+        },
+        "test_a_script_waits_until_every_sidecar_has_a_change": {
+            "control_api/README.md": ["wait for a change"],
+            "deploy/README.md": ["wait for a change"],
+        },
+        "test_the_issuers_of_the_readme_are_a_setting_that_is_read": {
+            "control_api/README.md": ["issuers"],
+        },
+    },
+    "tests/deploy/helm/test_guides.py": {
+        "test_every_command_of_a_guide_works_as_it_is_written": {
+            "control_api/admission/README.md": ["keys in a Secret", "inject"],
+            "deploy/README.md": [
+                "cluster", "install", "agent", "demo", "outage", "production", "upgrade",
+            ],
+            "deploy/kustomize/README.md": ["kustomize", "render"],
+        },
+        "test_a_cluster_without_objects_has_findings": {"deploy/README.md": ["check a cluster"]},
+    },
+    "tests/deploy/client/test_incident.py": {
+        "test_the_examples_of_the_readme_work_as_they_are_written": {
+            "deploy/README.md": ["operating", "incident"],
+        },
+    },
+    "tests/deploy/test_documented_commands.py": {
+        "test_make_knows_every_target_and_runs_what_is_promised": {
+            "CONTRIBUTING.md": ["develop"],
+            "README.md": ["start", "develop"],
+            "tests/chaos/README.md": ["chaos"],
+        },
+        "test_a_control_api_is_set_up_by_hand": {"deploy/README.md": ["PostgreSQL"]},
+        "test_the_dashboards_are_generated_in_a_clone": {
+            "deploy/grafana/README.md": ["dashboards"],
+        },
+    },
+    "tests/deploy/package/test_documented_installs.py": {
+        "test_a_sidecar_is_installed_and_prints_its_settings": {
+            "deploy/README.md": ["install for a sidecar"],
+        },
+        "test_the_lock_s_part_and_the_wheel_are_installed_by_hash": {
+            "deploy/README.md": ["install by hash"],
+        },
+        "test_the_units_are_written_by_what_was_installed": {"deploy/README.md": ["systemd"]},
+    },
+    "tests/sidecar/doctor/test_namespace.py": {
+        "test_complete_rules_redirect_every_user_and_are_no_finding": {
+            "deploy/README.md": ["packet filter"],
+        },
+    },
+    "tests/deploy/compose/test_documented_start.py": {
+        "test_the_sample_agent_gets_one_document_of_two": {"deploy/compose/README.md": ["start"]},
+    },
+    "tests/deploy/images/test_documented_builds.py": {
+        "test_the_tool_is_told_what_the_readme_says": {"deploy/images/README.md": ["build"]},
+        "test_the_images_are_built_as_the_readme_says": {
+            "deploy/images/README.md": ["build one", "digests", "bills"],
+        },
+    },
+    "tests/deploy/prometheus/test_rules.py": {
+        "test_the_readme_s_commands_pass": {"deploy/prometheus/README.md": ["prometheus"]},
+    },
+}  # fmt: skip
+PROGRAMS = re.compile(
+    r"^(?:\$ )?(?:git|make|python3?|pip|sluice|kubectl|helm|docker|podman|curl|psql|sudo) \S",
+    re.MULTILINE,
+)
+
+
+def test_every_block_of_commands_is_run_by_one_test() -> None:
+    claimed = Counter(
+        (page, title)
+        for tests in RUN_BY.values()
+        for documents in tests.values()
+        for page, titles in documents.items()
+        for title in titles
+    )
+    found = Counter(
+        (each.page, each.title)
+        for page in pages()
+        for each in blocks(page)
+        if each.language in SHELL
+    )
+    assert found - claimed == Counter(), "write a test that runs these, and add them to RUN_BY"
+    assert claimed - found == Counter(), "these are gone from the documents"
+
+
+def test_the_tests_that_run_them_exist() -> None:
+    for path, tests in RUN_BY.items():
+        tree = ast.parse((ROOT / path).read_text("utf-8"))
+        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert tests.keys() <= functions, path
+
+
+def test_commands_are_in_blocks_that_are_marked_as_such() -> None:
+    fenced = [each for page in pages() for each in blocks(page)]
+    # A fence of another language would hide them from the test above.
+    hidden = [each for each in fenced if each.language in ("", "text")]
+    assert [each for each in hidden if PROGRAMS.search(each.text)] == []
+    assert [each for each in fenced if not each.language] == []

@@ -1,0 +1,81 @@
+"""The README's ways to install, from a wheel in a folder instead of an index. The libraries that
+the wheel depends on are lent. Of the lock's part only the form is checked: fetching it takes an
+index."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.deploy.launcher import environ
+from tests.deploy.package.distribution import OUTSIDE, ROOT, SITE_PACKAGES
+from tests.documents import commands, paste, put
+
+PAGE = "deploy/README.md"
+# pip itself downloads what a requirement's hash allows, from an index that tests don't need.
+PIP = f"""#!{sys.executable}
+import pathlib, re, subprocess, sys
+if "-r" not in sys.argv:
+    pip = [sys.executable, "-m", "pip", "--python", "target/bin/python"]
+    sys.exit(subprocess.call([*pip, *sys.argv[1:]]))
+assert sys.argv[1:5] == ["install", "--no-deps", "--require-hashes", "-r"], sys.argv
+text = pathlib.Path(sys.argv[5]).read_text()
+pins = re.findall(r"(?m)^[\\w.-]+==", text)
+assert len(pins) > 5 and text.count("--hash=sha256:") >= len(pins)
+"""
+
+
+def settings(wheel: Path, folder: Path) -> dict[str, str]:
+    """pip finds the wheel and nothing else, and the commands of this folder come first."""
+    return environ(
+        **OUTSIDE,
+        PIP_NO_INDEX="1",
+        PIP_FIND_LINKS=str(wheel.parent),
+        PIP_NO_DEPS="1",
+        PATH=f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+    )
+
+
+def installed(title: str, place: Path) -> str:
+    """The block with another folder. Once pip has installed the wheel, the environment is lent the
+    tests' libraries; before that, pip would find the checkout among them."""
+    text = commands(PAGE, title).replace("/opt/sluice", str(place))
+    lent = f'echo "{SITE_PACKAGES}" > "$(echo {place}/lib/python3*/site-packages)/lent.pth"'
+    return re.sub(r"(?m)^(.*/pip install .*)$", rf"\1\n{lent}", text)
+
+
+def test_a_sidecar_is_installed_and_prints_its_settings(wheel: Path, tmp_path: Path) -> None:
+    script = installed("install for a sidecar", tmp_path / "sluice")
+    done = paste(script, tmp_path, settings(wheel, tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "\nlisten: 127.0.0.1:8710\n" in (tmp_path / "sidecar.yaml").read_text()
+
+
+def test_the_units_are_written_by_what_was_installed(wheel: Path, tmp_path: Path) -> None:
+    if not os.access("/opt", os.W_OK):
+        pytest.skip("can't write to /opt, and units hide the folders that others may write to")
+    host = tmp_path / "host"
+    with TemporaryDirectory(dir="/opt", prefix="sluice-test-") as place:
+        script = installed("systemd", Path(place)).replace("--dir /\n", f"--dir {host}\n")
+        done = paste(script, tmp_path, settings(wheel, tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert (host / "etc/systemd/system/sluice-sidecar@.service").is_file()
+
+
+def test_the_lock_s_part_and_the_wheel_are_installed_by_hash(wheel: Path, tmp_path: Path) -> None:
+    put(tmp_path / "bin", "pip", PIP)
+    put(tmp_path / "bin", "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (tmp_path / wheel.name).symlink_to(wheel)
+    script = commands(PAGE, "install by hash")
+    prepared = f'"{sys.executable}" -m venv target\n{script}'
+    # In a checkout, where `deploy.lock` is.
+    settled = settings(wheel, tmp_path) | {"PYTHONPATH": str(ROOT)}
+    (tmp_path / "requirements.lock").symlink_to(ROOT / "requirements.lock")
+    done = paste(prepared, tmp_path, settled)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "target/bin/sluice").is_file()

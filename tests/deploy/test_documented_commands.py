@@ -1,0 +1,109 @@
+"""Commands of the documents that no other test runs: `make`, dry; a control API set up by hand on
+PostgreSQL and Redis; the dashboards, generated anew."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests import postgres, redis
+from tests.deploy.launcher import ROOT, environ
+from tests.documents import commands, paste, put
+from tests.ports import free_port
+from tests.servers import of_system
+from tests.sidecar.proxy.certificates import authority
+
+MAKE = {
+    ("README.md", "start"): ["deploy.install run", "sluice up"],
+    ("README.md", "develop"): [
+        "deploy.install test", "-m pytest", "-m ruff", "-m tests.chaos", "-m tests.benchmarks",
+    ],
+    ("CONTRIBUTING.md", "develop"): [
+        "-m mypy", "lint-imports", "-m pytest -n auto --dist worksteal  -k session",
+        "--hypothesis-profile=many", "-m tests.chaos", "-m tests.benchmarks",
+    ],
+    ("tests/chaos/README.md", "chaos"): ['tests.chaos "PostgreSQL put back" --seconds 10 --keep'],
+}  # fmt: skip
+"""Blocks of `make`, and what it would run. What that does, other tests show."""
+# Serves until it is ready, and stops as by Ctrl-C.
+SLUICE = f"""#!/usr/bin/env bash
+set -euo pipefail
+here() {{ "{sys.executable}" -m deploy.command "$@"; }}
+[ "$1" = control ] || {{ here "$@"; exit; }}
+"{sys.executable}" -m deploy.command "$@" & served=$!
+until curl -sfk "https://127.0.0.1:${{SLUICE_CONTROL_LISTEN#*:}}/health/ready"; do
+  kill -0 $served; sleep 0.1
+done
+kill $served
+wait $served
+"""
+
+
+@pytest.mark.parametrize(("page", "title"), MAKE)
+def test_make_knows_every_target_and_runs_what_is_promised(
+    page: str, title: str, tmp_path: Path
+) -> None:
+    if of_system("make") is None or of_system("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("needs make, git and a clone")
+    script = commands(page, title).replace("<this project>", str(ROOT))
+    if "git clone" not in script:
+        script = f"git clone -q {ROOT} sluice\ncd sluice\n{script}"
+    done = paste(script, tmp_path, environ(MAKEFLAGS="n", PYTHONPATH=""))
+    assert done.returncode == 0, done.stderr
+    assert [part for part in MAKE[page, title] if part not in done.stdout] == []
+
+
+def test_the_dashboards_are_generated_in_a_clone(tmp_path: Path) -> None:
+    for name in ("deploy", "policies"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    program = f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'
+    (tmp_path / ".venv").mkdir()
+    put(tmp_path / ".venv/bin", "python", program)
+    made = [tmp_path / "deploy/grafana" / name for name in ("agent.json", "fleet.json")]
+    before = [path.read_bytes() for path in made]
+    for path in made:
+        path.unlink()
+    done = paste(
+        commands("deploy/grafana/README.md", "dashboards"), tmp_path, environ(PYTHONPATH="")
+    )
+    assert done.returncode == 0, done.stderr
+    assert [path.read_bytes() for path in made] == before
+
+
+def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> None:
+    if shutil.which("psql") is None or shutil.which("curl") is None:
+        pytest.skip("needs psql and curl")
+    server, port, name = urlsplit(postgres_url), free_port(), f"guide_{secrets.token_hex(6)}"
+    pair = authority("guide").issue("127.0.0.1")
+    (tmp_path / "control.pem").write_bytes(pair.certificate.read_bytes())
+    (tmp_path / "control-key.pem").write_bytes(pair.key.read_bytes())
+    put(tmp_path / "bin", "sluice", SLUICE)
+    as_superuser = environ(
+        PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        PGHOST="127.0.0.1",
+        PGPORT=str(server.port),
+        PGUSER=postgres.SUPERUSER,
+        PGPASSWORD=str(server.password),
+        PGDATABASE="postgres",
+    )
+    # Other tests use the same server, and its superuser has the name of a reader's service.
+    script = commands("deploy/README.md", "PostgreSQL").replace("…", "secret")
+    script = re.sub(r"((?:ROLE|DATABASE|OWNER) |//)sluice\b", rf"\1{name}", script)
+    script = script.replace("sluice_owner", f"{name}_owner")
+    script = script.replace("@db/sluice", f"@127.0.0.1:{server.port}/{name}")
+    script = script.replace("*:8700", f"*:{port}")
+    with redis.running(tmp_path / "redis") as feed:
+        script = re.sub(r"rediss://\S+", f"redis://127.0.0.1:{feed.port}/0", script)
+        done = paste(script, tmp_path, as_superuser)
+    dropped = f"DROP DATABASE {name} WITH (FORCE)", f"DROP ROLE {name}", f"DROP ROLE {name}_owner"
+    for each in dropped:
+        paste(f'psql -c "{each}"', tmp_path, as_superuser)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "first start: tenant default" in done.stdout

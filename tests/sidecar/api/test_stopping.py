@@ -1,0 +1,183 @@
+"""`POST /quitquitquit` stops the sidecar, as SIGTERM does, for programs on the same host alone."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from policies.ground.listen_address import ListenAddress
+from sidecar.wait.__main__ import ask as ready_problem
+from tests.ports import free_port
+from tests.sidecar.fake_control_api import FakeControlApi, fake_control_api
+from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
+from tests.sidecar.test_serve import Process, process
+from tests.stack import ROOT
+
+PATH = "/quitquitquit"
+
+
+@pytest.fixture
+async def control() -> AsyncIterator[FakeControlApi]:
+    async with fake_control_api() as made:
+        made.create_tenant()
+        yield made
+
+
+@pytest.fixture
+async def running(control: FakeControlApi, tmp_path: Path) -> AsyncIterator[RunningSidecar]:
+    """Addressed at its port for stopping; `ports[1]` is the API's."""
+    listen = ListenAddress("127.0.0.1", 0)
+    async with sidecar(tmp_path, control, quit_listen=listen) as made:
+        yield made
+
+
+async def test_a_post_stops_it(running: RunningSidecar) -> None:
+    answer = await running.call("POST", PATH, key=None)
+    assert (answer.status, answer.json()) == (200, {"status": "stopping"})
+    assert running.stop.is_set()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
+async def test_other_methods_are_405(running: RunningSidecar, method: str) -> None:
+    answer = await running.call(method, PATH, key=None)
+    assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+    assert not running.stop.is_set()
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/quitquitquit/", "//quitquitquit"])
+async def test_the_port_serves_nothing_else(running: RunningSidecar, path: str) -> None:
+    assert (await running.call("POST", path, key=None)).status == 404
+    assert not running.stop.is_set()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"Host": "rebound.example"},
+        {"Host": "rebound.example:8714"},
+        {"Host": "127.0.0.1.example"},
+        {"Host": "127.0.0.1@rebound.example"},
+        {"Host": "10.0.0.9:8714"},
+        {"Host": ""},
+        {"Origin": "https://page.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "none"},
+    ],
+)
+async def test_what_a_browser_was_made_to_send_is_403(
+    running: RunningSidecar, fields: dict[str, str]
+) -> None:
+    for _ in range(2):  # the second time, the head is in the cache
+        assert (await running.call("POST", PATH, b"{}", key=None, headers=fields)).status == 403
+    assert not running.stop.is_set()
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8714", "127.0.0.1", "[::1]:8714"])
+async def test_a_program_may_use_any_name_of_loopback(running: RunningSidecar, host: str) -> None:
+    assert (await running.call("POST", PATH, key=None, headers={"Host": host})).status == 200
+
+
+async def test_the_port_of_the_api_does_not_stop_it(running: RunningSidecar) -> None:
+    running.address = running.ports[1].address
+    assert (await running.call("POST", PATH, key=None)).status == 404
+    assert not running.stop.is_set()
+
+
+async def test_another_address_of_the_host_does_not_reach_it(running: RunningSidecar) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing; the system chooses its own address
+        except OSError:
+            pytest.skip("this host has no address but loopback")
+        own = probe.getsockname()[0]
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(own, running.address.port)
+
+
+async def test_off_by_default(control: FakeControlApi, tmp_path: Path) -> None:
+    async with sidecar(tmp_path, control) as made:
+        assert len(made.ports) == 1
+        assert (await made.call("POST", PATH, key=None)).status == 404
+
+
+async def _post(url: str, **options: Any) -> int:
+    async with ClientSession() as session, session.post(url, **options) as answer:
+        return answer.status
+
+
+def _stoppable() -> tuple[int, dict[str, Any]]:
+    port, proxy, listen = free_port(), free_port(), free_port()
+    source = {
+        "alias": "self", "kind": "rest", "upstream": f"http://127.0.0.1:{port}", "writes": "allow",
+        "listen": f"127.0.0.1:{listen}", "sensitivity": "low", "mode": "report",
+    }  # fmt: skip
+    proxied = {"forward_proxy": f"127.0.0.1:{proxy}", "sources": [source]}
+    return port, {"quit_listen": f"127.0.0.1:{port}", **proxied}
+
+
+async def test_the_process_finishes_what_is_under_way_and_exits_0(
+    control: FakeControlApi, tmp_path: Path
+) -> None:
+    port, settings = _stoppable()
+    control.hold_claims = asyncio.Event()
+    async with process(tmp_path, control, **settings) as made, ClientSession() as session:
+        await made.start()
+        under_way = asyncio.create_task(made.evaluate(session, session_id="s-1"))
+        await until("it asks", lambda: control.claims)
+        assert await _post(f"http://127.0.0.1:{port}{PATH}") == 200
+        async with asyncio.timeout(20):
+            while await made.status("/health") == 200:
+                await asyncio.sleep(0.01)
+        control.hold_claims.set()
+        answer = await under_way
+        assert await made.ended() == 0
+        assert [record["eid"] for record in control.records] == [answer["event_id"]]
+
+
+async def test_no_proxied_request_stops_it(control: FakeControlApi, tmp_path: Path) -> None:
+    """Not even with a source that leads to the port, and whose denials are forwarded."""
+    port, settings = _stoppable()
+    async with process(tmp_path, control, **settings) as made:
+        await made.start()
+        (source,) = settings["sources"]
+        assert await _post(f"http://{source['listen']}{PATH}") >= 400
+        proxy = f"http://{settings['forward_proxy']}"
+        for host in ("127.0.0.1", "localhost", "0.0.0.0"):
+            assert await _post(f"http://{host}:{port}{PATH}", proxy=proxy) >= 400, host
+        assert await made.status("/health/ready") == 200
+
+
+async def test_waiting_ends_when_it_is_ready(control: FakeControlApi, tmp_path: Path) -> None:
+    made = Process(tmp_path, control)
+    assert "refused" in ready_problem(made.port)
+    waiting = await _wait(made.port, 60)
+    try:
+        await made.start(ready=False)
+        assert await waiting.wait() == 0
+        assert await made.status("/health/ready") == 200
+    finally:
+        assert made.process is not None
+        made.process.kill()
+        await made.process.wait()
+
+
+async def test_waiting_in_vain_tells_why(control: FakeControlApi, tmp_path: Path) -> None:
+    await control.stop()
+    async with sidecar(tmp_path, control, synced=False) as made:
+        waiting = await _wait(made.address.port, 0)
+        _, told = await waiting.communicate()
+    assert waiting.returncode == 1
+    assert told.decode().startswith("not ready within 0 s: policy_set")
+
+
+async def _wait(port: int, seconds: int) -> asyncio.subprocess.Process:
+    arguments = ("-m", "sidecar.wait", "--port", str(port), "--seconds", str(seconds))
+    return await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, cwd=ROOT, stderr=asyncio.subprocess.PIPE
+    )
