@@ -64,8 +64,16 @@ def _level(value: str) -> bool:
     return value in _LEVELS
 
 
+def _flag(value: str) -> bool:
+    return value in ("true", "false")
+
+
+NATIVE = "native-sidecar"
+"""Whether the sidecar is a native one; `false` makes it an ordinary container."""
+
 OPTIONS: dict[str, Callable[[str], bool]] = {
     "log-level": _level,
+    NATIVE: _flag,
     "skip-outbound-ports": _ports,
     "skip-subnets": _networks,
 }

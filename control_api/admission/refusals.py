@@ -6,7 +6,7 @@ rules are in `refusing/rules.py`; README.md lists them.
 
 from __future__ import annotations
 
-from control_api.admission.refusing.pod_view import PodView, account_of
+from control_api.admission.refusing.pod_view import PodView, form_of
 from control_api.admission.refusing.rules import RULES
 from control_api.admission.template import Fragment
 from control_api.admission.vocabulary import Governance, Json, Namespace, Operation, Refusal
@@ -25,8 +25,7 @@ def refusals(
     """
     if namespace.governance is Governance.NONE:
         return []
-    filled = fragment.for_account(account_of(pod))
-    view = PodView(pod, filled, namespace, operation, old or {})
+    view = PodView(pod, form_of(pod, fragment), namespace, operation, old or {})
     if view.unchanged:
         return []
     found = []

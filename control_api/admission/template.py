@@ -38,7 +38,8 @@ class Fragment:
     """`explicit`: the containers are told of the proxy by environment variables. `transparent`:
     their connections are redirected."""
     init_containers: tuple[Json, ...]
-    """Our containers, complete, in their order: `sluice-init` if transparent, `sluice-proxy`."""
+    """Our init containers, complete, in their order: `sluice-init` if transparent, `sluice-proxy`
+    unless it is an ordinary container."""
     volumes: tuple[Json, ...]
     environment: tuple[Json, ...]
     """What the pod's own containers get, unless they set the variable themselves."""
@@ -50,22 +51,32 @@ class Fragment:
     version: str
     digest: str
     """SHA-256 of what the fragment says, in whichever form it was written."""
-    _filled: dict[str, Fragment] = field(default_factory=dict, compare=False, repr=False)
+    containers: tuple[Json, ...] = ()
+    """`sluice-proxy` as an ordinary container, for pods whose option `native-sidecar` is `false`.
+    Empty if the option is not allowed."""
+    _filled: dict[tuple[str, bool], Fragment] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
-    def for_account(self, name: str) -> Fragment:
-        """The fragment with the name of the pod's ServiceAccount filled in."""
-        found = self._filled.get(name)
+    def for_account(self, name: str, *, native: bool = True) -> Fragment:
+        """The fragment with the name of the pod's ServiceAccount filled in. It holds `sluice-proxy`
+        once: as an init container if `native`, else as an ordinary one."""
+        found = self._filled.get((name, native))
         if found is None:
             # Half of a review's time went into filling in the same few names again.
             if len(self._filled) >= MAX_ACCOUNTS:
                 self._filled.clear()
-            found = self._filled[name] = self._for_account(name)
+            found = self._filled[name, native] = self._for_account(name, native)
         return found
 
-    def _for_account(self, name: str) -> Fragment:
+    def _for_account(self, name: str, native: bool) -> Fragment:
+        ordinary = () if native else self.containers
+        elsewhere = [each["name"] for each in ordinary]
+        first = tuple(each for each in self.init_containers if each["name"] not in elsewhere)
         return Fragment(
             mode=self.mode,
-            init_containers=_filled(self.init_containers, name),
+            init_containers=_filled(first, name),
+            containers=_filled(ordinary, name),
             volumes=_filled(self.volumes, name),
             environment=_filled(self.environment, name),
             options=self.options,
@@ -74,6 +85,11 @@ class Fragment:
             version=self.version,
             digest=self.digest,
         )
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """The names of our containers, in the order in which they start."""
+        return tuple(each["name"] for each in (*self.init_containers, *self.containers))
 
     @property
     def volume_names(self) -> frozenset[str]:
@@ -116,6 +132,7 @@ def _fragment(tree: Mapping[str, Any], version: str) -> Fragment:
     return Fragment(
         mode=tree["mode"],
         init_containers=tuple(tree["initContainers"]),
+        containers=tuple(tree.get("containers", ())),
         volumes=tuple(tree["volumes"]),
         environment=tuple(tree["environment"]),
         options=frozenset(tree["options"]),

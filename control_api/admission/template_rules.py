@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from control_api.admission.notation.quantities import canonical
-from control_api.admission.options import OPTIONS
+from control_api.admission.options import NATIVE, OPTIONS
 from control_api.admission.vocabulary import INIT, OWN, PROXY
 
 _KEYS = {
@@ -17,6 +17,8 @@ _KEYS = {
     "options": list,
     "reserved": dict,
 }
+_OPTIONAL = {"containers": list}
+"""There if the option `native-sidecar` is allowed."""
 _MODES = {"explicit": [PROXY], "transparent": [INIT, PROXY]}
 _VOLUMES = "sluice-"
 """Our volumes have names that a pod's author would not choose by accident."""
@@ -26,8 +28,11 @@ def complaints(tree: Any) -> list[str]:
     """Every fault of the parsed fragment; empty if it is valid."""
     if not isinstance(tree, dict):
         return ["must be a mapping of keys to values"]
-    found = [f"`{key}` is not a key of the fragment" for key in tree if key not in _KEYS]
-    for key, kind in _KEYS.items():
+    known = _KEYS | _OPTIONAL
+    found = [f"`{key}` is not a key of the fragment" for key in tree if key not in known]
+    for key, kind in known.items():
+        if key not in tree and key in _OPTIONAL:
+            continue
         if key not in tree:
             found.append(f"`{key}` is missing")
         elif not isinstance(tree[key], kind):
@@ -37,6 +42,7 @@ def complaints(tree: Any) -> list[str]:
         return found
     return [
         *_mode(tree["mode"], tree["initContainers"]),
+        *_ordinary(tree.get("containers", []), tree["options"]),
         *_containers(tree),
         *_named(tree["volumes"], "volumes"),
         *_volumes(tree["volumes"]),
@@ -56,6 +62,15 @@ def _mode(mode: str, containers: list[Any]) -> Iterator[str]:
         yield f"`initContainers` of mode `{mode}` must be {', '.join(_MODES[mode])}, in this order"
 
 
+def _ordinary(containers: list[Any], options: list[Any]) -> Iterator[str]:
+    names = [each.get("name") if isinstance(each, dict) else None for each in containers]
+    wanted = [PROXY] if NATIVE in options else []
+    if names != wanted:
+        yield f"`containers` must be {', '.join(wanted) or 'absent'}, as `{NATIVE}` is " + (
+            "one of `options`" if wanted else "not one of `options`"
+        )
+
+
 def _containers(tree: dict[str, Any]) -> Iterator[str]:
     reserved = tree["reserved"]
     for key in ("user", "group"):
@@ -63,9 +78,19 @@ def _containers(tree: dict[str, Any]) -> Iterator[str]:
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             yield f"`reserved.{key}` must be a number from 1"
     volumes = [each.get("name") for each in tree["volumes"] if isinstance(each, dict)]
-    for container in tree["initContainers"]:
-        if isinstance(container, dict) and container.get("name") in OWN:
-            yield from _container(container, volumes, reserved.get("user"))
+    for kind in ("initContainers", "containers"):
+        for container in tree.get(kind, []):
+            if isinstance(container, dict) and container.get("name") in OWN:
+                yield from _restart_policy(container, kind)
+                yield from _container(container, volumes, reserved.get("user"))
+
+
+def _restart_policy(container: dict[str, Any], kind: str) -> Iterator[str]:
+    if kind == "containers" and "restartPolicy" in container:
+        yield f"`{PROXY}` in `containers` must have no `restartPolicy`: the pod's counts there"
+    native = container["name"] == PROXY and kind == "initContainers"
+    if native and container.get("restartPolicy") != "Always":
+        yield f"`{PROXY}` must have `restartPolicy: Always`: it is a native sidecar"
 
 
 def _container(container: dict[str, Any], volumes: list[Any], user: object) -> Iterator[str]:
@@ -73,11 +98,8 @@ def _container(container: dict[str, Any], volumes: list[Any], user: object) -> I
     if not isinstance(container.get("image"), str) or not container["image"]:
         yield f"`{name}` has no `image`"
     context = container.get("securityContext")
-    if name == PROXY:
-        if container.get("restartPolicy") != "Always":
-            yield f"`{name}` must have `restartPolicy: Always`: it is a native sidecar"
-        if not isinstance(context, dict) or context.get("runAsUser") != user:
-            yield f"`{name}` must run as the user in `reserved.user`"
+    if name == PROXY and (not isinstance(context, dict) or context.get("runAsUser") != user):
+        yield f"`{name}` must run as the user in `reserved.user`"
     for part in ("requests", "limits"):
         resources = container.get("resources")
         amounts = resources.get(part) if isinstance(resources, dict) else None

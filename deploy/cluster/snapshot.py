@@ -14,6 +14,7 @@ LABEL = "sluice/inject"
 """The label of namespaces and pods that asks for injection, or declines it."""
 SYSTEM = "sluice-system"
 INIT, PROXY = "sluice-init", "sluice-proxy"
+_NATIVE = "config.sluice/native-sidecar"
 GOVERNED = ("enabled", "optional")
 _ENDED = ("Succeeded", "Failed")
 
@@ -71,11 +72,14 @@ def containers(pod: Json) -> list[Json]:
 
 
 def sidecar(pod: Json) -> Json | None:
-    """The sidecar of a pod: the init container of that name that goes on running."""
+    """The sidecar of a pod: the init container of that name that goes on running, or the first
+    container where the pod's option says so."""
     for each in objects(pod, "spec", "initContainers"):
         if each.get("name") == PROXY and each.get("restartPolicy") == "Always":
             return each
-    return None
+    first = objects(pod, "spec", "containers")[:1]
+    ordinary = at(pod, "metadata", "annotations", _NATIVE) == "false"
+    return next((each for each in first if ordinary and each.get("name") == PROXY), None)
 
 
 @dataclass(frozen=True)

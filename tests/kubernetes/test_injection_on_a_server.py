@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from control_api.admission.vocabulary import POD_SECURITY
+from tests.control_api.admission.goldens import VALUES
 from tests.control_api.admission.governed_pods import Pod, changed, plain_pod
 from tests.kubernetes.api_server import ApiServer, Refused
 from tests.kubernetes.golden_pods import GoldenPod, fragment, golden_pods, values
@@ -84,7 +85,7 @@ def _home(server: ApiServer, golden: GoldenPod) -> str:
     return name
 
 
-@pytest.mark.parametrize("settings", ["explicit", "transparent", "transparent-options"])
+@pytest.mark.parametrize("settings", VALUES)
 def test_golden_files_become_the_same_pods(api_server: ApiServer, settings: str) -> None:
     policies(api_server, settings)
     for golden in golden_pods():

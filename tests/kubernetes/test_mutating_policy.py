@@ -8,6 +8,7 @@ import functools
 import pytest
 
 from control_api.admission.injection.patch import apply
+from tests.control_api.admission.goldens import VALUES
 from tests.kubernetes.cel_injection import MutatingPolicy
 from tests.kubernetes.cel_policy import ValidatingPolicy
 from tests.kubernetes.golden_pods import GoldenPod, golden_pods, values
@@ -19,11 +20,7 @@ validating = functools.cache(lambda settings: ValidatingPolicy(*values(settings)
 
 def test_the_golden_files_are_there() -> None:
     assert len(golden_pods()) > 60
-    assert {each.settings for each in golden_pods()} == {
-        "explicit",
-        "transparent",
-        "transparent-options",
-    }
+    assert {each.settings for each in golden_pods()} == set(VALUES)
 
 
 def injected(golden: GoldenPod) -> dict[str, object]:

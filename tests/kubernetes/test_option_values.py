@@ -77,6 +77,15 @@ def test_both_agree_on_any_list_of_networks(value: str, namespace: Namespace) ->
     agree("transparent", pod, namespace)
 
 
+@given(value=st.sampled_from(["true", "false", "False", "", "false\n"]) | option_values)
+@examples(100)
+def test_both_agree_on_the_sidecars_form(value: str) -> None:
+    pod = governed_pod(fragment("ordinary"))
+    given = {"config.sluice/native-sidecar": value}
+    found = agree("ordinary", changed(pod, {"/metadata/annotations": given}))
+    assert bool(found) is (value != "false")
+
+
 @given(level=st.none() | option_values, skipped=st.none() | option_values, namespace=namespaces)
 @examples(500)
 def test_both_agree_on_any_value_of_an_option(

@@ -44,6 +44,7 @@ MODES = {
     "explicit": ("injection.mode=explicit",),
     "transparent": ("injection.mode=transparent", OPTIONS),
     "secret": ("identity=secret",),
+    "ordinary": ("injection.options={native-sidecar}", "injection.quitEndpoint=true"),
 }
 """The chart's values that change what is injected."""
 NAMESPACES = [ENABLED, OPTIONAL, RESTRICTED, Namespace("other", {})]
@@ -83,12 +84,11 @@ def test_every_rule_has_its_validation(mode: str) -> None:
     messages = [each["messageExpression"] for each in policy(mode).spec["validations"]]
     rules = [text.rpartition("(")[2].removesuffix(')"') for text in messages]
     # The values of this mode allow options, those of the others allow none.
-    only_transparent = {
-        "restricted", "user-unset", "root", "escalation", "capability-kept", "option-value"
-    }  # fmt: skip
-    expected = [rule.name for rule in RULES if mode == "transparent"
-                or rule.name not in only_transparent]  # fmt: skip
-    assert rules == expected
+    only_transparent = {"restricted", "user-unset", "root", "escalation", "capability-kept"}
+    absent = set() if mode == "transparent" else only_transparent
+    if mode not in ("transparent", "ordinary"):
+        absent = absent | {"option-value"}
+    assert rules == [rule.name for rule in RULES if rule.name not in absent]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -198,11 +198,14 @@ containers = st.fixed_dictionaries(
     },
 )
 namespaces = st.sampled_from(NAMESPACES)
+forms = st.sampled_from(["true", "false", "False", ""]).map(
+    lambda value: ("/metadata/annotations/config.sluice~1native-sidecar", value)
+)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @given(
-    changes=st.lists(st.sampled_from(EVERYTHING), max_size=4),
+    changes=st.lists(st.sampled_from(EVERYTHING) | forms, max_size=4),
     more=st.lists(containers, max_size=2),
     first=st.lists(containers, max_size=1),
     namespace=namespaces,
@@ -267,12 +270,17 @@ def _typed(have: Any, value: Any) -> bool:
 @examples(150)
 def test_any_change_of_what_is_ours_is_refused(mode: str, data: st.DataObject) -> None:
     pod = governed_pod(fragment(mode))
+    own = {"initContainers": "/", "containers": "/0", "volumes": "/"}
+    if mode != "ordinary":
+        del own["containers"]
     ours = [
         f"/spec/{field}{pointer}"
-        for field in ("initContainers", "volumes")
+        for field, begin in own.items()
         for pointer in paths(pod["spec"][field])
         # AlwaysPullImages sets the one; the other, a whole container or volume, has a name.
-        if not pointer.endswith("/imagePullPolicy") and pointer.count("/") > 1
+        if pointer.startswith(begin)
+        and not pointer.endswith("/imagePullPolicy")
+        and pointer.count("/") > 1
     ]
     pointer = data.draw(st.sampled_from(ours))
     value = data.draw(st.sampled_from(["x", "", 7, 0, True, False, [], {}, {"name": "x"}, ["x"]]))

@@ -14,7 +14,7 @@ from typing import Any
 from control_api.admission.injection.obstacles import obstacles
 from control_api.admission.injection.patch import Patch, Path
 from control_api.admission.refusals import refusals
-from control_api.admission.refusing.pod_view import account_of, inject_label
+from control_api.admission.refusing.pod_view import form_of, inject_label
 from control_api.admission.template import Fragment
 from control_api.admission.verdict import Outcome, SkipReason, Verdict
 from control_api.admission.vocabulary import LABEL, STATUS, Governance, Json, Namespace, Refusal
@@ -36,7 +36,7 @@ def review(pod: dict[str, Any], namespace: Namespace, fragment: Fragment) -> Ver
     if namespace.governance is Governance.OPTIONAL and inject_label(pod) == "disabled":
         found = refusals(pod, fragment, namespace, "CREATE")
         return _refused(found) if found else _skipped(SkipReason.opted_out, f"`{LABEL}: disabled`")
-    filled = fragment.for_account(account_of(pod))
+    filled = form_of(pod, fragment)
     patch = Patch(pod)
     _inject(patch, filled)
     found = refusals(patch.document, fragment, namespace, "CREATE")
@@ -61,31 +61,31 @@ def status(fragment: Fragment) -> str:
 
 def _inject(patch: Patch, fragment: Fragment) -> None:
     spec = patch.document["spec"]
-    # `null` in a manifest counts as absent. A missing list is added with what goes into it.
-    if spec.get("initContainers") is None:
-        patch.add(("spec", "initContainers"), list(fragment.init_containers))
-    else:
-        _place(patch, fragment)
+    _place(patch, "initContainers", fragment.init_containers)
+    _place(patch, "containers", fragment.containers)
     _append(patch, ("spec", "volumes"), spec.get("volumes"), fragment.volumes)
-    own = [each["name"] for each in fragment.init_containers]
     for kind in ("initContainers", "containers"):
-        for place, container in enumerate(patch.document["spec"][kind]):
-            if container["name"] not in own:
+        for place, container in enumerate(patch.document["spec"].get(kind) or []):
+            if container["name"] not in fragment.own_names:
                 path = ("spec", kind, place, "env")
                 _append(patch, path, container.get("env"), fragment.environment)
     _annotate(patch, status(fragment))
 
 
-def _place(patch: Patch, fragment: Fragment) -> None:
+def _place(patch: Patch, kind: str, wanted: tuple[Json, ...]) -> None:
     """Put our containers before all others, which another webhook may have put first: what starts
     before ours is not governed."""
-    for place, container in enumerate(fragment.init_containers):
-        have = [each["name"] for each in patch.document["spec"]["initContainers"]]
-        target = ("spec", "initContainers", place)
+    # `null` in a manifest counts as absent. A missing list is added with what goes into it.
+    if wanted and patch.document["spec"].get(kind) is None:
+        patch.add(("spec", kind), list(wanted))
+        return
+    for place, container in enumerate(wanted):
+        have = [each["name"] for each in patch.document["spec"][kind]]
+        target = ("spec", kind, place)
         if container["name"] not in have:
             patch.add(target, container)
         elif have[place] != container["name"]:
-            patch.move(("spec", "initContainers", have.index(container["name"])), target)
+            patch.move(("spec", kind, have.index(container["name"])), target)
 
 
 def _append(patch: Patch, path: Path, have: list[Json] | None, wanted: tuple[Json, ...]) -> None:
@@ -113,7 +113,7 @@ def _annotate(patch: Patch, text: str) -> None:
 def _warnings(spec: Json, fragment: Fragment) -> Iterator[str]:
     """Containers that were told of another proxy by their author."""
     wanted = {each["name"]: each for each in fragment.environment if each["name"] in _PROXIES}
-    for container in [*spec["initContainers"], *spec["containers"]]:
+    for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         for variable in container.get("env") or []:
             name = variable.get("name")
             if isinstance(name, str) and name in wanted and variable != wanted[name]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from control_api.admission.options import NATIVE
 from control_api.admission.template import Fragment
 from control_api.admission.vocabulary import (
     LABEL,
@@ -50,7 +51,7 @@ class PodView:
 
     pod: Json
     fragment: Fragment
-    """With the name of the pod's ServiceAccount filled in."""
+    """In the pod's form, and with the name of its ServiceAccount filled in."""
     namespace: Namespace
     operation: Operation
     old: Json
@@ -77,16 +78,21 @@ class PodView:
     @cached_property
     def foreign(self) -> list[Json]:
         """Every container that is not ours by its place and name, without ephemeral ones."""
-        later = [
+        return [
             each
-            for each in objects(self.spec, "initContainers")
-            if each.get("name") not in self.own_names
+            for kind in ("containers", "initContainers")
+            for each in objects(self.spec, kind)
+            if each.get("name") not in self.own_names(kind)
         ]
-        return objects(self.spec, "containers") + later
 
-    @property
-    def own_names(self) -> list[str]:
-        return [each["name"] for each in self.fragment.init_containers]
+    def own(self, kind: str) -> tuple[Json, ...]:
+        """Our containers in the list `kind` of a pod of this form."""
+        ours = self.fragment
+        return ours.init_containers if kind == "initContainers" else ours.containers
+
+    def own_names(self, kind: str) -> list[str]:
+        """Their names."""
+        return [each["name"] for each in self.own(kind)]
 
     @cached_property
     def foreign_volumes(self) -> list[Json]:
@@ -114,6 +120,14 @@ def account_of(pod: Json) -> str:
     # Manifests may use the field's old name; the API server copies it.
     name = spec.get("serviceAccountName") or spec.get("serviceAccount")
     return name if isinstance(name, str) and name else "default"
+
+
+def form_of(pod: Json, fragment: Fragment) -> Fragment:
+    """The fragment as it goes into this pod: for its account, and with the sidecar as the option
+    `native-sidecar` says, if that is allowed."""
+    return fragment.for_account(
+        account_of(pod), native=option_annotations(pod).get(f"{OPTIONS}{NATIVE}") != "false"
+    )
 
 
 def inject_label(pod: Json) -> object:

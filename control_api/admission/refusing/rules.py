@@ -74,7 +74,7 @@ RULES: Final = (
     Rule(
         "sidecar-order",
         sidecar_rules.displaced,
-        "`{}` must be among the first init containers: what starts before it is not governed",
+        "`{}` must come before the pod's own containers: what starts before it is not governed",
     ),
     Rule(
         "sidecar-altered",
@@ -216,8 +216,9 @@ RULES: Final = (
         "option-value",
         metadata_rules.option_values,
         "the value of annotation `{}` has another form: `log-level` is debug, info, warning or"
-        " error; `skip-outbound-ports` at most 32 ports or ranges from 1 to 65535, such as"
-        " `5432,8080-8090`; `skip-subnets` at most 32 networks of /8 or narrower, /32 for IPv6,"
-        " such as `10.20.0.0/16,fd00:7::/48`, and none of 192.0.2.0/24 and 2001:db8::/32",
+        " error; `native-sidecar` true or false; `skip-outbound-ports` at most 32 ports or ranges"
+        " from 1 to 65535, such as `5432,8080-8090`; `skip-subnets` at most 32 networks of /8 or"
+        " narrower, /32 for IPv6, such as `10.20.0.0/16,fd00:7::/48`, and none of 192.0.2.0/24 and"
+        " 2001:db8::/32",
     ),
 )

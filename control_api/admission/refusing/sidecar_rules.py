@@ -21,31 +21,37 @@ MAX_CONTAINERS: Final = 200
 """Beside ours. A pod with more would be injected in part."""
 
 
+_KINDS: Final = ("initContainers", "containers")
+
+
 def missing(view: PodView) -> Iterator[str]:
     """Our containers that the pod does not have."""
-    have = [each.get("name") for each in objects(view.spec, "initContainers")]
-    return (name for name in view.own_names if name not in have)
+    for kind in _KINDS:
+        have = [each.get("name") for each in objects(view.spec, kind)]
+        yield from (name for name in view.own_names(kind) if name not in have)
 
 
 def displaced(view: PodView) -> Iterator[str]:
     """Our containers that do not start first: what starts before them is not governed."""
-    have = [each.get("name") for each in objects(view.spec, "initContainers")]
-    for place, name in enumerate(view.own_names):
-        if name in have and (place >= len(have) or have[place] != name):
-            yield name
+    for kind in _KINDS:
+        have = [each.get("name") for each in objects(view.spec, kind)]
+        for place, name in enumerate(view.own_names(kind)):
+            if name in have and (place >= len(have) or have[place] != name):
+                yield name
 
 
 def altered(view: PodView) -> Iterator[str]:
     """Our containers, in their place, that are not as we would inject them. After an upgrade of the
     chart, an update may leave the older sidecar of a running pod as it was."""
-    have = objects(view.spec, "initContainers")
-    before = objects(mapping(view.old, "spec"), "initContainers")
-    for place, template in enumerate(view.fragment.init_containers):
-        if place >= len(have) or have[place].get("name") != template["name"]:
-            continue
-        unchanged = place < len(before) and have[place] == before[place]
-        if not (unchanged or same_container(have[place], template)):
-            yield template["name"]
+    for kind in _KINDS:
+        have = objects(view.spec, kind)
+        before = objects(mapping(view.old, "spec"), kind)
+        for place, template in enumerate(view.own(kind)):
+            if place >= len(have) or have[place].get("name") != template["name"]:
+                continue
+            unchanged = place < len(before) and have[place] == before[place]
+            if not (unchanged or same_container(have[place], template)):
+                yield template["name"]
 
 
 def volumes(view: PodView) -> Iterator[str]:
@@ -63,9 +69,9 @@ def volumes(view: PodView) -> Iterator[str]:
 
 def names(view: PodView) -> Iterator[str]:
     """Containers that are named like ours and are not in our place."""
-    allowed = () if view.opted_out else tuple(view.own_names)
-    yield from named(objects(view.spec, "containers"))
-    yield from named(objects(view.spec, "initContainers"), allowed=allowed)
+    for kind in reversed(_KINDS):
+        allowed = () if view.opted_out else tuple(view.own_names(kind))
+        yield from named(objects(view.spec, kind), allowed=allowed)
 
 
 def mounts(view: PodView) -> Iterator[str]:

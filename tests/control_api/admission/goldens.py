@@ -4,8 +4,9 @@ a case is run; the tests compare.
 Beside `NAME.input.yaml` is one of `NAME.output.yaml`, `NAME.refused.txt` and `NAME.skipped.txt`.
 The input's first lines are comments `# key: value`: `why` says what it shows, `settings` names the
 fragment in `settings/`, and the others are options of `sluice inject`. In the input, `"@NAME"`
-stands for our container or volume of that name, as the API server stores it;
-`{"@": NAME, key: value}` for one with another value, and `key+` for a list with more items.
+stands for our container or volume of that name, as the API server stores it, and `"@ordinary"` for
+the sidecar as an ordinary container; `{"@": NAME, key: value}` for one with another value, and
+`key+` for a list with more items.
 
     python -m tests.control_api.admission.goldens
 
@@ -43,6 +44,11 @@ VALUES: dict[str, tuple[str, ...]] = {
     "transparent-options": (
         "injection.mode=transparent",
         "injection.options={log-level,skip-outbound-ports,skip-subnets}",
+    ),
+    "ordinary": ("injection.options={native-sidecar}", "injection.quitEndpoint=true"),
+    "ordinary-transparent": (
+        "injection.mode=transparent",
+        "injection.options={log-level,native-sidecar}",
     ),
 }
 """The fragments, by what they set in the chart's values."""
@@ -168,6 +174,8 @@ def _ours(name: str, ours: Fragment) -> Any:
     if name == "status":
         return status(ours).replace("golden", __version__)
     parts = {each["name"]: dict(each) for each in (*filled.init_containers, *filled.volumes)}
+    for each in ours.for_account("default", native=False).containers:
+        parts["ordinary"] = dict(each)
     return server_defaults(deepcopy(parts[name]))
 
 

@@ -18,6 +18,7 @@ RESTRICTED = Namespace(
     "restricted",
     {"sluice/inject": "enabled", "pod-security.kubernetes.io/enforce": "restricted"},
 )
+_OWN = {"initContainers": "init_containers", "containers": "containers"}
 SAFE = {
     "runAsUser": 1000,
     "allowPrivilegeEscalation": False,
@@ -38,13 +39,17 @@ def plain_pod(**spec: Any) -> Pod:
 
 
 def governed_pod(fragment: Fragment, **spec: Any) -> Pod:
-    """The same with the sidecar, as the API server stores it."""
+    """The same with the sidecar, as the API server stores it: as an ordinary container if the
+    fragment lets the pod ask for one."""
     pod = plain_pod(**spec)
-    own = fragment.for_account(pod["spec"].get("serviceAccountName", "default"))
+    ordinary = bool(fragment.containers)
+    if ordinary:
+        pod["metadata"]["annotations"] = {"config.sluice/native-sidecar": "false"}
+    account = pod["spec"].get("serviceAccountName", "default")
+    own = fragment.for_account(account, native=not ordinary)
     held = pod["spec"]
-    held["initContainers"] = copy.deepcopy(list(own.init_containers)) + held.get(
-        "initContainers", []
-    )
+    for kind in ("initContainers", "containers"):
+        held[kind] = copy.deepcopy(list(getattr(own, _OWN[kind]))) + held.get(kind, [])
     held["volumes"] = held.get("volumes", []) + copy.deepcopy(list(own.volumes))
     return pod
 

@@ -129,6 +129,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 
 _WITHOUT_USER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
+
 _LEVEL = f"{_ANNOTATIONS}/config.sluice~1log-level"
 _PORTS = f"{_ANNOTATIONS}/config.sluice~1skip-outbound-ports"
 _NETWORKS = f"{_ANNOTATIONS}/config.sluice~1skip-subnets"
@@ -228,5 +229,9 @@ ADMITTED: list[dict[str, Any]] = [
 
 def placed(changes: dict[str, Any], mode: str) -> dict[str, Any]:
     """The changes with the sidecar's place filled in."""
+    if mode == "ordinary":  # the sidecar is the first container, and has no startup probe
+        behind = {each.replace(_AGENT, "/spec/containers/1"): changes[each] for each in changes}
+        changes = {each.replace(_SIDECAR, _AGENT): behind[each] for each in behind}
+        return {each.replace("/startup", "/readiness"): changes[each] for each in changes}
     place = "1" if mode == "transparent" else "0"
     return {pointer.replace(PROXY, place): value for pointer, value in changes.items()}

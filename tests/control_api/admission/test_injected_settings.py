@@ -31,7 +31,10 @@ def helm() -> None:
 
 def settings(text: str, **replaced: str) -> SidecarSettings:
     """As the container would read them. `replaced` are texts for paths that exist in pods alone."""
-    container: Any = read(text, "rendered").init_containers[-1]
+    return settings_of(read(text, "rendered").init_containers[-1], **replaced)
+
+
+def settings_of(container: Any, **replaced: str) -> SidecarSettings:
     name = container["args"][container["args"].index("--config-env") + 1]
     environ = {each["name"]: each["value"] for each in container["env"] if "value" in each}
     for path, other in replaced.items():
@@ -44,9 +47,30 @@ def test_a_sidecar_accepts_what_the_chart_renders(name: str) -> None:
     found = settings(rendered(name))
     assert found.enrol is not None
     assert str(found.listen) == "*:8710"
-    proxy = found.forward_proxy if name == "explicit" else found.transparent
-    assert str(proxy) == f"127.0.0.1:{8711 if name == 'explicit' else 8712}"
+    explicit = "transparent" not in name
+    proxy = found.forward_proxy if explicit else found.transparent
+    assert str(proxy) == f"127.0.0.1:{8711 if explicit else 8712}"
     assert found.sources == ()
+
+
+def test_only_an_ordinary_container_can_be_stopped_by_a_request() -> None:
+    text = rendered("ordinary")  # with `quitEndpoint`
+    assert settings(text).quit_listen is None
+    assert str(settings_of(read(text, "").containers[0]).quit_listen) == "127.0.0.1:8714"
+    (off,) = read(rendered("ordinary-transparent"), "").containers
+    assert settings_of(off).quit_listen is None
+
+
+def test_an_ordinary_container_is_the_native_one_but_for_when_it_starts_and_ends() -> None:
+    for name in ("ordinary", "ordinary-transparent"):
+        fragment = read(rendered(name, "injection.quitEndpoint=false"), "rendered")
+        native = dict(fragment.init_containers[-1])
+        ordinary = dict(fragment.containers[0])
+        hook = ordinary.pop("lifecycle")["postStart"]["exec"]["command"]
+        assert hook == ["sluice", "wait", "--port", "8710", "--seconds", "120"]
+        assert native.pop("restartPolicy") == "Always"
+        assert native.pop("startupProbe")["failureThreshold"] == 120
+        assert ordinary == native
 
 
 def test_sources_and_the_authority_of_the_values_are_accepted() -> None:

@@ -14,6 +14,7 @@ from control_api.admission.refusals import refusals
 from control_api.admission.refusing.rules import RULES
 from control_api.admission.template import Fragment
 from control_api.admission.vocabulary import Namespace, Operation
+from tests.control_api.admission.goldens import fragment
 from tests.control_api.admission.governed_pods import (
     ENABLED,
     OPTIONAL,
@@ -142,6 +143,54 @@ def test_what_starts_before_the_sidecar_is_refused() -> None:
 def test_the_init_container_of_the_other_mode_is_a_name_of_ours() -> None:
     pod = governed_pod(EXPLICIT, initContainers=[{"name": "sluice-init", "image": "mine"}])
     assert rules(pod) == ["names"]
+
+
+ORDINARY = fragment("ordinary")
+
+
+@pytest.mark.parametrize(("rule", "changes"), REFUSED)
+def test_the_rules_hold_for_the_sidecar_as_an_ordinary_container(
+    rule: str, changes: dict[str, Any]
+) -> None:
+    found = rules(changed(governed_pod(ORDINARY), placed(changes, "ordinary")), ORDINARY)
+    assert [each for each in found if each != "escalation" or rule == each] == [rule]
+
+
+@pytest.mark.parametrize("changes", ADMITTED)
+def test_what_comes_close_is_admitted_beside_an_ordinary_container(
+    changes: dict[str, Any],
+) -> None:
+    assert rules(changed(governed_pod(ORDINARY), placed(changes, "ordinary")), ORDINARY) == []
+
+
+@pytest.mark.parametrize("value", ["true", "False", "", None])
+def test_an_ordinary_container_needs_its_option(value: str | None) -> None:
+    annotations = {} if value is None else {"config.sluice/native-sidecar": value}
+    pod = changed(governed_pod(ORDINARY), {"/metadata/annotations": annotations})
+    assert rules(pod, ORDINARY)[:2] == ["sidecar-missing", "names"]
+    # As when it is set on a pod that runs already.
+    assert "names" in rules(pod, ORDINARY, operation="UPDATE", old=governed_pod(ORDINARY))
+
+
+def test_an_ordinary_container_needs_the_charts_leave() -> None:
+    found = rules(governed_pod(ORDINARY), EXPLICIT)
+    assert found[:2] == ["sidecar-missing", "names"]
+    assert found[-1] == "option"
+
+
+@pytest.mark.parametrize("added", [{"restartPolicy": "Always"}, {"lifecycle": {}},
+    {"lifecycle": {"postStart": {"exec": {"command": ["sleep", "1"]}}}},
+    {"startupProbe": {"httpGet": {"path": "/health/ready", "port": 8710}}}])  # fmt: skip
+def test_an_ordinary_container_has_no_field_of_another(added: dict[str, Any]) -> None:
+    changes = {f"/spec/containers/0/{key}": value for key, value in added.items()}
+    pod = changed(governed_pod(ORDINARY), changes)
+    assert rules(pod, ORDINARY) == ["sidecar-altered"]
+
+
+def test_what_starts_before_an_ordinary_container_is_refused() -> None:
+    pod = governed_pod(ORDINARY)
+    pod["spec"]["containers"].reverse()
+    assert rules(pod, ORDINARY) == ["sidecar-order"]
 
 
 def test_an_ephemeral_container_is_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from control_api.admission.options import OPTIONS
 from control_api.admission.template import PACKAGED, Fragment, packaged, read
 from policies.ground.settings import SettingsError
 
@@ -86,7 +87,7 @@ def test_every_complaint_is_reported_at_once() -> None:
         "volume `data` must have a name that begins with `sluice-`",
         "`environment` names `HTTP_PROXY` twice",
         "each item of `environment` must be a mapping with a `name`",
-        "`options` lists `sudo`, which is not one of log-level, skip-outbound-ports, skip-subnets",
+        f"`options` lists `sudo`, which is not one of {', '.join(sorted(OPTIONS))}",
     )
     for complaint in wanted:
         assert f"here: {complaint}" in found
@@ -116,6 +117,27 @@ def test_the_order_of_our_containers_is_fixed() -> None:
     assert complaint.endswith(
         "of mode `transparent` must be sluice-init, sluice-proxy, in this order"
     )
+
+
+def test_the_ordinary_container_comes_with_its_option() -> None:
+    changed = tree()
+    changed["options"] = ["native-sidecar"]
+    assert complaints(changed) == [
+        "here: `containers` must be sluice-proxy, as `native-sidecar` is one of `options`"
+    ]
+    changed["containers"] = [{**changed["initContainers"][0], "image": ""}]
+    assert complaints(changed) == [
+        "here: `sluice-proxy` in `containers` must have no `restartPolicy`: the pod's counts there",
+        "here: `sluice-proxy` has no `image`",
+    ]
+    changed["options"] = []
+    assert complaints(changed)[0] == (
+        "here: `containers` must be absent, as `native-sidecar` is not one of `options`"
+    )
+    wrong: list[object] = ["text", [None], [{"name": "other"}], {}]
+    for value in wrong:
+        changed["containers"] = value
+        assert "`containers` must be" in complaints(changed)[0]
 
 
 @pytest.mark.parametrize("text", ["a: [", "a: \x00", "\t- b", "[" * 5000, "a: !!python/name:os"])

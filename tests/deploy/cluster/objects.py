@@ -48,6 +48,16 @@ def agent_pod(name: str = "agent-1") -> dict[str, Any]:
     return item("Pod", name, AGENTS, labels={"app": "agent"}, spec=spec)
 
 
+def ordinary_pod(name: str, native: str) -> dict[str, Any]:
+    """Its sidecar is an ordinary container, and its option `native-sidecar` says `native`."""
+    pod = agent_pod(name)
+    pod["metadata"]["annotations"] = {"config.sluice/native-sidecar": native}
+    sidecar = {"name": "sluice-proxy", "image": SIDECAR}
+    pod["spec"]["initContainers"].pop()
+    pod["spec"]["containers"].insert(0, sidecar)
+    return pod
+
+
 def network_policies() -> Iterator[dict[str, Any]]:
     to_store = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": STORES}}}
     yield item("NetworkPolicy", "egress", AGENTS, spec={

@@ -18,6 +18,7 @@ from tests.deploy.cluster.objects import (
     binding,
     cluster,
     item,
+    ordinary_pod,
     role,
 )
 
@@ -84,6 +85,11 @@ CASES: dict[str, tuple[Change, list[tuple[str, str, str]]]] = {
             "restartPolicy"
         ),
         [("without_sidecar", "high", "have no sidecar: agent-1")],
+    ),
+    "a sidecar that is an ordinary container": (with_(ordinary_pod("job", "false")), []),
+    "one that its pod did not ask for": (
+        with_(ordinary_pod("job", "true")),
+        [("without_sidecar", "high", "have no sidecar: job")],
     ),
     "a pod that has ended": (with_({**plain_pod("done"), "status": {"phase": "Succeeded"}}), []),
     "a pod that declines, where it may": (

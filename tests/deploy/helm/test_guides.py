@@ -69,6 +69,9 @@ esac
 """
 DOCKER = r"""#!/usr/bin/env bash
 set -euo pipefail
+[ "$*" = "pull debian:bookworm-slim" ] && exit
+[ "$1" = inspect ] && { echo "debian@sha256:0"; exit; }
+grep -q " BASE=debian@sha256:0 " <<< "$* "
 [ "$1 $2" = "build -f" ] && [ "$4" = --target ] && grep -q "^FROM .* AS $5\$" "$3"
 """
 KIND = r"""#!/usr/bin/env bash
@@ -134,7 +137,6 @@ def _place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
                 "HELM": str(servers.need("helm")),
                 "KUBECTL": str(servers.need("kubectl")),
                 "KUBECONFIG": str(folder / "none"),
-                "BASE": "debian@sha256:0",
                 "SLUICE_URL": control.probe("readinessProbe").removesuffix("/health/ready"),
                 "SLUICE_KEY_FILE": control.environ["SLUICE_KEY_FILE"],
             },
@@ -195,9 +197,10 @@ def test_a_mistyped_command_would_be_found(place: tuple[Path, dict[str, str]]) -
     for wrong in (
         "kubectl -n agents rollout statuss deployment/support",
         "kubectl scale deployment/x --replica=1",
+        "docker build -f deploy/images/Dockerfile --target sidecar --build-arg BASE=debian .",
         "kubectl apply -k deploy/kustomize/none",
         "helm install sluice deploy/helm/sluice --set control.replica=1",
         "kubectl exec x -- sluice agents aprove support",
-        "docker build -f deploy/images/Dockerfile --target none .",
+        "docker build -f deploy/images/Dockerfile --target none --build-arg BASE=debian@sha256:0 .",
     ):
         assert run(place, wrong).returncode != 0, wrong

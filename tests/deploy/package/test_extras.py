@@ -50,7 +50,15 @@ def absent(extra: str) -> set[str]:
     ("extra", "modules"),
     [
         ("base", ["policies.__main__", "deploy.command", "deploy.client.run", "deploy.init.run"]),
-        ("sidecar", ["sidecar.__main__", "sidecar.doctor.__main__", "sidecar.redirect.__main__"]),
+        (
+            "sidecar",
+            [
+                "sidecar.__main__",
+                "sidecar.doctor.__main__",
+                "sidecar.redirect.__main__",
+                "sidecar.wait.__main__",
+            ],
+        ),
         ("server", ["control_api.__main__", "control_api.admission.__main__"]),
     ],
 )

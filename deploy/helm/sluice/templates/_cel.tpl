@@ -18,6 +18,11 @@ optional would be accepted by the API server, and then admit silently. */}}
 has(object.spec.serviceAccountName) && object.spec.serviceAccountName != '' ? object.spec.serviceAccountName : has(object.spec.serviceAccount) && object.spec.serviceAccount != '' ? object.spec.serviceAccount : 'default'
 {{- end -}}
 
+{{/* Whether the pod asks for the sidecar as an ordinary container, by the option `native-sidecar`. */}}
+{{- define "sluice.cel.ordinary" -}}
+has(object.metadata.annotations) && 'config.sluice/native-sidecar' in object.metadata.annotations && object.metadata.annotations['config.sluice/native-sidecar'] == 'false'
+{{- end -}}
+
 {{/* What the API server fills in, by the field that holds the object. */}}
 {{- define "sluice.cel.defaults" -}}
 container: {terminationMessagePath: /dev/termination-log, terminationMessagePolicy: File}

@@ -4,9 +4,24 @@ then filled. */}}
 {{- define "sluice.inject.mutations" -}}
 {{- $own := list -}}
 {{- range .fragment.initContainers }}{{ $own = append $own .name }}{{ end -}}
-{{- $mutations := list (include "sluice.inject.list" (dict "at" "object.spec.initContainers" "path" "/spec/initContainers" "items" .fragment.initContainers)) -}}
+{{- $ordinary := list -}}
+{{- range .fragment.containers }}{{ $ordinary = append $ordinary .name }}{{ end -}}
+{{- $first := list -}}
+{{- range .fragment.initContainers }}{{ if not (has .name $ordinary) }}{{ $first = append $first . }}{{ end }}{{ end -}}
+{{- /* A pod that asks for an ordinary container gets the sidecar there, and as no init container. */ -}}
+{{- $list := include "sluice.inject.list" (dict "at" "object.spec.initContainers" "path" "/spec/initContainers" "items" .fragment.initContainers) -}}
+{{- if $ordinary -}}
+{{- $other := ternary (include "sluice.inject.list" (dict "at" "object.spec.initContainers" "path" "/spec/initContainers" "items" $first)) "[]" (gt (len $first) 0) -}}
+{{- $list = printf "(variables.ordinary ? %s : %s)" $other $list -}}
+{{- end -}}
+{{- $mutations := list $list -}}
 {{- range $place, $container := .fragment.initContainers -}}
-{{- $mutations = append $mutations (include "sluice.inject.place" (dict "place" $place "container" $container)) -}}
+{{- $placed := include "sluice.inject.place" (dict "list" "initContainers" "place" $place "container" $container) -}}
+{{- $mutations = append $mutations (ternary (printf "(variables.ordinary ? [] : %s)" $placed) $placed (has .name $ordinary)) -}}
+{{- end -}}
+{{- range $place, $container := .fragment.containers -}}
+{{- $placed := include "sluice.inject.place" (dict "list" "containers" "place" $place "container" $container) -}}
+{{- $mutations = append $mutations (printf "(variables.ordinary ? %s : [])" $placed) -}}
 {{- end -}}
 {{- $volumes := list (include "sluice.inject.list" (dict "at" "object.spec.volumes" "path" "/spec/volumes" "items" .fragment.volumes)) -}}
 {{- range .fragment.volumes -}}
@@ -29,10 +44,10 @@ then filled. */}}
 
 {{/* Puts a container of ours in its place, before all others. */}}
 {{- define "sluice.inject.place" -}}
-{{- $list := "object.spec.initContainers" -}}
+{{- $list := printf "object.spec.%s" .list -}}
 {{- $name := toJson .container.name -}}
-{{- $path := printf "/spec/initContainers/%d" .place | toJson -}}
-(!{{ $list }}.exists(c, c.name == {{ $name }}) ? [JSONPatch{op: "add", path: {{ $path }}, value: {{ include "sluice.cel.value" .container }}}] : {{ $list }}[{{ .place }}].name == {{ $name }} ? [] : [JSONPatch{op: "move", from: "/spec/initContainers/" + string({{ include "sluice.inject.places" . }}.filter(i, i < size({{ $list }}) && {{ $list }}[i].name == {{ $name }})[0]), path: {{ $path }}}])
+{{- $path := printf "/spec/%s/%d" .list .place | toJson -}}
+(!{{ $list }}.exists(c, c.name == {{ $name }}) ? [JSONPatch{op: "add", path: {{ $path }}, value: {{ include "sluice.cel.value" .container }}}] : {{ $list }}[{{ .place }}].name == {{ $name }} ? [] : [JSONPatch{op: "move", from: "/spec/{{ .list }}/" + string({{ include "sluice.inject.places" . }}.filter(i, i < size({{ $list }}) && {{ $list }}[i].name == {{ $name }})[0]), path: {{ $path }}}])
 {{- end -}}
 
 {{/* The indexes of containers: CEL before Kubernetes 1.32 can't count. The webhook refuses a pod with

@@ -48,65 +48,12 @@ initContainers:
     seccompProfile:
       type: RuntimeDefault
 {{- end }}
-- name: sluice-proxy
-  image: {{ include "sluice.image" (dict "root" . "image" .Values.images.sidecar) }}
-  imagePullPolicy: {{ .Values.images.sidecar.pullPolicy }}
-  # A native sidecar: it starts before the containers that follow, and ends after them.
-  restartPolicy: Always
-  args: [sidecar, --config-env, SLUICE_SIDECAR_SETTINGS]
-  env:
-  - name: SLUICE_SIDECAR_SETTINGS
-    value: |
-      {{- include "sluice.sidecarSettings" . | nindent 6 }}
-  - name: SLUICE_LOG_LEVEL
-    {{- if has "log-level" $options }}
-    valueFrom:
-      fieldRef:
-        fieldPath: metadata.annotations['config.sluice/log-level']
-    {{- else }}
-    value: {{ .Values.injection.logLevel }}
-    {{- end }}
-  - name: SLUICE_LOG_FORMAT
-    value: json
-  ports:
-  - name: sluice-api
-    containerPort: 8710
-    protocol: TCP
-  # Later containers start when the sidecar can decide. It has no liveness probe: a restart would
-  # cut the responses that are under way.
-  startupProbe:
-    httpGet: {path: /health/ready, port: 8710}
-    periodSeconds: 1
-    timeoutSeconds: 1
-    failureThreshold: 120
-  readinessProbe:
-    httpGet: {path: /health/ready, port: 8710}
-    periodSeconds: 5
-    timeoutSeconds: 2
-    failureThreshold: 3
-  resources: {{- include "sluice.quantities" .Values.injection.resources | trim | nindent 4 }}
-  terminationMessagePolicy: FallbackToLogsOnError
-  securityContext:
-    {{- include "sluice.containerSecurity" . | nindent 4 }}
-    privileged: false
-  volumeMounts:
-  - name: sluice-data
-    mountPath: /var/lib/sluice
-  {{- if eq .Values.identity "workload" }}
-  - name: sluice-identity
-    mountPath: /var/run/secrets/sluice
-    readOnly: true
-  {{- else }}
-  - name: sluice-agent
-    mountPath: /etc/sluice/agent
-    readOnly: true
-  {{- end }}
-  - name: sluice-sources-account
-    mountPath: /etc/sluice/sources/account
-    readOnly: true
-  - name: sluice-sources-namespace
-    mountPath: /etc/sluice/sources/namespace
-    readOnly: true
+{{ include "sluice.injection.proxy" (dict "root" . "native" true) }}
+{{- if has "native-sidecar" $options }}
+# For pods whose option `native-sidecar` is `false`: in place of the one above.
+containers:
+{{ include "sluice.injection.proxy" (dict "root" . "native" false) }}
+{{- end }}
 volumes:
 - name: sluice-data
   emptyDir:
@@ -149,6 +96,85 @@ options: {{ toJson $options }}
 reserved:
   user: 20102
   group: 20102
+{{- end -}}
+
+{{/* The container `sluice-proxy`: (dict "root" . "native" true), as a native sidecar, or as an ordinary
+container. */}}
+{{- define "sluice.injection.proxy" -}}
+{{- $values := .root.Values -}}
+- name: sluice-proxy
+  image: {{ include "sluice.image" (dict "root" .root "image" $values.images.sidecar) }}
+  imagePullPolicy: {{ $values.images.sidecar.pullPolicy }}
+  {{- if .native }}
+  # A native sidecar: it starts before the containers that follow, and ends after them.
+  restartPolicy: Always
+  {{- end }}
+  args: [sidecar, --config-env, SLUICE_SIDECAR_SETTINGS]
+  env:
+  - name: SLUICE_SIDECAR_SETTINGS
+    value: |
+      {{- include "sluice.sidecarSettings" .root | nindent 6 }}
+      {{- if and (not .native) $values.injection.quitEndpoint }}
+      quit_listen: 127.0.0.1:8714
+      {{- end }}
+  - name: SLUICE_LOG_LEVEL
+    {{- if has "log-level" $values.injection.options }}
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.annotations['config.sluice/log-level']
+    {{- else }}
+    value: {{ $values.injection.logLevel }}
+    {{- end }}
+  - name: SLUICE_LOG_FORMAT
+    value: json
+  ports:
+  - name: sluice-api
+    containerPort: 8710
+    protocol: TCP
+  {{- if .native }}
+  # Later containers start when the sidecar can decide. It has no liveness probe: a restart would
+  # cut the responses that are under way.
+  startupProbe:
+    httpGet: {path: /health/ready, port: 8710}
+    periodSeconds: 1
+    timeoutSeconds: 1
+    failureThreshold: 120
+  {{- else }}
+  # Later containers start when the sidecar can decide: beside an ordinary container, the kubelet
+  # waits for its hook and for no probe.
+  lifecycle:
+    postStart:
+      exec:
+        command: [sluice, wait, --port, "8710", --seconds, "120"]
+  {{- end }}
+  readinessProbe:
+    httpGet: {path: /health/ready, port: 8710}
+    periodSeconds: 5
+    timeoutSeconds: 2
+    failureThreshold: 3
+  resources: {{- include "sluice.quantities" $values.injection.resources | trim | nindent 4 }}
+  terminationMessagePolicy: FallbackToLogsOnError
+  securityContext:
+    {{- include "sluice.containerSecurity" .root | nindent 4 }}
+    privileged: false
+  volumeMounts:
+  - name: sluice-data
+    mountPath: /var/lib/sluice
+  {{- if eq $values.identity "workload" }}
+  - name: sluice-identity
+    mountPath: /var/run/secrets/sluice
+    readOnly: true
+  {{- else }}
+  - name: sluice-agent
+    mountPath: /etc/sluice/agent
+    readOnly: true
+  {{- end }}
+  - name: sluice-sources-account
+    mountPath: /etc/sluice/sources/account
+    readOnly: true
+  - name: sluice-sources-namespace
+    mountPath: /etc/sluice/sources/namespace
+    readOnly: true
 {{- end -}}
 
 {{/* The settings of an injected sidecar (`sluice sidecar --example` explains each). */}}

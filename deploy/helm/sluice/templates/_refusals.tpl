@@ -7,6 +7,8 @@ test compares names, messages and verdicts. */}}
 {{- $fragment := .fragment -}}
 {{- $own := list -}}
 {{- range $fragment.initContainers }}{{ $own = append $own .name }}{{ end -}}
+{{- $ordinary := list -}}
+{{- range $fragment.containers }}{{ $ordinary = append $ordinary .name }}{{ end -}}
 {{- $ownVolumes := list -}}
 {{- range $fragment.volumes }}{{ $ownVolumes = append $ownVolumes .name }}{{ end -}}
 - name: account
@@ -25,12 +27,26 @@ test compares names, messages and verdicts. */}}
   expression: "request.operation == 'UPDATE' && object.spec == oldObject.spec && variables.label == variables.oldLabel && variables.oldOptions.all(k, k in variables.options) && variables.options.all(k, k in variables.oldOptions && object.metadata.annotations[k] == oldObject.metadata.annotations[k])"
 - name: optedOut
   expression: "variables.label == 'disabled' && namespaceObject.metadata.labels['sluice/inject'] == 'optional'"
+{{- if $ordinary }}
+# Whether the pod has the sidecar as an ordinary container.
+- name: ordinary
+  expression: {{ include "sluice.cel.ordinary" . | quote }}
+{{- end }}
+# The names of our containers, by the list that holds them in a pod of this form.
+- name: ownInit
+  {{- $first := list }}
+  {{- range $own }}{{ if not (has . $ordinary) }}{{ $first = append $first . }}{{ end }}{{ end }}
+  expression: "{{ if $ordinary }}variables.ordinary ? {{ include "sluice.refusals.texts" $first }} : {{ end }}{{ include "sluice.refusals.texts" $own }}"
+- name: ownOrdinary
+  expression: "{{ if $ordinary }}variables.ordinary ? {{ include "sluice.refusals.texts" $ordinary }} : {{ end }}[]"
 - name: initContainers
   expression: "has(object.spec.initContainers) ? object.spec.initContainers : []"
 - name: initNames
   expression: "variables.initContainers.map(c, c.name)"
+- name: names
+  expression: "object.spec.containers.map(c, c.name)"
 - name: foreign
-  expression: "object.spec.containers + variables.initContainers.filter(c, !(c.name in {{ toJson $own | replace "\"" "'" }}))"
+  expression: "object.spec.containers.filter(c, !(c.name in variables.ownOrdinary)) + variables.initContainers.filter(c, !(c.name in variables.ownInit))"
 - name: volumes
   expression: "has(object.spec.volumes) ? object.spec.volumes : []"
 - name: foreignVolumes
@@ -41,8 +57,6 @@ test compares names, messages and verdicts. */}}
 declined the sidecar), offenders (a CEL list of names) and message (`{}` is the first of them). */}}
 {{- define "sluice.refusals.rules" -}}
 {{- $fragment := .fragment -}}
-{{- $own := list -}}
-{{- range $fragment.initContainers }}{{ $own = append $own .name }}{{ end -}}
 {{- $ownVolumes := list -}}
 {{- range $fragment.volumes }}{{ $ownVolumes = append $ownVolumes .name }}{{ end -}}
 {{- $transparent := eq $fragment.mode "transparent" -}}
@@ -93,29 +107,28 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
     `{}` opens the sidecar's network or processes to others: remove it
 - rule: sidecar-missing
   offenders: >-
-    {{ toJson $own | replace "\"" "'" }}.filter(n, !(n in variables.initNames))
+    variables.ownInit.filter(n, !(n in variables.initNames))
+    + variables.ownOrdinary.filter(n, !(n in variables.names))
   message: >-
     the pod has no `{}`: create it again once the injector is available, or add it by `sluice
     inject`; a pod from before the namespace's label must be recreated
 - rule: sidecar-order
   offenders: >-
-    {{- range $place, $name := $own }}
-    {{ if $place }}+ {{ end }}('{{ $name }}' in variables.initNames && (size(variables.initNames) <=
-    {{ $place }} || variables.initNames[{{ $place }}] != '{{ $name }}') ? ['{{ $name }}'] : [])
+    {{- range $place, $container := $fragment.initContainers }}
+    {{ if $place }}+ {{ end }}{{ include "sluice.refusals.displaced" (dict "name" .name "place" $place "own" "ownInit" "names" "initNames") }}
+    {{- end }}
+    {{- range $place, $container := $fragment.containers }}
+    + {{ include "sluice.refusals.displaced" (dict "name" .name "place" $place "own" "ownOrdinary" "names" "names") }}
     {{- end }}
   message: >-
-    `{}` must be among the first init containers: what starts before it is not governed
+    `{}` must come before the pod's own containers: what starts before it is not governed
 - rule: sidecar-altered
   offenders: >-
     {{- range $place, $container := $fragment.initContainers }}
-    {{- $at := printf "variables.initContainers[%d]" $place }}
-    {{ if $place }}+ {{ end }}(size(variables.initNames) > {{ $place }}
-    && variables.initNames[{{ $place }}] == '{{ $container.name }}'
-    && !(request.operation == 'UPDATE' && has(oldObject.spec.initContainers)
-    && size(oldObject.spec.initContainers) > {{ $place }}
-    && oldObject.spec.initContainers[{{ $place }}] == {{ $at }})
-    && !({{ include "sluice.cel.same" (dict "value" $container "at" $at "field" "container") }})
-    ? ['{{ $container.name }}'] : [])
+    {{ if $place }}+ {{ end }}{{ include "sluice.refusals.altered" (dict "container" . "place" $place "own" "ownInit" "names" "initNames" "kind" "initContainers") }}
+    {{- end }}
+    {{- range $place, $container := $fragment.containers }}
+    + {{ include "sluice.refusals.altered" (dict "container" . "place" $place "own" "ownOrdinary" "names" "names" "kind" "containers") }}
     {{- end }}
   message: >-
     `{}` is not as Sluice injects it: leave it out of the manifest, and keep other webhooks from
@@ -133,9 +146,10 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
 - rule: names
   optedOut: true
   offenders: >-
-    object.spec.containers.filter(c, c.name in ['sluice-init', 'sluice-proxy']).map(c, c.name)
+    variables.names.filter(n, n in ['sluice-init', 'sluice-proxy']
+    && (variables.optedOut || !(n in variables.ownOrdinary)))
     + variables.initNames.filter(n, n in ['sluice-init', 'sluice-proxy']
-    && (variables.optedOut || !(n in {{ toJson $own | replace "\"" "'" }})))
+    && (variables.optedOut || !(n in variables.ownInit)))
   message: >-
     the name of container `{}` is reserved for Sluice: give it another
 - rule: mounts
@@ -325,7 +339,7 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
   {{- end }}
   message: >-
     the value of annotation `{}` has another form: `log-level` is debug, info, warning or error;
-    `skip-outbound-ports` at most 32 ports or ranges from 1 to 65535, such as `5432,8080-8090`;
+    `native-sidecar` true or false; `skip-outbound-ports` at most 32 ports or ranges from 1 to 65535, such as `5432,8080-8090`;
     `skip-subnets` at most 32 networks of /8 or narrower, /32 for IPv6, such as
     `10.20.0.0/16,fd00:7::/48`, and none of 192.0.2.0/24 and 2001:db8::/32
 {{- end -}}
@@ -337,6 +351,8 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
 {{- $value := "object.metadata.annotations[k]" -}}
 {{- if eq . "log-level" -}}
 {{ $value }} in ['debug', 'info', 'warning', 'error']
+{{- else if eq . "native-sidecar" -}}
+{{ $value }} in ['true', 'false']
 {{- else if eq . "skip-outbound-ports" -}}
 size({{ $value }}) <= 512 && size({{ $value }}.split(',')) <= 32
     && {{ $value }}.split(',').all(p, p.matches('^[0-9]{1,5}(-[0-9]{1,5})?$')
@@ -366,6 +382,31 @@ true
 {{- end -}}
 {{- end -}}
 
+
+{{/* A list of texts in CEL. */}}
+{{- define "sluice.refusals.texts" -}}
+{{ toJson . | replace "\"" "'" }}
+{{- end -}}
+
+{{/* The offender if our container `name` belongs to a list of this pod and is not at its `place`. */}}
+{{- define "sluice.refusals.displaced" -}}
+('{{ .name }}' in variables.{{ .own }} && '{{ .name }}' in variables.{{ .names }}
+    && (size(variables.{{ .names }}) <= {{ .place }} || variables.{{ .names }}[{{ .place }}] != '{{ .name }}')
+    ? ['{{ .name }}'] : [])
+{{- end -}}
+
+{{/* The offender if our `container` is at its `place` and not as we would inject it. An update may
+leave it as it was. */}}
+{{- define "sluice.refusals.altered" -}}
+{{- $at := printf "object.spec.%s[%d]" .kind .place -}}
+{{- $old := printf "oldObject.spec.%s" .kind -}}
+('{{ .container.name }}' in variables.{{ .own }} && size(variables.{{ .names }}) > {{ .place }}
+    && variables.{{ .names }}[{{ .place }}] == '{{ .container.name }}'
+    && !(request.operation == 'UPDATE' && has({{ $old }})
+    && size({{ $old }}) > {{ .place }} && {{ $old }}[{{ .place }}] == {{ $at }})
+    && !({{ include "sluice.cel.same" (dict "value" .container "at" $at "field" "container") }})
+    ? ['{{ .container.name }}'] : [])
+{{- end -}}
 
 {{/* The variable that holds the offenders of a rule: `sidecar-missing` becomes `ruleSidecarMissing`. */}}
 {{- define "sluice.refusals.variable" -}}
