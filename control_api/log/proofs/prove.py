@@ -1,0 +1,170 @@
+"""Proves to people who hold a checkpoint that an entry is in the log, and that the log they saw
+earlier is the beginning of the present one.
+
+Nothing that is stored is trusted: the entry is hashed again, the checkpoint's signature is
+verified, and a proof is given out only if it leads to the signed root. Knows neither HTTP nor the
+text in which a proof travels.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import ClassVar, NamedTuple
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.log.proofs.signed_tree import BrokenTree, SignedTree
+from control_api.store.queries.purges import latest_anchor
+from control_api.store.queries.tree_nodes import TooManyRows
+from control_api.store.schema.log import entries_with_openings, log_entries, openings
+from control_api.store.store import Store
+from policies.ground.errors import Conflict, NotFound, Unavailable
+from policies.trail.merkle_tree import leaf_hash
+from policies.trail.proofs import consistency, inclusion
+from policies.trail.proofs.subtree import Node, Part, frontier_nodes
+from policies.trail.proofs.wide_tree import NodeGap
+from policies.trail.purge import Anchor
+
+
+class NotCovered(Conflict):
+    """no checkpoint covers this yet; one is signed within seconds"""
+
+    headers: ClassVar[dict[str, str]] = {"Retry-After": "5"}
+
+
+class IncompleteTree(Unavailable):
+    """stored nodes of the log's tree are missing, and too many entries would have to be read"""
+
+
+class ProvenEntry(NamedTuple):
+    """An entry, its openings if any are stored, its number, the hashes of its inclusion proof, and
+    the note they lead to."""
+
+    entry: bytes
+    openings: bytes | None
+    seq: int
+    hashes: list[bytes]
+    note: str
+
+
+class ProvenGrowth(NamedTuple):
+    """The hashes of the consistency proof from `old_size` to `new_size`, and the note of
+    `new_size`."""
+
+    old_size: int
+    new_size: int
+    hashes: list[bytes]
+    note: str
+
+
+async def prove_entry(
+    store: Store, tenant_id: str, event_id: str, size: int | None, publics: Collection[bytes]
+) -> ProvenEntry:
+    """The entry with this id, of any kind, proven to be in the log's checkpoint of `size`, or in
+    its latest if that is None. Raises `NotFound`, `NotCovered`, `IncompleteTree` or
+    `BrokenTree`."""
+    async with store.snapshot(tenant_id) as connection:
+        row = (await connection.execute(_ENTRY, {"tenant": tenant_id, "eid": event_id})).first()
+        anchor = await _anchor(connection, tenant_id)
+        # A purge hides entries as soon as it is committed, before it removes their rows.
+        if row is None or (anchor is not None and row.seq < anchor.purged.size):
+            raise NotFound(f"no such event: `{event_id}`")
+        tree = await SignedTree.load(connection, tenant_id, size, publics)
+        if tree is None or tree.size <= row.seq:
+            raise NotCovered(_not_covered(row.seq, size))
+        parts = inclusion.parts(row.seq, tree.size)
+        await _read(connection, tenant_id, tree, anchor, _nodes(parts))
+    hashes = tree.roots(parts)
+    leaf = leaf_hash(row.entry)
+    if not inclusion.verify(leaf, row.seq, tree.size, hashes, tree.root):
+        raise _broken(f"entry {row.seq}", tree)
+    return ProvenEntry(row.entry, row.openings, row.seq, hashes, tree.note)
+
+
+async def prove_growth(
+    store: Store, tenant_id: str, old_size: int, new_size: int | None, publics: Collection[bytes]
+) -> ProvenGrowth:
+    """That the log's first `old_size` entries are the beginning of its checkpoint of `new_size`, or
+    of its latest if that is None. Raises `NotCovered` or `NotFound` without such a checkpoint,
+    `Conflict` if it is smaller than `old_size` or the entries needed were purged, `IncompleteTree`
+    or `BrokenTree`."""
+    async with store.snapshot(tenant_id) as connection:
+        tree = await SignedTree.load(connection, tenant_id, new_size, publics)
+        if tree is None:
+            raise NotCovered("the log has no checkpoint yet; one is signed within seconds")
+        if old_size > tree.size:
+            raise Conflict(
+                f"the log's latest checkpoint has {tree.size} entries, fewer than {old_size}: if"
+                " you hold a signed checkpoint of that size, the log was rolled back since"
+            )
+        if not old_size:
+            # Everything begins with nothing.
+            return ProvenGrowth(0, tree.size, [], tree.note)
+        parts = consistency.parts(old_size, tree.size)
+        anchor = await _anchor(connection, tenant_id)
+        await tree.add_earlier(connection, tenant_id, old_size)
+        wanted = {*_nodes(parts), *frontier_nodes(old_size)}
+        try:
+            await _read(connection, tenant_id, tree, anchor, wanted)
+        except BrokenTree:
+            if anchor is None or old_size >= anchor.purged.size:
+                raise
+            raise Conflict(_purged(old_size, anchor)) from None
+    hashes, (old_root,) = tree.roots(parts), tree.roots([Part(0, old_size)])
+    if not consistency.verify(old_size, old_root, tree.size, tree.root, hashes):
+        raise _broken(f"the first {old_size} entries", tree)
+    return ProvenGrowth(old_size, tree.size, hashes, tree.note)
+
+
+async def _anchor(connection: AsyncConnection, tenant_id: str) -> Anchor | None:
+    try:
+        return await latest_anchor(connection, tenant_id)
+    except (ValueError, TypeError) as error:
+        raise BrokenTree("the anchor of the log can't be read") from error
+
+
+async def _read(
+    connection: AsyncConnection,
+    tenant_id: str,
+    tree: SignedTree,
+    anchor: Anchor | None,
+    wanted: Collection[Node],
+) -> None:
+    try:
+        if anchor is not None:
+            tree.add_anchor(anchor)
+        await tree.read(connection, tenant_id, wanted)
+    except TooManyRows as error:
+        raise IncompleteTree(f"{IncompleteTree.__doc__}: {error}") from error
+    except (NodeGap, ValueError) as error:
+        raise BrokenTree(f"{BrokenTree.__doc__}: {error}") from error
+
+
+def _nodes(parts: Iterable[Part]) -> set[Node]:
+    return {node for part in parts for node in part.nodes()}
+
+
+def _not_covered(seq: int, size: int | None) -> str:
+    if size is None:
+        return f"entry {seq} is not covered by a checkpoint yet; one is signed within seconds"
+    return f"the checkpoint of size {size} ends before entry {seq}: leave out `size`"
+
+
+def _purged(old_size: int, anchor: Anchor) -> str:
+    size = anchor.purged.size
+    return (
+        f"the first {size} entries were purged, and with them what proves consistency from size"
+        f" {old_size}: only from {size} or a multiple of 256 on is that possible"
+    )
+
+
+def _broken(what: str, tree: SignedTree) -> BrokenTree:
+    return BrokenTree(
+        f"{what} can't be proven in the checkpoint of {tree.size}: {BrokenTree.__doc__}"
+    )
+
+
+_ENTRY = (
+    select(log_entries.c.seq, log_entries.c.entry, openings.c.openings)
+    .select_from(entries_with_openings)
+    .where(log_entries.c.tenant_id == bindparam("tenant"), log_entries.c.eid == bindparam("eid"))
+)

@@ -1,0 +1,110 @@
+"""A log's tree at the size of one of its checkpoints, read from what is stored as far as a proof
+needs it.
+
+The checkpoint's signature is verified here. The nodes are not: a proof made from them holds only if
+it leads to the signed root, which `proofs` checks. Knows SQL; doesn't know what a proof consists
+of.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Select, bindparam, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.queries import tree_nodes
+from control_api.store.schema.log import log_heads
+from control_api.store.schema.proofs import checkpoints, incarnations
+from policies.ground.errors import NotFound, SluiceError
+from policies.trail import checkpoint
+from policies.trail.checkpoint import BadNote
+from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs.subtree import Node, Part
+from policies.trail.proofs.wide_tree import KnownNodes
+from policies.trail.purge import Anchor
+
+
+class BrokenTree(SluiceError):
+    """what is stored of the log does not lead to its signed checkpoint: run `sluice verify`"""
+
+
+class SignedTree:
+    """The tree of a checkpoint that verified: its `size` and `root`, and the `note` that says
+    so."""
+
+    def __init__(self, note: str, size: int, root: bytes) -> None:
+        self.note = note
+        self.size = size
+        self.root = root
+        self._known = KnownNodes()
+
+    @classmethod
+    async def load(
+        cls,
+        connection: AsyncConnection,
+        tenant_id: str,
+        size: int | None,
+        publics: Collection[bytes],
+    ) -> "SignedTree | None":
+        """The tree of the checkpoint of `size`, or of the latest if it is None; None if there is no
+        checkpoint at all. Raises `NotFound` if there is none of this size, and `BrokenTree` if the
+        stored one does not verify with `publics`."""
+        wanted = {"tenant": tenant_id, "size": size}
+        row = (await connection.execute(_LATEST if size is None else _OF_SIZE, wanted)).first()
+        if row is None:
+            if size is not None:
+                raise NotFound(f"the log has no checkpoint of size {size}")
+            return None
+        try:
+            at = checkpoint.read(row.note, row.origin, publics)
+            found = cls(row.note, at.size, at.root)
+            found._known.add_frontier(Frontier.from_bytes(at.size, row.frontier))
+        except (BadNote, ValueError, TypeError) as error:
+            raise BrokenTree(f"the checkpoint of size {row.size} can't be used: {error}") from error
+        if at.size != row.size:
+            raise BrokenTree(f"the checkpoint of size {row.size} signs size {at.size}")
+        return found
+
+    def add_anchor(self, anchor: Anchor) -> None:
+        """Use the frontier of what was purged. Raises `ValueError` if it doesn't fit its size."""
+        self._known.add_frontier(anchor.purged.tree())
+
+    async def add_earlier(self, connection: AsyncConnection, tenant_id: str, size: int) -> None:
+        """Use the frontier of an earlier checkpoint, if one of this size is stored."""
+        row = (await connection.execute(_OF_SIZE, {"tenant": tenant_id, "size": size})).first()
+        if row is not None:
+            try:
+                self._known.add_frontier(Frontier.from_bytes(size, row.frontier))
+            except (ValueError, TypeError) as error:
+                raise BrokenTree(f"the frontier of size {size} can't be read") from error
+
+    async def read(
+        self, connection: AsyncConnection, tenant_id: str, nodes: Collection[Node]
+    ) -> None:
+        """Read what these nodes follow from. Raises `NodeGap` if a leaf is gone, and `TooManyRows`
+        if the stored nodes are so incomplete that it would take too long."""
+        await tree_nodes.read(connection, tenant_id, nodes, self._known)
+
+    def roots(self, parts: Collection[Part]) -> list[bytes]:
+        """The roots of parts whose nodes were read."""
+        return [part.root(self._known.hash) for part in parts]
+
+
+# Since the last incarnation, the log's checkpoints have another origin. Those before it belong to a
+# log that may have gone on differently.
+_ORIGIN = (
+    select(incarnations.c.origin)
+    .where(incarnations.c.tenant_id == bindparam("tenant"))
+    .order_by(incarnations.c.number.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_LOG = select(log_heads.c.log).where(log_heads.c.tenant_id == bindparam("tenant")).scalar_subquery()
+_CHECKPOINTS: Select[Any] = select(
+    checkpoints.c.origin, checkpoints.c.size, checkpoints.c.note, checkpoints.c.frontier
+).where(
+    checkpoints.c.tenant_id == bindparam("tenant"),
+    checkpoints.c.origin == func.coalesce(_ORIGIN, _LOG),
+)
+_LATEST = _CHECKPOINTS.order_by(checkpoints.c.size.desc()).limit(1)
+_OF_SIZE = _CHECKPOINTS.where(checkpoints.c.size == bindparam("size"))

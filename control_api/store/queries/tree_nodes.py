@@ -1,0 +1,83 @@
+"""Queries over the stored nodes of a log's tree, and over the leaves below them.
+
+    extend(connection, tenant_id, nodes)            stores nodes as the tree grows
+    read(connection, tenant_id, wanted, known)      reads what the wanted nodes follow from
+
+Verifies nothing: a proof made from these nodes is checked against a signed root by its maker.
+"""
+
+from collections.abc import Collection, Iterable
+from itertools import groupby
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema.log import log_entries
+from control_api.store.schema.proofs import tree_nodes
+from control_api.store.schema.statements import chunks, insert_into
+from policies.trail.proofs.subtree import HASH, Node
+from policies.trail.proofs.wide_tree import LEVELS, WIDTH, KnownNodes
+
+MAX_ROWS = 256 * WIDTH
+"""Rows that one `read` may take. A proof needs some 256 on each level; the rest is for nodes that
+are missing and have to be computed from the leaves."""
+
+
+class TooManyRows(Exception):
+    """so many nodes are missing that reading what is below them would take too long"""
+
+
+async def extend(
+    connection: AsyncConnection, tenant_id: str, nodes: Iterable[tuple[Node, bytes]]
+) -> None:
+    """Stores nodes, as `WideTree.append_all` yields them. They replace stored ones: these were
+    computed from entries that were just read back."""
+    rows = [
+        {"tenant_id": tenant_id, "level": node.level // LEVELS, "place": node.place, "hash": hash_}
+        for node, hash_ in nodes
+    ]
+    statement = insert_into(tree_nodes, connection.dialect)
+    statement = statement.on_conflict_do_update(
+        index_elements=["tenant_id", "level", "place"], set_={"hash": statement.excluded.hash}
+    )
+    for chunk in chunks(rows):
+        await connection.execute(statement, chunk)
+
+
+async def read(
+    connection: AsyncConnection, tenant_id: str, wanted: Collection[Node], known: KnownNodes
+) -> None:
+    """Adds to `known` what the hashes of `wanted` follow from. Usually takes one range of at most
+    256 rows a level. A stored node that is missing is replaced by those below it, within
+    `MAX_ROWS`. Raises `NodeGap` if a leaf is gone, `TooManyRows` beyond the limit."""
+    budget = MAX_ROWS
+    while lacking := sorted({each for node in wanted for each in known.lacking(node)}):
+        for (level, _), group in groupby(lacking, lambda node: (node.level, node.place // WIDTH)):
+            nodes = list(group)
+            first, end = nodes[0].place, nodes[-1].place + 1
+            budget -= end - first
+            if budget < 0:
+                raise TooManyRows(f"more than {MAX_ROWS} rows would have to be read")
+            query = _NODES if level else _LEAVES
+            span = {"tenant": tenant_id, "level": level // LEVELS, "first": first, "until": end}
+            found = dict(tuple(row) for row in await connection.execute(query, span))
+            for node in nodes:
+                hash_ = found.get(node.place)
+                # A row that holds no hash is as good as none: what is below it may be right.
+                if isinstance(hash_, bytes) and len(hash_) == HASH:
+                    known.add(node, hash_)
+                else:
+                    known.mark_absent(node)
+
+
+_NODES = select(tree_nodes.c.place, tree_nodes.c.hash).where(
+    tree_nodes.c.tenant_id == bindparam("tenant"),
+    tree_nodes.c.level == bindparam("level"),
+    tree_nodes.c.place >= bindparam("first"),
+    tree_nodes.c.place < bindparam("until"),
+)
+_LEAVES = select(log_entries.c.seq, log_entries.c.hash).where(
+    log_entries.c.tenant_id == bindparam("tenant"),
+    log_entries.c.seq >= bindparam("first"),
+    log_entries.c.seq < bindparam("until"),
+)

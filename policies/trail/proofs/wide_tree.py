@@ -1,0 +1,108 @@
+"""The tree as it is stored: only the nodes of every eighth level, each the root of 256 below it.
+
+That is a 255th of the tree, and still enough: any other node follows from at most 255 stored ones.
+Knows which nodes to store. Doesn't know where.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from policies.trail.merkle_tree import Frontier, node_hash
+from policies.trail.proofs.subtree import Node, frontier_nodes
+
+LEVELS = 8
+"""Every how many levels nodes are stored. Leaves are level 0."""
+WIDTH = 1 << LEVELS
+"""How many stored nodes make one of the next stored level."""
+
+
+class WideTree:
+    """A growing tree that tells which of its nodes are to be stored."""
+
+    def __init__(self, tree: Frontier) -> None:
+        """Continues the tree of `tree`, which is left as it is. Raises `ValueError` if its hashes
+        don't fit its size."""
+        # One small frontier for each stored level: of the nodes that have no parent there yet.
+        self._levels: list[Frontier] = []
+        nodes = zip(frontier_nodes(tree.size), tree.hashes, strict=True)
+        for node, hash_ in nodes:
+            level, height = divmod(node.level, LEVELS)
+            while len(self._levels) <= level:
+                self._levels.append(Frontier())
+            # From the largest subtree to the smallest, as in a frontier.
+            self._levels[level].hashes.append(hash_)
+            self._levels[level].size += 1 << height
+        self.size = tree.size
+
+    def append_all(self, leaves: Iterable[bytes]) -> Iterator[tuple[Node, bytes]]:
+        """Append leaf hashes. Yields each node to store as soon as its last leaf is appended, with
+        its hash. Nothing is appended unless the result is iterated to its end."""
+        for leaf in leaves:
+            self.size += 1
+            hash_, level = leaf, 0
+            while True:
+                if level == len(self._levels):
+                    self._levels.append(Frontier())
+                part = self._levels[level]
+                part.append(hash_)
+                if part.size < WIDTH:
+                    break
+                (hash_,) = part.hashes
+                part.hashes.clear()
+                part.size, level = 0, level + 1
+                yield Node(level * LEVELS, (self.size >> level * LEVELS) - 1), hash_
+
+    def frontier(self) -> Frontier:
+        """The frontier of the whole tree."""
+        return Frontier(
+            self.size, [each for part in reversed(self._levels) for each in part.hashes]
+        )
+
+
+class NodeGap(LookupError):
+    """a node follows neither from the known nodes nor from those that could be read"""
+
+
+class KnownNodes:
+    """Nodes whose hashes are known, and those that must be read to compute others."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[Node, bytes] = {}
+        self._absent: set[Node] = set()
+
+    def add_frontier(self, tree: Frontier) -> None:
+        """Add the complete subtrees of a tree, for example of what was purged. Raises `ValueError`
+        if its hashes don't fit its size."""
+        self._hashes.update(zip(frontier_nodes(tree.size), tree.hashes, strict=True))
+
+    def add(self, node: Node, hash_: bytes) -> None:
+        self._hashes.setdefault(node, hash_)
+
+    def mark_absent(self, node: Node) -> None:
+        """Say that `node` is not stored: it has to follow from the nodes below it."""
+        self._absent.add(node)
+
+    def lacking(self, node: Node) -> Iterator[Node]:
+        """The nodes of stored levels, leaves included, that have to be read before `hash` can give
+        this one. Raises `NodeGap` if one of them is a leaf that is marked absent."""
+        if node in self._hashes:
+            return
+        if node.level % LEVELS == 0 and node not in self._absent:
+            yield node
+            return
+        if not node.level:
+            raise NodeGap(f"leaf {node.place} is gone")
+        for child in node.children():
+            yield from self.lacking(child)
+
+    def hash(self, level: int, place: int) -> bytes:
+        """The hash of a node; a `NodeReader`. Raises `NodeGap` unless all that it lacks was
+        added."""
+        node = Node(level, place)
+        known = self._hashes.get(node)
+        if known is not None:
+            return known
+        if not level:
+            raise NodeGap(f"leaf {place} is not known")
+        left, right = node.children()
+        known = self._hashes[node] = node_hash(self.hash(*left), self.hash(*right))
+        return known

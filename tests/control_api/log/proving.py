@@ -1,0 +1,62 @@
+"""Checkpointed logs, for the tests of proofs: the tree's nodes and a checkpoint are stored as the
+service does after it has read the entries back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import insert
+
+from control_api.store.queries import tree_nodes
+from control_api.store.schema.proofs import checkpoints
+from control_api.store.transaction import Transaction
+from policies.ground.signing import Signer
+from policies.trail import checkpoint
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.proofs.wide_tree import WideTree
+from tests.control_api.store.world import TENANT, World
+
+SIGNER = Signer(bytes(range(32)))
+PUBLICS = (SIGNER.public,)
+
+
+async def entries(world: World, first: int = 0) -> list[Any]:
+    """The rows of the log from `first` on: seq, eid, entry."""
+    query = "SELECT seq, eid, entry FROM log_entries WHERE tenant_id = :tenant AND seq >= :first"
+    return await world.rows(query + " ORDER BY seq", tenant=TENANT, first=first)
+
+
+async def sign(
+    world: World,
+    before: Frontier | None = None,
+    size: int | None = None,
+    origin: str | None = None,
+    store_nodes: bool = True,
+) -> Frontier:
+    """Signs the log at its end, or at `size`, continuing the tree of the checkpoint before; returns
+    its tree."""
+    (head,) = await world.rows("SELECT log FROM log_heads WHERE tenant_id = :tenant", tenant=TENANT)
+    first = 0 if before is None else before.size
+    rows = await entries(world, first)
+    tree = WideTree(before or Frontier())
+    nodes = list(tree.append_all(leaf_hash(row.entry) for row in rows[: (size or 10**9) - first]))
+    at = tree.frontier()
+    name = origin or head.log
+    row = {
+        "origin": name,
+        "size": at.size,
+        "root_hash": at.root(),
+        "frontier": at.to_bytes(),
+        "note": checkpoint.sign(Checkpoint(name, at.size, at.root()), SIGNER),
+        "signed_at": world.now(),
+        "witnesses": 0,
+    }
+
+    async def work(tx: Transaction) -> None:
+        if store_nodes:
+            await tree_nodes.extend(tx.connection, tx.tenant_id, nodes)
+        await tx.connection.execute(insert(checkpoints).values(tenant_id=tx.tenant_id, **row))
+
+    await world.store.write(TENANT, work)
+    return at

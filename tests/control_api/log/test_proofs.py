@@ -1,0 +1,169 @@
+"""Proofs are made from what is stored, and given out only if they lead to the signed root."""
+
+from __future__ import annotations
+
+import pytest
+
+from control_api.log.proofs.prove import IncompleteTree, NotCovered, prove_entry, prove_growth
+from control_api.log.proofs.signed_tree import BrokenTree
+from control_api.store.queries import tree_nodes
+from policies.ground.errors import Conflict, NotFound
+from policies.trail import checkpoint
+from policies.trail.merkle_tree import leaf_hash
+from policies.trail.proofs import consistency, inclusion
+from tests.control_api.log.proving import PUBLICS, entries, sign
+from tests.control_api.log.purging import aged, fill, purge
+from tests.control_api.store.world import OTHER, TENANT, World, decision
+from tests.policies.trail.proofs.naive_proofs import naive_consistency, naive_path
+from tests.policies.world import naive_root
+
+LOG = "sluice/epoch/default"
+
+
+async def test_every_entry_is_proven_in_the_latest_checkpoint(world: World) -> None:
+    await fill(world, 530)
+    tree = await sign(world)
+    rows = await entries(world)
+    leaves = [leaf_hash(row.entry) for row in rows]
+    for row in [*rows[:3], *rows[250:260], *rows[510:514], rows[-1]]:
+        proven = await prove_entry(world.store, TENANT, row.eid, None, PUBLICS)
+        assert (proven.seq, proven.entry) == (row.seq, row.entry)
+        assert proven.hashes == naive_path(row.seq, leaves)
+        at = checkpoint.read(proven.note, LOG, PUBLICS)
+        assert (at.size, at.root) == (530, tree.root())
+        assert inclusion.verify(leaves[row.seq], row.seq, at.size, proven.hashes, at.root)
+        assert proven.openings
+
+
+async def test_growth_is_proven_between_any_two_sizes(world: World) -> None:
+    await fill(world, 300)
+    first = await sign(world)
+    await fill(world, 230, seed=2)
+    second = await sign(world, first)
+    leaves = [leaf_hash(row.entry) for row in await entries(world)]
+    for old in (1, 2, 3, 128, 255, 256, 257, 300, 400, 512, 529, 530):
+        proven = await prove_growth(world.store, TENANT, old, None, PUBLICS)
+        assert (proven.old_size, proven.new_size) == (old, 530)
+        assert proven.hashes == naive_consistency(old, leaves)
+        root = naive_root(leaves[:old])
+        assert consistency.verify(old, root, 530, second.root(), proven.hashes)
+    proven = await prove_growth(world.store, TENANT, 77, 300, PUBLICS)
+    assert checkpoint.read(proven.note, LOG, PUBLICS).size == 300
+    assert proven.hashes == naive_consistency(77, leaves[:300])
+    assert (await prove_growth(world.store, TENANT, 0, None, PUBLICS)).hashes == []
+
+
+async def test_what_no_checkpoint_covers_is_not_proven(world: World) -> None:
+    first = await world.log.append(TENANT, decision())
+    with pytest.raises(NotCovered, match="entry 0 is not covered") as refused:
+        await prove_entry(world.store, TENANT, first.eid, None, PUBLICS)
+    assert refused.value.headers == {"Retry-After": "5"}
+    with pytest.raises(NotCovered, match="no checkpoint yet"):
+        await prove_growth(world.store, TENANT, 1, None, PUBLICS)
+    tree = await sign(world)
+    second = await world.log.append(TENANT, decision())
+    await prove_entry(world.store, TENANT, first.eid, None, PUBLICS)
+    with pytest.raises(NotCovered, match="entry 1 is not covered"):
+        await prove_entry(world.store, TENANT, second.eid, None, PUBLICS)
+    await sign(world, tree)
+    await prove_entry(world.store, TENANT, second.eid, None, PUBLICS)
+    with pytest.raises(NotCovered, match="checkpoint of size 1 ends before entry 1"):
+        await prove_entry(world.store, TENANT, second.eid, 1, PUBLICS)
+
+
+async def test_what_does_not_exist_is_not_found(world: World) -> None:
+    made = await world.log.append(TENANT, decision())
+    await sign(world)
+    with pytest.raises(NotFound, match="no such event"):
+        await prove_entry(world.store, TENANT, "no-such-event", None, PUBLICS)
+    with pytest.raises(NotFound, match="no such event"):
+        await prove_entry(world.store, OTHER, made.eid, None, PUBLICS)
+    with pytest.raises(NotFound, match="no checkpoint of size 7"):
+        await prove_entry(world.store, TENANT, made.eid, 7, PUBLICS)
+    with pytest.raises(NotFound, match="no checkpoint of size 7"):
+        await prove_growth(world.store, TENANT, 1, 7, PUBLICS)
+
+
+async def test_a_log_smaller_than_a_checkpoint_outside_says_so(world: World) -> None:
+    await fill(world, 5)
+    await sign(world)
+    with pytest.raises(Conflict, match="rolled back"):
+        await prove_growth(world.store, TENANT, 6, None, PUBLICS)
+
+
+async def test_after_a_purge_what_is_left_is_still_proven(world: World, small_steps: None) -> None:
+    await aged(world, 300, 250)
+    early = await sign(world, size=100)
+    early = await sign(world, early, size=256)
+    before = await sign(world, early)
+    rows = await entries(world)
+    leaves = [leaf_hash(row.entry) for row in rows]
+    assert (await purge(world).run(TENANT)).removed == 300
+    after = await sign(world, before)
+    leaves += [leaf_hash(row.entry) for row in await entries(world, len(leaves))]
+    for at in (300, 301, 400, 511, 512, 549, 550):
+        eid = (await entries(world, at))[0].eid
+        for size in (None, 550) if at < 550 else (None,):
+            proven = await prove_entry(world.store, TENANT, eid, size, PUBLICS)
+            assert proven.hashes == naive_path(at, leaves[: size or 551])
+    with pytest.raises(NotFound):
+        await prove_entry(world.store, TENANT, rows[299].eid, None, PUBLICS)
+    for old in (256, 300, 301, 512, 550, 551):
+        growth = await prove_growth(world.store, TENANT, old, None, PUBLICS)
+        root = naive_root(leaves[:old])
+        assert consistency.verify(old, root, 551, after.root(), growth.hashes)
+    with pytest.raises(Conflict, match="first 300 entries were purged"):
+        await prove_growth(world.store, TENANT, 100, None, PUBLICS)
+
+
+async def test_missing_nodes_are_made_from_the_entries_within_a_bound(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(world, 530)
+    await sign(world, store_nodes=False)
+    rows = await entries(world)
+    for at in (0, 300, 529):
+        await prove_entry(world.store, TENANT, rows[at].eid, None, PUBLICS)
+    monkeypatch.setattr(tree_nodes, "MAX_ROWS", 300)
+    with pytest.raises(IncompleteTree, match="more than 300 rows"):
+        await prove_entry(world.store, TENANT, rows[0].eid, None, PUBLICS)
+
+
+ALTERED = {
+    # Nodes of the tree, one and all.
+    "UPDATE tree_nodes SET hash = :wrong": True,
+    "UPDATE log_entries SET hash = :wrong WHERE seq = 3": True,
+    "DELETE FROM log_entries WHERE seq = 3": True,
+    "UPDATE log_entries SET entry = :wrong WHERE seq = 2": False,
+    "UPDATE checkpoints SET frontier = :frontier": True,
+    "UPDATE checkpoints SET frontier = :wrong": True,
+    "UPDATE checkpoints SET note = 'x'": True,
+    "UPDATE checkpoints SET size = 531": True,
+}
+"""Each with whether it also concerns the growth from size 3."""
+
+
+async def test_altered_rows_never_become_a_proof(world: World) -> None:
+    await fill(world, 530)
+    await sign(world)
+    values = {"wrong": bytes(32), "frontier": bytes(32 * 3)}
+    event = (await entries(world))[2].eid
+    for statement, growth in ALTERED.items():
+        table = next(
+            name for name in ("tree_nodes", "log_entries", "checkpoints") if name in statement
+        )
+        await world.rows(f"CREATE TABLE kept AS SELECT * FROM {table}")
+        used = {name: value for name, value in values.items() if f":{name}" in statement}
+        await world.rows(statement, **used)
+        with pytest.raises(BrokenTree):
+            await prove_entry(world.store, TENANT, event, None, PUBLICS)
+        if growth:
+            with pytest.raises(BrokenTree):
+                await prove_growth(world.store, TENANT, 3, None, PUBLICS)
+        for undo in (
+            f"DELETE FROM {table}",
+            f"INSERT INTO {table} SELECT * FROM kept",
+            "DROP TABLE kept",
+        ):
+            await world.rows(undo)
+        await prove_entry(world.store, TENANT, event, None, PUBLICS)

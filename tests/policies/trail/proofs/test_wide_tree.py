@@ -1,0 +1,132 @@
+"""The tree as it is stored: which nodes, and that every proof follows from them."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.trail.merkle_tree import Frontier, leaf_hash, node_hash
+from policies.trail.proofs import consistency, inclusion
+from policies.trail.proofs.subtree import Node, Part, frontier_nodes
+from policies.trail.proofs.wide_tree import LEVELS, WIDTH, KnownNodes, NodeGap, WideTree
+from tests.properties import examples
+
+# More than one node of the second stored level.
+SIZE = WIDTH * WIDTH + 3 * WIDTH + 77
+LEAVES = [leaf_hash(b"%d" % n) for n in range(SIZE)]
+
+
+def levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
+    """Every complete node, by level."""
+    found = [list(leaves)]
+    while len(found[-1]) > 1:
+        below = found[-1]
+        found.append([node_hash(*below[at : at + 2]) for at in range(0, len(below) - 1, 2)])
+    return found
+
+
+TREE = levels(LEAVES)
+STORED = {
+    Node(level, place): hash_
+    for level in (LEVELS, 2 * LEVELS)
+    for place, hash_ in enumerate(TREE[level])
+}
+
+
+def frontier_of(size: int) -> Frontier:
+    return Frontier(size, [TREE[level][place] for level, place in frontier_nodes(size)])
+
+
+ROOTS = {size: frontier_of(size).root() for size in (1, 255, 256, 300, 65536, 65537, SIZE)}
+
+
+def test_the_nodes_of_every_eighth_level_are_stored_once() -> None:
+    tree = WideTree(Frontier())
+    assert list(tree.append_all(LEAVES)) == sorted(
+        STORED.items(), key=lambda item: ((item[0].place + 1) << item[0].level, item[0].level)
+    )
+    assert tree.size == SIZE
+    assert tree.frontier() == frontier_of(SIZE)
+
+
+@pytest.mark.parametrize("stops", [[1, 255, 256], [300, 65_535], [65_536, 65_537, 66_000]])
+def test_a_tree_is_continued_from_its_frontier(stops: list[int]) -> None:
+    found: list[tuple[Node, bytes]] = []
+    tree = Frontier()
+    for first, end in zip([0, *stops], [*stops, SIZE], strict=True):
+        wide = WideTree(tree)
+        found += wide.append_all(LEAVES[first:end])
+        tree = wide.frontier()
+    assert dict(found) == STORED
+    assert len(found) == len(STORED)
+
+
+def test_hashes_that_do_not_fit_the_size_are_refused() -> None:
+    for tree in (Frontier(3, LEAVES[:1]), Frontier(4, LEAVES[:2])):
+        with pytest.raises(ValueError, match="zip"):
+            WideTree(tree)
+        with pytest.raises(ValueError, match="zip"):
+            KnownNodes().add_frontier(tree)
+
+
+def read(
+    known: KnownNodes, parts: list[Part], *, kept: int = 0, lost: frozenset[Node] = frozenset()
+) -> int:
+    """Reads what the parts lack, as the store does; returns how many nodes it read."""
+    wanted, count = [node for part in parts for node in part.nodes()], 0
+    while lacking := {each for node in wanted for each in known.lacking(node)}:
+        for node in lacking:
+            gone = node in lost or (not node.level and node.place < kept)
+            known.mark_absent(node) if gone else known.add(node, TREE[node.level][node.place])
+        count += len(lacking)
+    return count
+
+
+@given(st.data(), st.sampled_from([255, 256, 300, 65536, 65537, SIZE]))
+@examples(300)
+def test_every_proof_follows_from_few_stored_nodes(data: st.DataObject, size: int) -> None:
+    index = data.draw(st.integers(0, size - 1))
+    known, parts = KnownNodes(), inclusion.parts(index, size)
+    known.add_frontier(frontier_of(size))
+    assert read(known, parts) <= 3 * (WIDTH - 1)
+    hashes = inclusion.make(index, size, known.hash)
+    assert inclusion.verify(LEAVES[index], index, size, hashes, ROOTS[size])
+    known, parts = KnownNodes(), consistency.parts(index + 1, size)
+    known.add_frontier(frontier_of(size))
+    assert read(known, [*parts, Part(0, index + 1)]) <= 3 * (WIDTH - 1)
+    hashes, old = consistency.make(index + 1, size, known.hash), Part(0, index + 1)
+    assert consistency.verify(index + 1, old.root(known.hash), size, ROOTS[size], hashes)
+
+
+@given(st.data(), st.integers(1, SIZE - 1))
+@examples(300)
+def test_a_proof_survives_the_purge_of_what_precedes(data: st.DataObject, kept: int) -> None:
+    index = data.draw(st.integers(kept, SIZE - 1) | st.integers(kept, min(kept + 300, SIZE - 1)))
+    # Also where no node below the cut was ever stored: the purge came before this version.
+    never = frozenset(node for node in STORED if (node.place + 1) << node.level <= kept)
+    for lost in (frozenset[Node](), never):
+        known, parts = KnownNodes(), inclusion.parts(index, SIZE)
+        known.add_frontier(frontier_of(SIZE))
+        known.add_frontier(frontier_of(kept))
+        read(known, parts, kept=kept, lost=lost)
+        hashes = inclusion.make(index, SIZE, known.hash)
+        assert inclusion.verify(LEAVES[index], index, SIZE, hashes, ROOTS[SIZE])
+        read(known, consistency.parts(index, SIZE), kept=kept, lost=lost)
+        hashes = consistency.make(index, SIZE, known.hash)
+        read(known, [Part(0, index)], kept=kept, lost=lost)
+        old_root = Part(0, index).root(known.hash)
+        assert consistency.verify(index, old_root, SIZE, ROOTS[SIZE], hashes)
+
+
+def test_missing_nodes_follow_from_those_below_and_missing_leaves_from_nothing() -> None:
+    lost = frozenset({Node(LEVELS, 1), Node(2 * LEVELS, 0), Node(LEVELS, 7)})
+    known, parts = KnownNodes(), inclusion.parts(70, SIZE)
+    read(known, parts, lost=lost)
+    hashes = inclusion.make(70, SIZE, known.hash)
+    assert inclusion.verify(LEAVES[70], 70, SIZE, hashes, ROOTS[SIZE])
+    known = KnownNodes()
+    with pytest.raises(NodeGap, match="leaf 300 is gone"):
+        read(known, parts, lost=lost | {Node(0, 300)})
+    with pytest.raises(NodeGap, match="leaf 300 is not known"):
+        known.hash(8, 1)
