@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry
 
 from control_api.caches.tenant_cache import TenantCache
+from control_api.checkpoints.maker import CheckpointMaker
 from control_api.enrolment.enrolment import Enrolments
 from control_api.log.append import Log
 from control_api.metrics.metrics import Instruments
@@ -60,6 +61,7 @@ class AppContext:
     entropy: Callable[[int], bytes]
     store: Store
     log: Log
+    checkpoints: CheckpointMaker
     sessions: SessionClaimer
     fleet: FleetReports
     tenants: TenantCache

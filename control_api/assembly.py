@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from control_api.app_context import AppContext, Description
 from control_api.caches.tenant_cache import TenantCache
+from control_api.checkpoint_store.location import open_store
+from control_api.checkpoints.maker import CheckpointMaker
 from control_api.enrolment.enrolment import Enrolments
 from control_api.enrolment.registry import Registry
 from control_api.http.docs.page import render_page
@@ -69,6 +71,9 @@ def assemble(
         entropy=entropy,
         store=opened.store,
         log=opened.log,
+        checkpoints=CheckpointMaker(
+            opened.store, opened.ring, open_store(settings.checkpoint_store)
+        ),
         sessions=SessionClaimer(opened.store),
         fleet=FleetReports(opened.store),
         tenants=TenantCache(opened.store),

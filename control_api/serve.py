@@ -18,6 +18,7 @@ from control_api.app_context import AppContext
 from control_api.assembly import Opened, assemble, routes_of
 from control_api.auth.authenticate import Authenticator
 from control_api.auth.rate_limit import NextAuthenticator, RateLimit
+from control_api.checkpoints.loop import CheckpointLoop
 from control_api.domain.tenants import publish_settings
 from control_api.http.request_pipeline import RequestPipeline
 from control_api.http.route import Route
@@ -96,7 +97,7 @@ async def _run(
         opened = Opened(store, installed, await Log.open(store), ring)
         app = assemble(settings, clock, entropy, opened, worker)
         await _publish_all_settings(app)
-    loops = await _start_loops(app)
+    loops = await _start_loops(app, first=worker is None or worker.index == 0)
     listeners = await _listen(app, installed, worker)
     if app.peer_metrics is not None:
         await app.peer_metrics.open()
@@ -123,9 +124,10 @@ async def _run(
             await asyncio.to_thread(app.tracer.close)
 
 
-async def _start_loops(app: AppContext) -> list[asyncio.Task[None]]:
-    """Start the loops, then load the policy files."""
-    settings = app.settings
+async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[None]]:
+    """Start the loops, then load the policy files. Of several workers only the `first` signs."""
+    settings, seconds = app.settings, app.settings.checkpoint_seconds
+    signing = CheckpointLoop(app.store, app.checkpoints, seconds, app.new_id)
     files = PolicyFiles(app, settings.policy_dir) if settings.policy_dir else None
     loops = [
         app.store.group.create_task(_forever(loop, app))
@@ -135,6 +137,7 @@ async def _start_loops(app: AppContext) -> list[asyncio.Task[None]]:
             AlertEvaluator(app).run,
             DeliveryLoop(app).run,
             RetentionLoop(app).run,
+            *((signing.run,) if first else ()),
             KeyExpiry(app).run,
             *app.enrolments.loops,
             *(app.publishing.loops if app.publishing else ()),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from control_api.checkpoint_store.location import StoreLocation
 from control_api.database_limits import DatabaseLimits
 from control_api.security.egress import AllowedHosts, MailServer
 from control_api.security.issuers import Issuer
@@ -35,6 +36,11 @@ class Settings:
     """The most connections to PostgreSQL that a process keeps; each transaction uses one."""
     database_seconds: int
     """How long a statement on PostgreSQL may run before its request is answered 503."""
+    checkpoint_store: StoreLocation
+    """Where signed checkpoints of the audit log are kept outside the database: `file:///directory`
+    (default: `checkpoints/` in the data directory) or `s3://bucket/prefix`."""
+    checkpoint_seconds: int
+    """Seconds between two checkpoints of a log that grows."""
     start_seconds: int
     """How long a start retries if the database does not answer or refuses the connection."""
     workers: int
@@ -130,6 +136,9 @@ def read(environ: Mapping[str, str]) -> Settings:
         redis_url=reader.redis(),
         database_connections=reader.number("DATABASE_CONNECTIONS", 16, 2, 1000, "connections"),
         database_seconds=reader.number("DATABASE_SECONDS", 10, 1, 600, "seconds"),
+        checkpoint_store=reader.parsed("CHECKPOINT_STORE", StoreLocation.parse)
+        or StoreLocation(data_dir / "checkpoints"),
+        checkpoint_seconds=reader.number("CHECKPOINT_SECONDS", 5, 1, 3600, "seconds"),
         start_seconds=reader.number("START_SECONDS", 30, 0, 3600, "seconds"),
         workers=reader.workers(),
         control_listen=reader.parsed("CONTROL_LISTEN", ListenAddress.parse)

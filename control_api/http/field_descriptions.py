@@ -106,6 +106,7 @@ FIELDS = {
     "note": "The checkpoint as a signed note (C2SP `tlog-checkpoint`).",
     "now": "The control API's time (RFC 3339, UTC).",
     "oldest_unshipped_ms": "The age of the oldest undelivered record, in milliseconds.",
+    "origin": "The name under which the checkpoint was signed.",
     "outcome": "The outcome of the action: any label.",
     "owner": "The team or person responsible for the agent.",
     "pending": "The same number as `pending_approval`.",
@@ -137,6 +138,7 @@ FIELDS = {
     "revocation_reason": "Why the session was revoked. `null` if it was not.",
     "revoked": "How many sessions this request revoked.",
     "revoked_at": "When the session was revoked (RFC 3339, UTC). `null` if it was not.",
+    "root": "The root of the log's Merkle tree, in base64.",
     "root_hash": "The root of the log's Merkle tree, in hex.",
     "rule_id": "The alert rule's id.",
     "rule_name": "The alert rule's name.",
@@ -155,6 +157,7 @@ FIELDS = {
     "sidecar_id": "The sidecar's id. `null` for decisions made by the control API.",
     "signature": "The log key's signature on the receipt (Ed25519, base64).",
     "since": "The revision the sidecar has.",
+    "signed_at": "When the log's key signed it (RFC 3339, UTC).",
     "size": "How many entries the checkpoint covers.",
     "skipped": "The names of policies left unchanged because a user modified or deleted them.",
     "source": "The sidecar that the spool belongs to.",
@@ -186,6 +189,7 @@ FIELDS = {
     "webhook_url": "The URL that alerts are posted to.",
     "token": "The projected token of the pod's service account, with the audience `sluice`.",
     "window_minutes": "The time window that the rule measures, in minutes.",
+    "witnesses": "How many witnesses have cosigned it.",
     "workload": "The service account whose pods are this agent: "
     "`<issuer>:system:serviceaccount:<namespace>:<name>`. `null` if none.",
 }

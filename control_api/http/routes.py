@@ -18,11 +18,13 @@ from control_api.use_cases.alerts.list_alert_rules import list_alert_rules
 from control_api.use_cases.alerts.list_fired_alerts import list_fired_alerts
 from control_api.use_cases.alerts.update_alert_rule import update_alert_rule
 from control_api.use_cases.audit.ingest_events import ingest_events
+from control_api.use_cases.audit.list_checkpoints import list_checkpoints
 from control_api.use_cases.audit.list_events import list_events
 from control_api.use_cases.audit.retention_settings import (
     change_retention_settings,
     show_retention_settings,
 )
+from control_api.use_cases.audit.show_checkpoint import show_checkpoint
 from control_api.use_cases.audit.show_lineage import show_lineage
 from control_api.use_cases.audit.show_retention import show_retention
 from control_api.use_cases.audit.show_session_trail import show_session_trail
@@ -83,6 +85,10 @@ ENROL = 16 * 1024
 # Named, because it may move to a port of its own (`assembly.routes_of`).
 METRICS = Route("GET", "/metrics", OPEN, show_metrics, content_type="text/plain")
 
+CHECKPOINT = Route(
+    "GET", "/v1/audit/checkpoint", READ, show_checkpoint, content_type="text/plain", errors=(404,)
+)
+
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/context/evaluate", EVALUATE, evaluate_context),
     Route("POST", "/v1/context/evaluate/batch", EVALUATE, evaluate_batch),
@@ -90,6 +96,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/audit/events", READ, list_events),
     Route("GET", "/v1/audit/stats", READ, show_stats),
     Route("GET", "/v1/audit/verify", READ, verify_log),
+    CHECKPOINT,
+    Route("GET", "/v1/audit/checkpoints", READ, list_checkpoints),
     Route("GET", "/v1/audit/retention", READ, show_retention),
     Route("GET", "/v1/audit/sessions/{session_id}", READ, show_session_trail),
     Route("POST", "/v1/audit/lineage", EVALUATE, record_lineage, 201, errors=(404,)),

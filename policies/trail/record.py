@@ -197,6 +197,12 @@ def gap_record(
     return make_record("gap", record_id, encode(pub))
 
 
+def log_heartbeat_record(*, record_id: str) -> Record:
+    """The log had no entry for an hour. With it, a fresh checkpoint shows that nothing is missing
+    at the end."""
+    return make_record("heartbeat", record_id, b"{}")
+
+
 def incarnation_record(held: int, seen: int, doubted: int, *, record_id: str) -> Record:
     """The store was restored to an older state. It holds revision `held` of the policy set, though
     `seen` was already signed; the newest state of `doubted` documents is lost. Lost log entries

@@ -3,6 +3,8 @@ else outlives the entries that it belongs to. All of it can be derived or checke
 trusted by verification.
 """
 
+from sqlalchemy import Index
+
 from control_api.store.schema.columns import (
     binary,
     integer,
@@ -15,11 +17,12 @@ from control_api.store.schema.columns import (
     timestamp_or_null,
 )
 
-# The checkpoints that were stored outside and then published. `frontier` is the tree's at `size`:
-# with it, consistency can be proven from this size after the entries below were purged. `note`
-# grows by the witnesses' cosignatures; `witnesses` counts them.
+# The checkpoints that were stored outside and then published, in that order (`number`). `frontier`
+# is the tree's at `size`: with it, consistency can be proven from this size after the entries below
+# were purged. `note` grows by the witnesses' cosignatures; `witnesses` counts them.
 checkpoints = table(
     "checkpoints",
+    integer("number"),
     string("origin"),
     integer("size"),
     binary("root_hash"),
@@ -27,7 +30,8 @@ checkpoints = table(
     string("note"),
     timestamp("signed_at"),
     small_integer("witnesses"),
-    key=("origin", "size"),
+    Index("ux_checkpoints_size", "tenant_id", "size", "origin", unique=True),
+    key=("number",),
 )
 
 # Roots of complete subtrees. A node of level `n` at `place` covers the 256**n leaves from

@@ -13,6 +13,7 @@ from typing import Any
 from control_api.http.route import Route
 from tests.control_api.http.expected import NAMED_IN_BODY, SCOPES
 from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, asked
+from tests.waiting import until
 
 _numbers = itertools.count(1)
 
@@ -33,6 +34,12 @@ class Tenant:
         assert answer.status == 201, answer.raw
         return cls(api, answer.body["tenant_id"], answer.body["admin_key"])
 
+    def prepare(self, route: Route) -> None:
+        """Waits for the first checkpoint, if the route shows it."""
+        if route.name == "show_checkpoint":
+            key = self.keys["admin"]
+            until("a checkpoint", lambda: self.api.call("GET", route.path, key=key).status == 200)
+
     def post(self, path: str, body: Any) -> Any:
         answer = self.api.call("POST", path, body, key=self.keys["admin"])
         assert answer.status < 300, answer.raw
@@ -40,6 +47,7 @@ class Tenant:
 
     def call(self, route: Route, scope: str, object_id: str) -> Answer:
         """A request to the route for this object; without an object, one that succeeds."""
+        self.prepare(route)
         path, body = path_of(route, object_id), body_of(route, object_id)
         answer = self.api.call(route.method, path, body, key=self.keys[scope])
         if route.name == "freeze_tenant":

@@ -37,6 +37,7 @@ def binary(name: str) -> sa.Column[bytes]:
 TABLES: dict[str, tuple[list[sa.Column[Any]], tuple[str, ...]]] = {
     "checkpoints": (
         [
+            number("number"),
             text("origin"),
             number("size"),
             binary("root_hash"),
@@ -45,7 +46,7 @@ TABLES: dict[str, tuple[list[sa.Column[Any]], tuple[str, ...]]] = {
             number("signed_at"),
             small("witnesses"),
         ],
-        ("origin", "size"),
+        ("number",),
     ),
     "tree_nodes": ([small("level"), number("place"), binary("hash")], ("level", "place")),
     "incarnations": (
@@ -117,3 +118,6 @@ def upgrade() -> None:
             op.execute(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY")
             op.execute(f"ALTER TABLE {name} FORCE ROW LEVEL SECURITY")
             op.execute(f"CREATE POLICY of_tenant ON {name} USING ({MINE}) WITH CHECK ({MINE})")
+    op.create_index(
+        "ux_checkpoints_size", "checkpoints", ["tenant_id", "size", "origin"], unique=True
+    )

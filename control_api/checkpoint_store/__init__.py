@@ -1,0 +1,1 @@
+"""The checkpoint store: signed notes, kept outside the database that they are about."""

@@ -1,0 +1,137 @@
+"""Checkpoints in an S3 bucket: `<prefix>/<tenant>/<key>.note`, each object written once.
+
+The key counts down (10^20 - 1 - number), so that a list begins with the latest note: it costs one
+request, however many notes there are. `If-None-Match: *` makes a put fail if the object exists. A
+server that ignores that condition could lose notes, so the first put checks that it does not.
+
+Needs `s3:GetObject`, `s3:PutObject` and `s3:ListBucket`; never deletes. botocore finds endpoint,
+region and credentials, signs, and tries again. Knows nothing of the notes' signatures.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, unquote
+
+import botocore.config
+import botocore.exceptions
+import botocore.session
+
+from control_api.checkpoint_store.stored_note import (
+    MAX_NOTE,
+    CheckpointStoreFault,
+    StoredNote,
+)
+
+_LAST = 10**20 - 1
+_SUFFIX = ".note"
+_TAKEN = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+_PROBE = "conditional-writes"
+_FAULTS = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError, OSError)
+_CONFIG = botocore.config.Config(
+    connect_timeout=5, read_timeout=10, retries={"max_attempts": 3, "mode": "standard"}
+)
+
+
+class S3Store:
+    """The notes in one bucket, below one prefix."""
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._made: Any = None
+        self._checked = False
+
+    def latest(self, tenant_id: str) -> StoredNote | None:
+        try:
+            found = self._client.list_objects_v2(
+                Bucket=self._bucket, Prefix=self._folder(tenant_id), MaxKeys=1
+            )
+            keys = [each["Key"] for each in found.get("Contents", ())]
+            return self._read(keys[0]) if keys else None
+        except _FAULTS as error:
+            raise self._fault(error) from error
+
+    def notes(self, tenant_id: str) -> Iterator[StoredNote]:
+        after: dict[str, str] = {}
+        while True:
+            try:
+                found = self._client.list_objects_v2(
+                    Bucket=self._bucket, Prefix=self._folder(tenant_id), **after
+                )
+                keys = [each["Key"] for each in found.get("Contents", ())]
+                page = [self._read(key) for key in keys]
+            except _FAULTS as error:
+                raise self._fault(error) from error
+            yield from page
+            if not found.get("IsTruncated"):
+                return
+            after = {"ContinuationToken": found["NextContinuationToken"]}
+
+    def put(self, tenant_id: str, number: int, note: str) -> bool:
+        try:
+            if not self._checked:
+                self._check_conditions()
+            return self._create(f"{self._folder(tenant_id)}{_LAST - number:020}{_SUFFIX}", note)
+        except _FAULTS as error:
+            raise self._fault(error) from error
+
+    def tenants(self) -> list[str]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._prefix, Delimiter="/"
+        )
+        try:
+            folders = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
+        except _FAULTS as error:
+            raise self._fault(error) from error
+        return sorted(unquote(each[len(self._prefix) : -1]) for each in folders)
+
+    @property
+    def _client(self) -> Any:
+        # Made at first use, since finding the credentials may read files or ask the network.
+        if self._made is None:
+            self._made = botocore.session.Session().create_client("s3", config=_CONFIG)
+        return self._made
+
+    def _check_conditions(self) -> None:
+        key = f"{self._prefix}{_PROBE}"
+        # The first of these creates the object, unless an earlier start has. The second must fail.
+        if self._create(key, "") and self._create(key, ""):
+            raise CheckpointStoreFault(
+                f"`{self._bucket}` ignores `If-None-Match`, so notes could be overwritten: use a "
+                "server with conditional writes"
+            )
+        self._checked = True
+
+    def _create(self, key: str, body: str) -> bool:
+        try:
+            self._client.put_object(
+                Bucket=self._bucket,
+                Key=key,
+                Body=body.encode(),
+                ContentType="text/plain; charset=utf-8",
+                IfNoneMatch="*",
+            )
+        except botocore.exceptions.ClientError as error:
+            # After a lost answer botocore tries again, and finds its own object. The caller then
+            # looks for the latest note, and finds it too.
+            if error.response.get("Error", {}).get("Code") in _TAKEN:
+                return False
+            raise
+        return True
+
+    def _read(self, key: str) -> StoredNote:
+        answer = self._client.get_object(Bucket=self._bucket, Key=key)
+        with answer["Body"] as body:
+            note = body.read(MAX_NOTE).decode(errors="replace")
+        digits = key.rpartition("/")[2].removesuffix(_SUFFIX)
+        # A key that is no number of ours was put there by someone else. As the latest note it
+        # stops all signing, which an operator notices.
+        number = _LAST - int(digits) if digits.isascii() and digits.isdigit() else _LAST
+        return StoredNote(number, note)
+
+    def _folder(self, tenant_id: str) -> str:
+        return f"{self._prefix}{quote(tenant_id, safe='')}/"
+
+    def _fault(self, error: Exception) -> CheckpointStoreFault:
+        # botocore's messages name the operation, the bucket and the status, and no secret.
+        return CheckpointStoreFault(f"checkpoint store `s3://{self._bucket}`: {error}")

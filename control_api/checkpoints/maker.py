@@ -1,0 +1,123 @@
+"""Makes the checkpoints of logs: reads back, compares, signs, stores outside, publishes.
+
+INVARIANT: in this order, each step durable before the next. A note is signed only over rows that
+were read back and that agree with every checkpoint before, and is published only once the store
+outside has it. Any number of replicas may do this at once: of two that want to follow the same
+note, the store refuses one.
+"""
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from control_api.checkpoint_store.stored_note import CheckpointStore
+from control_api.checkpoints.agreement import disagreement
+from control_api.checkpoints.divergence import Diverged
+from control_api.checkpoints.expected import Expected, read_expected
+from control_api.checkpoints.log_state import LogState
+from control_api.store.queries import checkpoints
+from control_api.store.queries.checkpoints import StoredCheckpoint
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.errors import Unavailable
+from policies.ground.signing import KeyRing
+from policies.trail import checkpoint
+from policies.trail.findings import Finding
+
+TRIES = 5
+"""Another replica may put its note first."""
+REREAD_SECONDS = 600.0
+"""Until the rows of a log that contradicted its checkpoints are read again."""
+_log = logging.getLogger("sluice.checkpoints")
+
+
+class _Contradiction(NamedTuple):
+    """What reading the rows back has found; `number` is the latest note's in the store then."""
+
+    finding: Finding
+    number: int | None
+    until: float
+
+
+class CheckpointMaker:
+    """Makes checkpoints of the logs of one database, and remembers which of them diverged."""
+
+    def __init__(self, store: Store, ring: KeyRing, notes: CheckpointStore) -> None:
+        self._store = store
+        self._ring = ring
+        self._notes = notes
+        self._contradictions: dict[str, _Contradiction] = {}
+        self.diverged: dict[str, Finding] = {}
+        """The logs that this process refuses to sign, by tenant."""
+
+    async def make(self, tenant_id: str) -> StoredCheckpoint | None:
+        """The latest checkpoint of the log; signs a new one if the log has grown since. None for a
+        log without entries. Raises `Diverged`, or `Unavailable` if the database or the checkpoint
+        store does not answer."""
+        try:
+            made = await self._make(tenant_id)
+        except Diverged as error:
+            self.refuse(tenant_id, error)
+            raise
+        if self.diverged.pop(tenant_id, None) is not None:
+            _log.warning("the log of tenant `%s` agrees with its checkpoints again", tenant_id)
+        return made
+
+    async def expected(self, tenant_id: str) -> Expected:
+        """What the log has to agree with, as `read_expected` raises and returns it."""
+        return await read_expected(self._store, self._ring, self._notes, tenant_id)
+
+    def refuse(self, tenant_id: str, error: Diverged) -> None:
+        """Notes that a log diverged, and says so in the log of the service, once."""
+        if self.diverged.get(tenant_id) != error.finding:
+            self.diverged[tenant_id] = error.finding
+            _log.error("%s; it is not signed until `sluice accept-incarnation`", error)
+
+    async def _make(self, tenant_id: str) -> StoredCheckpoint | None:
+        for _ in range(TRIES):
+            expected = await self.expected(tenant_id)
+            state, stored = expected.state, expected.stored
+            if not state.size:
+                return None
+            await self._read_back(tenant_id, expected)
+            note = expected.note or checkpoint.sign(state.checkpoint(), self._ring.signer)
+            # Only this process knows a new note. If we die here, it never existed.
+            if stored is None or stored.note != note:
+                number = 1 if stored is None else stored.number + 1
+                if not await asyncio.to_thread(self._notes.put, tenant_id, number, note):
+                    continue  # another replica was first: look again
+                if stored is None and state.published is not None:
+                    _log.error(
+                        "the checkpoint store has lost the checkpoints of tenant `%s`: it goes on "
+                        "from the one of %d entries in the database, which proves less",
+                        tenant_id,
+                        state.published.size,
+                    )
+            # The store has the note. If we die here, the next run finds it and publishes it.
+            return await self._publish(tenant_id, state, note)
+        raise Unavailable(f"other processes are signing the log of tenant `{tenant_id}`")
+
+    async def _read_back(self, tenant_id: str, expected: Expected) -> None:
+        """Raises `Diverged` unless the log's rows agree with what is expected of them."""
+        number = None if expected.stored is None else expected.stored.number
+        known, now = self._contradictions.pop(tenant_id, None), self._store.clock.monotonic()
+        # Reading a whole log again every few seconds would only cost.
+        if known is None or known.number != number or now > known.until:
+            finding = await disagreement(self._store, tenant_id, expected)
+            if finding is None:
+                return
+            known = _Contradiction(finding, number, now + REREAD_SECONDS)
+        self._contradictions[tenant_id] = known
+        raise Diverged(tenant_id, known.finding)
+
+    async def _publish(self, tenant_id: str, state: LogState, note: str) -> StoredCheckpoint:
+        published = state.published
+        if published is not None and published.size == state.size:
+            return published
+        at, frontier = state.checkpoint(), state.frontier()
+
+        async def work(tx: Transaction) -> StoredCheckpoint:
+            made = StoredCheckpoint(at.origin, at.size, at.root, frontier, note, tx.now)
+            return await checkpoints.add(tx.connection, tenant_id, made)
+
+        return await self._store.write(tenant_id, work)

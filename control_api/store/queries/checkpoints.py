@@ -1,0 +1,172 @@
+"""Queries over the published checkpoints of a tenant's log, and its incarnations.
+
+INVARIANT: a row is added only after the checkpoint store has the note. Verifies nothing: `note` is
+what counts, and the other columns repeat it.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy import Row, bindparam, delete, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.queries.rows import columns_of, values_of
+from control_api.store.schema.proofs import checkpoints, incarnations
+from control_api.store.schema.statements import insert_if_absent
+
+HOUR = 3_600_000_000
+KEPT = 24 * HOUR
+"""For how long every checkpoint is kept; after that, the last of each hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A row: the tree of `origin` at `size`, and the note about it. `number` counts the tenant's
+    checkpoints, and `add` assigns it. `signed_at` is in microseconds."""
+
+    origin: str
+    size: int
+    root_hash: bytes
+    frontier: bytes
+    note: str
+    signed_at: int
+    witnesses: int = 0
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredIncarnation:
+    """Since the entry `seq` the log's checkpoints have the origin `origin`. `cited_note` is the
+    last one of the origin before."""
+
+    number: int
+    origin: str
+    seq: int
+    cited_note: str
+    accepted_at: int
+
+
+async def add(
+    connection: AsyncConnection, tenant_id: str, made: StoredCheckpoint
+) -> StoredCheckpoint:
+    """Adds a checkpoint behind the others, and returns it; the stored one if another process has
+    added one of this origin and size. Lock the tenant first."""
+    last = await latest(connection, tenant_id)
+    row = replace(made, number=0 if last is None else last.number + 1)
+    statement = insert_if_absent(checkpoints, connection.dialect)
+    done = await connection.execute(statement, {"tenant_id": tenant_id, **values_of(row)})
+    if done.rowcount != 1:
+        stored = await at(connection, tenant_id, made.size)
+        assert stored is not None
+        return stored
+    if last is not None and last.signed_at // HOUR != row.signed_at // HOUR:
+        wanted = {"tenant": tenant_id, "before": row.signed_at - KEPT}
+        await connection.execute(_THIN, wanted)
+    return row
+
+
+async def latest(connection: AsyncConnection, tenant_id: str) -> StoredCheckpoint | None:
+    """The checkpoint that was published last."""
+    row = (await connection.execute(_LATEST, {"tenant": tenant_id})).one_or_none()
+    return None if row is None else _checkpoint(row)
+
+
+async def at(connection: AsyncConnection, tenant_id: str, size: int) -> StoredCheckpoint | None:
+    """The checkpoint of `size` entries that was published last."""
+    wanted = {"tenant": tenant_id, "size": size}
+    row = (await connection.execute(_AT, wanted)).one_or_none()
+    return None if row is None else _checkpoint(row)
+
+
+async def upto(
+    connection: AsyncConnection, tenant_id: str, origin: str, size: int
+) -> StoredCheckpoint | None:
+    """The largest checkpoint of this origin with at most `size` entries."""
+    wanted = {"tenant": tenant_id, "origin": origin, "size": size}
+    row = (await connection.execute(_UPTO, wanted)).one_or_none()
+    return None if row is None else _checkpoint(row)
+
+
+async def page(
+    connection: AsyncConnection, tenant_id: str, before: int | None, limit: int
+) -> list[StoredCheckpoint]:
+    """The checkpoints before the number `before`, newest first."""
+    query = select(*_COLUMNS).where(checkpoints.c.tenant_id == tenant_id)
+    if before is not None:
+        query = query.where(checkpoints.c.number < before)
+    rows = await connection.execute(query.order_by(checkpoints.c.number.desc()).limit(limit))
+    return [_checkpoint(row) for row in rows]
+
+
+async def latest_incarnation(
+    connection: AsyncConnection, tenant_id: str
+) -> StoredIncarnation | None:
+    """The log's current incarnation; None for its first, which has no row."""
+    row = (await connection.execute(_INCARNATION, {"tenant": tenant_id})).one_or_none()
+    return None if row is None else StoredIncarnation(*row)
+
+
+async def add_incarnation(
+    connection: AsyncConnection, tenant_id: str, made: StoredIncarnation
+) -> None:
+    values = {"tenant_id": tenant_id, **values_of(made)}
+    await connection.execute(insert(incarnations).values(values))
+
+
+_COLUMNS = [checkpoints.c[name] for name in StoredCheckpoint.__dataclass_fields__]
+_LATEST = (
+    select(*_COLUMNS)
+    .where(checkpoints.c.tenant_id == bindparam("tenant"))
+    .order_by(checkpoints.c.number.desc())
+    .limit(1)
+)
+_AT = (
+    select(*_COLUMNS)
+    .where(
+        checkpoints.c.tenant_id == bindparam("tenant"),
+        checkpoints.c.size == bindparam("size"),
+    )
+    .order_by(checkpoints.c.number.desc())
+    .limit(1)
+)
+_UPTO = (
+    select(*_COLUMNS)
+    .where(
+        checkpoints.c.tenant_id == bindparam("tenant"),
+        checkpoints.c.size <= bindparam("size"),
+        checkpoints.c.origin == bindparam("origin"),
+    )
+    .order_by(checkpoints.c.size.desc())
+    .limit(1)
+)
+_LAST_OF_HOURS = (
+    select(func.max(checkpoints.c.number))
+    .where(checkpoints.c.tenant_id == bindparam("tenant"))
+    .group_by(checkpoints.c.origin, checkpoints.c.signed_at // HOUR)
+)
+_THIN = delete(checkpoints).where(
+    checkpoints.c.tenant_id == bindparam("tenant"),
+    checkpoints.c.signed_at < bindparam("before"),
+    checkpoints.c.number.not_in(_LAST_OF_HOURS),
+)
+_INCARNATION = (
+    select(*columns_of(incarnations))
+    .where(incarnations.c.tenant_id == bindparam("tenant"))
+    .order_by(incarnations.c.number.desc())
+    .limit(1)
+)
+
+
+def _checkpoint(row: Row[Any]) -> StoredCheckpoint:
+    """The row's checkpoint. SQLite does not enforce column types, so what was put there by hand may
+    be of another: `bytes` and `int` refuse it."""
+    return StoredCheckpoint(
+        str(row.origin),
+        int(row.size),
+        bytes(memoryview(row.root_hash)),
+        bytes(memoryview(row.frontier)),
+        str(row.note),
+        int(row.signed_at),
+        int(row.witnesses),
+        int(row.number),
+    )

@@ -1,0 +1,94 @@
+"""A checkpoint is of the log as it is, in the store outside first, and then in the table."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from control_api.checkpoint_store.file_store import FileStore
+from control_api.store.queries import checkpoints
+from policies.ground.errors import Unavailable
+from policies.trail.merkle_tree import Frontier
+from tests.control_api.checkpoints.signing import SIGNER, grow, latest, maker, sizes
+from tests.control_api.log.purging import valid
+from tests.control_api.store.world import OTHER, TENANT, World, decision, opened
+
+
+async def test_a_log_that_grows_is_signed_and_published(world: World, notes: Path) -> None:
+    signing = maker(world, notes)
+    assert await signing.make(TENANT) is None  # no log yet
+    for size in (1, 3, 70):
+        await grow(world, size - (await _size(world)))
+        made = await signing.make(TENANT)
+        assert made is not None
+        assert (made.size, latest(notes)) == (size, latest(notes)._replace(size=size))
+        assert latest(notes).root == made.root_hash
+        assert Frontier.from_bytes(size, made.frontier).root() == made.root_hash
+        assert await signing.make(TENANT) == made  # nothing new, nothing signed
+    assert (await valid(world))["total"] == 70
+    async with world.store.reading(TENANT) as connection:
+        kept = await checkpoints.page(connection, TENANT, None, 10)
+        assert [each.size for each in kept] == [70, 3, 1]
+        assert [each.size for each in await checkpoints.page(connection, TENANT, 2, 1)] == [3]
+        assert await checkpoints.at(connection, TENANT, 3) == kept[1]
+    assert FileStore(notes).tenants() == [TENANT]
+
+
+async def _size(world: World) -> int:
+    rows = await world.rows("SELECT size FROM log_heads WHERE tenant_id = :t", t=TENANT)
+    return rows[0].size if rows else 0
+
+
+async def test_tenants_are_apart(world: World, notes: Path) -> None:
+    signing = maker(world, notes)
+    await grow(world, 2)
+    await world.log.append(OTHER, decision())
+    assert (await signing.make(TENANT), await signing.make(OTHER)) != (None, None)
+    assert FileStore(notes).tenants() == [TENANT, OTHER]
+    assert latest(notes).size == 2
+
+
+async def test_an_older_log_is_read_back_whole_and_signed(world: World, notes: Path) -> None:
+    """An installation from before checkpoints: nothing in the store, nothing in the table."""
+    await grow(world, 300)
+    made = await maker(world, notes).make(TENANT)
+    assert made is not None
+    assert made.size == latest(notes).size == 300
+
+
+async def test_replicas_that_sign_at_once_make_one_series(
+    either_url: str, notes: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(either_url) as world, opened(either_url) as other:
+        await grow(world, 1)
+        signing = [maker(each, notes) for each in (world, other, world, other)]
+        growing = asyncio.ensure_future(grow(world, 40))
+        while not growing.done():
+            made = await asyncio.gather(*(each.make(TENANT) for each in signing))
+            assert None not in made
+        await growing
+        last = await signing[0].make(TENANT)
+        assert last is not None
+        async with world.store.reading(TENANT) as connection:
+            kept = await checkpoints.page(connection, TENANT, None, 100)
+        assert kept[0] == last
+        assert [each.size for each in kept] == sorted((each.size for each in kept), reverse=True)
+    assert latest(notes).size == 41
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+async def test_a_store_that_fails_shows_no_checkpoint(world: World, notes: Path) -> None:
+    notes.write_text("no directory")
+    signing = maker(world, notes)
+    await grow(world, 2)
+    with pytest.raises(Unavailable):
+        await signing.make(TENANT)
+    assert await world.rows("SELECT 1 FROM checkpoints") == []
+    notes.unlink()
+    made = await signing.make(TENANT)
+    assert made is not None
+    assert sizes(notes) == [2]
+    assert SIGNER.public not in made.note.encode()
