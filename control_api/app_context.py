@@ -24,7 +24,7 @@ from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.ground.signing import KeyRing, Signer
-from policies.trail.record import change_record
+from policies.trail.change import ObjectChange, change_record
 
 if TYPE_CHECKING:
     # The SDK is an extra of the package, and takes long to import.
@@ -91,8 +91,15 @@ class AppContext:
         return uuid7(self.clock.now(), self.entropy(10))
 
     async def log_change(
-        self, tx: Transaction, what: str, target: str, by: str, detail: dict[str, Any]
+        self,
+        tx: Transaction,
+        what: str,
+        target: str,
+        by: str,
+        detail: dict[str, Any],
+        change: ObjectChange,
     ) -> None:
         """Log who changed what, in the transaction of the change: neither is ever stored without
-        the other. `detail` must hold no secret, because the log would keep it."""
-        await tx.append(change_record(what, target, by, detail, record_id=self.new_id()))
+        the other. `detail` and `change` must hold no secret, because the log would keep it."""
+        record_id = self.new_id()
+        await tx.append(change_record(what, target, by, detail, record_id=record_id, change=change))

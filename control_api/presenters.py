@@ -3,6 +3,7 @@
 Knows the fields of both sides. Knows nothing of how a row came about.
 """
 
+from dataclasses import asdict
 from typing import Any
 
 from control_api.alerts.evaluator import target_of
@@ -37,6 +38,7 @@ from policies.evaluate import Decision
 from policies.explain import explain
 from policies.ground.canonical import b64, rfc3339
 from policies.retrieval import Retrieval
+from policies.trail.change import ObjectChange
 
 
 def created_key(key: StoredKey, secret: str) -> CreatedKey:
@@ -63,18 +65,7 @@ def listed_key(key: StoredKey) -> ListedKey:
 
 
 def shown_agent(agent: StoredAgent) -> AgentShown:
-    return AgentShown(**agent_fields(agent))
-
-
-def agent_fields(agent: StoredAgent) -> dict[str, Any]:
-    """The fields of `AgentShown`."""
-    return {
-        **{name: getattr(agent, name) for name in StoredAgent.__slots__ if name != "enrolment"},
-        # An agent without permitted roles may claim only its own role.
-        "permitted_roles": list(agent.permitted_roles or (agent.agent_role,)),
-        "created_at": rfc3339(agent.created_at),
-        "updated_at": rfc3339(agent.updated_at),
-    }
+    return AgentShown(**agent.shown())
 
 
 def shown_policy(policy: StoredPolicy) -> PolicyShown:
@@ -142,6 +133,16 @@ def shown_rule(
         if secret is None
         else AlertRuleWithSecret(**fields, webhook_secret=secret)
     )
+
+
+def rule_change(before: StoredRule | None, after: StoredRule | None) -> ObjectChange:
+    """A change of an alert rule as the log records it: as keys see the rule that may not change it,
+    and without its e-mail address in clear."""
+    shown = [
+        None if rule is None else asdict(shown_rule(rule, full_url=False))
+        for rule in (before, after)
+    ]
+    return ObjectChange(shown[0], shown[1], ("email",))
 
 
 def shown_retention(tenant: StoredTenant) -> RetentionSettings:

@@ -12,15 +12,12 @@ from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.retrieval import Retrieval
 from policies.trail.lineage import retrieval_lineage
-from policies.trail.record import Record, decision_record
+from policies.trail.record import REPORT_PREFIX, Record, decision_record
 from sidecar.metrics.metrics import Metrics
 from sidecar.spool import Spool, SpoolError, SpoolFull
 from sidecar.tracing.trace import current_trace
 
 log = logging.getLogger(__name__)
-
-REPORT_PREFIX = "report mode, forwarded: "
-"""Prefix of the reason of a denial that was forwarded in mode `report`."""
 
 _ID_BYTES = 10  # a UUIDv7's random part (RFC 9562, section 5.7)
 _SALT_BYTES = 32

@@ -9,6 +9,7 @@ from control_api.security.egress import AllowedHosts
 from control_api.store.queries.alerts import StoredRule
 from control_api.store.transaction import Transaction
 from policies.ground.errors import invalid
+from policies.trail.change import ObjectChange
 
 
 def new_secret(entropy: Callable[[int], bytes]) -> str:
@@ -30,7 +31,9 @@ def refuse_unusable(
         raise invalid(complaints)
 
 
-async def record(app: AppContext, tx: Transaction, change: str, rule: StoredRule, by: str) -> None:
+async def record(
+    app: AppContext, tx: Transaction, what: str, rule: StoredRule, by: str, change: ObjectChange
+) -> None:
     """Log who changed the rule, and its new values."""
     url = rule.webhook_url
     detail = {
@@ -44,4 +47,4 @@ async def record(app: AppContext, tx: Transaction, change: str, rule: StoredRule
         "webhook": None if url is None else target_of("webhook", url),
         "email": rule.email is not None,
     }
-    await app.log_change(tx, change, rule.rule_id, by, detail)
+    await app.log_change(tx, what, rule.rule_id, by, detail, change)

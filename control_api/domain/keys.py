@@ -3,6 +3,9 @@
 Knows the row, the published document and the log entry of a key. Knows no operation.
 """
 
+from dataclasses import asdict
+
+from control_api.presenters import listed_key
 from control_api.requests.key import NewKey
 from control_api.store.queries import keys
 from control_api.store.queries.keys import StoredKey
@@ -11,7 +14,7 @@ from policies.ground.errors import invalid
 from policies.ground.ids import prefixed
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_document, key_name
-from policies.trail.record import change_record
+from policies.trail.change import ObjectChange, change_record
 
 _DAY = 86_400_000_000  # microseconds
 
@@ -38,7 +41,22 @@ async def add_key(tx: Transaction, key: StoredKey, by: str, record_id: str) -> N
     await keys.add(tx.connection, tx.tenant_id, key)
     await tx.publish({key_name(key.digest): key_document(key.published())})
     detail = {"name": key.name, "scope": key.scope, "expires_at": key.expires_at}
-    await tx.append(change_record("key.created", key.key_id, by, detail, record_id=record_id))
+    change = key_change(tx, None, key)
+    await tx.append(
+        change_record("key.created", key.key_id, by, detail, record_id=record_id, change=change)
+    )
+
+
+def key_change(tx: Transaction, before: StoredKey | None, after: StoredKey | None) -> ObjectChange:
+    """A change of a key that `tx` published, as the log records it."""
+    shown = [None if key is None else asdict(listed_key(key)) for key in (before, after)]
+    published = [
+        each
+        for key in {key.digest: key for key in (before, after) if key is not None}.values()
+        # The document's own name holds the digest of the secret.
+        for each in tx.published(key_name(key.digest), f"key/{key.key_id}")
+    ]
+    return ObjectChange(shown[0], shown[1], published=published)
 
 
 async def refuse_unknown_key(tx: Transaction, key_id: str | None) -> None:

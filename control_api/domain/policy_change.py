@@ -3,6 +3,7 @@ and new documents for the affected roles. Knows no operation and no file."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from control_api.app_context import AppContext
 from control_api.store.queries import policies
@@ -12,6 +13,7 @@ from policies.definitions.model import Policy
 from policies.ground.canonical import encode
 from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import role_document, role_name
+from policies.trail.change import ObjectChange
 
 # Every sidecar that decides for a role holds all of the role's policies in memory.
 MAX_DOCUMENT = 1024 * 1024
@@ -33,17 +35,39 @@ async def refuse_taken(tx: Transaction, name: str) -> None:
         raise Conflict(f"an active policy named `{name}` already exists")
 
 
+class Changed(NamedTuple):
+    """A policy's row before and after a change; before is None for a new policy."""
+
+    before: StoredPolicy | None
+    after: StoredPolicy
+
+
 async def record(
-    app: AppContext, tx: Transaction, rows: Sequence[StoredPolicy], change: str, by: str
+    app: AppContext, tx: Transaction, changed: Sequence[Changed], change: str, by: str
 ) -> None:
-    """Record the rows' current versions in their history and in the log."""
+    """Record the rows' new versions in their history and in the log. Call it after `publish`: the
+    log names the documents that followed."""
+    rows = [after for _, after in changed]
     await policies.add_versions(tx.connection, tx.tenant_id, rows, by, change)
-    for row in rows:
+    for before, row in changed:
         # The digest instead of the body: the log stays small, and still proves which version the
         # history held.
         digest = hashlib.sha256(encode(row.body)).hexdigest()
         detail = {"name": row.name, "version": row.version, "sha256": digest}
-        await app.log_change(tx, f"policy.{change}", row.policy_id, by, detail)
+        shown = _shown_change(tx, before, row)
+        await app.log_change(tx, f"policy.{change}", row.policy_id, by, detail, shown)
+
+
+def _shown_change(
+    tx: Transaction, before: StoredPolicy | None, after: StoredPolicy
+) -> ObjectChange:
+    """The change of a policy's body, as its history shows it; a deleted policy has none."""
+    bodies = [
+        None if row is None or row.deleted_at is not None else row.body for row in (before, after)
+    ]
+    roles = {row.agent_role for row in (before, after) if row is not None}
+    published = [each for role in sorted(roles) for each in tx.published(role_name(role))]
+    return ObjectChange(bodies[0], bodies[1], published=published)
 
 
 async def publish(tx: Transaction, roles: Iterable[str]) -> None:

@@ -84,9 +84,10 @@ def _work(app: AppContext, done: Plan, by: str) -> Callable[[Transaction], Await
         for row in (*done.removed, *done.moved, *done.updated):
             await policies.put(tx.connection, tx.tenant_id, row)
         await policies.add(tx.connection, tx.tenant_id, done.added)
-        for change, rows in done.changes:
-            await policy_change.record(app, tx, rows, change, by)
         await policy_change.publish(tx, done.roles)
+        for change, rows in done.changes:
+            changed = [policy_change.Changed(done.replaced.get(row.policy_id), row) for row in rows]
+            await policy_change.record(app, tx, changed, change, by)
         return True
 
     return work

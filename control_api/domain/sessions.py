@@ -5,15 +5,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.app_context import AppContext
 from control_api.caches.tenant_state import TenantState
-from control_api.presenters import session_detail
+from control_api.presenters import session_detail, session_fields
 from control_api.responses.tenants import SessionDetail
 from control_api.store.counters import queries as counters
 from control_api.store.counters.dimensions import Dimension
 from control_api.store.queries import sessions
 from control_api.store.queries.sessions import SessionRow
+from control_api.store.transaction import Transaction
 from policies.definitions.model import TenantSettings
 from policies.ground.errors import NotFound
+from policies.sets.policy_set import session_name
 from policies.sets.role import Role
+from policies.trail.change import ObjectChange
 from policies.trail.record import masked_user
 
 
@@ -50,6 +53,18 @@ async def claim(
     tenant.sessions.keep(row)
     app.instruments.decisions.sessions.labels(row.state(app.clock.now())).inc()
     return row
+
+
+async def log_revocation(app: AppContext, tx: Transaction, row: SessionRow, by: str) -> None:
+    """Log the revocation of a session, which `tx` has published. `row` is the revoked one. The log
+    gets the session as the list of sessions shows it: without its user."""
+    detail = {"agent_role": row.agent_role, "agent_id": row.agent_id}
+    change = ObjectChange(
+        session_fields(row._replace(revoked_at=None), tx.now),
+        session_fields(row, tx.now),
+        published=tx.published(session_name(row.session_id)),
+    )
+    await app.log_change(tx, "session.revoked", row.session_id, by, detail, change)
 
 
 def lifetime(role: Role | None, settings: TenantSettings) -> int:

@@ -2,7 +2,8 @@
 entry in its own log. Knows no operation."""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,6 +17,12 @@ from control_api.store.transaction import Transaction
 from policies.definitions.model import TenantSettings
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import TENANT, tenant_document
+from policies.trail.change import ObjectChange
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_FREE_TEXT = ("reason",)  # an operator's own words, why a tenant is frozen
 
 
 async def change_tenant(
@@ -24,9 +31,11 @@ async def change_tenant(
     change: str,
     by: str,
     changed: Callable[[StoredTenant], tuple[StoredTenant, dict[str, Any]]],
+    shown: Callable[[StoredTenant], "DataclassInstance"],
 ) -> StoredTenant:
-    """Apply `changed`, which returns the new tenant and the details for the log. Writes nothing if
-    the tenant stays the same. Raises `NotFound` if there is no such tenant."""
+    """Apply `changed`, which returns the new tenant and the details for the log; `shown` returns
+    what the operation's route shows of a tenant. Writes nothing if the tenant stays the same.
+    Raises `NotFound` if there is no such tenant."""
 
     async def work(tx: Transaction) -> StoredTenant:
         tenant = await stored(tx.connection, tenant_id)
@@ -35,7 +44,10 @@ async def change_tenant(
             return tenant
         await tenants.put(tx.connection, after)
         await tx.publish({TENANT: tenant_document(effective(after, app.settings))})
-        await app.log_change(tx, change, tenant_id, by, detail)
+        both = ObjectChange(
+            asdict(shown(tenant)), asdict(shown(after)), _FREE_TEXT, tx.published(TENANT)
+        )
+        await app.log_change(tx, change, tenant_id, by, detail, both)
         return after
 
     return await app.store.write(tenant_id, work)

@@ -22,7 +22,7 @@ from control_api.security.issuers import DEFAULT_TENANT, Issuer
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError, TooMany
-from policies.trail.record import change_record
+from policies.trail.change import change_record
 
 # A namespace of 500 pods may start at once, and a core verifies some thousands of tokens a second.
 REQUESTS_PER_SECOND, REQUESTS_AT_ONCE = 500, 2000

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from control_api.enrolment.generation import agent_documents, with_generation
+from control_api.enrolment.recorded_changes import agent_change, issued_keys
 from control_api.enrolment.refusal import TokenRefused
 from control_api.enrolment.token import Pod
 from control_api.metrics.labels import Enrolling
@@ -27,7 +28,7 @@ from policies.definitions.model import Scope
 from policies.ground.errors import SluiceError
 from policies.ground.ids import prefixed
 from policies.ground.keys import key_digest, make_key
-from policies.trail.record import change_record
+from policies.trail.change import ObjectChange, change_record
 
 ACTOR = "enrolment"
 LIFETIME_SECONDS = 3600
@@ -138,7 +139,13 @@ class _Batch:
         if agent.enrolment is None:
             agent = await self._begin_generation(agent)
         keys = self._issue(agent, proven.pod)
-        await self._log("sidecar.enrolled", agent.agent_id, proven, keys)
+        change = issued_keys(self._tx, keys.sidecar, keys.agent)
+        issued: dict[str, str | int] = {
+            "sidecar_key_id": keys.sidecar.key_id,
+            "agent_key_id": keys.agent.key_id,
+            "expires_at": keys.agent.expires_at,
+        }
+        await self._log("sidecar.enrolled", agent.agent_id, proven, change, **issued)
         return Enrolled(self._tx.tenant_id, agent, keys)
 
     async def _agent_of(self, proven: ProvenPod) -> StoredAgent:
@@ -175,7 +182,7 @@ class _Batch:
         )
         await agents.add(tx.connection, tx.tenant_id, agent)
         await tx.publish(agent_documents(None, agent))
-        await self._log("agent.registered", agent_id, proven, None)
+        await self._log("agent.registered", agent_id, proven, agent_change(tx, None, agent))
         return agent
 
     async def _new_agent_id(self, pod: Pod) -> str:
@@ -222,19 +229,13 @@ class _Batch:
         )
 
     async def _log(
-        self, what: str, agent_id: str, proven: ProvenPod, keys: IssuedKeys | None
+        self, what: str, agent_id: str, proven: ProvenPod, change: ObjectChange, **issued: str | int
     ) -> None:
         # Every key that is issued is in the log, with the pod and the token that got it: a token
         # that was copied can be used until it expires, and this is where that shows.
-        detail: dict[str, str | int | None] = {
-            **proven.pod.detail(),
-            "token_sha256": proven.token_hash,
-        }
-        if keys is not None:
-            detail["sidecar_key_id"] = keys.sidecar.key_id
-            detail["agent_key_id"] = keys.agent.key_id
-            detail["expires_at"] = keys.agent.expires_at
-        record = change_record(what, agent_id, ACTOR, detail, record_id=self._new_id())
+        detail = {**proven.pod.detail(), "token_sha256": proven.token_hash, **issued}
+        new_id = self._new_id()
+        record = change_record(what, agent_id, ACTOR, detail, record_id=new_id, change=change)
         await self._tx.append(record)
 
 

@@ -8,13 +8,14 @@ keys made elsewhere, the admin key is read from there, and no file is written.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import orjson
 
 from control_api.domain.keys import add_key, build_key
 from control_api.domain.tenants import effective
+from control_api.presenters import shown_tenant
 from control_api.requests.key import NewKey
 from control_api.security import secret_file
 from control_api.settings import Settings
@@ -25,7 +26,7 @@ from control_api.store.transaction import Transaction
 from policies.ground.ids import uuid7
 from policies.ground.keys import key_digest, make_key, well_formed
 from policies.sets.policy_set import TENANT, tenant_document
-from policies.trail.record import change_record
+from policies.trail.change import ObjectChange, change_record
 
 FILE = "first-start.json"
 ADMIN_KEY = "admin.key"
@@ -126,10 +127,16 @@ async def _install(
         await tenants.add(tx.connection, tenant)
         await tx.publish({TENANT: tenant_document(effective(tenant, settings))})
         detail = {"name": tenant.name}
-        record_id = uuid7(tx.now, entropy(10))
-        await tx.append(
-            change_record("tenant.created", tenant.tenant_id, _ACTOR, detail, record_id=record_id)
+        change = ObjectChange(None, asdict(shown_tenant(tenant)), published=tx.published(TENANT))
+        record = change_record(
+            "tenant.created",
+            tenant.tenant_id,
+            _ACTOR,
+            detail,
+            record_id=uuid7(tx.now, entropy(10)),
+            change=change,
         )
+        await tx.append(record)
         wanted = NewKey(name="first admin", scope="admin", expires_days=None)
         admin = build_key(wanted, keys.admin_key, entropy(16), tx.now)
         await add_key(tx, admin, _ACTOR, uuid7(tx.now, entropy(10)))

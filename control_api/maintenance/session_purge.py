@@ -14,7 +14,7 @@ from control_api.store.queries import ended_sessions, tenants
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.sets.policy_set import session_name
-from policies.trail.record import change_record
+from policies.trail.change import change_record
 
 BATCH = 100
 """Sessions per transaction: on SQLite, evaluations wait for it."""

@@ -15,6 +15,7 @@ from control_api.store.schema.statements import chunks
 from control_api.store.schema.tables import documents, tenants
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import document_digest
+from policies.trail.change import PublishedAs
 from policies.trail.record import Record
 
 
@@ -40,6 +41,7 @@ class Transaction:
         self._chain: LogChain | None = None
         self._published: dict[str, bytes | None] = {}
         self._digests: dict[str, str | None] = {}
+        self._revisions: dict[str, int] = {}
         self._revision: int | None = None
         self._since = 0
 
@@ -95,7 +97,15 @@ class Transaction:
             await self.connection.execute(insert(documents), part)
         self._published.update(bodies)
         self._digests.update({name: digests[name] for name in news})
+        self._revisions.update({name: revision + place for place, name in enumerate(news, 1)})
         return await self._set_revision(revision + len(rows))
+
+    def published(self, name: str, shown: str | None = None) -> tuple[PublishedAs, ...]:
+        """The document as the record of a change names it, or nothing if this transaction did not
+        publish it. `shown` is the name to record, if the document's own must not be."""
+        if name not in self._revisions:
+            return ()
+        return (PublishedAs(shown or name, self._digests[name], self._revisions[name]),)
 
     async def advance_revision(self, by: int) -> None:
         """Adds `by` to the revision of the tenant and of each of its documents. A sidecar whose

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     # The decision, derived again.
     DECISION_DIFFERS = "decision_differs"
     FACTS_CONTRADICT = "facts_contradict"
+    DOCUMENT_MISMATCH = "document_mismatch"
     # The file of an export.
     FILE_TRUNCATED = "file_truncated"
     FILE_MALFORMED = "file_malformed"
@@ -92,7 +93,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.PURGED_ROW_EXISTS: "An entry that was purged is there.",
     Reason.PURGE_MISMATCH: "A `purge` entry does not fit what was removed.",
     Reason.DECISION_DIFFERS: "The recorded facts and policies give another decision.",
-    Reason.FACTS_CONTRADICT: "The recorded facts contradict changes that were recorded before.",
+    Reason.FACTS_CONTRADICT: "The recorded facts contradict each other, or changes before them.",
+    Reason.DOCUMENT_MISMATCH: "A policy document is not the one that its digest names.",
     Reason.FILE_TRUNCATED: "The file ends too early.",
     Reason.FILE_MALFORMED: "The file is not in the form of an export.",
     Reason.FILE_DIGEST_MISMATCH: "The file's bytes are not those that its last line describes.",

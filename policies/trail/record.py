@@ -2,12 +2,12 @@
 
 Everything that doesn't depend on the position is encoded once, here; `core` and `entry` only join
 bytes. A sidecar spools the record as a `core` (`audit-trail.md`, Entry); the control API appends it
-as an `entry`. Knows the fields of every kind but `lineage` and `purge`, which have modules of their
-own. Knows no clock: ids and times are arguments.
+as an `entry`. Knows the fields of every kind but `lineage`, `change` and `purge`, which have
+modules of their own. Knows no clock: ids and times are arguments.
 """
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from policies.checks.finding import Facts
 from policies.evaluate import Decision
@@ -20,6 +20,10 @@ from policies.trail.commitment import commit
 
 MAX_ENTRY = 64 * 1024
 """The limit on an entry, in bytes."""
+
+REPORT_PREFIX = "report mode, forwarded: "
+"""Prefix of the reason of a denial that a sidecar forwarded, because its source is in mode
+`report`."""
 
 _POSITION = 4096  # the most that ids, log, prev, seq, src and ts add to `pub` and `cm`
 _sha256 = hashlib.sha256
@@ -103,7 +107,7 @@ def decision_record(
         b"{}" if facts is None else _facts(facts),
         b',"masking":true' if masking else b"",
         request,
-        _response(decision),
+        encode(response_of(decision)),
     )
     return make_record("decision", event_id, pub, cm, openings, masked)
 
@@ -144,7 +148,8 @@ def _request(retrieval: Retrieval) -> bytes:
     return encode(request)
 
 
-def _response(decision: Decision) -> bytes:
+def response_of(decision: Decision) -> dict[str, str | int]:
+    """The response as an entry records it."""
     response: dict[str, str | int] = {
         "decision": decision.decision,
         "policy_name": decision.policy_name,
@@ -156,7 +161,7 @@ def _response(decision: Decision) -> bytes:
     if decision.policy_id is not None and decision.policy_version is not None:
         response["policy_id"] = decision.policy_id
         response["policy_version"] = decision.policy_version
-    return encode(response)
+    return response
 
 
 def _facts(facts: Facts) -> bytes:
@@ -176,16 +181,6 @@ def _facts(facts: Facts) -> bytes:
     if facts.session is not None:
         members += b',"session":' + encode(facts.session.to_wire())
     return b"{%b}" % members
-
-
-def change_record(
-    what: str, target: str, by: str, detail: dict[str, Any], *, record_id: str
-) -> Record:
-    """A change to the configuration. `what` is a name like `policy.updated`; `target` is the id of
-    what changed; `by` is the id of the key that changed it, or `disk`, `enrolment` or `system`.
-    `detail` must be within the log's encoding, and never holds a secret."""
-    pub = {"what": what, "target": target, "by": by, "detail": detail}
-    return make_record("change", record_id, encode(pub))
 
 
 def gap_record(

@@ -12,12 +12,12 @@ from policies.evaluate import evaluate
 from policies.ground.canonical import b64, encode, rfc3339
 from policies.retrieval import Retrieval
 from policies.sets.role import compile_role
+from policies.trail.change import change_record
 from policies.trail.entry import index_of
 from policies.trail.lineage import ReportedAction, lineage_record, retrieval_lineage
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.record import (
     Record,
-    change_record,
     decision_record,
     gap_record,
     make_record,

@@ -12,7 +12,7 @@ from control_api.responses.agents import CredentialType
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.tables import agents
 from policies.definitions.model import Agent, AgentStatus
-from policies.ground.canonical import encode
+from policies.ground.canonical import encode, rfc3339
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,17 @@ class StoredAgent:
         (contract, section 3)."""
         roles = self.permitted_roles or (self.agent_role,)
         return Agent(self.agent_id, self.status, roles, self.bound_key_id)
+
+    def shown(self) -> dict[str, Any]:
+        """The fields of `AgentShown`, as the API shows them."""
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "enrolment"}
+        return {
+            **fields,
+            # An agent without permitted roles may claim only its own role.
+            "permitted_roles": list(self.permitted_roles or (self.agent_role,)),
+            "created_at": rfc3339(self.created_at),
+            "updated_at": rfc3339(self.updated_at),
+        }
 
 
 _COLUMNS = columns_of(agents)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.enrolment.generation import agent_documents, with_generation
+from control_api.enrolment.recorded_changes import agent_change
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.agents import AgentShown
@@ -61,7 +62,8 @@ async def change_agent_status(app: AppContext, caller: Caller, request: NewStatu
         await agents.put(tx.connection, tx.tenant_id, moved)
         await tx.publish(agent_documents(agent, moved))
         detail = {"from": agent.status, "to": moved.status}
-        await app.log_change(tx, "agent.status", agent.agent_id, caller.by, detail)
+        shown = agent_change(tx, agent, moved)
+        await app.log_change(tx, "agent.status", agent.agent_id, caller.by, detail, shown)
         return moved
 
     return shown_agent(await app.store.write(caller.tenant_id, work))

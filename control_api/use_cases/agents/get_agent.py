@@ -2,7 +2,7 @@
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.presenters import agent_fields, deny_rate, time_or_none
+from control_api.presenters import deny_rate, time_or_none
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.agents import ACTIVITY_WINDOW, Activity, AgentDetail
 from control_api.responses.counts import SourceCount
@@ -33,7 +33,7 @@ async def get_agent(app: AppContext, caller: Caller, request: AgentDetailRequest
         sources = await counters.sources_of(connection, tenant_id, agent_id, since, MAX_SOURCES)
     # An agent without decisions in this window has no counts.
     activity = _activity(recent[0] if recent else NO_DECISIONS, sources)
-    return AgentDetail(**agent_fields(agent), activity=activity)
+    return AgentDetail(**agent.shown(), activity=activity)
 
 
 def _activity(counted: CountedValue, sources: list[CountedValue]) -> Activity:

@@ -7,6 +7,7 @@ from control_api.auth.principal import Caller
 from control_api.domain.keys import refuse_unknown_key
 from control_api.domain.workloads import refuse_bad_workload
 from control_api.enrolment.generation import agent_documents
+from control_api.enrolment.recorded_changes import agent_change
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel, Roles, Text
 from control_api.requests.workload import Workload
@@ -60,7 +61,8 @@ async def register_agent(app: AppContext, caller: Caller, request: NewAgent) -> 
             "permitted_roles": list(agent.permitted_roles),
             "workload": agent.workload,
         }
-        await app.log_change(tx, "agent.registered", agent_id, caller.by, detail)
+        shown = agent_change(tx, None, agent)
+        await app.log_change(tx, "agent.registered", agent_id, caller.by, detail, shown)
         return agent
 
     return shown_agent(await app.store.write(caller.tenant_id, work))

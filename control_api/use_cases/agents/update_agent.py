@@ -8,6 +8,7 @@ from control_api.auth.principal import Caller
 from control_api.domain.keys import refuse_unknown_key
 from control_api.domain.workloads import refuse_bad_workload
 from control_api.enrolment.generation import agent_documents, with_generation
+from control_api.enrolment.recorded_changes import agent_change
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel, Roles, Text
 from control_api.requests.workload import Workload
@@ -74,7 +75,8 @@ async def update_agent(app: AppContext, caller: Caller, request: ChangedAgent) -
             "bound_key_id": changed.bound_key_id,
             "workload": changed.workload,
         }
-        await app.log_change(tx, "agent.updated", agent.agent_id, caller.by, detail)
+        shown = agent_change(tx, agent, changed)
+        await app.log_change(tx, "agent.updated", agent.agent_id, caller.by, detail, shown)
         return changed
 
     return shown_agent(await app.store.write(caller.tenant_id, work))

@@ -7,7 +7,7 @@ from pydantic import Field
 from control_api.alerts.rule_change import new_secret, record, refuse_unusable
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.presenters import shown_rule
+from control_api.presenters import rule_change, shown_rule
 from control_api.requests.alert_rule import Email, Minutes, Threshold, Url
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.alerts import AlertRule, AlertRuleWithSecret, RuleType
@@ -67,7 +67,7 @@ async def create_alert_rule(
             updated_at=tx.now,
         )
         await alerts.add(tx.connection, tx.tenant_id, rule)
-        await record(app, tx, "alert.created", rule, caller.by)
+        await record(app, tx, "alert.created", rule, caller.by, rule_change(None, rule))
         return rule
 
     rule = await app.store.write(caller.tenant_id, work)

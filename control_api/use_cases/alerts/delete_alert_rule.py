@@ -3,6 +3,7 @@
 from control_api.alerts.rule_change import record
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.presenters import rule_change
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.audit import Empty
 from control_api.store.queries import alerts
@@ -24,7 +25,7 @@ async def delete_alert_rule(app: AppContext, caller: Caller, request: RuleReques
         if rule is None:
             raise NotFound(f"no such alert rule: `{request.rule_id}`")
         await alerts.remove(tx.connection, tx.tenant_id, rule.rule_id)
-        await record(app, tx, "alert.deleted", rule, caller.by)
+        await record(app, tx, "alert.deleted", rule, caller.by, rule_change(rule, None))
 
     await app.store.write(caller.tenant_id, work)
     return Empty()

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from control_api.alerts.rule_change import new_secret, record, refuse_unusable
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.presenters import shown_rule
+from control_api.presenters import rule_change, shown_rule
 from control_api.requests.alert_rule import Email, Minutes, Threshold, Url
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.alerts import AlertRule, AlertRuleWithSecret, RuleType
@@ -64,7 +64,8 @@ async def update_alert_rule(
         # this time to notice that a rule has changed since it was measured.
         changed = replace(changed, updated_at=max(tx.now, rule.updated_at + 1))
         await alerts.put(tx.connection, tx.tenant_id, changed)
-        await record(app, tx, "alert.updated", changed, caller.by)
+        both = rule_change(rule, changed)
+        await record(app, tx, "alert.updated", changed, caller.by, both)
         return changed, secret
 
     rule, secret = await app.store.write(caller.tenant_id, work)

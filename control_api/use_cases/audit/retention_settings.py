@@ -48,4 +48,5 @@ async def change_retention_settings(
         return replace(tenant, **given), given
 
     tenant_id, by = caller.tenant_id, caller.by
-    return shown_retention(await change_tenant(app, tenant_id, "settings.retention", by, changed))
+    tenant = await change_tenant(app, tenant_id, "settings.retention", by, changed, shown_retention)
+    return shown_retention(tenant)

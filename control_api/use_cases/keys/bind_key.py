@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.domain.keys import key_change
 from control_api.requests.base import Identifier, RequestModel, Roles
 from control_api.responses.audit import Done
 from control_api.store.queries import keys
@@ -46,7 +47,8 @@ async def bind_key(app: AppContext, caller: Caller, request: NewBinding) -> Done
             "bound_agent_id": bound.bound_agent_id,
             "permitted_roles": list(bound.permitted_roles),
         }
-        await app.log_change(tx, "key.bound", key.key_id, caller.by, detail)
+        change = key_change(tx, key, bound)
+        await app.log_change(tx, "key.bound", key.key_id, caller.by, detail, change)
 
     await app.store.write(caller.tenant_id, work)
     return Done()

@@ -6,6 +6,7 @@ The revocation takes effect in `auth/authenticate.py`, which refuses a key witho
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.domain.keys import key_change
 from control_api.requests.key import KeyRequest
 from control_api.responses.audit import Empty
 from control_api.store.queries import keys
@@ -25,7 +26,8 @@ async def revoke_key(app: AppContext, caller: Caller, request: KeyRequest) -> Em
         # The document is removed, not marked: sidecars, too, refuse a key without one.
         await tx.publish({key_name(key.digest): None})
         detail = {"name": key.name, "scope": key.scope}
-        await app.log_change(tx, "key.revoked", key.key_id, caller.by, detail)
+        change = key_change(tx, key, None)
+        await app.log_change(tx, "key.revoked", key.key_id, caller.by, detail, change)
 
     await app.store.write(caller.tenant_id, work)
     return Empty()

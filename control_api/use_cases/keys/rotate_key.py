@@ -1,9 +1,12 @@
 """Replaces a key with a new one, which also takes over the agents that are bound to the old key."""
 
 from dataclasses import replace
+from typing import Any
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.domain.keys import key_change
+from control_api.enrolment.recorded_changes import agent_change
 from control_api.presenters import created_key
 from control_api.requests.key import KeyRequest
 from control_api.responses.management import CreatedKey
@@ -32,14 +35,19 @@ async def rotate_key(app: AppContext, caller: Caller, request: KeyRequest) -> Cr
             key_name(new.digest): key_document(new.published()),
         }
         # Bind the old key's agents to the new one: otherwise no key could speak for them.
-        for agent in await agents.bound_to(tx.connection, tx.tenant_id, old.key_id):
-            moved = replace(agent, bound_key_id=new.key_id, updated_at=tx.now)
+        bound = await agents.bound_to(tx.connection, tx.tenant_id, old.key_id)
+        rebound = [replace(agent, bound_key_id=new.key_id, updated_at=tx.now) for agent in bound]
+        for moved in rebound:
             await agents.put(tx.connection, tx.tenant_id, moved)
-            documents[agent_name(agent.agent_id)] = agent_document(moved.published())
+            documents[agent_name(moved.agent_id)] = agent_document(moved.published())
         await tx.publish(documents)
-        # Two of the documents are the keys'; the others are agents.
-        detail = {"replaced_by": new.key_id, "agents": len(documents) - 2}
-        await app.log_change(tx, "key.rotated", old.key_id, caller.by, detail)
+        detail: dict[str, Any] = {"replaced_by": new.key_id, "agents": len(rebound)}
+        change = key_change(tx, old, new)
+        await app.log_change(tx, "key.rotated", old.key_id, caller.by, detail, change)
+        for agent, moved in zip(bound, rebound, strict=True):
+            detail = {"fields": ["bound_key_id"], "bound_key_id": new.key_id}
+            change = agent_change(tx, agent, moved)
+            await app.log_change(tx, "agent.updated", agent.agent_id, caller.by, detail, change)
         return new
 
     return created_key(await app.store.write(caller.tenant_id, work), secret)

@@ -22,8 +22,9 @@ async def create_policy(app: AppContext, caller: Caller, request: PolicyAsked) -
         await policy_change.refuse_taken(tx, request.name)
         row = first_version(policy_id, request.body(), tx.now)
         await policies.add(tx.connection, tx.tenant_id, [row])
-        await policy_change.record(app, tx, [row], "created", caller.by)
         await policy_change.publish(tx, {row.agent_role})
+        new = policy_change.Changed(None, row)
+        await policy_change.record(app, tx, [new], "created", caller.by)
         return row
 
     return shown_policy(await app.store.write(caller.tenant_id, work))

@@ -21,8 +21,9 @@ async def delete_policy(app: AppContext, caller: Caller, request: PolicyRequest)
         # The deletion, too, is a version in the policy's history.
         deleted = replace(row, version=row.version + 1, updated_at=tx.now, deleted_at=tx.now)
         await policies.put(tx.connection, tx.tenant_id, deleted)
-        await policy_change.record(app, tx, [deleted], "deleted", caller.by)
         await policy_change.publish(tx, {deleted.agent_role})
+        changed = policy_change.Changed(row, deleted)
+        await policy_change.record(app, tx, [changed], "deleted", caller.by)
 
     await app.store.write(caller.tenant_id, work)
     return Empty()

@@ -68,9 +68,10 @@ async def replace_policy(app: AppContext, caller: Caller, request: ReplacedPolic
             updated_at=tx.now,
         )
         await policies.put(tx.connection, tx.tenant_id, changed)
-        await policy_change.record(app, tx, [changed], "updated", caller.by)
         # Publish both roles: the policy may have moved from one to the other.
         await policy_change.publish(tx, {row.agent_role, changed.agent_role})
+        both = policy_change.Changed(row, changed)
+        await policy_change.record(app, tx, [both], "updated", caller.by)
         return changed
 
     return shown_policy(await app.store.write(caller.tenant_id, work))

@@ -29,8 +29,9 @@ async def restore_policy(app: AppContext, caller: Caller, request: PolicyRequest
         if row.deleted_at is not None or restored.name != row.name:
             await policy_change.refuse_taken(tx, restored.name)
         await policies.put(tx.connection, tx.tenant_id, restored)
-        await policy_change.record(app, tx, [restored], "restored", caller.by)
         await policy_change.publish(tx, {row.agent_role, restored.agent_role})
+        changed = policy_change.Changed(row, restored)
+        await policy_change.record(app, tx, [changed], "restored", caller.by)
         return restored
 
     return shown_policy(await app.store.write(caller.tenant_id, work))

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.domain.sessions import read_session
+from control_api.domain.sessions import log_revocation, read_session
 from control_api.requests.base import Identifier, RequestModel, Text
 from control_api.responses.tenants import SessionDetail
 from control_api.store.queries import sessions
@@ -33,8 +33,6 @@ async def revoke_session(
         if row is None:
             raise NotFound(f"no such session: `{request.session_id}`")
         if row.revoked_at is None:
-            detail = {"agent_role": row.agent_role, "agent_id": row.agent_id}
-            await app.log_change(tx, "session.revoked", row.session_id, caller.by, detail)
             await sessions.revoke(
                 tx.connection, tx.tenant_id, row.session_id, request.reason, tx.now
             )
@@ -42,6 +40,7 @@ async def revoke_session(
             # it active.
             await tx.publish({session_name(row.session_id): session_document(row.session_id)})
             row = row._replace(revoked_at=tx.now)
+            await log_revocation(app, tx, row, caller.by)
         return row, await read_session(tx.connection, tx.tenant_id, request.session_id, tx.now)
 
     row, revoked = await app.store.write(caller.tenant_id, work)

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.domain.sessions import log_revocation
 from control_api.requests.base import Identifier, RequestModel, Text
 from control_api.responses.tenants import Revoked
 from control_api.store.queries import session_revocation
@@ -74,13 +75,12 @@ async def _revoke(app: AppContext, caller: Caller, ids: Sequence[str], reason: s
 
     async def work(tx: Transaction) -> list[SessionRow]:
         rows = await session_revocation.revoke_all(tx.connection, tx.tenant_id, ids, reason, tx.now)
-        for row in rows:
-            detail = {"agent_role": row.agent_role, "agent_id": row.agent_id}
-            await app.log_change(tx, "session.revoked", row.session_id, caller.by, detail)
         if rows:
             await tx.publish(
                 {session_name(row.session_id): session_document(row.session_id) for row in rows}
             )
+        for row in rows:
+            await log_revocation(app, tx, row, caller.by)
         return rows
 
     tenant_id = caller.tenant_id

@@ -32,5 +32,11 @@ async def change_tenant_settings(
     def changed(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
         return replace(tenant, **given), given
 
-    tenant = await change_tenant(app, request.tenant_id, "tenant.settings", caller.by, changed)
+    tenant = await change_tenant(
+        app, request.tenant_id, "tenant.settings", caller.by, changed, _shown
+    )
+    return _shown(tenant)
+
+
+def _shown(tenant: StoredTenant) -> TenantSettingsShown:
     return TenantSettingsShown(tenant.tenant_id, tenant.require_agent_id, tenant.pii_masking)

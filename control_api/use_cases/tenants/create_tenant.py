@@ -1,6 +1,7 @@
 """Creates a tenant and its first admin key, whose secret is shown once."""
 
 import logging
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
@@ -8,6 +9,7 @@ from control_api.auth.principal import Superadmin
 from control_api.domain.keys import add_key, build_key
 from control_api.domain.policy_reload import reload_tenant
 from control_api.domain.tenants import effective
+from control_api.presenters import shown_tenant
 from control_api.requests.base import Identifier, RequestModel
 from control_api.requests.key import NewKey
 from control_api.responses.tenants import CreatedTenant
@@ -19,6 +21,7 @@ from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
 from policies.ground.keys import make_key
 from policies.sets.policy_set import TENANT, tenant_document
+from policies.trail.change import ObjectChange
 
 _FIRST_KEY = NewKey(name="first admin", scope="admin", expires_days=None)
 _log = logging.getLogger("sluice.policies")
@@ -44,7 +47,8 @@ async def create_tenant(app: AppContext, caller: Superadmin, request: NewTenant)
         await tenants.add(tx.connection, tenant)
         await tx.publish({TENANT: tenant_document(effective(tenant, app.settings))})
         detail = {"name": tenant.name}
-        await app.log_change(tx, "tenant.created", tenant_id, caller.by, detail)
+        change = ObjectChange(None, asdict(shown_tenant(tenant)), published=tx.published(TENANT))
+        await app.log_change(tx, "tenant.created", tenant_id, caller.by, detail, change)
         admin = build_key(_FIRST_KEY, secret, app.entropy(16), tx.now)
         await add_key(tx, admin, caller.by, app.new_id())
 

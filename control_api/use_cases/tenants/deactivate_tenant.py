@@ -26,7 +26,7 @@ async def deactivate_tenant(app: AppContext, caller: Superadmin, request: Tenant
     def off(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
         return replace(tenant, active=False), {}
 
-    await change_tenant(app, request.tenant_id, "tenant.deactivated", caller.by, off)
+    await change_tenant(app, request.tenant_id, "tenant.deactivated", caller.by, off, shown_tenant)
     return Empty()
 
 
@@ -38,5 +38,7 @@ async def reactivate_tenant(
     def on(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
         return replace(tenant, active=True), {}
 
-    tenant = await change_tenant(app, request.tenant_id, "tenant.reactivated", caller.by, on)
+    tenant = await change_tenant(
+        app, request.tenant_id, "tenant.reactivated", caller.by, on, shown_tenant
+    )
     return shown_tenant(tenant)

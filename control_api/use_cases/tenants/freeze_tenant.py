@@ -38,7 +38,7 @@ async def freeze_tenant(app: AppContext, caller: Caller, request: NewFreeze) -> 
         return replace(tenant, frozen_at=now, freeze_reason=request.reason), {}
 
     tenant_id = caller.tenant_id
-    return _shown(await change_tenant(app, tenant_id, "tenant.frozen", caller.by, frozen))
+    return _shown(await change_tenant(app, tenant_id, "tenant.frozen", caller.by, frozen, _shown))
 
 
 async def lift_freeze(app: AppContext, caller: Caller, _: EmptyRequest) -> Freeze:
@@ -50,7 +50,7 @@ async def lift_freeze(app: AppContext, caller: Caller, _: EmptyRequest) -> Freez
         return replace(tenant, frozen_at=None, freeze_reason=None), since
 
     tenant_id = caller.tenant_id
-    return _shown(await change_tenant(app, tenant_id, "tenant.unfrozen", caller.by, lifted))
+    return _shown(await change_tenant(app, tenant_id, "tenant.unfrozen", caller.by, lifted, _shown))
 
 
 async def show_freeze(app: AppContext, caller: Caller, _: EmptyRequest) -> Freeze:

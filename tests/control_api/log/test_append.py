@@ -13,7 +13,8 @@ from control_api.log.verify import verify
 from control_api.store.errors import WriteFault
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Invalid, NotFound
-from policies.trail.record import MAX_ENTRY, Record, change_record
+from policies.trail.change import change_record
+from policies.trail.record import MAX_ENTRY, Record
 from tests.control_api.log.lost_answers import lose_first_answer
 from tests.control_api.store.world import (
     OTHER,

@@ -10,7 +10,7 @@ import pytest
 
 from control_api.log.verify import verify
 from control_api.store.transaction import Transaction
-from policies.trail.record import change_record
+from policies.trail.change import change_record
 from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id, opened, sql
 
 HEAD = "SELECT size, last_leaf, last_ts, frontier FROM log_heads WHERE tenant_id = :tenant"

@@ -15,7 +15,7 @@ from control_api.store.log import index as log_index
 from control_api.store.queries.sessions import SessionClaimer
 from policies.ground.canonical import micros
 from policies.ground.errors import NotFound
-from policies.trail.record import change_record
+from policies.trail.change import change_record
 from tests.control_api.store.world import (
     OTHER,
     TENANT,

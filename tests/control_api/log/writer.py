@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from control_api.log.ingest import ingest
 from control_api.store.transaction import Transaction
-from policies.trail.record import Record, change_record, gap_record
+from policies.trail.change import change_record
+from policies.trail.record import Record, gap_record
 from tests.control_api.store.world import TENANT, Spool, World, decision, event_id, opened
 
 Say = Callable[..., None]

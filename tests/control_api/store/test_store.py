@@ -16,7 +16,7 @@ from control_api.store.store import Store
 from control_api.store.transaction import Published, Transaction
 from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import document_digest
-from policies.trail.record import change_record
+from policies.trail.change import change_record
 from tests.control_api.store.world import OTHER, TENANT, World, event_id, opened
 
 Heard = tuple[str, int, dict[str, bytes | None]]

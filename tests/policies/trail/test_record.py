@@ -14,6 +14,7 @@ from policies.evaluate import evaluate, refuse
 from policies.ground.canonical import b64, check, encode, rfc3339, unb64
 from policies.ground.errors import Invalid
 from policies.retrieval import Retrieval
+from policies.trail.change import change_record
 from policies.trail.commitment import commit, commitment, field_salt, opens
 from policies.trail.entry import audit_event, index_of, lineage_action
 from policies.trail.lineage import ReportedAction, lineage_record, retrieval_lineage
@@ -21,7 +22,6 @@ from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import (
     MAX_ENTRY,
     Record,
-    change_record,
     decision_record,
     gap_record,
     make_record,

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from policies.definitions.model import TenantSettings
-from sidecar.recorder import REPORT_PREFIX
+from policies.trail.record import REPORT_PREFIX
 from sidecar.settings.model import NamedSource, RestRule
 from sidecar.spool.errors import SpoolFull
 from tests.sidecar.proxy.certificates import authority

@@ -1,0 +1,96 @@
+"""The record of a change to the configuration: who changed which object, and from what to what.
+
+Beside the fields of every change it holds the SHA-256 of the object before and after, the members
+that changed if they fit in `MAX_SHOWN` bytes, and the documents of the policy set that followed.
+With those, `policies.trail.recompute` holds the facts of later decisions against it. Knows no
+object: what one looks like, and which of its members must not be shown, is an argument.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from policies.ground.canonical import encode
+from policies.trail.record import Record, make_record
+
+MAX_SHOWN = 8 * 1024
+"""The most bytes that the changed members, before and after, take in an entry together."""
+
+
+class PublishedAs(NamedTuple):
+    """A document of the policy set that a change published: its name, its SHA-256 in hex (None if
+    it was removed), and the revision that it has been in force from. A key's document has the name
+    `key/<key_id>` here: its own would hold the digest of the secret."""
+
+    name: str
+    digest: str | None
+    revision: int
+
+
+class ObjectChange(NamedTuple):
+    """An object before and after, as its route shows it; None where it does not exist.
+
+    `hidden` are the members that are never shown in clear, because they may be personal or secret.
+    They do count for the digests.
+    """
+
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    hidden: Collection[str] = ()
+    published: Sequence[PublishedAs] = ()
+
+
+def change_record(
+    what: str,
+    target: str,
+    by: str,
+    detail: dict[str, Any],
+    *,
+    record_id: str,
+    change: ObjectChange | None = None,
+) -> Record:
+    """A change to the configuration. `what` is a name like `policy.updated`; `target` is the id of
+    what changed; `by` is the id of the key that changed it, or `disk`, `enrolment` or `system`.
+    `detail` must be within the log's encoding, and never holds a secret. `change` is None if no
+    object changed."""
+    pub: dict[str, Any] = {"what": what, "target": target, "by": by, "detail": detail}
+    if change is not None:
+        pub |= _members(change)
+    return make_record("change", record_id, encode(pub))
+
+
+def object_digest(shown: Mapping[str, Any] | None) -> str | None:
+    """SHA-256, in hex, of an object as its route shows it; None if it does not exist."""
+    return None if shown is None else hashlib.sha256(encode(dict(shown))).hexdigest()
+
+
+def _members(change: ObjectChange) -> dict[str, Any]:
+    members: dict[str, Any] = {
+        "before_sha256": object_digest(change.before),
+        "after_sha256": object_digest(change.after),
+    }
+    shown = _changed(change)
+    # All or nothing: a part of the members would read as if nothing else had changed.
+    if len(encode(shown)) <= MAX_SHOWN:
+        members |= shown
+    if change.published:
+        members["published"] = [list(each) for each in change.published]
+    return members
+
+
+def _changed(change: ObjectChange) -> dict[str, Any]:
+    """The members that differ; of an object that was created or deleted, all."""
+    before, after = change.before, change.after
+    names = [
+        name
+        for name in sorted({*(before or {}), *(after or {})})
+        if before is None or after is None or before.get(name) != after.get(name)
+    ]
+    visible = [name for name in names if name not in change.hidden]
+    shown: dict[str, Any] = {
+        "before": None if before is None else {name: before.get(name) for name in visible},
+        "after": None if after is None else {name: after.get(name) for name in visible},
+    }
+    if hidden := [name for name in names if name in change.hidden]:
+        shown["hidden"] = hidden
+    return shown

@@ -1,0 +1,228 @@
+"""Derives the decisions of a log again, one entry at a time, by the same `policies.evaluate`.
+
+    recomputer = Recomputer(documents)          documents(digest) -> bytes, or None
+    for entry in entries:                       decoded, in order, of every kind
+        finding = recomputer.feed(entry)
+    recomputer.counts
+
+Every decision ends in one of these:
+
+    recomputed          the same response follows, and the changes before it agree with its facts
+    outside             made outside of the ten checks: nothing to derive it from
+    not_recomputable    its policies are gone, or the changes behind its facts were not walked
+    a finding           another response follows, or the facts contradict something
+
+Memory is bounded. To hide a rewritten verdict, its facts have to be rewritten too, then the changes
+that those facts contradict, and the documents, which are addressed by their digests.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from policies.evaluate import evaluate
+from policies.sets.policy_set import agent_name, role_name, session_name
+from policies.sets.role import Role
+from policies.trail.findings import Finding, Reason
+from policies.trail.recompute.facts import RecordedFacts, difference, read_facts, read_role
+from policies.trail.recompute.registry import FREEZE, Held, Registry
+from policies.trail.record import REPORT_PREFIX, response_of
+
+MAX_ROLES = 256
+MAX_SEEN = 16_384
+"""The most facts that are remembered to be compared: of one revision, and of sessions."""
+
+Documents = Callable[[str], bytes | None]
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
+
+
+@dataclass(slots=True)
+class RecomputeCounts:
+    """How many decisions ended how. `not_recomputable` is the sum of the last two."""
+
+    recomputed: int = 0
+    outside: int = 0
+    findings: int = 0
+    document_missing: int = 0
+    facts_unknown: int = 0
+
+    @property
+    def not_recomputable(self) -> int:
+        return self.document_missing + self.facts_unknown
+
+
+class _Contradiction(Exception):
+    """the recorded facts contradict each other, or what was recorded before"""
+
+
+class Recomputer:
+    """One walk over a log, or over a part of it. `documents` returns the document of a role by its
+    digest, None if there is none."""
+
+    def __init__(self, documents: Documents) -> None:
+        self.counts = RecomputeCounts()
+        self._documents = documents
+        self._registry = Registry()
+        self._roles: OrderedDict[str, Role | Reason] = OrderedDict()
+        self._same: OrderedDict[tuple[str, int], str | None] = OrderedDict()
+        self._owners: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
+
+    def feed(self, entry: Mapping[str, Any]) -> Finding | None:
+        """Take in a decoded entry. A finding says what is wrong with this one; the walk can go
+        on."""
+        kind = entry["kind"]
+        if kind == "change":
+            self._registry.change(entry)
+        elif kind == "incarnation":
+            # The store went back: revisions, sessions and documents begin anew.
+            self._registry.restart()
+            self._same.clear()
+            self._owners.clear()
+        elif kind == "decision":
+            return self._decision(entry)
+        return None
+
+    def _decision(self, entry: Mapping[str, Any]) -> Finding | None:
+        try:
+            finding = self._derive(entry)
+        except _Contradiction as error:
+            finding = (Reason.FACTS_CONTRADICT, str(error))
+        except _UNREADABLE as error:
+            finding = (Reason.FACTS_CONTRADICT, f"the facts can't be read: {error!r:.100}")
+        if finding is None:
+            return None
+        self.counts.findings += 1
+        return Finding(entry["seq"], *finding, entry["eid"])
+
+    def _derive(self, entry: Mapping[str, Any]) -> tuple[Reason, str] | None:
+        pub = entry["pub"]
+        if not pub["facts"]:
+            return self._outside(pub["response"])
+        recorded = read_facts(entry)
+        role = self._role(recorded.role)
+        if isinstance(role, Reason):
+            return role, f"the document `{recorded.role}` does not have this digest"
+        self._require_consistent(recorded, role, pub["response"])
+        verified = self._hold_against_changes(recorded)
+        if recorded.role is not None and role is None:
+            self.counts.document_missing += 1
+            return None
+        decision = evaluate(recorded.retrieval, recorded.facts(role))
+        response = dict(pub["response"])
+        # A source in mode `report` forwards what is denied, and the record says so.
+        if recorded.sourced and decision.decision == "DENY":
+            response["reason"] = response["reason"].removeprefix(REPORT_PREFIX)
+        if differs := difference(response, response_of(decision)):
+            return Reason.DECISION_DIFFERS, differs
+        if verified:
+            self.counts.recomputed += 1
+        else:
+            self.counts.facts_unknown += 1
+        return None
+
+    def _outside(self, response: Mapping[str, Any]) -> tuple[Reason, str] | None:
+        """A decision without facts: a stale policy set, an unreadable request. It can only deny."""
+        if response["decision"] != "DENY" or "check" in response or "policy_id" in response:
+            return Reason.DECISION_DIFFERS, "without facts, only a denial without a policy follows"
+        self.counts.outside += 1
+        return None
+
+    def _role(self, digest: str | None) -> Role | Reason | None:
+        """The role of a digest, None if there is no document, or what is wrong with it."""
+        if digest is None:
+            return None
+        if digest in self._roles:
+            self._roles.move_to_end(digest)
+            return self._roles[digest]
+        body = self._documents(digest)
+        if body is None:
+            return None  # not remembered: in a file, a document may come after its first decision
+        sound = hashlib.sha256(body).hexdigest() == digest
+        found = self._roles[digest] = read_role(body) if sound else Reason.DOCUMENT_MISMATCH
+        if len(self._roles) > MAX_ROLES:
+            self._roles.popitem(last=False)
+        return found
+
+    def _require_consistent(
+        self, recorded: RecordedFacts, role: Role | None, response: Mapping[str, Any]
+    ) -> None:
+        """Hold the facts against the request, and against those of earlier decisions."""
+        asked, agent, session = recorded.retrieval, recorded.agent, recorded.session
+        if role is not None and role.name != asked.agent_role:
+            raise _Contradiction(f"the policies are those of role `{role.name}`")
+        if agent is not None and agent.agent_id != asked.agent_id:
+            raise _Contradiction(f"the call names another agent than `{agent.agent_id}`")
+        if session is not None and session.session_id != asked.session_id:
+            raise _Contradiction(f"the call names another session than `{session.session_id}`")
+        if session is None and asked.session_id is not None and response["decision"] == "ALLOW":
+            raise _Contradiction("a call was allowed in a session that it had not claimed")
+        if session is not None:
+            owner = (session.agent_role, session.agent_id)
+            if _remembered(self._owners, session.session_id, owner) != owner:
+                raise _Contradiction(f"session `{session.session_id}` had another owner before")
+        # A sidecar's documents are all of one revision. A control API beside others may read one a
+        # moment before it learns of its revision.
+        if recorded.sourced:
+            for name, value in (*_documents_of(recorded), (FREEZE, _freeze(recorded))):
+                known = _remembered(self._same, (name, recorded.revision), value)
+                if known != value:
+                    raise _Contradiction(
+                        f"`{name}` was {_short(known)} for another decision at revision "
+                        f"{recorded.revision}, and is {_short(value)} here"
+                    )
+
+    def _hold_against_changes(self, recorded: RecordedFacts) -> bool:
+        """Whether the changes that the log recorded before agree with the facts. False if they are
+        not known; raises `_Contradiction` if they don't agree."""
+        key = recorded.key
+        wanted = [*_documents_of(recorded), (f"key/{key.key_id}", _digest(key.wire))]
+        results = {self._held(name, value, recorded) for name, value in wanted}
+        # Of these two the usual case leaves no entry, so an unknown one says nothing.
+        self._held(FREEZE, _freeze(recorded), recorded)
+        session = recorded.session
+        if session is not None and session.state == "active":
+            self._held(session_name(session.session_id), None, recorded)
+        return Held.UNKNOWN not in results
+
+    def _held(self, name: str, value: str | None, recorded: RecordedFacts) -> Held:
+        held = self._registry.holds(name, value, recorded.revision, recorded.time)
+        if held is Held.CONTRADICTS:
+            raise _Contradiction(
+                f"`{name}` is recorded as {_short(value)}, which was not in force at revision "
+                f"{recorded.revision} by the changes before"
+            )
+        return held
+
+
+def _documents_of(recorded: RecordedFacts) -> list[tuple[str, str | None]]:
+    """The names and digests of the documents that the facts come from, without the key's."""
+    named = [(role_name(recorded.retrieval.agent_role), recorded.role)]
+    if recorded.retrieval.agent_id is not None:
+        agent = recorded.agent
+        digest = None if agent is None else _digest(agent.wire)
+        named.append((agent_name(recorded.retrieval.agent_id), digest))
+    return named
+
+
+def _freeze(recorded: RecordedFacts) -> str | None:
+    since = recorded.settings.frozen_at
+    return None if since is None else str(since)
+
+
+def _digest(wire: bytes) -> str:
+    return hashlib.sha256(wire).hexdigest()
+
+
+def _short(value: str | None) -> str:
+    return "absent" if value is None else f"`{value[:16]}`"
+
+
+def _remembered(seen: OrderedDict[Any, Any], name: object, value: object) -> Any:
+    """The value first seen under this name, among the last `MAX_SEEN`."""
+    known = seen.setdefault(name, value)
+    seen.move_to_end(name)
+    if len(seen) > MAX_SEEN:
+        seen.popitem(last=False)
+    return known

@@ -1,0 +1,128 @@
+"""What the log's `change` entries say was in force, by document and revision of the policy set.
+
+A `change` entry names each document that it published: its SHA-256, and the revision from which it
+has been in force. So the document that a decision at some revision must have used is known, unless
+
+    the change is outside of what was walked, or was forgotten here to bound memory
+    a version that recorded no documents made it
+    the store was restored to an older state since (`incarnation`)
+
+Where it is unknown, nothing is claimed. Memory is bounded: what was not used longest is forgotten.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+from policies.ground.canonical import micros
+
+SLACK = 120_000_000
+"""In microseconds. A fact also counts if it was in force within this time of the decision: a key is
+looked up when a request arrives, and a service that shares its store with others may read a
+document a moment before it learns of its revision."""
+MAX_NAMES, MAX_STATES = 32_768, 16
+
+# The kinds of objects whose changes publish documents, and the beginning of their names. A change
+# of one that names no document was made by an older version, and may have published any.
+_PUBLISHING = {
+    "agent": "agent/",
+    "key": "key/",
+    "policy": "role/",
+    "session": "session/",
+    "sidecar": "key/",
+    "tenant": "tenant",
+}
+FREEZE = "tenant freeze"
+"""The name under which the time of a tenant's freeze is held, as text."""
+
+
+class Held(Enum):
+    """The result of holding a fact against the changes."""
+
+    AGREES = "agrees"
+    UNKNOWN = "unknown"
+    CONTRADICTS = "contradicts"
+
+
+class _State(NamedTuple):
+    """A document from `revision` on, published at `time`; None if there was none."""
+
+    revision: int
+    time: int
+    value: str | None
+
+
+class Registry:
+    """Feed it every `change` entry in order."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[str, list[_State]] = OrderedDict()
+        # Whether every document of the log is known: then one that is not here does not exist.
+        self._complete = False
+
+    def change(self, entry: Mapping[str, Any]) -> None:
+        """Take in a `change` entry. One that can't be read makes everything unknown."""
+        pub = entry["pub"]
+        try:
+            what, target = str(pub["what"]), str(pub["target"])
+            if entry["seq"] == 0:
+                self._complete = what == "tenant.created" and "published" in pub
+            if "before_sha256" not in pub:
+                self._forget(what.partition(".")[0], target)
+                return
+            time = micros(entry["ts"])
+            for name, digest, revision in pub.get("published", ()):
+                self._put(name, _State(revision, time, digest))
+                if name == "tenant" and what in ("tenant.frozen", "tenant.unfrozen"):
+                    since = pub["after"]["frozen_at"]
+                    value = None if since is None else str(micros(since))
+                    self._put(FREEZE, _State(revision, time, value))
+        except (LookupError, TypeError, ValueError, AttributeError):
+            self.restart()
+
+    def restart(self) -> None:
+        """Forget everything: the store went back to an older state, or to one that is unknown."""
+        self._states.clear()
+        self._complete = False
+
+    def holds(self, name: str, value: str | None, revision: int, time: int) -> Held:
+        """Whether `name` had this value at `revision`, or within `SLACK` of `time`."""
+        states = self._states.get(name)
+        if states is None:
+            if not self._complete:
+                return Held.UNKNOWN
+            return Held.AGREES if value is None else Held.CONTRADICTS
+        self._states.move_to_end(name)
+        until: int | None = None
+        beyond = True  # whether all states so far are later than `revision`
+        for state in reversed(states):
+            near = state.time <= time + SLACK and (until is None or until >= time - SLACK)
+            current = beyond and state.revision <= revision
+            if state.value == value and (current or near):
+                return Held.AGREES
+            beyond, until = beyond and not current, state.time
+        # What was in force before the first known state would count too.
+        return Held.UNKNOWN if beyond or states[0].time >= time - SLACK else Held.CONTRADICTS
+
+    def _put(self, name: str, state: _State) -> None:
+        states = self._states.get(name)
+        if states is None:
+            states = self._states[name] = [_State(0, 0, None)] if self._complete else []
+        states.append(state)
+        self._states.move_to_end(name)
+        del states[:-MAX_STATES]
+        if len(self._states) > MAX_NAMES:
+            self._states.popitem(last=False)
+            self._complete = False
+
+    def _forget(self, kind: str, target: str) -> None:
+        prefix = _PUBLISHING.get(kind)
+        if prefix is None:
+            return
+        self._complete = False
+        # A rotation moves agents to the new key, and a policy's change does not say which role.
+        wide = {"key": ("key/", "agent/"), "policy": ("role/",), "tenant": ("tenant",)}
+        gone = wide.get(kind, (prefix + target,))
+        for name in [each for each in self._states if each.startswith(gone)]:
+            del self._states[name]
