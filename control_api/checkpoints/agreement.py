@@ -4,10 +4,15 @@ Reads back what is new since a checkpoint that was signed; everything, if there 
 checkpoint or if something differs. Signs nothing.
 """
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
+from control_api.checkpoints.divergence import Diverged
 from control_api.checkpoints.expected import Expected
-from control_api.checkpoints.read_back import EntriesMissing, RootDiffers, read_back
+from control_api.checkpoints.read_back import (
+    EntriesMissing,
+    ReadBack,
+    RootDiffers,
+    StoredNode,
+    read_back,
+)
 from control_api.store.queries import checkpoints
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.store import Store
@@ -20,26 +25,37 @@ TRIES = 5
 """Purges run hourly. An examination that meets a purge in every try gives up."""
 
 
-async def disagreement(store: Store, tenant_id: str, expected: Expected) -> Finding | None:
-    """None if the entries' tree passes through every expected checkpoint and is the head's."""
+async def read_agreeing(store: Store, tenant_id: str, expected: Expected) -> list[StoredNode]:
+    """Reads back what is new. Returns the nodes of the tree to store. Raises `Diverged` unless the
+    entries' tree passes through every expected checkpoint and is the head's."""
     base = await _base(store, tenant_id, expected)
-    if base is not None and await _fault(store, tenant_id, expected, base) is None:
-        return None
+    if base is not None:
+        found = await _read(store, tenant_id, expected, base)
+        if isinstance(found, ReadBack):
+            return found.nodes
     # There is no base, or it does not lead to the head: what was changed may be below it.
     for _ in range(TRIES):
-        try:
-            async with store.reading(tenant_id) as connection:
-                anchor = await latest_anchor(connection, tenant_id)
-        except (ValueError, TypeError):
-            return Finding(None, Reason.ANCHOR_INVALID, "the anchor can't be read")
-        finding = await _whole(store, tenant_id, expected, anchor)
-        if finding is None:
-            return None
-        async with store.reading(tenant_id) as connection:
-            # If a purge removed rows that were being read, their absence proves nothing.
-            if await _same_anchor(connection, tenant_id, anchor):
-                return finding
+        anchor = await _anchor(store, tenant_id, expected)
+        start = Frontier() if anchor is None else anchor.purged.tree()
+        found = await _read(store, tenant_id, expected, start)
+        if isinstance(found, ReadBack):
+            return found.nodes
+        # If a purge removed rows that were being read, their absence proves nothing.
+        if await _anchor(store, tenant_id, expected) == anchor:
+            raise Diverged(tenant_id, found)
     raise Unavailable(f"the log of tenant `{tenant_id}` is being purged")
+
+
+async def _anchor(store: Store, tenant_id: str, expected: Expected) -> Anchor | None:
+    async with store.reading(tenant_id) as connection:
+        try:
+            anchor = await latest_anchor(connection, tenant_id)
+            fault = anchor and anchor.fault(expected.state.log, expected.publics)
+        except (ValueError, TypeError):
+            anchor, fault = None, "the anchor can't be read"
+    if fault:
+        raise Diverged(tenant_id, Finding(None, Reason.ANCHOR_INVALID, fault))
+    return anchor
 
 
 async def _base(store: Store, tenant_id: str, expected: Expected) -> Frontier | None:
@@ -58,39 +74,20 @@ async def _base(store: Store, tenant_id: str, expected: Expected) -> Frontier | 
         return None
 
 
-async def _whole(
-    store: Store, tenant_id: str, expected: Expected, anchor: Anchor | None
-) -> Finding | None:
-    if anchor is None:
-        return await _fault(store, tenant_id, expected, Frontier())
-    if fault := anchor.fault(expected.state.log, expected.publics):
-        return Finding(anchor.seq, Reason.ANCHOR_INVALID, fault)
-    return await _fault(store, tenant_id, expected, anchor.purged.tree())
-
-
-async def _fault(
-    store: Store, tenant_id: str, expected: Expected, tree: Frontier
-) -> Finding | None:
-    state, first = expected.state, tree.size
-    if expected.before and expected.before[0].size < first:
-        text = f"the entries up to {first} were purged, but a checkpoint is of fewer"
-        return Finding(first, Reason.PURGE_UNCOVERED, text)
+async def _read(
+    store: Store, tenant_id: str, expected: Expected, start: Frontier
+) -> ReadBack | Finding:
+    state = expected.state
+    if expected.before and expected.before[0].size < start.size:
+        text = f"the entries up to {start.size} were purged, but a checkpoint is of fewer"
+        return Finding(start.size, Reason.PURGE_UNCOVERED, text)
     try:
-        await read_back(store, tenant_id, tree, state.size, expected.before)
+        found = await read_back(store, tenant_id, start, state.size, expected.before)
     except RootDiffers as error:
         return Finding(error.size, Reason.ROOT_MISMATCH, str(error))
-    except EntriesMissing:
-        text = f"entry {tree.size} is missing, though the head counts {state.size} entries"
-        return Finding(tree.size, Reason.ENTRIES_MISSING, text)
-    if tree != state.tree:
-        text = f"the entries from {first} on do not hash to the head's tree"
+    except EntriesMissing as error:
+        return Finding(error.seq, Reason.ENTRIES_MISSING, str(error))
+    if found.tree != state.tree:
+        text = f"the entries from {start.size} on do not hash to the head's tree"
         return Finding(state.size, Reason.HEAD_MISMATCH, text)
-    return None
-
-
-async def _same_anchor(connection: AsyncConnection, tenant_id: str, anchor: Anchor | None) -> bool:
-    try:
-        now = await latest_anchor(connection, tenant_id)
-    except (ValueError, TypeError):
-        return True  # edited by hand, not moved by a purge
-    return (None if now is None else now.seq) == (None if anchor is None else anchor.seq)
+    return found

@@ -11,11 +11,12 @@ import logging
 from typing import NamedTuple
 
 from control_api.checkpoint_store.stored_note import CheckpointStore
-from control_api.checkpoints.agreement import disagreement
+from control_api.checkpoints.agreement import read_agreeing
 from control_api.checkpoints.divergence import Diverged
 from control_api.checkpoints.expected import Expected, read_expected
 from control_api.checkpoints.log_state import LogState
-from control_api.store.queries import checkpoints
+from control_api.checkpoints.read_back import StoredNode
+from control_api.store.queries import checkpoints, tree_nodes
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -79,7 +80,7 @@ class CheckpointMaker:
             state, stored = expected.state, expected.stored
             if not state.size:
                 return None
-            await self._read_back(tenant_id, expected)
+            nodes = await self._read_back(tenant_id, expected)
             note = expected.note or checkpoint.sign(state.checkpoint(), self._ring.signer)
             # Only this process knows a new note. If we die here, it never existed.
             if stored is None or stored.note != note:
@@ -94,29 +95,35 @@ class CheckpointMaker:
                         state.published.size,
                     )
             # The store has the note. If we die here, the next run finds it and publishes it.
-            return await self._publish(tenant_id, state, note)
+            return await self._publish(tenant_id, state, note, nodes)
         raise Unavailable(f"other processes are signing the log of tenant `{tenant_id}`")
 
-    async def _read_back(self, tenant_id: str, expected: Expected) -> None:
-        """Raises `Diverged` unless the log's rows agree with what is expected of them."""
+    async def _read_back(self, tenant_id: str, expected: Expected) -> list[StoredNode]:
+        """The new nodes of the log's tree. Raises `Diverged` unless the log's rows agree with what
+        is expected of them."""
         number = None if expected.stored is None else expected.stored.number
         known, now = self._contradictions.pop(tenant_id, None), self._store.clock.monotonic()
         # Reading a whole log again every few seconds would only cost.
-        if known is None or known.number != number or now > known.until:
-            finding = await disagreement(self._store, tenant_id, expected)
-            if finding is None:
-                return
-            known = _Contradiction(finding, number, now + REREAD_SECONDS)
-        self._contradictions[tenant_id] = known
-        raise Diverged(tenant_id, known.finding)
+        if known is not None and known.number == number and now < known.until:
+            self._contradictions[tenant_id] = known
+            raise Diverged(tenant_id, known.finding)
+        try:
+            return await read_agreeing(self._store, tenant_id, expected)
+        except Diverged as error:
+            until = now + REREAD_SECONDS
+            self._contradictions[tenant_id] = _Contradiction(error.finding, number, until)
+            raise
 
-    async def _publish(self, tenant_id: str, state: LogState, note: str) -> StoredCheckpoint:
+    async def _publish(
+        self, tenant_id: str, state: LogState, note: str, nodes: list[StoredNode]
+    ) -> StoredCheckpoint:
         published = state.published
         if published is not None and published.size == state.size:
             return published
         at, frontier = state.checkpoint(), state.frontier()
 
         async def work(tx: Transaction) -> StoredCheckpoint:
+            await tree_nodes.extend(tx.connection, tenant_id, nodes)
             made = StoredCheckpoint(at.origin, at.size, at.root, frontier, note, tx.now)
             return await checkpoints.add(tx.connection, tenant_id, made)
 

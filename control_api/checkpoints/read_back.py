@@ -6,14 +6,18 @@ the checkpoints that it has to pass through. Knows nothing of signatures.
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Select, bindparam, select
 
+from control_api.store.queries import tree_nodes
 from control_api.store.schema.log import log_entries
 from control_api.store.store import Store
+from control_api.store.transaction import Transaction
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.proofs.subtree import Node
+from policies.trail.proofs.wide_tree import WideTree
 
 FIRST_ROWS, MAX_ROWS = 50, 200
 """The rows of the first page, and the most of any: they are hashed without a pause, in about a
@@ -23,8 +27,25 @@ PAUSE = 0.001
 """Seconds between two pages, for other tasks."""
 
 
+MAX_NODES = 4096
+"""Nodes to keep in memory: those of a million entries."""
+
+StoredNode = tuple[Node, bytes]
+
+
+class ReadBack(NamedTuple):
+    """The tree that the entries lead to, and those of its nodes that are still to be stored."""
+
+    tree: Frontier
+    nodes: list[StoredNode]
+
+
 class EntriesMissing(Exception):
-    """entries below the head have no row"""
+    """an entry below the head has no row"""
+
+    def __init__(self, seq: int) -> None:
+        super().__init__(f"entry {seq} is missing, though the head counts it")
+        self.seq = seq
 
 
 class RootDiffers(Exception):
@@ -36,37 +57,52 @@ class RootDiffers(Exception):
 
 
 async def read_back(
-    store: Store, tenant_id: str, tree: Frontier, until: int, expected: Iterable[Checkpoint]
-) -> None:
-    """Appends the entries from `tree.size` up to `until` to `tree`. Raises `RootDiffers` at the
-    first checkpoint whose root the tree doesn't have, and `EntriesMissing`."""
-    stops = {each.size: each.root for each in expected if each.size >= tree.size}
-    limit = FIRST_ROWS
+    store: Store, tenant_id: str, start: Frontier, until: int, expected: Iterable[Checkpoint]
+) -> ReadBack:
+    """Reads the entries from `start.size` up to `until` and appends them to a copy of `start`.
+    Raises `RootDiffers` at the first checkpoint whose root the tree doesn't have, and
+    `EntriesMissing`."""
+    tree, nodes = WideTree(start), list[StoredNode]()
+    stops = {each.size: each.root for each in expected if each.size >= start.size}
     _compare(tree, stops)
+    limit = FIRST_ROWS
     while tree.size < until:
-        page = {"tenant": tenant_id, "first": tree.size, "until": until, "rows": limit}
+        # A page ends at the next checkpoint, where the root is compared.
+        end = min((size for size in stops if size > tree.size), default=until)
+        page = {"tenant": tenant_id, "first": tree.size, "until": min(end, until), "rows": limit}
         # A transaction for each page: a long-lived reader would keep SQLite from folding its WAL.
         async with store.reading(tenant_id) as connection:
             rows = (await connection.execute(_PAGE, page)).all()
         # `seq` is unique and ordered, so first and last tell whether one is missing.
         if not rows or rows[0].seq != tree.size or rows[-1].seq != tree.size + len(rows) - 1:
-            raise EntriesMissing
+            raise EntriesMissing(tree.size)
         try:
-            for row in rows:
-                tree.append(leaf_hash(row.entry))
-                if tree.size in stops:
-                    _compare(tree, stops)
+            nodes += tree.append_all(leaf_hash(row.entry) for row in rows)
         except TypeError:  # SQLite keeps what is no bytes, if someone puts it there
-            raise EntriesMissing from None
+            raise EntriesMissing(tree.size) from None
+        _compare(tree, stops)
+        if len(nodes) >= MAX_NODES:
+            await _store(store, tenant_id, nodes)
+            nodes.clear()
         weight = sum(len(row.entry) for row in rows)
         limit = max(1, min(MAX_ROWS, PAGE_BYTES * len(rows) // max(1, weight)))
         await asyncio.sleep(PAUSE)
+    return ReadBack(tree.frontier(), nodes)
 
 
-def _compare(tree: Frontier, stops: dict[int, bytes]) -> None:
+def _compare(tree: WideTree, stops: dict[int, bytes]) -> None:
     root = stops.get(tree.size)
-    if root is not None and root != tree.root():
+    if root is not None and root != tree.frontier().root():
         raise RootDiffers(tree.size)
+
+
+async def _store(store: Store, tenant_id: str, nodes: list[StoredNode]) -> None:
+    """Stores nodes before they are proven, so that memory stays flat: proofs trust none of them."""
+
+    async def work(tx: Transaction) -> None:
+        await tree_nodes.extend(tx.connection, tenant_id, nodes)
+
+    await store.write(tenant_id, work)
 
 
 _PAGE: Select[Any] = (

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import insert
-
-from control_api.store.queries import tree_nodes
-from control_api.store.schema.proofs import checkpoints
+from control_api.store.queries import checkpoints, tree_nodes
+from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.transaction import Transaction
 from policies.ground.signing import Signer
 from policies.trail import checkpoint
@@ -43,20 +41,13 @@ async def sign(
     nodes = list(tree.append_all(leaf_hash(row.entry) for row in rows[: (size or 10**9) - first]))
     at = tree.frontier()
     name = origin or head.log
-    row = {
-        "origin": name,
-        "size": at.size,
-        "root_hash": at.root(),
-        "frontier": at.to_bytes(),
-        "note": checkpoint.sign(Checkpoint(name, at.size, at.root()), SIGNER),
-        "signed_at": world.now(),
-        "witnesses": 0,
-    }
+    note = checkpoint.sign(Checkpoint(name, at.size, at.root()), SIGNER)
+    made = StoredCheckpoint(name, at.size, at.root(), at.to_bytes(), note, world.now())
 
     async def work(tx: Transaction) -> None:
         if store_nodes:
             await tree_nodes.extend(tx.connection, tx.tenant_id, nodes)
-        await tx.connection.execute(insert(checkpoints).values(tenant_id=tx.tenant_id, **row))
+        await checkpoints.add(tx.connection, tx.tenant_id, made)
 
     await world.store.write(TENANT, work)
     return at
