@@ -28,7 +28,7 @@ MODULES = {
 
 # What a command runs, or its own name: the extra that it needs. The others need the base alone.
 NEEDED_BY = {"control_api": "server", "sidecar": "sidecar", "init": "server", "up": "demo"}
-BASE_ALONE = ("control_api.admission.manifests",)
+BASE_ALONE = ("control_api.admission.manifests", "control_api.verifier")
 """Modules that need no extra, although their package needs one."""
 
 

@@ -60,6 +60,7 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command("make-keys", "create a cluster's Secret of keys", ("control_api", "make-keys")),
             Command("doctor", "find ways around a sidecar", ("sidecar.doctor",)),
             Command("policy", "check policy files, offline", ("policies",)),
+            Command("verify", "verify an audit log, offline", ("control_api.verifier",)),
             Command("inject", "add the sidecar to manifests", ("control_api.admission.manifests",)),
         ),
     ),

@@ -63,7 +63,7 @@ class Reason(StrEnum):
 SENTENCES: dict[Reason, str] = {
     Reason.NOT_AN_ENTRY: "The bytes can't be read as an entry.",
     Reason.NOT_CANONICAL: "The entry is not written in the one encoding that it may have.",
-    Reason.OUTSIDE_PROFILE: "The entry holds a float, or a key that the encoding does not allow.",
+    Reason.OUTSIDE_PROFILE: "The entry holds a float, a forbidden key or too many levels.",
     Reason.WRONG_MEMBERS: "The entry has other members than an entry has.",
     Reason.TOO_LARGE: "The entry is larger than 64 KiB.",
     Reason.ENTRIES_MISSING: "Entries before this one were removed.",

@@ -36,6 +36,15 @@ class Frontier:
         hashes.append(leaf)
         self.size += 1
 
+    def append_subtree(self, level: int, root: bytes) -> None:
+        """Append a complete subtree of `2**level` leaves. `size` must be a multiple of that."""
+        hashes, bits = self.hashes, self.size >> level
+        while bits & 1:
+            root = node_hash(hashes.pop(), root)
+            bits >>= 1
+        hashes.append(root)
+        self.size += 1 << level
+
     def root(self) -> bytes:
         """The tree's root hash; for an empty tree, SHA-256 of no bytes (RFC 9162, 2.1.1)."""
         if not self.hashes:

@@ -1,21 +1,23 @@
-"""Checks one stored entry by itself: its members, its encoding's profile, and the columns and
-openings beside it. Knows nothing of the entries around it.
+"""Checks one stored entry by itself: its encoding, its members, and the columns and openings beside
+it. Knows nothing of the entries around it.
 """
 
-import re
 from typing import Any, NamedTuple
 
 import orjson
 
+from policies.ground.canonical import NotCanonical, check, encode, micros
 from policies.trail.commitment import opens
 from policies.trail.entry import Index, index_of
 from policies.trail.findings import Reason
+from policies.trail.record import MAX_ENTRY
 
 MEMBERS = frozenset({"cm", "eid", "kind", "log", "masked", "prev", "pub", "seq", "ts", "v"})
 SOURCED = MEMBERS | {"src"}
 """The members of an entry that came from an enforcement point."""
 
-_KEY = re.compile(r"[a-z0-9_.:-]+\Z").match
+_TYPES = (("eid", str), ("kind", str), ("ts", str), ("pub", dict), ("cm", dict), ("masked", list))
+_SRC = {"id": str, "inst": str, "n": int, "prev": str, "t": str}
 KNOWN = SOURCED.union(
     ("user_id", "query", "detail", "context_hash", "facts", "request", "response"),
     ("agent_role", "agent_id", "source_id", "source_type", "sensitivity_level", "session_id"),
@@ -58,31 +60,35 @@ class StoredRow(NamedTuple):
     openings: bytes | None = None
 
 
-def check_profile(value: dict[str, Any]) -> None:
-    """Check what re-encoding to equal bytes doesn't prove: no floats, and only keys that the
-    profile allows. (`encode` refuses integers beyond 53 bits.) Raises `EntryFinding`."""
-    # One set operation suffices for nearly every entry; only if it fails is each key checked.
-    if not KNOWN.issuperset(value) and not all(map(_KEY, value)):
-        raise EntryFinding(Reason.OUTSIDE_PROFILE, "has a key outside `[a-z0-9_.:-]`")
-    for member in value.values():
-        kind = type(member)
-        if kind is str:
-            continue
-        if kind is dict:
-            check_profile(member)
-        elif kind is list:
-            _check_items(member)
-        elif kind is float:
+def check_entry(raw: bytes, entry: Any) -> bool:
+    """Check `raw`, decoded as `entry`, by itself. Returns whether it came from an enforcement
+    point. Raises `EntryFinding`, and `ValueError`, `TypeError` or `LookupError` for bytes that are
+    not an entry at all."""
+    # Readers may disagree on duplicate keys or escapes, so only the canonical spelling counts as
+    # the entry.
+    if encode(entry) != raw:
+        raise EntryFinding(Reason.NOT_CANONICAL, "the bytes are not in the canonical encoding")
+    members = entry.keys() if type(entry) is dict else frozenset()
+    sourced = members == SOURCED
+    if not sourced and members != MEMBERS:
+        raise EntryFinding(Reason.WRONG_MEMBERS, "has other members than an entry")
+    if len(raw) > MAX_ENTRY:
+        raise EntryFinding(Reason.TOO_LARGE, f"has {len(raw)} bytes; the limit is {MAX_ENTRY}")
+    try:
+        check(entry, KNOWN)  # no floats, keys of the profile only, 64 levels at most
+    except NotCanonical as error:
+        raise EntryFinding(Reason.OUTSIDE_PROFILE, str(error)) from error
+    for name, kind in _TYPES:
+        if type(entry[name]) is not kind:
+            raise EntryFinding(Reason.NOT_AN_ENTRY, f"`{name}` has the wrong type")
+    micros(entry["ts"])
+    if sourced:
+        src = entry["src"]
+        if type(src) is not dict or {name: type(src[name]) for name in src} != _SRC:
             raise EntryFinding(
-                Reason.OUTSIDE_PROFILE,
-                f"holds the float {member!r}; the log's encoding has no floats",
+                Reason.NOT_AN_ENTRY, "`src` has other members than id, inst, n, prev, t"
             )
-
-
-def _check_items(items: list[Any]) -> None:
-    for item in items:
-        if type(item) is not str:  # most items are: roles, labels
-            check_profile({"v": item})
+    return sourced
 
 
 def check_columns(row: StoredRow, entry: dict[str, Any]) -> None:
@@ -97,17 +103,24 @@ def check_columns(row: StoredRow, entry: dict[str, Any]) -> None:
                     Reason.COLUMN_MISMATCH,
                     f"the column `{name}` holds {stored!r}, the bytes {expected!r}",
                 )
-    if row.openings is None:
-        return
-    openings = orjson.loads(row.openings)
-    for path in entry["cm"]:
-        if path not in openings:
-            raise EntryFinding(
-                Reason.OPENING_MISSING,
-                f"the opening of `{path}` is missing, though no erasure is recorded",
-            )
+    if row.openings is not None and (path := check_openings(entry, row.openings)) is not None:
+        raise EntryFinding(
+            Reason.OPENING_MISSING,
+            f"the opening of `{path}` is missing, though no erasure is recorded",
+        )
+
+
+def check_openings(entry: dict[str, Any], raw: bytes) -> str | None:
+    """Check that the openings match the commitments. Returns the first path without an opening,
+    None if each has one: only a `redact` entry excuses a missing one. Raises `EntryFinding`."""
+    openings = orjson.loads(raw)
+    commitments = entry["cm"]
+    if type(openings) is not dict:
+        raise EntryFinding(Reason.OPENING_MISMATCH, "the openings are not an object")
     for path, opening in openings.items():
-        if not opens(entry["cm"], path, opening):
+        if not opens(commitments, path, opening):
             raise EntryFinding(
-                Reason.OPENING_MISMATCH, f"the opening of `{path}` does not match its commitment"
+                Reason.OPENING_MISMATCH,
+                f"the opening of `{path:.80}` does not match its commitment",
             )
+    return next((path for path in commitments if path not in openings), None)

@@ -22,15 +22,12 @@ from policies.ground.canonical import b64, encode
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
 from policies.trail.purge import Purged
-from policies.trail.record import MAX_ENTRY
 from policies.trail.spool_chain import core_hash
 from policies.trail.stored_entry import (
-    MEMBERS,
-    SOURCED,
     EntryFinding,
     StoredRow,
     check_columns,
-    check_profile,
+    check_entry,
 )
 
 _POSITION = ("log", "seq", "prev", "ts")
@@ -149,17 +146,7 @@ class Verifier:
 
     def _check(self, row: StoredRow, entry: dict[str, Any]) -> None:
         raw = row.entry
-        # Readers may disagree on duplicate keys or escapes, so only the canonical spelling
-        # counts as the entry.
-        if encode(entry) != raw:
-            raise EntryFinding(Reason.NOT_CANONICAL, "the bytes are not in the canonical encoding")
-        members = entry.keys()
-        sourced = members == SOURCED
-        if not sourced and members != MEMBERS:
-            raise EntryFinding(Reason.WRONG_MEMBERS, "has other members than an entry")
-        if len(raw) > MAX_ENTRY:
-            raise EntryFinding(Reason.TOO_LARGE, f"has {len(raw)} bytes; the limit is {MAX_ENTRY}")
-        check_profile(entry)
+        sourced = check_entry(raw, entry)
         seq = self._tree.size
         # One condition covers the usual case; `_position_fault` finds out which part of it failed.
         if (

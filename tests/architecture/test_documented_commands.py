@@ -27,6 +27,11 @@ RUN_BY = {
             "control_api/README.md": ["issuers"],
         },
     },
+    "tests/control_api/verifier/test_summary.py": {
+        "test_the_readme_s_command_verifies_a_file": {
+            "control_api/verifier/README.md": ["verify a file, with the key's text in log.key"],
+        },
+    },
     "tests/deploy/helm/test_guides.py": {
         "test_every_command_of_a_guide_works_as_it_is_written": {
             "control_api/admission/README.md": ["keys in a Secret", "inject"],

@@ -1,0 +1,92 @@
+"""The command line of `sluice verify`, and the only place that reads the clock for it.
+
+    python -m control_api.verifier FILE          also `sluice verify FILE`
+
+Exit codes: 0 if all holds, 1 for findings, 2 for what can't be verified at all.
+"""
+
+import os
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import BinaryIO
+
+import orjson
+
+from control_api.verifier.file.check import CheckOptions
+from control_api.verifier.file.verify_file import verify_file
+from control_api.verifier.options import parse
+from control_api.verifier.outcome import Outcome, Unusable
+from control_api.verifier.progress import on_terminal
+from control_api.verifier.summary import summary
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one verification. Returns its exit code."""
+    try:
+        options = parse(arguments)
+        outcome = _verify(options)
+    except Unusable as error:
+        print(f"sluice verify: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("sluice verify: interrupted, nothing is proven", file=sys.stderr)
+        return 2
+    try:
+        _print(outcome, options)
+    except BrokenPipeError:
+        # The reader has gone, such as `head`. Python would complain again at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0 if outcome.valid else 1
+
+
+def _verify(options: Namespace) -> Outcome:
+    return _verify_file(options)
+
+
+def _verify_file(options: Namespace) -> Outcome:
+    name: str = options.file
+    stdin = name == "-"
+    progress = on_terminal(None if stdin else _size(name), time.monotonic)
+    check = CheckOptions(
+        options.key,
+        options.witness,
+        options.quorum,
+        options.checkpoint,
+        options.jobs,
+        options.recompute,
+        progress,
+    )
+
+    def open_file() -> BinaryIO:
+        return sys.stdin.buffer if stdin else _open(name)
+
+    subject = "standard input" if stdin else f"`{name}`"
+    return verify_file(open_file, subject, check, again=not stdin and Path(name).is_file())
+
+
+def _open(name: str) -> BinaryIO:
+    try:
+        return open(name, "rb")
+    except OSError as error:
+        raise Unusable(f"`{name}` can't be read: {error.strerror}") from error
+
+
+def _size(name: str) -> int | None:
+    try:
+        return Path(name).stat().st_size or None
+    except OSError:
+        return None  # opening it tells why
+
+
+def _print(outcome: Outcome, options: Namespace) -> None:
+    if options.json:
+        print(orjson.dumps(outcome.to_wire(), option=orjson.OPT_INDENT_2).decode())
+    else:
+        print(summary(outcome))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Verifies the file of an export."""

@@ -1,0 +1,235 @@
+"""Verifies an export file: its lines, its entries, its checkpoints and its end.
+
+Knows the order of a file's lines. `walk` knows what makes an entry valid, `checkpoint_judge` what a
+checkpoint proves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from control_api.verifier.checkpoint_judge import CheckpointJudge
+from control_api.verifier.file.beginning import read_frontier, read_header
+from control_api.verifier.file.derivation import Derivation
+from control_api.verifier.file.duplicates import IdBuckets
+from control_api.verifier.file.pool import Walked, WalkOptions, walk_chunks
+from control_api.verifier.file.source import LineChunks
+from control_api.verifier.known_notes import KnownNotes
+from control_api.verifier.neighbours import neighbours
+from control_api.verifier.outcome import Outcome
+from control_api.verifier.progress import Progress
+from control_api.verifier.trusted_keys import TrustedKeys
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.findings import Finding, Reason
+from policies.trail.log_file.coding import BadLine, parse_line
+from policies.trail.log_file.lines import (
+    MAX_LINE,
+    CheckpointLine,
+    DamagedLine,
+    EndLine,
+    PolicyLine,
+    ProofLine,
+    TruncatedLine,
+)
+from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs.signed_note import VerifierKey
+from policies.trail.walk.joined_walk import JoinedWalk
+from policies.trail.walk.tail_proof import proves_tail
+
+MOST_FINDINGS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """What the arguments pin. `known` are notes from outside, that the log must not contradict."""
+
+    keys: Sequence[VerifierKey] = ()
+    witnesses: Sequence[VerifierKey] = ()
+    quorum: int | None = None
+    known: Sequence[str] = ()
+    jobs: int = 1
+    recompute: bool = False
+    progress: Progress = field(default_factory=Progress)
+
+
+class FileCheck:
+    """One verification of one file."""
+
+    def __init__(self, chunks: LineChunks, subject: str, options: CheckOptions) -> None:
+        self._chunks = chunks
+        self._options = options
+        self._outcome = Outcome(subject)
+        self._header = header = read_header(chunks, subject)
+        frontier = read_frontier(chunks, header)
+        self._broken = frontier if isinstance(frontier, Finding) else None
+        tree = Frontier() if isinstance(frontier, Finding) else frontier
+        self._base_root = tree.root()
+        # The last leaf before the part is known only if it is a subtree of its own.
+        last_leaf = tree.hashes[-1] if tree.size & 1 else None
+        self._walk = JoinedWalk(header.log, tree, last_leaf)
+        self._judge = CheckpointJudge(
+            header.log,
+            header.origin,
+            TrustedKeys(options.keys, header.keys),
+            options.witnesses,
+            options.quorum,
+        )
+        self._known = KnownNotes(self._judge, header.origin, options.known)
+        self._ids = IdBuckets()
+        self._derived = Derivation() if options.recompute else None
+        self._ended: EndLine | None = None
+        self._proof: ProofLine | None = None
+        self._proved = False
+        self._damaged = 0
+        self._last_entry = b""
+
+    def run(self) -> tuple[Outcome, set[int]]:
+        """The outcome, and hashes of ids that may be repeated."""
+        options = WalkOptions(self._header.with_openings, self._known.sizes())
+        if self._broken is None:
+            for walked in walk_chunks(self._chunks, options, self._options.jobs):
+                if not self._take(walked):
+                    break
+        if self._broken is None:
+            self._broken = self._end_fault()
+        if self._broken is not None:
+            self._outcome.add(self._broken)
+        self._conclude()
+        candidates = self._ids.candidates()
+        self._ids.close()
+        return self._outcome, candidates
+
+    # ------------------------------------------------------------------------------ the lines
+
+    def _take(self, walked: Walked) -> bool:
+        first = self._walk.tree.size
+        self._options.progress.entries = first - self._walk.base
+        if self._walk.join(walked.result, self._on_other):
+            self._ids.add(walked.result.ids)
+            if self._derived is not None:
+                for finding in self._derived.feed(walked.chunk, self._header.with_openings):
+                    self._outcome.add(finding)
+            self._last_entry = walked.chunk[walked.chunk.rfind(b"\n") + 1 :]
+            return True
+        self._broken = self._walk.broken
+        if self._broken is not None and self._broken.seq is not None:
+            start = walked.result.start
+            place = 0 if start is None else max(self._broken.seq - start.seq, 0)
+            self._outcome.neighbours = neighbours(walked.chunk, place, self._last_entry)
+        return False
+
+    def _on_other(self, raw: bytes, tree: Frontier) -> Finding | None:
+        """Judge a line that is not an entry; `tree` is that of the entries before it."""
+        try:
+            line = parse_line(raw, self._header.with_openings)
+        except BadLine as error:
+            return self._malformed(str(error), tree)
+        if self._ended is not None:
+            return self._malformed("more lines follow the last one", tree)
+        if isinstance(line, TruncatedLine):
+            reason = f"the export ended early: {line.reason:.200}"
+            return Finding(None, Reason.FILE_TRUNCATED, reason)
+        if self._proved and not isinstance(line, EndLine):
+            return self._malformed("a line follows the proof of the last entry", tree)
+        match line:
+            case PolicyLine():
+                return None
+            case CheckpointLine():
+                return self._on_checkpoint(line, tree)
+            case ProofLine():
+                self._proof = line
+                return None
+            case EndLine():
+                self._ended = line
+                return None
+            case DamagedLine():
+                self._damaged += 1
+                message = f"seq {tree.size}: the row of entry {line.seq} holds no entry"
+                return Finding(tree.size, Reason.NOT_AN_ENTRY, message)
+        return self._malformed("a line stands where it may not", tree)
+
+    def _on_checkpoint(self, line: CheckpointLine, tree: Frontier) -> Finding | None:
+        found = self._judge.read(line.note, max(tree.size - 1, 0))
+        if isinstance(found, Finding):
+            self._note_finding(found)
+            return None
+        note, checkpoint = found
+        if self._proof is not None:
+            self._proved = True
+            if not self._proves_tail(tree, checkpoint):
+                message = (
+                    f"the entries are not the beginning of the checkpoint of {checkpoint.size} "
+                    "entries"
+                )
+                return Finding(max(tree.size - 1, 0), Reason.ROOT_MISMATCH, message)
+            self._note_finding(self._judge.judge(note, checkpoint, checkpoint.root))
+            return None
+        if checkpoint.size != tree.size:
+            message = f"a checkpoint of {checkpoint.size} entries stands after {tree.size}"
+            return self._malformed(message, tree)
+        found_fault = self._judge.judge(note, checkpoint, tree.root())
+        if found_fault is not None and found_fault.reason is Reason.ROOT_MISMATCH:
+            return found_fault
+        self._note_finding(found_fault)
+        return None
+
+    def _proves_tail(self, tree: Frontier, checkpoint: Checkpoint) -> bool:
+        assert self._proof is not None
+        size, root = checkpoint.size, checkpoint.root
+        return proves_tail(tree, self._walk.last_leaf, size, root, self._proof.hashes)
+
+    def _note_finding(self, found: Finding | None) -> None:
+        """A checkpoint that fails says nothing about the entries: the walk goes on."""
+        if found is not None:
+            self._outcome.add(found)
+
+    def _malformed(self, message: str, tree: Frontier) -> Finding:
+        return Finding(None, Reason.FILE_MALFORMED, f"after {tree.size} entries: {message}")
+
+    # -------------------------------------------------------------------------------- the end
+
+    def _end_fault(self) -> Finding | None:
+        chunks, ended = self._chunks, self._ended
+        if chunks.fault is not None and not chunks.fault.truncated:
+            return Finding(None, Reason.FILE_MALFORMED, str(chunks.fault))
+        if len(chunks.rest) > MAX_LINE:
+            long = f"line {chunks.lines + 1} is longer than {MAX_LINE} bytes"
+            return Finding(None, Reason.FILE_MALFORMED, long)
+        if ended is None or chunks.rest or chunks.fault is not None:
+            why = "without its last line" if chunks.fault is None else f"early: {chunks.fault}"
+            message = f"the file ends {why}, after {self._walk.walked()} whole entries"
+            return Finding(None, Reason.FILE_TRUNCATED, message)
+        if ended.entries != self._walk.walked():
+            message = (
+                f"the last line counts {ended.entries} entries, the file has {self._walk.walked()}"
+            )
+            return Finding(None, Reason.FILE_MALFORMED, message)
+        if ended.sha256 != chunks.hexdigest():
+            message = "the file's SHA-256 is not the one in its last line"
+            return Finding(None, Reason.FILE_DIGEST_MISMATCH, message)
+        if self._walk.tree.size != self._header.until:
+            message = (
+                f"the header says that entries up to {self._header.until} follow, the file ends "
+                f"at {self._walk.tree.size}"
+            )
+            return Finding(None, Reason.FILE_MALFORMED, message)
+        return None
+
+    def _conclude(self) -> None:
+        outcome, walk, header = self._outcome, self._walk, self._header
+        outcome.log, outcome.origin = header.log, header.origin
+        outcome.oldest, outcome.made_at = header.first_kept, header.made_at
+        outcome.first, outcome.size = walk.base, walk.tree.size
+        outcome.decisions, outcome.sources = walk.decisions, len(walk.sources)
+        outcome.first_ts, outcome.last_ts = walk.first_ts, walk.last_ts
+        outcome.claimed_keys = [str(key["key"]) for key in header.keys]
+        if not header.with_openings:
+            outcome.openings = "left out of the file"
+        if self._broken is None:
+            for finding in walk.erasures.findings(MOST_FINDINGS):
+                outcome.add(finding)
+        outcome.erased = walk.erasures.excused
+        if self._derived is not None:
+            outcome.recomputed = self._derived.counts.recomputed
+            outcome.not_recomputable = self._derived.counts.not_recomputable
+        self._known.compare(outcome, walk, self._base_root)
+        self._judge.conclude(outcome, whole=self._broken is None)

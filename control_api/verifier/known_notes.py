@@ -1,0 +1,56 @@
+"""Compares a log with checkpoints from outside: those of `--checkpoint`, and the one that an
+earlier run pinned. The log must contain each."""
+
+from collections.abc import Sequence
+
+from control_api.verifier.checkpoint_judge import CheckpointJudge
+from control_api.verifier.outcome import Outcome, Unusable
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.findings import Finding, Reason
+from policies.trail.proofs.signed_note import Note
+from policies.trail.walk.joined_walk import JoinedWalk
+
+
+class KnownNotes:
+    """The notes from outside on one log, whose newest origin is `origin`."""
+
+    def __init__(self, judge: CheckpointJudge, origin: str, texts: Sequence[str]) -> None:
+        """Raises `Unusable` for a text that is no checkpoint of this log: it comes from the
+        arguments."""
+        self._judge, self._origin = judge, origin
+        self._notes: list[tuple[Note, Checkpoint]] = []
+        for text in texts:
+            found = judge.read(text, None)
+            if isinstance(found, Finding):
+                raise Unusable(f"--checkpoint: {found.message}")
+            self._notes.append(found)
+
+    def sizes(self) -> frozenset[int]:
+        """The sizes at which the tree's root is needed."""
+        return frozenset(checkpoint.size for _, checkpoint in self._notes)
+
+    def compare(self, outcome: Outcome, walk: JoinedWalk, base_root: bytes) -> None:
+        """Adds a finding for each note that the log contradicts. `base_root` is the root of what
+        precedes the walk."""
+        # A part may end before the note's size, but its last checkpoint tells how long the log is.
+        newest = self._judge.newest
+        reach = max(walk.tree.size, 0 if newest is None else newest.checkpoint.size)
+        for note, found in self._notes:
+            size = found.size
+            root = base_root if size == walk.base else walk.roots.get(size)
+            if found.origin != self._origin:
+                message = (
+                    f"the checkpoint given is one of `{found.origin}`, and the log continues as "
+                    f"`{self._origin}`"
+                )
+                outcome.add(Finding(None, Reason.INCARNATION, message))
+            elif root is not None:
+                if fault := self._judge.judge(note, found, root):
+                    outcome.add(fault)
+            elif size > reach and walk.broken is None:
+                message = f"the checkpoint given counts {size} entries, the log ends at {reach}"
+                outcome.add(Finding(reach, Reason.LOG_BEHIND_CHECKPOINT, message))
+            else:
+                outcome.notes.append(
+                    f"the checkpoint given, of {size} entries, lies outside and was not compared"
+                )

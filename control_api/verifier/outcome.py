@@ -1,0 +1,86 @@
+"""What a verification found, in the form that `--json` prints and the summary explains. Verifies
+nothing."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from policies.trail.findings import Finding
+
+
+class Level(StrEnum):
+    """How much the proof rests on: on nothing from outside, on a pinned key, on witnesses too."""
+
+    UNSIGNED = "unsigned"
+    SIGNED = "signed"
+    WITNESSED = "witnessed"
+
+
+class Unusable(Exception):
+    """arguments, a file or a database that can't be verified at all; exit code 2"""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result of one verification. `first` and `size` are the range of entries, `size`
+    exclusive. `covered` is the largest size that a checkpoint proves, None without one;
+    `pinned` says whether keys were pinned. `facts` are
+    lines for the summary about keys, witnesses and the rest."""
+
+    subject: str
+    log: str = ""
+    origin: str = ""
+    first: int = 0
+    size: int = 0
+    oldest: int = 0
+    decisions: int = 0
+    sources: int = 0
+    first_ts: str = ""
+    last_ts: str = ""
+    made_at: str = ""
+    level: Level = Level.UNSIGNED
+    covered: int | None = None
+    covered_by: str = ""
+    pinned: bool = False
+    openings: str = "checked"
+    erased: int = 0
+    not_recomputable: int | None = None
+    recomputed: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+    more_findings: int = 0
+    neighbours: list[str] = field(default_factory=list)
+    claimed_keys: list[str] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    witnesses: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def valid(self) -> bool:
+        return not self.findings
+
+    @property
+    def entries(self) -> int:
+        """The entries that were verified."""
+        return self.size - self.first
+
+    @property
+    def unproven_tail(self) -> int:
+        """The entries at the end that no checkpoint covers yet."""
+        return self.size - min(max(self.covered or 0, self.first), self.size)
+
+    def add(self, finding: Finding, most: int = 100) -> None:
+        """Keeps at most `most` findings, and counts the others."""
+        if len(self.findings) < most:
+            self.findings.append(finding)
+        else:
+            self.more_findings += 1
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "valid": self.valid,
+            "level": str(self.level),
+            "entries": self.entries,
+            "findings": [finding.to_wire() for finding in self.findings],
+            "unproven_tail": self.unproven_tail,
+            "not_recomputable": self.not_recomputable,
+        }

@@ -1,0 +1,131 @@
+"""Explains an outcome to people: what is proven, what isn't, and what was found."""
+
+from control_api.verifier.outcome import Level, Outcome
+from policies.trail.findings import Finding, Reason
+
+_INCOMPLETE = {
+    Reason.ENTRIES_MISSING,
+    Reason.LOG_BEHIND_CHECKPOINT,
+    Reason.FILE_TRUNCATED,
+    Reason.PURGE_UNCOVERED,
+    Reason.SOURCE_GAP,
+    Reason.INCARNATION,
+}
+"""Reasons that say that something is missing, rather than changed."""
+MOST_SHOWN = 20
+
+
+def summary(outcome: Outcome) -> str:
+    """The text for standard output, without a final newline."""
+    lines = [_headline(outcome), ""]
+    lines += _table(
+        [
+            ("log", outcome.log),
+            ("entries", _entries(outcome)),
+            ("integrity", _integrity(outcome)),
+            ("completeness", _completeness(outcome)),
+            ("freshness", _freshness(outcome)),
+            ("level", _level(outcome)),
+            *[("signed by", outcome.covered_by)] * bool(outcome.covered_by),
+            *[("witness", each) for each in outcome.witnesses],
+            ("openings", _openings(outcome)),
+            *_recompute(outcome),
+            *[("note", each) for each in outcome.notes],
+        ]
+    )
+    if outcome.findings:
+        lines += ["", "findings:"]
+        lines += [f"  {_line(each)}" for each in outcome.findings[:MOST_SHOWN]]
+        more = len(outcome.findings) + outcome.more_findings - MOST_SHOWN
+        if more > 0:
+            lines.append(f"  and {more} more")
+    if outcome.neighbours:
+        lines += ["", "the first bad entry:"]
+        lines += [f"  {each}" for each in outcome.neighbours]
+    if not outcome.pinned and outcome.claimed_keys:
+        lines += ["", "The log claims these keys. Ask its owner over another channel which of them"]
+        lines += ["is right, and give it with --key:"]
+        lines += [f"  {each}" for each in outcome.claimed_keys]
+    return "\n".join(lines)
+
+
+def _headline(outcome: Outcome) -> str:
+    if outcome.valid:
+        return f"OK: {outcome.subject} holds"
+    count = len(outcome.findings) + outcome.more_findings
+    return f"NOT VALID: {outcome.subject}: {count} finding{'s' if count != 1 else ''}"
+
+
+def _table(rows: list[tuple[str, str]]) -> list[str]:
+    return [f"{name:<13} {text}" for name, text in rows]
+
+
+def _entries(outcome: Outcome) -> str:
+    if not outcome.entries:
+        return "none"
+    text = f"{outcome.entries:,} (seq {outcome.first} to {outcome.size - 1})"
+    text += f", {outcome.decisions:,} of them decisions"
+    return text + f", from {outcome.sources} enforcement points' spools" * bool(outcome.sources)
+
+
+def _integrity(outcome: Outcome) -> str:
+    changed = [each for each in outcome.findings if each.reason not in _INCOMPLETE]
+    if changed:
+        return f"BROKEN: {changed[0].message}"
+    if outcome.covered is None:
+        return "the entries fit one another; no checkpoint proves that they are the ones recorded"
+    if not outcome.unproven_tail:
+        return "chain, tree and checkpoints agree for every entry"
+    return f"chain, tree and checkpoints agree for the first {outcome.covered:,} entries"
+
+
+def _completeness(outcome: Outcome) -> str:
+    missing = [each for each in outcome.findings if each.reason in _INCOMPLETE]
+    if missing:
+        return f"BROKEN: {missing[0].message}"
+    if outcome.first > outcome.oldest:
+        return f"a part of the log: nothing before seq {outcome.first} is in it"
+    begins = "from the first entry"
+    if outcome.first:
+        begins = f"from seq {outcome.first}: what precedes it was purged"
+    if not outcome.unproven_tail:
+        return f"{begins} to the latest checkpoint, without a gap"
+    return (
+        f"{begins}, without a gap; the last {outcome.unproven_tail:,} entries are covered by no "
+        "checkpoint, so newer ones could be missing"
+    )
+
+
+def _freshness(outcome: Outcome) -> str:
+    if not outcome.last_ts:
+        return "there is no entry"
+    text = f"the last entry is of {outcome.last_ts}"
+    return text + f", the file was made {outcome.made_at}" * bool(outcome.made_at)
+
+
+def _level(outcome: Outcome) -> str:
+    if outcome.level is Level.WITNESSED:
+        return "witnessed: the owner could not show others another log"
+    if outcome.level is Level.SIGNED:
+        return "signed: only who has the log's key could have made another one"
+    if outcome.pinned:
+        return "unsigned: no checkpoint that was read is signed by a pinned key"
+    return "unsigned: no key is pinned, so anyone could have made this log"
+
+
+def _openings(outcome: Outcome) -> str:
+    erased = f"; {outcome.erased} entries' were erased, as recorded" * bool(outcome.erased)
+    return f"{outcome.openings}{erased}"
+
+
+def _recompute(outcome: Outcome) -> list[tuple[str, str]]:
+    if outcome.recomputed is None:
+        return []
+    text = f"{outcome.recomputed:,} decisions follow again from their facts and policies"
+    if outcome.not_recomputable:
+        text += f"; {outcome.not_recomputable:,} could not be derived"
+    return [("decisions", text)]
+
+
+def _line(found: Finding) -> str:
+    return f"{found.reason}: {found.message}"

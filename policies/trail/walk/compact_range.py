@@ -1,0 +1,43 @@
+"""The Merkle tree over a range of a log's leaves, and how ranges are joined. Knows nothing of
+entries.
+
+A range that begins in the middle of the log can't know the nodes to its left. It keeps the roots of
+the largest complete subtrees within itself, at most two for each level of the tree. Appended in
+order to the frontier of what precedes, they give the frontier after the range: the same as if each
+leaf had been appended.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs.subtree import Part
+
+_sha256 = hashlib.sha256
+
+
+class CompactRange:
+    """The leaves from `begin` up to `end` (exclusive). `hashes` holds the roots of its subtrees,
+    from left to right."""
+
+    __slots__ = ("begin", "end", "hashes")
+
+    def __init__(self, begin: int) -> None:
+        self.begin = self.end = begin
+        self.hashes: list[bytes] = []
+
+    def append(self, leaf: bytes) -> None:
+        hashes, place, begin, level = self.hashes, self.end, self.begin, 0
+        # As in `Frontier.append`, but a subtree whose left half begins before the range stays open.
+        while place & 1 and (place - 1) << level >= begin:
+            leaf = _sha256(b"\1" + hashes.pop() + leaf).digest()
+            place >>= 1
+            level += 1
+        hashes.append(leaf)
+        self.end += 1
+
+
+def extend(tree: Frontier, end: int, hashes: Sequence[bytes]) -> None:
+    """Append the range from the tree's size up to `end`, given the roots of its subtrees."""
+    for node, root in zip(Part(tree.size, end).nodes(), hashes, strict=True):
+        tree.append_subtree(node.level, root)

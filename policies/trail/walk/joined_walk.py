@@ -1,0 +1,154 @@
+"""Joins the results of consecutive ranges into one walk over a log, and judges what a range alone
+could not: whether it continues the one before.
+
+    walk = JoinedWalk(log)                      or `after=` the anchor of a purged prefix or a part
+    for result in results: walk.join(result)    False once something was found
+    walk.tree, walk.findings(), …
+
+Knows nothing of files, keys and checkpoints: `join` hands the lines that are not entries to its
+caller, with the tree up to them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from policies.ground.canonical import b64, encode
+from policies.trail.findings import Finding, Reason
+from policies.trail.merkle_tree import Frontier
+from policies.trail.walk.compact_range import extend
+from policies.trail.walk.erasures import Erasures
+from policies.trail.walk.range_result import BEFORE, Other, RangeResult, Source, Start
+
+OnOther = Callable[[bytes, Frontier], Finding | None]
+MOST_SOURCES = 200_000
+"""Enforcement points and their spools that a log may name: a bound on memory."""
+
+
+class JoinedWalk:
+    """One walk over the log named `log`."""
+
+    def __init__(
+        self, log: str, tree: Frontier | None = None, last_leaf: bytes | None = None
+    ) -> None:
+        """`tree` and `last_leaf` describe what precedes the walk's first entry; `last_leaf` is None
+        where only the tree is known, and then the first entry's `prev` is taken on trust until a
+        checkpoint covers it."""
+        self._log = b',"log":' + encode(log)
+        self.tree = Frontier() if tree is None else tree
+        self.base = self.tree.size
+        self._prev: bytes | None = None
+        if last_leaf is not None or not self.base:
+            self._prev = b64(last_leaf or b"").encode()
+        self.last_leaf = last_leaf or b""
+        self.last_ts = ""
+        self.first_ts = ""
+        self.decisions = self.without_openings = 0
+        self.sources: dict[Source, tuple[int, bytes]] = {}
+        self.erasures = Erasures()
+        self.roots: dict[int, bytes] = {}
+        """The roots at the wanted sizes, as far as the walk has come."""
+        self.notable: list[tuple[int, str, dict[str, Any]]] = []
+        self.broken: Finding | None = None
+
+    def join(self, result: RangeResult, on_other: OnOther) -> bool:
+        """Take in the range that follows. `on_other` judges each line that is not an entry; the
+        tree it is given must not be changed. False once something failed: joining more changes
+        nothing."""
+        if self.broken is not None:
+            return False
+        before = Frontier(self.tree.size, list(self.tree.hashes))
+        leading = [other for other in result.others if other.end == BEFORE]
+        self.broken = self._others(leading, before, on_other)
+        if self.broken is None and result.start is not None:
+            self.broken = self._start_fault(result.start) or self._source_fault(result)
+            if self.broken is None:
+                self._take(result, before)
+        if self.broken is None:
+            self.broken = self._others(result.others[len(leading) :], before, on_other)
+        if self.broken is None and result.finding is not None:
+            self.broken = self._placed(result.finding)
+        return self.broken is None
+
+    def _others(self, others: list[Other], before: Frontier, on_other: OnOther) -> Finding | None:
+        for other in others:
+            tree = before
+            if other.end > before.size:
+                tree = Frontier(before.size, list(before.hashes))
+                extend(tree, other.end, other.hashes)
+            if found := on_other(other.line, tree):
+                return found
+        return None
+
+    def walked(self) -> int:
+        return self.tree.size - self.base
+
+    def _take(self, result: RangeResult, before: Frontier) -> None:
+        assert result.start is not None
+        for size, hashes in result.marks:
+            tree = Frontier(before.size, list(before.hashes))
+            extend(tree, size, hashes)
+            self.roots[size] = tree.root()
+        extend(self.tree, result.end, result.hashes)
+        for source, claim in result.sources.items():
+            self.sources[source] = (claim.last_n, claim.last_hash)
+        self.first_ts = self.first_ts or result.start.ts.decode()
+        self.last_leaf, self.last_ts = result.last_leaf, result.last_ts.decode()
+        self._prev = b64(result.last_leaf).encode()
+        self.decisions += result.decisions
+        self.without_openings += result.without_openings
+        for seq in result.missing:
+            self.erasures.missing(seq)
+        for first, last in result.erased:
+            self.erasures.redact(first, last)
+        self.notable += result.notable
+
+    def _start_fault(self, start: Start) -> Finding | None:
+        seq = self.tree.size
+        if start.seq > seq:
+            missing = f"seq {seq}: {start.seq - seq} entries before entry {start.seq} are missing"
+            return Finding(seq, Reason.ENTRIES_MISSING, missing, start.eid)
+        if start.seq < seq:
+            said = f"seq {seq}: the entry says seq {start.seq}"
+            return Finding(seq, Reason.WRONG_SEQ, said, start.eid)
+        if start.log != self._log:
+            other = f"seq {seq}: belongs to another log, or to another version of the format"
+            return Finding(seq, Reason.WRONG_LOG, other, start.eid)
+        if self._prev is not None and start.prev != self._prev:
+            broken = f"seq {seq}: `prev` is not the hash of the entry before"
+            return Finding(seq, Reason.CHAIN_BROKEN, broken, start.eid)
+        if start.ts.decode() < self.last_ts:
+            early = f"seq {seq}: its time is before that of the entry before"
+            return Finding(seq, Reason.TIME_REVERSED, early, start.eid)
+        return None
+
+    def _source_fault(self, result: RangeResult) -> Finding | None:
+        """The first record of a source, in order of `seq`, that does not continue it."""
+        # The claims are in order of `seq`, since a range notes each source when it meets it first.
+        for source, claim in result.sources.items():
+            before, eid = self.sources.get(source), claim.eid.decode()
+            if before is None:
+                if len(self.sources) >= MOST_SOURCES:
+                    many = f"seq {claim.seq}: more than {MOST_SOURCES} sources"
+                    return Finding(claim.seq, Reason.SOURCE_GAP, many, eid)
+                # After a purge, or in a part, the source's earlier records may be gone, so take
+                # this one's word for them. In a walk from the first entry, each begins with 0.
+                before = (claim.n - 1, claim.prev) if self.base else (-1, b"")
+            name = source[0].decode(errors="replace")
+            if claim.n - 1 != before[0]:
+                gap = f"seq {claim.seq}: source `{name}` counts {claim.n} after {before[0]}"
+                return Finding(claim.seq, Reason.SOURCE_GAP, gap, eid)
+            if claim.prev != before[1]:
+                changed = (
+                    f"seq {claim.seq}: `src.prev` is not the hash of record {before[0]} of source "
+                    f"`{name}`"
+                )
+                return Finding(claim.seq, Reason.SOURCE_CHAIN_BROKEN, changed, eid)
+        return None
+
+    def _placed(self, found: Finding) -> Finding:
+        """A range's finding at its own first entry names the place that the walk has reached."""
+        seq = self.tree.size
+        if found.seq == seq:
+            return found
+        text = found.message.partition(": ")[2]
+        return Finding(seq, found.reason, f"seq {seq}: {text}", found.eid)

@@ -1,0 +1,67 @@
+"""What a walk over a range of lines gives: its entries' tree, and its claims about what precedes
+it. Only data."""
+
+from array import array
+from typing import Any, NamedTuple
+
+from policies.trail.findings import Finding
+
+Source = tuple[bytes, bytes]
+
+
+class SourceClaim(NamedTuple):
+    """A source within a range: the `seq`, id and number of its first record there, and the
+    `src.prev` that it cites; the number of its last record there, and that one's hash. Hashes are
+    base64."""
+
+    seq: int
+    eid: bytes
+    n: int
+    prev: bytes
+    last_n: int
+    last_hash: bytes
+
+
+class Start(NamedTuple):
+    """What a range's first entry says about its place."""
+
+    seq: int
+    prev: bytes
+    ts: bytes
+    log: bytes
+    eid: str
+
+
+class Other(NamedTuple):
+    """A line that is not an entry, with the tree of the range up to it. `end` is `BEFORE` if no
+    entry of the range precedes it."""
+
+    line: bytes
+    end: int
+    hashes: tuple[bytes, ...]
+
+
+BEFORE = -1
+
+
+class RangeResult(NamedTuple):
+    """What a range holds. `start` is None without entries. `ids` holds a keyed hash of each id;
+    `missing` the entries that lack an opening, and `erased` what `redact` entries erased. `notable`
+    are `(seq, kind, pub)` of `purge` and `incarnation` entries. `marks` are the trees at the wanted
+    sizes."""
+
+    start: Start | None
+    end: int
+    hashes: list[bytes]
+    last_leaf: bytes
+    last_ts: bytes
+    decisions: int
+    without_openings: int
+    sources: dict[Source, SourceClaim]
+    ids: "array[int]"
+    missing: list[int]
+    erased: list[tuple[int, int]]
+    notable: list[tuple[int, str, dict[str, Any]]]
+    others: list[Other]
+    marks: list[tuple[int, tuple[bytes, ...]]]
+    finding: Finding | None

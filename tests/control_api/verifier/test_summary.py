@@ -1,0 +1,64 @@
+"""What people read: golden texts of the summary, and the README's command."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.control_api.verifier.world import KEY, ROWS, SIZE, WITNESS_KEY, export, note, put, run
+from tests.control_api.verifier.world import witnessed as cosigned
+from tests.documents import commands, paste
+
+Capture = pytest.CaptureFixture[str]
+GOLDEN = Path(__file__).parent / "golden"
+CASES: dict[str, tuple[Callable[[], bytes], list[str]]] = {
+    "signed": (export, ["--key", KEY]),
+    "unsigned": (lambda: export(notes={}), []),
+    "witnessed": (
+        lambda: export(notes={SIZE: cosigned(note(SIZE))}),
+        ["--key", KEY, "--witness", WITNESS_KEY],
+    ),
+    "tail": (lambda: export(notes={10: note(10)}), ["--key", KEY]),
+    "part": (lambda: export(ROWS[8:20], first=8, tail=note(SIZE)), ["--key", KEY]),
+    "changed": (
+        lambda: export(
+            [*ROWS[:5], ROWS[5]._replace(entry=ROWS[5].entry.replace(b"DENY", b"DONT")), *ROWS[6:]]
+        ),
+        ["--key", KEY],
+    ),
+    "truncated": (lambda: export()[:-200], ["--key", KEY]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_summary_says_what_is_proven(
+    name: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, arguments = CASES[name]
+    put(tmp_path, make())
+    monkeypatch.chdir(tmp_path)
+    out = run(capsys, "log.jsonl", *arguments).out
+    assert out == (GOLDEN / f"{name}.txt").read_text()
+
+
+def test_the_readme_s_command_verifies_a_file(tmp_path: Path) -> None:
+    import gzip
+
+    put(tmp_path, gzip.compress(export()), "log.jsonl.gz")
+    put(tmp_path, f"{KEY}\n".encode(), "log.key")
+    script = commands(
+        "control_api/verifier/README.md", "verify a file, with the key's text in log.key"
+    )
+    root = Path(__file__).parents[3]
+    sluice = f'#!/bin/sh\nexec {sys.executable} -m deploy.command "$@"\n'
+    program = tmp_path / "bin" / "sluice"
+    program.parent.mkdir()
+    program.write_text(sluice)
+    program.chmod(0o755)
+    done = paste(
+        script, tmp_path, {"PATH": f"{program.parent}:/usr/bin:/bin", "PYTHONPATH": str(root)}
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^OK: `log.jsonl.gz` holds$", done.stdout, re.MULTILINE)

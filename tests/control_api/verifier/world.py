@@ -1,0 +1,141 @@
+"""Exports of small logs with checkpoints, and the verifier's command run on them."""
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_api.verifier.__main__ import main
+from policies.ground.signing import Endorsement, Signer
+from policies.trail import checkpoint
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.log_file.coding import encode_line
+from policies.trail.log_file.lines import (
+    CheckpointLine,
+    EntryLine,
+    FrontierLine,
+    HeaderLine,
+    ProofLine,
+)
+from policies.trail.log_file.writer import LogFileWriter
+from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs import cosignature, inclusion, signed_note
+from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
+from policies.trail.stored_entry import StoredRow
+from tests.policies.trail.walk.world import mixed_log, tree_of
+from tests.policies.world import LOG
+
+SIGNER = Signer(bytes(range(32)))
+WITNESS = Signer(bytes(range(1, 33)))
+KEY = VerifierKey(LOG, ED25519, SIGNER.public).text()
+WITNESS_KEY = VerifierKey("witness.example", COSIGNATURE, WITNESS.public).text()
+ROWS = mixed_log().rows
+SIZE = len(ROWS)
+MADE_AT = "2026-01-02T00:00:00.000000Z"
+
+
+@dataclass
+class Answer:
+    """The verifier's exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [each["reason"] for each in self.json["findings"]]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Answer:
+    try:
+        code = main(list(arguments))
+    except SystemExit as error:
+        code = int(str(error.code))
+    captured = capsys.readouterr()
+    return Answer(code, captured.out, captured.err)
+
+
+def note(size: int, rows: Sequence[StoredRow] = ROWS, *, signer: Signer = SIGNER) -> str:
+    return checkpoint.sign(Checkpoint(LOG, size, tree_of(rows[:size]).root()), signer)
+
+
+def witnessed(text: str, at: int = 1_767_225_600) -> str:
+    parsed = signed_note.parse(text)
+    line = cosignature.cosign(parsed.text, "witness.example", WITNESS, at)
+    return parsed._replace(signatures=(*parsed.signatures, line)).render()
+
+
+def export(
+    rows: Sequence[StoredRow] = ROWS,
+    *,
+    first: int = 0,
+    notes: dict[int, str] | None = None,
+    openings: bool = True,
+    keys: list[dict[str, Any]] | None = None,
+    origin: str = LOG,
+    until: int | None = None,
+    tail: str | None = None,
+    tree: Frontier | None = None,
+) -> bytes:
+    """A whole file of the rows, the first of which is number `first`. `notes` by size; None is one
+    at the end. `tail` is a note on a larger log of `ROWS`."""
+    until = first + len(rows) if until is None else until
+    if notes is None:
+        notes = {} if tail else {until: note(until)}
+    writer, file = LogFileWriter(), io.BytesIO()
+    keys = [{"key": KEY, "endorsement": None}] if keys is None else keys
+    file.write(writer.line(HeaderLine(LOG, origin, keys, 0, first, until, openings, MADE_AT)))
+    if first:
+        tree = tree_of(ROWS[:first]) if tree is None else tree
+        file.write(writer.line(FrontierLine(first, tree.hashes)))
+    for place, row in enumerate(rows, first):
+        if place in notes and place > first:
+            file.write(writer.line(CheckpointLine(notes[place])))
+        line = EntryLine(row.entry, row.openings if openings else None)
+        file.write(writer.joined(encode_line(line), 1))
+    if first + len(rows) in notes:
+        file.write(writer.line(CheckpointLine(notes[first + len(rows)])))
+    if tail is not None:
+        size = checkpoint.parse(signed_note.parse(tail).text).size
+        hashes = inclusion.make(first + len(rows) - 1, size, node_of(ROWS))
+        file.write(writer.line(ProofLine(hashes)))
+        file.write(writer.line(CheckpointLine(tail)))
+    file.write(writer.end())
+    return file.getvalue()
+
+
+def node_of(rows: Sequence[StoredRow]) -> Any:
+    def node(level: int, place: int) -> bytes:
+        part = Frontier()
+        for row in rows[place << level : (place + 1) << level]:
+            assert row.hash is not None
+            part.append(row.hash)
+        return part.root()
+
+    return node
+
+
+def put(folder: Path, content: bytes, name: str = "log.jsonl") -> str:
+    path = folder / name
+    path.write_bytes(content)
+    return str(path)
+
+
+def rotated_keys() -> tuple[Signer, list[dict[str, Any]]]:
+    """A successor of `SIGNER`, and the keys of a file that both signed."""
+    successor = Signer(bytes(range(2, 34)))
+    endorsement = Endorsement.by(SIGNER, successor.public).to_wire()
+    key = VerifierKey(LOG, ED25519, successor.public).text()
+    return successor, [
+        {"key": KEY, "endorsement": None},
+        {"key": key, "endorsement": endorsement},
+    ]
