@@ -39,6 +39,11 @@ MAX_BATCHES = 64
 """The maximum number of batches of records ingested at a time."""
 
 
+# Each holds a page of the log in memory, and a connection to the database while it reads one.
+MAX_EXPORTS = 4
+"""The maximum number of exports at a time in this process; any other is asked to retry later."""
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """The API's own description, made once from the route table."""
@@ -80,6 +85,7 @@ class AppContext:
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
     ingesting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BATCHES))
+    exporting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_EXPORTS))
 
     @property
     def signer(self) -> Signer:

@@ -1,6 +1,6 @@
 """Renders results, pages and errors as HTTP responses. Knows no route."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from urllib.parse import parse_qsl, quote, urlencode
@@ -9,6 +9,7 @@ import orjson
 
 from control_api.responses.audit import Document, Redirect
 from control_api.responses.paging import Page, PagedPart, SortKey, write_cursor
+from control_api.responses.stream import Stream
 from policies.ground.errors import SluiceError
 
 JSON = "application/json"
@@ -16,12 +17,14 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """Status, body, and the headers beyond those that every response has."""
+    """Status, body, and the headers beyond those that every response has. If `pieces` is given,
+    they are the body."""
 
     status: int
     body: bytes
     content_type: str = JSON
     headers: dict[str, str] = field(default_factory=dict)
+    pieces: AsyncGenerator[bytes, None] | None = None
 
 
 def render_result(result: object, status: int, target: str) -> HttpReply:
@@ -33,6 +36,9 @@ def render_result(result: object, status: int, target: str) -> HttpReply:
     if isinstance(result, Document):
         headers = {"Content-Security-Policy": result.security_policy}
         return HttpReply(status, result.body, result.content_type, headers)
+    if isinstance(result, Stream):
+        headers = {"Content-Disposition": f'attachment; filename="{result.filename}"'}
+        return HttpReply(status, b"", result.content_type, headers, result.pieces)
     if isinstance(result, Redirect):
         return HttpReply(status, b"", "text/plain", {"Location": result.location})
     # Types that also set headers have a method for it.

@@ -23,6 +23,7 @@ from control_api.http.reply import HttpReply, render_error, render_result
 from control_api.http.request_body import ClientDisconnected, read_body
 from control_api.http.route import Route, Scope
 from control_api.http.router import CompiledRoute, Router
+from control_api.http.stream.sending import send
 from control_api.json_logging import REQUEST_ID
 from control_api.metrics.labels import RefusalReason
 from control_api.metrics.metrics import Instruments
@@ -122,6 +123,8 @@ class RequestPipeline:
             reply = render_error(SluiceError(f"internal error, request `{request_id}`"))
         self._requests(info.operation, reply.status).inc()
         self._seconds(info.operation).observe(self._monotonic() - started)
+        if reply.pieces is not None:
+            return await send(request, to_stream(reply, request_id), reply.pieces)
         return to_aiohttp(reply, request_id)
 
     async def _serve(self, request: web.BaseRequest, info: _RequestInfo) -> HttpReply:
@@ -192,10 +195,18 @@ def _wrong_scope(caller: KeyHolder | None, scopes: frozenset[Scope]) -> Forbidde
 
 def to_aiohttp(reply: HttpReply, request_id: str) -> web.Response:
     """The reply as an aiohttp response, with the headers that every response has."""
-    headers = {
+    return web.Response(body=reply.body, status=reply.status, headers=_headers(reply, request_id))
+
+
+def to_stream(reply: HttpReply, request_id: str) -> web.StreamResponse:
+    """The same without a body, which is sent piece by piece."""
+    return web.StreamResponse(status=reply.status, headers=_headers(reply, request_id))
+
+
+def _headers(reply: HttpReply, request_id: str) -> dict[str, str]:
+    return {
         **_COMMON_HEADERS,
         "Content-Type": reply.content_type,
         "X-Request-ID": request_id,
         **reply.headers,
     }
-    return web.Response(body=reply.body, status=reply.status, headers=headers)

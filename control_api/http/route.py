@@ -15,6 +15,7 @@ from control_api.http.call import ApiCall, query_fields
 from control_api.requests.base import RequestModel, json_integer
 from control_api.responses.audit import Document, Redirect
 from control_api.responses.paging import Page, PagedPart
+from control_api.responses.stream import Stream
 from policies.ground.errors import Invalid, invalid
 from policies.ground.json_body import is_json, parse_object
 
@@ -80,7 +81,7 @@ class Route:
             return list[get_args(response)[0]]  # type: ignore[misc]  # a type made of a type
         if get_origin(response) is PagedPart:
             return get_args(response)[0]
-        return None if response in (Document, Redirect) else response
+        return None if response in (Document, Redirect, Stream) else response
 
     @property
     def paged(self) -> bool:

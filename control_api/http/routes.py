@@ -17,6 +17,7 @@ from control_api.use_cases.alerts.delete_alert_rule import delete_alert_rule
 from control_api.use_cases.alerts.list_alert_rules import list_alert_rules
 from control_api.use_cases.alerts.list_fired_alerts import list_fired_alerts
 from control_api.use_cases.alerts.update_alert_rule import update_alert_rule
+from control_api.use_cases.audit.export_log import export_log
 from control_api.use_cases.audit.ingest_events import ingest_events
 from control_api.use_cases.audit.list_checkpoints import list_checkpoints
 from control_api.use_cases.audit.list_events import list_events
@@ -70,6 +71,7 @@ from control_api.use_cases.tenants.create_tenant import create_tenant
 from control_api.use_cases.tenants.deactivate_tenant import deactivate_tenant, reactivate_tenant
 from control_api.use_cases.tenants.freeze_tenant import freeze_tenant, lift_freeze, show_freeze
 from control_api.use_cases.tenants.list_tenants import list_tenants
+from policies.trail.log_file.lines import MEDIA_TYPE
 
 # INVARIANT: an admin may do everything in its tenant (contract, section 2), so every tenant route
 # that needs a key accepts `admin`. The superadmin belongs to no tenant and has its own routes.
@@ -98,6 +100,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/audit/verify", READ, verify_log),
     CHECKPOINT,
     Route("GET", "/v1/audit/checkpoints", READ, list_checkpoints),
+    Route("GET", "/v1/audit/export", READ, export_log, 200, (404, 409), content_type=MEDIA_TYPE),
     Route("GET", "/v1/audit/retention", READ, show_retention),
     Route("GET", "/v1/audit/sessions/{session_id}", READ, show_session_trail),
     Route("POST", "/v1/audit/lineage", EVALUATE, record_lineage, 201, errors=(404,)),

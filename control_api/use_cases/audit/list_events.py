@@ -1,42 +1,18 @@
 """Lists a tenant's audit events."""
 
-import re
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log import read
 from control_api.presenters import event_page
 from control_api.requests.base import Identifier, ListRequest
+from control_api.requests.time import Time
 from control_api.responses.audit import AuditEvent
 from control_api.responses.paging import Page
-from policies.ground.canonical import micros, rfc3339
-
-# RFC 3339, section 5.6. The log itself always writes six fraction digits and `Z`. Without `re.A`,
-# `\d` would match digits of other scripts too.
-_TIMESTAMP = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)\Z", re.A
-)
-
-
-def _time(text: str) -> str:
-    """The time in the log's own form, without the digits beyond a microsecond."""
-    try:
-        # `fromisoformat` alone also takes dates, weeks, and times without an offset.
-        if _TIMESTAMP.match(text) is None:
-            raise ValueError
-        moment = datetime.fromisoformat(text.upper())
-        # In integers: `timestamp()` is a float, which can be off by a microsecond.
-        return rfc3339((moment - _EPOCH) // timedelta(microseconds=1))
-    except (ValueError, OverflowError):
-        raise ValueError(f"must be an RFC 3339 time, such as `{rfc3339(0)}`") from None
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-Time = Annotated[str, AfterValidator(_time), Field(json_schema_extra={"format": "date-time"})]
+from policies.ground.canonical import micros
 
 
 class EventsRequest(ListRequest):

@@ -32,6 +32,7 @@ EXPECTED = {
     ("GET", "/v1/audit/verify"): Expected(READ),
     ("GET", "/v1/audit/checkpoint"): Expected(READ),
     ("GET", "/v1/audit/checkpoints"): Expected(READ),
+    ("GET", "/v1/audit/export"): Expected(READ),
     ("GET", "/v1/audit/retention"): Expected(READ),
     ("GET", "/v1/audit/sessions/{session_id}"): Expected(READ),
     ("POST", "/v1/audit/lineage"): Expected(EVALUATE, 201),

@@ -1,0 +1,101 @@
+"""Finds what an export is about: the entries between two bounds, the tree before them, and the
+proof that the last of them is part of a signed tree.
+
+The tree's stored nodes are taken as they are: if one was changed, the file does not verify, as it
+should. Knows nothing of the file.
+"""
+
+from collections.abc import Collection
+
+import orjson
+from sqlalchemy import bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.queries import tree_nodes
+from control_api.store.queries.purges import latest_anchor
+from control_api.store.queries.tree_nodes import TooManyRows
+from control_api.store.schema.log import log_entries
+from policies.ground.canonical import micros
+from policies.ground.errors import Conflict, Unavailable
+from policies.trail.proofs import inclusion
+from policies.trail.proofs.subtree import Node, frontier_nodes
+from policies.trail.proofs.wide_tree import KnownNodes, NodeGap
+
+NEAR = 16
+"""Rows in which a time is looked for, if the one asked for is missing or damaged."""
+
+
+async def first_recorded(
+    connection: AsyncConnection, tenant_id: str, first: int, until: int, time: int
+) -> int:
+    """The first entry recorded at or after `time`, in microseconds since 1970 UTC, between `first`
+    and `until`; `until` if there is none. Recording times never run backwards. Raises `Conflict` if
+    the log is too damaged to tell."""
+    low, high = first, until
+    while low < high:
+        middle = (low + high) // 2
+        recorded = await _recorded(connection, tenant_id, middle)
+        low, high = (middle + 1, high) if recorded < time else (low, middle)
+    return low
+
+
+async def _recorded(connection: AsyncConnection, tenant_id: str, seq: int) -> int:
+    """When entry `seq`, or the next one that can be read, was recorded."""
+    wanted = {"tenant": tenant_id, "seq": seq}
+    for entry in (await connection.execute(_NEAR, wanted)).scalars():
+        try:
+            return micros(orjson.loads(entry)["ts"])
+        except (ValueError, TypeError, LookupError):
+            continue  # damaged: an export must still get at the entries around it
+    raise Conflict(f"the entries from seq {seq} on are damaged: give `from` and `to` as numbers")
+
+
+async def tree_before(connection: AsyncConnection, tenant_id: str, size: int) -> list[bytes]:
+    """The frontier of the log's first `size` entries. Raises `Conflict` if entries that it follows
+    from are missing, and `Unavailable` if too many would have to be read."""
+    nodes = frontier_nodes(size)
+    known = await _known(connection, tenant_id, nodes)
+    return [known.hash(*node) for node in nodes]
+
+
+async def last_entry_proof(
+    connection: AsyncConnection, tenant_id: str, until: int, size: int
+) -> list[bytes]:
+    """The inclusion proof of entry `until - 1` in the tree of `size` entries. Raises like
+    `tree_before`."""
+    parts = inclusion.parts(until - 1, size)
+    wanted = {node for part in parts for node in part.nodes()}
+    known = await _known(connection, tenant_id, wanted)
+    return inclusion.make(until - 1, size, known.hash)
+
+
+async def _known(
+    connection: AsyncConnection, tenant_id: str, wanted: Collection[Node]
+) -> KnownNodes:
+    known = KnownNodes()
+    anchor = await latest_anchor(connection, tenant_id)
+    if anchor is not None:
+        known.add_frontier(anchor.purged.tree())
+    try:
+        await tree_nodes.read(connection, tenant_id, wanted, known)
+    except NodeGap as gap:
+        raise Conflict(
+            f"the tree before the part can't be computed, since {gap}: export the whole log, "
+            "without `from`"
+        ) from gap
+    except TooManyRows as error:
+        raise Unavailable(
+            f"the log's tree is not stored yet: {error}; export the whole log, or try again later"
+        ) from error
+    return known
+
+
+_NEAR = (
+    select(log_entries.c.entry)
+    .where(
+        log_entries.c.tenant_id == bindparam("tenant"),
+        log_entries.c.seq >= bindparam("seq"),
+    )
+    .order_by(log_entries.c.seq)
+    .limit(NEAR)
+)

@@ -1,0 +1,255 @@
+"""The export of a log, over HTTP and on both databases: what is stored arrives as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import http.client
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from control_api.log.export import file
+from policies.trail.log_file.lines import (
+    MEDIA_TYPE,
+    DamagedLine,
+    EntryLine,
+    FrontierLine,
+    HeaderLine,
+    Line,
+    PolicyLine,
+)
+from policies.trail.log_file.reader import LogFileReader
+from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.stored_entry import StoredRow
+from policies.trail.verify import Verifier
+from tests.control_api.running_api import ControlApi
+from tests.control_api.store.world import sql
+
+PATH = "/v1/audit/export"
+
+
+def lines_of(raw: bytes) -> list[Line]:
+    reader = LogFileReader()
+    lines = list(reader.feed(raw))
+    reader.finish()
+    return lines
+
+
+def exported(api: ControlApi, query: str = "", **options: Any) -> list[Line]:
+    answer = api.call("GET", PATH + query, **options)
+    assert answer.status == 200, answer.raw
+    return lines_of(answer.raw)
+
+
+def header_of(lines: list[Line]) -> HeaderLine:
+    header = lines[0]
+    assert isinstance(header, HeaderLine)
+    return header
+
+
+def entries_of(lines: list[Line]) -> list[EntryLine]:
+    return [line for line in lines if isinstance(line, EntryLine)]
+
+
+def seqs_of(lines: list[Line]) -> list[int]:
+    return [orjson.loads(line.entry)["seq"] for line in entries_of(lines)]
+
+
+def url_of(api: ControlApi) -> str:
+    given = api.environ.get("SLUICE_DATABASE_URL")
+    return given or f"sqlite+aiosqlite:///{api.directory / 'data' / 'sluice.db'}"
+
+
+def alter(api: ControlApi, statement: str, **values: Any) -> list[Any]:
+    """What someone with the database's password does."""
+    return asyncio.run(sql(url_of(api), statement, **values))
+
+
+def filled(api: ControlApi, events: int = 12) -> ControlApi:
+    for number in range(events):
+        verdict = {"source_id": "payroll"} if number % 3 == 0 else {}
+        api.evaluate(query=f"question {number}", **verdict)
+    return api
+
+
+def test_the_whole_log_arrives_and_verifies(either: ControlApi) -> None:
+    lines = exported(filled(either))
+    header = header_of(lines)
+    assert header.first_kept == header.first == 0
+    assert header.until == len(entries_of(lines)) == len(seqs_of(lines))
+    verifier = Verifier(header.log)
+    assert verifier.feed_all(
+        StoredRow(seq, line.entry, openings=line.openings)
+        for seq, line in enumerate(entries_of(lines))
+    ), verifier.finish()
+    stored = alter(either, "SELECT entry FROM log_entries ORDER BY seq")
+    assert [bytes(row.entry) for row in stored] == [line.entry for line in entries_of(lines)]
+
+
+def test_openings_are_there_unless_they_are_left_out(either: ControlApi) -> None:
+    filled(either, 2)
+    opened = [orjson.loads(line.openings or b"") for line in entries_of(exported(either))]
+    assert any(each.get("query", [None, ""])[1] == "question 1" for each in opened)
+    answer = either.call("GET", f"{PATH}?openings=none")
+    assert b"question 1" not in answer.raw
+    assert not header_of(lines_of(answer.raw)).with_openings
+
+
+def test_each_cited_document_is_there_once_and_before(either: ControlApi) -> None:
+    lines = exported(filled(either))
+    seen = set[str]()
+    for line in lines:
+        if isinstance(line, PolicyLine):
+            digest = hashlib.sha256(line.document).hexdigest()
+            assert digest not in seen
+            seen.add(digest)
+        if isinstance(line, EntryLine) and b'"kind":"decision"' in line.entry:
+            assert orjson.loads(line.entry)["pub"]["facts"]["role"] in seen
+    assert seen
+
+
+def test_a_part_begins_with_the_tree_before_it(either: ControlApi) -> None:
+    whole = entries_of(exported(filled(either)))
+    for first, until in ((1, 5), (5, 9), (8, len(whole)), (7, 7)):
+        lines = exported(either, f"?from={first}&to={until}")
+        assert seqs_of(lines) == list(range(first, until))
+        tree = Frontier()
+        for line in whole[:first]:
+            tree.append(leaf_hash(line.entry))
+        assert lines[1] == FrontierLine(first, tree.hashes)
+
+
+def test_bounds_may_be_times(either: ControlApi) -> None:
+    lines = exported(filled(either))
+    times = [orjson.loads(line.entry)["ts"] for line in entries_of(lines)]
+    first = times.index(times[5])
+    assert seqs_of(exported(either, f"?from={times[5]}"))[0] == first
+    assert seqs_of(exported(either, f"?to={times[5]}"))[-1] == first - 1
+    assert seqs_of(exported(either, "?from=2999-01-01T00:00:00Z")) == []
+    assert seqs_of(exported(either, "?to=2000-01-01T00:00:00Z")) == []
+    assert header_of(exported(either, "?from=999999")).first == len(times)
+
+
+@pytest.mark.parametrize(
+    "query", ["?from=-1", "?from=soon", "?to=1.5", "?openings=some", "?limit=1", "?from=1&from=2"]
+)
+def test_other_bounds_are_refused(api: ControlApi, query: str) -> None:
+    assert api.call("GET", PATH + query).status == 422
+
+
+def test_who_may_export(api: ControlApi) -> None:
+    # Openings show what events and lineage actions show, which every `read` key may list.
+    assert api.call("GET", PATH, key=api.new_key("read")).status == 200
+    assert api.call("GET", PATH, key=api.new_key("evaluate")).status == 403
+    assert api.call("GET", PATH, key=api.new_key("sidecar")).status == 403
+    assert api.call("GET", PATH, key=None).status == 401
+
+
+def test_what_the_response_says(api: ControlApi) -> None:
+    answer = api.call("GET", PATH)
+    assert answer.headers["Content-Type"] == MEDIA_TYPE
+    assert answer.headers["Transfer-Encoding"] == "chunked"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["Vary"] == "Accept-Encoding"
+    assert answer.headers["Content-Disposition"].startswith('attachment; filename="log-0-')
+    head = api.call("HEAD", PATH)
+    assert (head.status, head.raw) == (200, b"")
+
+
+@pytest.mark.parametrize("accepted", ["gzip", "deflate, gzip;q=0.5", "x-gzip", "GZIP"])
+def test_gzip_where_it_is_accepted(api: ControlApi, accepted: str) -> None:
+    answer = api.call("GET", PATH, headers={"Accept-Encoding": accepted})
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert entries_of(lines_of(gzip.decompress(answer.raw)))
+
+
+def test_zstd_is_preferred(api: ControlApi) -> None:
+    zstandard = pytest.importorskip("zstandard", reason="the extra `zstd` is not installed")
+    answer = api.call("GET", PATH, headers={"Accept-Encoding": "gzip, zstd"})
+    assert answer.headers["Content-Encoding"] == "zstd"
+    raw = zstandard.ZstdDecompressor().decompressobj().decompress(answer.raw)
+    assert entries_of(lines_of(raw))
+
+
+@pytest.mark.parametrize("accepted", ["", "identity", "br", "gzip;q=0", "*", "gzip;q=x"])
+def test_nothing_is_compressed_unasked(api: ControlApi, accepted: str) -> None:
+    answer = api.call("GET", PATH, headers={"Accept-Encoding": accepted})
+    assert "Content-Encoding" not in answer.headers
+    assert entries_of(lines_of(answer.raw))
+
+
+DAMAGE = {
+    "a byte": b'{"log":"another',
+    "a line feed": b'{"a":\n1}\n{"entry":{}}',
+    "no JSON": b"\xff\x00\xfe",
+    "nothing": b"",
+    "large": b"x" * 100_000,
+    "another end": b'{"a":1},"openings":{}}',
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damage_is_exported_as_it_is(either: ControlApi, what: str) -> None:
+    filled(either)
+    new = DAMAGE[what]
+    alter(either, "UPDATE log_entries SET entry = :new WHERE seq = 3", new=new)
+    lines = exported(either)
+    rows = [line for line in lines if isinstance(line, EntryLine | DamagedLine)]
+    assert rows[3].entry == new
+    assert isinstance(rows[3], DamagedLine) == (b"\n" in new)
+    assert len(rows) == header_of(lines).until
+    assert seqs_of([*rows[:3], *rows[4:]]) == [*range(3), *range(4, len(rows))]
+
+
+@pytest.mark.parametrize("new", [b"{\n}", b'{"user_id":["",""],"openings":{}}', b"no JSON"])
+def test_damaged_openings_are_exported_as_they_are(either: ControlApi, new: bytes) -> None:
+    filled(either, 3)
+    (row,) = alter(either, "SELECT max(seq) AS seq FROM openings")
+    alter(either, "UPDATE openings SET openings = :new WHERE seq = :seq", new=new, seq=row.seq)
+    lines = [line for line in exported(either) if isinstance(line, EntryLine | DamagedLine)]
+    assert lines[row.seq].openings == new
+    assert isinstance(lines[row.seq], DamagedLine) == (new != b"no JSON")
+
+
+def test_missing_rows_are_missing_in_the_file(either: ControlApi) -> None:
+    filled(either)
+    alter(either, "DELETE FROM log_entries WHERE seq IN (2, 3)")
+    lines = exported(either)
+    assert seqs_of(lines) == [0, 1, *range(4, header_of(lines).until)]
+    # The tree before a later part can't be computed any longer, and a wrong one must not be given.
+    answer = either.call("GET", f"{PATH}?from=6")
+    assert answer.status == 409
+    assert "export the whole log" in answer.body["message"]
+
+
+def test_types_that_sqlite_lets_into_a_row(fresh: ControlApi) -> None:
+    filled(fresh)
+    alter(fresh, "UPDATE log_entries SET entry = 'text' WHERE seq = 2")
+    alter(fresh, "UPDATE log_entries SET entry = 12 WHERE seq = 3")
+    found = [line.entry for line in exported(fresh) if isinstance(line, EntryLine | DamagedLine)]
+    assert found[2:4] == [b"text", b"12"]
+
+
+def test_an_export_covers_the_log_as_of_its_start(
+    either: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "PAGE_ROWS", 2)
+    filled(either)
+    connection, response = started(either)
+    until = json.loads(response.readline())["to"]
+    either.evaluate(query="later")
+    raw = response.read()
+    connection.close()
+    assert raw.count(b'{"entry":') == until
+    assert b"later" not in raw
+    assert seqs_of(exported(either))[-1] == until
+
+
+def started(api: ControlApi, query: str = "") -> tuple[http.client.HTTPConnection, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=30)
+    connection.request("GET", PATH + query, headers={"X-API-Key": api.admin_key})
+    return connection, connection.getresponse()
