@@ -32,6 +32,7 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
                 "run the webhook that puts sidecars into pods",
                 ("control_api.admission", "serve"),
             ),
+            Command("witness", "witness logs: cosign their checkpoints", ("control_api.witness",)),
             Command("wait", "return when the sidecar of this host is ready", ("sidecar.wait",)),
             Command("redirect", "lead a pod's connections to its sidecar", ("sidecar.redirect",)),
         ),

@@ -24,12 +24,12 @@ from control_api.admission.kubernetes.api import KubernetesApi
 from control_api.admission.kubernetes.events import Events
 from control_api.admission.metrics import WebhookMetrics
 from control_api.admission.review import Review
-from control_api.admission.server.listener import Listener
-from control_api.admission.server.probes import Probes
 from control_api.admission.server.reports import event_of
 from control_api.admission.server.reviews import NamespaceFacts, Reviews
 from control_api.admission.settings import SELF, WebhookSettings
 from control_api.admission.verdict import Verdict
+from control_api.small_server.listener import Listener
+from control_api.small_server.probes import Probes
 from policies.ground.clock import Clock
 from policies.ground.listen_address import ListenAddress
 

@@ -16,10 +16,10 @@ from aiohttp import web
 
 from control_api.admission.metrics import WebhookMetrics
 from control_api.admission.review import Review, answer, parse
-from control_api.admission.server.answers import HEADERS, error_response
 from control_api.admission.server.body import SMALL, BodyReader
 from control_api.admission.verdict import Outcome, SkipReason, Verdict
 from control_api.json_logging import REQUEST_ID
+from control_api.small_server.answers import HEADERS, error_response
 from policies.ground.errors import MethodNotAllowed, NotFound, SluiceError
 
 _UID = re.compile(r"[0-9a-f-]{36}\Z")

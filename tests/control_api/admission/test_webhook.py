@@ -13,10 +13,11 @@ import pytest
 
 from control_api.admission.certificates import files
 from control_api.admission.review import Review
-from control_api.admission.server import body, connections, listener
+from control_api.admission.server import body
 from control_api.admission.server.body import MAX_BODY, SMALL
 from control_api.admission.server.reviews import PATHS, NamespaceFacts
 from control_api.admission.verdict import Outcome, SkipReason, Verdict
+from control_api.small_server import connections, listener
 from policies.ground.listen_address import ListenAddress
 from tests.control_api.admission.reviews import encoded, review
 from tests.control_api.admission.running_webhook import (

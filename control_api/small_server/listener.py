@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from prometheus_client import Gauge
 
-from control_api.admission.server.connections import (
+from control_api.small_server.connections import (
     LINGER_SECONDS,
     UNREAD_SECONDS,
     Connection,

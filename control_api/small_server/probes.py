@@ -8,7 +8,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from control_api.admission.server.answers import HEADERS, error_response
+from control_api.small_server.answers import HEADERS, error_response
 from policies.ground.errors import MethodNotAllowed, NotFound
 
 

@@ -10,7 +10,7 @@ import logging
 from aiohttp import web
 from prometheus_client import Gauge
 
-from control_api.admission.server.answers import error_response
+from control_api.small_server.answers import error_response
 from policies.ground.errors import Malformed, SluiceError
 
 MAX_CONNECTIONS = 512
@@ -24,7 +24,7 @@ UNREAD_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 120.0
 """Longer than the 90 s after which the API server closes idle connections. If we closed first, a
 review that is just being sent would be lost."""
-_log = logging.getLogger("sluice.webhook")
+_log = logging.getLogger("sluice.server")
 
 
 class Connection(web.RequestHandler):
@@ -104,7 +104,7 @@ class Register:
         self._count()
         if len(self._silent) + len(self._in_use) > MAX_CONNECTIONS:
             # First one that never sent anything, else the one that was idle longest: a client that
-            # opens many connections must not keep the API server's next one out.
+            # opens many connections must not keep the next one out.
             victim = next(iter(self._silent))
             if victim is connection and self._in_use:
                 victim = next(iter(self._in_use))

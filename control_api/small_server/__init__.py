@@ -1,0 +1,1 @@
+"""An HTTP port for processes with a handful of routes: limits on connections, errors, probes."""

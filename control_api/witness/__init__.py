@@ -1,0 +1,1 @@
+"""A witness of transparency logs: signs a log's checkpoint only if it continues the one before."""

@@ -1,0 +1,148 @@
+"""Decides whether a checkpoint is cosigned (C2SP `tlog-witness`, `add-checkpoint`).
+
+INVARIANT: of each log, every checkpoint that was ever cosigned is the beginning of the next one. A
+cosignature leaves this process only once the checkpoint is on disk.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+from control_api.security.secret_file import UnusableFile
+from control_api.witness.memory import Memory, Remembered
+from control_api.witness.submission import Submission
+from policies.ground.errors import Conflict, Forbidden, Invalid, NotFound, SluiceError, Unavailable
+from policies.ground.signing import Signer
+from policies.trail.checkpoint import BadNote, Checkpoint
+from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs import consistency, cosignature, signed_note
+from policies.trail.proofs.signed_note import COSIGNATURE, Note, Signature, VerifierKey
+
+WAIT_SECONDS = 10.0
+"""How long a request waits for others of the same log. The disk may be slow."""
+EMPTY_ROOT = Frontier().root()
+
+
+class UnknownLog(NotFound):
+    """no such log: the witness's operator has to add its origin and key to `logs`"""
+
+
+class OtherSize(Conflict):
+    """the old size is not the size that was cosigned last"""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the size that was cosigned last is {size}")
+        self.size = size
+
+
+class NotRemembered(SluiceError):
+    """the checkpoint could not be written to disk, so it is not cosigned"""
+
+    status = 503
+
+
+class Witness:
+    """One witness, and the logs that it serves. `logs` holds the keys by origin. Raises
+    `UnusableFile` when made, if `memory` holds what this key has not signed."""
+
+    def __init__(
+        self,
+        name: str,
+        signer: Signer,
+        logs: Mapping[str, tuple[VerifierKey, ...]],
+        memory: Memory,
+        now: Callable[[], int],
+    ) -> None:
+        self.key = VerifierKey(name, COSIGNATURE, signer.public)
+        self._signer = signer
+        self._logs = logs
+        self._memory = memory
+        self._now = now
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        for each in memory.all():
+            _cosigned(each, self.key)
+
+    async def add(self, submission: Submission) -> Signature:
+        """The cosignature, durable before it is returned. Raises `UnknownLog`, `Forbidden` for a
+        checkpoint that the log did not sign, `OtherSize`, `Invalid` for a proof that does not hold,
+        `NotRemembered` and `Unavailable`."""
+        signed = self._signed(submission)
+        # Only for an origin of the configuration, so the number of locks is bounded.
+        lock = self._locks[submission.checkpoint.origin]
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await lock.acquire()
+        except TimeoutError:
+            raise Unavailable("other checkpoints of this log are being written") from None
+        try:
+            # A client that hangs up does not cancel this: the server lets its handlers finish.
+            return await self._cosign(submission, signed)
+        finally:
+            lock.release()
+
+    def latest(self, origin_hash: str) -> str | None:
+        """The checkpoint that was cosigned last, with the log's signature and ours."""
+        found = self._memory.by_hash(origin_hash)
+        return None if found is None else found.note.render()
+
+    def _signed(self, submission: Submission) -> list[Signature]:
+        """The log's signatures, verified."""
+        keys = self._logs.get(submission.checkpoint.origin)
+        if keys is None:
+            raise UnknownLog
+        try:
+            signed = signed_note.verified(submission.note, keys)
+        except BadNote as error:
+            raise Forbidden(str(error)) from error
+        if not signed:
+            raise Forbidden("the checkpoint is not signed by a key of this log")
+        return signed
+
+    async def _cosign(self, submission: Submission, signed: list[Signature]) -> Signature:
+        last = self._memory.get(submission.checkpoint.origin)
+        _check(submission, None if last is None else last.checkpoint)
+        text = submission.note.text
+        line = cosignature.cosign(text, self.key.name, self._signer, self._seconds())
+        note = Note(text, (*signed, line))
+        if last is None or last.note != note:
+            # Nothing is signed twice in a second: the same note at the same time is the same line.
+            self._memory.remember(await self._save(note))
+        # It is on disk. If we die here, the log asks again, and learns this size from a 409.
+        return line
+
+    async def _save(self, note: Note) -> Remembered:
+        try:
+            return await asyncio.to_thread(self._memory.save, note)
+        except UnusableFile as error:
+            raise NotRemembered(str(error)) from error
+
+    def _seconds(self) -> int:
+        # The protocol forbids 0, which a machine without a clock would sign.
+        return max(1, self._now() // 1_000_000)
+
+
+def _check(submission: Submission, last: Checkpoint | None) -> None:
+    """The protocol's checks against what was cosigned last, in its order."""
+    old, proof, claimed = submission.old, submission.proof, submission.checkpoint
+    size = 0 if last is None else last.size
+    if old != size:
+        raise OtherSize(size)
+    if not claimed.size and claimed.root != EMPTY_ROOT:
+        raise Invalid("the root of size 0 is not that of the empty tree")
+    if last is None or not old:
+        if proof:
+            raise Invalid("there is no consistency proof from size 0")
+    elif not consistency.verify(old, last.root, claimed.size, claimed.root, proof):
+        raise Invalid(f"the proof does not lead from size {old} to size {claimed.size}")
+
+
+def _cosigned(last: Remembered, key: VerifierKey) -> None:
+    try:
+        found = cosignature.verified(last.note, [key])
+    except BadNote:
+        found = []
+    if not found:
+        raise UnusableFile(
+            f"the state's note of `{last.checkpoint.origin}` is not signed by this key as "
+            f"`{key.name}`: the key, the name or the note was exchanged"
+        )
