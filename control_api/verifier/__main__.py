@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from argparse import Namespace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +21,10 @@ from control_api.verifier.options import parse
 from control_api.verifier.outcome import Outcome, Unusable
 from control_api.verifier.progress import on_terminal
 from control_api.verifier.summary import summary
+from policies.ground.clock import Clock
+
+SERVER = ("aiosqlite", "asyncpg", "sqlalchemy")
+"""What a database is read with."""
 
 
 def main(arguments: list[str]) -> int:
@@ -42,7 +47,32 @@ def main(arguments: list[str]) -> int:
 
 
 def _verify(options: Namespace) -> Outcome:
+    if options.database is not None:
+        return _verify_database(options)
     return _verify_file(options)
+
+
+def _verify_database(options: Namespace) -> Outcome:
+    missing = [name for name in SERVER if find_spec(name) is None]
+    if missing:
+        raise Unusable(
+            "--database needs what the extra `server` installs, and "
+            f"{', '.join(f'`{name}`' for name in missing)} can't be found; "
+            "run: pip install 'sluice[server]'"
+        )
+    # Imported late: a file is verified without a database's libraries.
+    from control_api.verifier.database.command import DatabaseOptions, verify_database
+
+    asked = DatabaseOptions(
+        options.database,
+        options.store,
+        options.log,
+        options.key,
+        options.witness,
+        options.quorum,
+        options.checkpoint,
+    )
+    return verify_database(asked, Clock(lambda: time.time_ns() // 1000, time.monotonic))
 
 
 def _verify_file(options: Namespace) -> Outcome:

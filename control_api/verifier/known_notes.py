@@ -1,14 +1,13 @@
 """Compares a log with checkpoints from outside: those of `--checkpoint`, and the one that an
 earlier run pinned. The log must contain each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from control_api.verifier.checkpoint_judge import CheckpointJudge
 from control_api.verifier.outcome import Outcome, Unusable
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.proofs.signed_note import Note
-from policies.trail.walk.joined_walk import JoinedWalk
 
 
 class KnownNotes:
@@ -25,19 +24,27 @@ class KnownNotes:
                 raise Unusable(f"--checkpoint: {found.message}")
             self._notes.append(found)
 
+    def add(self, text: str, outcome: Outcome) -> None:
+        """A note that the log's owner keeps. An unreadable one is a finding."""
+        found = self._judge.read(text, None)
+        if isinstance(found, Finding):
+            outcome.add(found)
+        else:
+            self._notes.append(found)
+
     def sizes(self) -> frozenset[int]:
         """The sizes at which the tree's root is needed."""
         return frozenset(checkpoint.size for _, checkpoint in self._notes)
 
-    def compare(self, outcome: Outcome, walk: JoinedWalk, base_root: bytes) -> None:
-        """Adds a finding for each note that the log contradicts. `base_root` is the root of what
-        precedes the walk."""
+    def compare(self, outcome: Outcome, roots: Mapping[int, bytes], *, whole: bool) -> None:
+        """Adds a finding for each note that the log contradicts. `roots` are the tree's roots at
+        those sizes that the walk reached; `whole` says that it came to the end."""
         # A part may end before the note's size, but its last checkpoint tells how long the log is.
         newest = self._judge.newest
-        reach = max(walk.tree.size, 0 if newest is None else newest.checkpoint.size)
+        reach = max(outcome.size, 0 if newest is None else newest.checkpoint.size)
         for note, found in self._notes:
             size = found.size
-            root = base_root if size == walk.base else walk.roots.get(size)
+            root = roots.get(size)
             if found.origin != self._origin:
                 message = (
                     f"the checkpoint given is one of `{found.origin}`, and the log continues as "
@@ -47,7 +54,7 @@ class KnownNotes:
             elif root is not None:
                 if fault := self._judge.judge(note, found, root):
                     outcome.add(fault)
-            elif size > reach and walk.broken is None:
+            elif size > reach and whole:
                 message = f"the checkpoint given counts {size} entries, the log ends at {reach}"
                 outcome.add(Finding(reach, Reason.LOG_BEHIND_CHECKPOINT, message))
             else:

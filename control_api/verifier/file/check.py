@@ -231,5 +231,6 @@ class FileCheck:
         if self._derived is not None:
             outcome.recomputed = self._derived.counts.recomputed
             outcome.not_recomputable = self._derived.counts.not_recomputable
-        self._known.compare(outcome, walk, self._base_root)
+        roots = {walk.base: self._base_root, **walk.roots}
+        self._known.compare(outcome, roots, whole=self._broken is None)
         self._judge.conclude(outcome, whole=self._broken is None)

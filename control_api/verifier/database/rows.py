@@ -1,0 +1,101 @@
+"""The rows that a verification of a database reads beside `control_api.log.verify`: published
+checkpoints, an entry's neighbours, and the tree's roots at some sizes. Verifies nothing."""
+
+from collections.abc import Collection
+
+import orjson
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.queries import checkpoints
+from control_api.store.queries.purges import latest_anchor
+from control_api.store.schema.log import log_entries, log_heads
+from control_api.store.store import Store
+from policies.trail.incarnation import is_origin_of
+from policies.trail.merkle_tree import Frontier
+
+PAGE = 5000
+
+
+async def published_notes(connection: AsyncConnection, tenant: str) -> tuple[str, str, list[str]]:
+    """The log's name, the origin of its newest checkpoints, and its latest note."""
+    query = select(log_heads.c.log).where(log_heads.c.tenant_id == tenant)
+    log = str((await connection.execute(query)).scalar() or "")
+    incarnation = await checkpoints.latest_incarnation(connection, tenant)
+    origin = log
+    if incarnation is not None and is_origin_of(incarnation.origin, log):
+        origin = incarnation.origin
+    try:
+        published = await checkpoints.latest(connection, tenant)
+    except (ValueError, TypeError):
+        return log, origin, []  # edited by hand: it proves nothing
+    if published is None or published.origin != origin:
+        return log, origin, []
+    return log, origin, [published.note]
+
+
+async def last_entry(connection: AsyncConnection, tenant: str) -> str:
+    """The time of the newest entry, empty if it can't be read."""
+    query = (
+        select(log_entries.c.entry)
+        .where(log_entries.c.tenant_id == tenant)
+        .order_by(log_entries.c.seq.desc())
+        .limit(1)
+    )
+    raw = (await connection.execute(query)).scalar()
+    try:
+        return str(orjson.loads(raw or b"")["ts"])
+    except (ValueError, TypeError, LookupError):
+        return ""
+
+
+async def neighbour_rows(
+    connection: AsyncConnection, tenant: str, seq: int
+) -> list[tuple[str, bytes]]:
+    """The entry at `seq` and those beside it, as far as they exist."""
+    query = (
+        select(log_entries.c.seq, log_entries.c.entry)
+        .where(
+            log_entries.c.tenant_id == tenant, log_entries.c.seq >= seq - 1,
+            log_entries.c.seq <= seq + 1,
+        )
+        .order_by(log_entries.c.seq)
+    )  # fmt: skip
+    marks = {seq - 1: "before", seq: "here", seq + 1: "after"}
+    rows = (await connection.execute(query)).all()
+    # SQLite does not enforce column types: an entry may have become a text.
+    return [
+        (marks[row.seq], row.entry if isinstance(row.entry, bytes) else str(row.entry).encode())
+        for row in rows
+    ]
+
+
+async def roots_at(store: Store, tenant: str, sizes: Collection[int], end: int) -> dict[int, bytes]:
+    """The roots of the tree at those of `sizes` that are not above `end`. The entries up to there
+    must be verified, since only the hashes beside them are read."""
+    wanted = sorted(size for size in sizes if size <= end)
+    if not wanted:
+        return {}
+    async with store.reading(tenant) as connection:
+        try:
+            anchor = await latest_anchor(connection, tenant)
+            tree = Frontier() if anchor is None else anchor.purged.tree()
+        except (ValueError, TypeError):
+            return {}
+    roots = {tree.size: tree.root()}
+    while tree.size < wanted[-1]:
+        query = (
+            select(log_entries.c.hash)
+            .where(log_entries.c.tenant_id == tenant, log_entries.c.seq >= tree.size)
+            .order_by(log_entries.c.seq)
+            .limit(min(PAGE, wanted[-1] - tree.size))
+        )
+        async with store.reading(tenant) as connection:
+            leaves = (await connection.execute(query)).scalars().all()
+        if not leaves:
+            break
+        for leaf in leaves:
+            tree.append(leaf)
+            if tree.size in wanted:
+                roots[tree.size] = tree.root()
+    return {size: root for size, root in roots.items() if size in sizes}

@@ -1,0 +1,151 @@
+"""`sluice verify --database`: also on a damaged log, and never with a write."""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from control_api.checkpoint_store.file_store import FileStore
+from control_api.log.ingest import ingest
+from policies.trail import checkpoint
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.merkle_tree import Frontier
+from tests.control_api.store.world import TENANT, Spool, World, action, decision, opened, sql
+from tests.control_api.verifier.world import SIGNER, Answer, run
+
+Capture = pytest.CaptureFixture[str]
+SIZE = 12
+
+
+@contextlib.asynccontextmanager
+async def logged(url: str) -> AsyncIterator[World]:
+    async with opened(url) as world:
+        for number in range(3):
+            event = await world.log.append(TENANT, decision(user_id=f"u-{number}"))
+            await world.log.append(TENANT, action(event.eid, event.leaf_hash, number))
+        spool = Spool()
+        await ingest(world.store, TENANT, spool.source, spool.instance, spool.records(6))
+        yield world
+
+
+async def verify(capsys: Capture, url: str, *arguments: str) -> Answer:
+    # The command has an event loop of its own.
+    return await asyncio.to_thread(run, capsys, "--database", url, "--json", *arguments)
+
+
+async def test_a_log_holds_on_either_database(either_url: str, capsys: Capture) -> None:
+    async with logged(either_url):
+        answer = await verify(capsys, either_url)
+    assert (answer.code, answer.json["entries"], answer.json["level"]) == (0, SIZE, "unsigned")
+
+
+DAMAGES = {
+    "an entry": ("UPDATE log_entries SET entry = :zero WHERE seq = 4", "not_an_entry", 4),
+    "a column": ("UPDATE log_entries SET decision = 'DENY' WHERE seq = 4", "column_mismatch", 4),
+    "a hash": ("UPDATE log_entries SET hash = :zero WHERE seq = 4", "hash_mismatch", 4),
+    "a row": ("DELETE FROM log_entries WHERE seq = 4", "entries_missing", 5),
+    "openings": ("UPDATE openings SET openings = :zero WHERE seq = 4", "not_an_entry", 4),
+    # With these the service does not start.
+    "the head": ("UPDATE log_heads SET size = 11", "head_mismatch", 11),
+    "the last row": ("DELETE FROM log_entries WHERE seq = 11", "head_mismatch", 11),
+    "all rows": ("DELETE FROM log_entries", "head_mismatch", 0),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+async def test_each_damage_is_named(name: str, either_url: str, capsys: Capture) -> None:
+    statement, reason, seq = DAMAGES[name]
+    async with logged(either_url) as world:
+        await sql(world.url, statement, **({"zero": bytes(32)} if ":zero" in statement else {}))
+        answer = await verify(capsys, either_url)
+        shown = await asyncio.to_thread(run, capsys, "--database", either_url)
+    assert answer.code == 1
+    assert (answer.reasons[0], answer.json["findings"][0]["seq"]) == (reason, seq)
+    if name in ("an entry", "a column"):
+        assert "the first bad entry:\n  before  seq 3" in shown.out
+        assert "\n  after   seq 5" in shown.out
+
+
+async def test_a_copy_without_its_wal_is_read_and_stays_as_it_is(
+    sqlite_url: str, tmp_path: Path, capsys: Capture
+) -> None:
+    async with logged(sqlite_url):
+        pass  # closing it folds the WAL into the file
+    copy = tmp_path / "copy" / "sluice.db"
+    copy.parent.mkdir()
+    shutil.copy(sqlite_url.removeprefix("sqlite:///"), copy)
+    before = copy.read_bytes()
+    copy.chmod(0o400)
+    copy.parent.chmod(0o500)
+    try:
+        answer = await verify(capsys, f"sqlite:///{copy}")
+        assert (answer.code, answer.json["entries"]) == (0, SIZE)
+        assert copy.read_bytes() == before
+        assert [path.name for path in copy.parent.iterdir()] == ["sluice.db"]
+    finally:
+        copy.parent.chmod(0o700)
+
+
+async def note_of(world: World, size: int, *, fork: bool = False) -> str:
+    tree = Frontier()
+    for row in await world.rows(f"SELECT hash FROM log_entries WHERE seq < {size} ORDER BY seq"):
+        tree.append(bytes(32) if fork and not tree.size else bytes(row.hash))
+    (head,) = await world.rows("SELECT log FROM log_heads")
+    return checkpoint.sign(Checkpoint(head.log, size, tree.root()), SIGNER)
+
+
+async def test_the_store_outside_shows_what_the_database_alone_hides(
+    sqlite_url: str, tmp_path: Path, capsys: Capture
+) -> None:
+    import base64
+
+    key = ["--key", base64.b64encode(SIGNER.public).decode()]
+    store = ["--store", f"file://{tmp_path}/notes"]
+    notes = FileStore(tmp_path / "notes")
+    async with logged(sqlite_url) as world:
+        notes.put(TENANT, 0, await note_of(world, 10))
+        answer = await verify(capsys, sqlite_url, *store, *key)
+        assert (answer.code, answer.json["level"]) == (0, "signed")
+        assert answer.json["unproven_tail"] == SIZE - 10
+        other = await note_of(world, 10, fork=True)
+        known = tmp_path / "fork"
+        known.write_text(other)
+        answer = await verify(capsys, sqlite_url, *store, *key, "--checkpoint", str(known))
+        assert answer.reasons == ["root_mismatch"]
+        for table in ("log_entries", "openings", "log_heads", "log_index", "log_spans", "sources"):
+            await sql(world.url, f"DELETE FROM {table}")
+        answer = await verify(capsys, sqlite_url, *store, *key)
+        assert answer.code == 1
+        assert answer.reasons[0] == "log_behind_checkpoint"
+
+
+async def test_what_is_no_database_is_unusable(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "text.db").write_text("not a database " * 100)
+    (tmp_path / "empty.db").touch()
+    for url in (
+        f"sqlite:///{tmp_path}/none.db", f"sqlite:///{tmp_path}/text.db", "mysql://x/y", "",
+        f"sqlite:///{tmp_path}/empty.db", "postgresql://u:secret@127.0.0.1:1/x",
+    ):  # fmt: skip
+        answer = await verify(capsys, url)
+        assert (answer.code, answer.out) == (2, ""), url
+        assert answer.err.startswith("sluice verify: ")
+        assert "secret" not in answer.err
+    assert not (tmp_path / "none.db").exists()
+    assert (tmp_path / "empty.db").read_bytes() == b""
+
+
+async def test_one_of_several_logs_has_to_be_named(sqlite_url: str, capsys: Capture) -> None:
+    async with logged(sqlite_url) as world:
+        copied = (
+            "INSERT INTO log_heads (tenant_id, log, size, last_leaf, last_ts, frontier) "
+            "SELECT 'other', log, size, last_leaf, last_ts, frontier FROM log_heads"
+        )
+        await sql(world.url, str(text(copied)))
+        answer = await verify(capsys, sqlite_url)
+        assert answer.code == 2
+        assert f"`{TENANT}`, `other`" in answer.err
+        assert (await verify(capsys, sqlite_url, "--log", TENANT)).code == 0
