@@ -63,6 +63,7 @@ FIELDS = {
     "enrolment": "The generation that the keys belong to. They die when the agent's changes.",
     "email": "The email address that alerts are sent to.",
     "enabled": "Whether the rule is evaluated.",
+    "entry": "The entry, byte for byte as it was hashed.",
     "epoch": "The id of the store that revisions belong to. It changes if the store is replaced.",
     "event": "The audit event.",
     "event_id": "The audit event's id, a UUIDv7.",
@@ -80,7 +81,9 @@ FIELDS = {
     "frozen": "Whether the tenant is frozen.",
     "frozen_at": "When the tenant was frozen (RFC 3339, UTC). `null` if it is not.",
     "hash": "The entry's leaf hash, in hex.",
+    "hashes": "The hashes that prove it (RFC 9162), in base64, in the order of the RFC.",
     "head_hash": "The leaf hash of the latest entry, in hex.",
+    "index": "The entry's number in the log, from 0: its `seq`.",
     "industry": "A label to filter by. In policy files it defaults to the folder's name.",
     "instance": "The id of one instance of the sidecar's spool.",
     "items": "1 to 100 evaluations.",
@@ -106,6 +109,8 @@ FIELDS = {
     "note": "The checkpoint as a signed note (C2SP `tlog-checkpoint`).",
     "now": "The control API's time (RFC 3339, UTC).",
     "oldest_unshipped_ms": "The age of the oldest undelivered record, in milliseconds.",
+    "openings": "What is still stored of the values that the entry commits to: for each path, "
+    "salt and value.",
     "origin": "The name under which the checkpoint was signed.",
     "outcome": "The outcome of the action: any label.",
     "owner": "The team or person responsible for the agent.",
@@ -201,6 +206,10 @@ _BY_TYPE = {
         "NearestMiss": "The smallest change that would have allowed the call, in words.",
     },
     "check": {"AuditEvent": "The check that denied. `null` on an `ALLOW`."},
+    "checkpoint": {
+        "ConsistencyProof InclusionProof": "The signed checkpoint that the hashes lead to (C2SP "
+        "`tlog-checkpoint`), with its cosignatures.",
+    },
     "detail": {
         "FiredAlert": "What the rule measured when it fired.",
         "LineageAction": "Any details of the action. `null` if they were erased.",
@@ -209,6 +218,10 @@ _BY_TYPE = {
     "event_id": {"Simulated": "Always `null`: a simulation writes no event."},
     "expires_at": {"EnrolledSidecar": "When both keys expire (RFC 3339, UTC)."},
     "explain": {"Explained": "The outcome of each check, and what would have allowed the call."},
+    "from": {
+        "ConsistencyProof": "The size from which growth is proven.",
+        "ConsistencyRequest": "How many entries the checkpoint covers that you hold.",
+    },
     "last_seq": {"PurgeAnchor": "The sequence number of the last purged entry."},
     "name": {
         "AlertRule AlertRuleWithSecret ChangedRule NewRule": "The rule's name, unique in the "
@@ -235,6 +248,9 @@ _BY_TYPE = {
         "RevokeSessionRequest": "Why the session is revoked.",
     },
     "revision": {"SetDocument": "The revision in which the document last changed."},
+    "size": {
+        "ProofRequest": "The size of the checkpoint to prove it in. The latest if left out.",
+    },
     "status": {
         "EnrolledSidecar": "The agent's status. There are keys only if it is `approved`.",
         "AgentDetail AgentShown": "The agent's status. Only an `approved` agent may evaluate.",
@@ -246,6 +262,10 @@ _BY_TYPE = {
         "FiredAlert": "The status of the delivery.",
         "Alive Done": "Always `ok`.",
         "Reloaded": "Always `reloaded`.",
+    },
+    "to": {
+        "ConsistencyProof": "The size of the checkpoint.",
+        "ConsistencyRequest": "The size of a later checkpoint. The latest if left out.",
     },
     "total": {
         "Verified": "How many entries of every kind were verified.",

@@ -42,7 +42,12 @@ def _locations(route: Route) -> Iterator[tuple[str, str, str]]:
     """For each parameter, where it is sent, the field it fills, and its name there."""
     yield from (("path", name, name) for name in route.parameters)
     yield from (("query", name, name) for name in route.query)
-    yield from (("header", name, header) for name, header in route.request_type.in_header.items())
+    yield from (
+        ("header", name, header)
+        for name, header in route.request_type.in_header.items()
+        # OpenAPI describes it by the responses' media types, and forbids it as a parameter.
+        if header != "Accept"
+    )
 
 
 def _as_parameter(field: Schema) -> Schema:

@@ -147,7 +147,9 @@ def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
             "content": {route.content_type: {}},
         }
     media = {"schema": schemas.response(route), "example": example_of(route.response_type)}
-    return {"description": about, "headers": _headers(*names), "content": {JSON: media}}
+    # A route of another content type answers in JSON only if `Accept` asks for it.
+    content = {JSON: media} if route.content_type == JSON else {route.content_type: {}, JSON: media}
+    return {"description": about, "headers": _headers(*names), "content": content}
 
 
 def _own_headers(response_type: Any) -> tuple[str, ...]:

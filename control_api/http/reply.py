@@ -43,7 +43,9 @@ def render_result(result: object, status: int, target: str) -> HttpReply:
         return HttpReply(status, b"", "text/plain", {"Location": result.location})
     # Types that also set headers have a method for it.
     own = getattr(result, "headers", None)
-    return HttpReply(status, orjson.dumps(result), JSON, own() if own else {})
+    to_wire = getattr(result, "to_wire", None)
+    body = orjson.dumps(to_wire() if to_wire else result)
+    return HttpReply(status, body, JSON, own() if own else {})
 
 
 def render_error(

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from types import UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 from control_api.http.call import ApiCall, query_fields
@@ -75,12 +76,15 @@ class Route:
 
     @property
     def response_type(self) -> Any:
-        """The response's type; a list for a page, None if it is not one of our JSON types."""
+        """The response's type; a list for a page, None if it is not one of our JSON types. A route
+        that answers in JSON only if asked to has a `Document` beside that type."""
         response = _signature(self.use_case).return_annotation
         if get_origin(response) is Page:
             return list[get_args(response)[0]]  # type: ignore[misc]  # a type made of a type
         if get_origin(response) is PagedPart:
             return get_args(response)[0]
+        if isinstance(response, UnionType) and Document in get_args(response):
+            return next(each for each in get_args(response) if each is not Document)
         return None if response in (Document, Redirect, Stream) else response
 
     @property

@@ -21,6 +21,8 @@ from control_api.use_cases.audit.export_log import export_log
 from control_api.use_cases.audit.ingest_events import ingest_events
 from control_api.use_cases.audit.list_checkpoints import list_checkpoints
 from control_api.use_cases.audit.list_events import list_events
+from control_api.use_cases.audit.prove_consistency import prove_consistency
+from control_api.use_cases.audit.prove_event import prove_event
 from control_api.use_cases.audit.retention_settings import (
     change_retention_settings,
     show_retention_settings,
@@ -90,6 +92,14 @@ METRICS = Route("GET", "/metrics", OPEN, show_metrics, content_type="text/plain"
 CHECKPOINT = Route(
     "GET", "/v1/audit/checkpoint", READ, show_checkpoint, content_type="text/plain", errors=(404,)
 )
+PROOF = Route(
+    "GET",
+    "/v1/audit/proof/{event_id}",
+    READ,
+    prove_event,
+    content_type="text/plain",
+    errors=(409,),
+)
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/context/evaluate", EVALUATE, evaluate_context),
@@ -101,6 +111,8 @@ ROUTES: tuple[Route, ...] = (
     CHECKPOINT,
     Route("GET", "/v1/audit/checkpoints", READ, list_checkpoints),
     Route("GET", "/v1/audit/export", READ, export_log, 200, (404, 409), content_type=MEDIA_TYPE),
+    PROOF,
+    Route("GET", "/v1/audit/consistency", READ, prove_consistency, errors=(404, 409)),
     Route("GET", "/v1/audit/retention", READ, show_retention),
     Route("GET", "/v1/audit/sessions/{session_id}", READ, show_session_trail),
     Route("POST", "/v1/audit/lineage", EVALUATE, record_lineage, 201, errors=(404,)),

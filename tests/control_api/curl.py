@@ -24,6 +24,8 @@ def main(arguments: list[str]) -> int:
             headers[name] = value
         elif each == "--json":
             body = next(rest).encode()
+        elif each == "--fail":
+            pass  # it fails without
         elif each.startswith("http://127.0.0.1:"):
             url = each
         else:

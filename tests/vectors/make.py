@@ -20,10 +20,14 @@ from policies.ground.signing import Signer, receipt_message
 from policies.trail.checkpoint import Checkpoint, key_id, sign
 from policies.trail.commitment import commitment, field_salt
 from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs import consistency, cosignature, inclusion, signed_note
+from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, Note, VerifierKey
+from policies.trail.proofs.tlog_proof import TlogProof
 from policies.trail.spool_chain import core_hash
 from tests.policies.world import Log, every_kind, log_core, masked_log
 
 HERE = Path(__file__).parent
+PROOF_SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 256, 257)
 TREE_SIZES = (*range(10), 255, 256)
 
 
@@ -155,9 +159,71 @@ def checkpoint() -> Any:
     }
 
 
+def proofs() -> Any:
+    leaves = [hashlib.sha256(b"\0entry %d" % size).digest() for size in range(max(PROOF_SIZES))]
+
+    def node(level: int, place: int) -> bytes:
+        tree = Frontier()
+        for leaf in leaves[place << level : (place + 1) << level]:
+            tree.append(leaf)
+        return tree.root()
+
+    inclusions = [
+        {"index": at, "size": size, "hashes": [x.hex() for x in inclusion.make(at, size, node)]}
+        for size in PROOF_SIZES
+        for at in sorted({0, size // 2, size - 1})
+    ]
+    consistencies = [
+        {"from": old, "to": size, "hashes": [x.hex() for x in consistency.make(old, size, node)]}
+        for size in PROOF_SIZES
+        for old in sorted({1, (size + 1) // 2, size & -size, size})
+    ]
+    return {
+        "leaf": "SHA-256(0x00 || 'entry ' || n in decimal digits)",
+        "inclusion": inclusions,
+        "consistency": consistencies,
+    }
+
+
+def cosigned() -> Any:
+    made, at = every_kind(), 3
+    leaves = [row.hash for row in made.rows if row.hash is not None]
+    log, witness = Signer(bytes(range(32))), Signer(bytes(range(32, 64)))
+    names = (made.log, "witness.example/one")
+    keys = (
+        VerifierKey(names[0], ED25519, log.public),
+        VerifierKey(names[1], COSIGNATURE, witness.public),
+    )
+    text = Checkpoint(made.log, len(leaves), made.tree.root()).text()
+    signed = signed_note.sign(text, names[0], log)
+    line = cosignature.cosign(text, names[1], witness, 1_767_225_600)
+    note = Note(text, (signed, line)).render()
+
+    def node(level: int, place: int) -> bytes:
+        tree = Frontier()
+        for leaf in leaves[place << level : (place + 1) << level]:
+            tree.append(leaf)
+        return tree.root()
+
+    hashes = tuple(inclusion.make(at, len(leaves), node))
+    return {
+        "log_seed": log.seed().hex(),
+        "witness_seed": witness.seed().hex(),
+        "verifier_keys": [key.text() for key in keys],
+        "signed_at": 1_767_225_600,
+        "cosigned_message": cosignature.message(text, 1_767_225_600).decode(),
+        "note": note,
+        "entry": "number 3 of `log.json`",
+        "proof": TlogProof(at, hashes, note, made.rows[at].entry).text(),
+    }
+
+
 MAKERS: dict[str, Callable[[], Any]] = {
     each.__name__: each
-    for each in (encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint)
+    for each in (
+        *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
+        *(proofs, cosigned),
+    )
 }
 
 

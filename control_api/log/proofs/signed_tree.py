@@ -7,17 +7,13 @@ of.
 """
 
 from collections.abc import Collection
-from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries import tree_nodes
-from control_api.store.schema.log import log_heads
-from control_api.store.schema.proofs import checkpoints, incarnations
+from control_api.store.queries import checkpoints, tree_nodes
+from control_api.store.queries.checkpoints import StoredCheckpoint
 from policies.ground.errors import NotFound, SluiceError
 from policies.trail import checkpoint
-from policies.trail.checkpoint import BadNote
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs.subtree import Node, Part
 from policies.trail.proofs.wide_tree import KnownNodes
@@ -49,18 +45,16 @@ class SignedTree:
         """The tree of the checkpoint of `size`, or of the latest if it is None; None if there is no
         checkpoint at all. Raises `NotFound` if there is none of this size, and `BrokenTree` if the
         stored one does not verify with `publics`."""
-        wanted = {"tenant": tenant_id, "size": size}
-        row = (await connection.execute(_LATEST if size is None else _OF_SIZE, wanted)).first()
-        if row is None:
-            if size is not None:
-                raise NotFound(f"the log has no checkpoint of size {size}")
-            return None
         try:
+            row = await _checkpoint(connection, tenant_id, size)
+            if row is None:
+                return None
             at = checkpoint.read(row.note, row.origin, publics)
             found = cls(row.note, at.size, at.root)
             found._known.add_frontier(Frontier.from_bytes(at.size, row.frontier))
-        except (BadNote, ValueError, TypeError) as error:
-            raise BrokenTree(f"the checkpoint of size {row.size} can't be used: {error}") from error
+        except (ValueError, TypeError) as error:
+            # `BadNote` among them; and SQLite lets a column hold anything.
+            raise BrokenTree(f"a stored checkpoint can't be used: {error}") from error
         if at.size != row.size:
             raise BrokenTree(f"the checkpoint of size {row.size} signs size {at.size}")
         return found
@@ -71,12 +65,12 @@ class SignedTree:
 
     async def add_earlier(self, connection: AsyncConnection, tenant_id: str, size: int) -> None:
         """Use the frontier of an earlier checkpoint, if one of this size is stored."""
-        row = (await connection.execute(_OF_SIZE, {"tenant": tenant_id, "size": size})).first()
-        if row is not None:
-            try:
+        try:
+            row = await checkpoints.at(connection, tenant_id, size)
+            if row is not None:
                 self._known.add_frontier(Frontier.from_bytes(size, row.frontier))
-            except (ValueError, TypeError) as error:
-                raise BrokenTree(f"the frontier of size {size} can't be read") from error
+        except (ValueError, TypeError) as error:
+            raise BrokenTree(f"the stored checkpoint of size {size} can't be used") from error
 
     async def read(
         self, connection: AsyncConnection, tenant_id: str, nodes: Collection[Node]
@@ -90,21 +84,17 @@ class SignedTree:
         return [part.root(self._known.hash) for part in parts]
 
 
-# Since the last incarnation, the log's checkpoints have another origin. Those before it belong to a
-# log that may have gone on differently.
-_ORIGIN = (
-    select(incarnations.c.origin)
-    .where(incarnations.c.tenant_id == bindparam("tenant"))
-    .order_by(incarnations.c.number.desc())
-    .limit(1)
-    .scalar_subquery()
-)
-_LOG = select(log_heads.c.log).where(log_heads.c.tenant_id == bindparam("tenant")).scalar_subquery()
-_CHECKPOINTS: Select[Any] = select(
-    checkpoints.c.origin, checkpoints.c.size, checkpoints.c.note, checkpoints.c.frontier
-).where(
-    checkpoints.c.tenant_id == bindparam("tenant"),
-    checkpoints.c.origin == func.coalesce(_ORIGIN, _LOG),
-)
-_LATEST = _CHECKPOINTS.order_by(checkpoints.c.size.desc()).limit(1)
-_OF_SIZE = _CHECKPOINTS.where(checkpoints.c.size == bindparam("size"))
+async def _checkpoint(
+    connection: AsyncConnection, tenant_id: str, size: int | None
+) -> StoredCheckpoint | None:
+    latest = await checkpoints.latest(connection, tenant_id)
+    if size is None:
+        return latest
+    row = await checkpoints.at(connection, tenant_id, size)
+    # Since the last incarnation, the log's checkpoints have another origin. Those before it belong
+    # to a log that may have gone on differently.
+    if row is None or latest is None or row.origin != latest.origin:
+        raise NotFound(
+            f"no checkpoint of {size} entries: `/v1/audit/checkpoints` lists those that are kept"
+        )
+    return row

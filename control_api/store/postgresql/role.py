@@ -47,7 +47,7 @@ GRANTS = {
     "sources": CHANGE,
     "tallies": ALL,
     "tenants": CHANGE,
-    "tree_nodes": ALL,
+    "tree_nodes": CHANGE,
 }
 """The privileges that the service uses on each table; a test compares them with the statements that
 it sends. On `installation`, `UPDATE` only permits `FOR UPDATE`: the row-level policy refuses every

@@ -33,6 +33,8 @@ EXPECTED = {
     ("GET", "/v1/audit/checkpoint"): Expected(READ),
     ("GET", "/v1/audit/checkpoints"): Expected(READ),
     ("GET", "/v1/audit/export"): Expected(READ),
+    ("GET", "/v1/audit/proof/{event_id}"): Expected(READ),
+    ("GET", "/v1/audit/consistency"): Expected(READ),
     ("GET", "/v1/audit/retention"): Expected(READ),
     ("GET", "/v1/audit/sessions/{session_id}"): Expected(READ),
     ("POST", "/v1/audit/lineage"): Expected(EVALUATE, 201),

@@ -82,7 +82,7 @@ def test_a_bug_is_500_and_shows_only_the_request_s_id(
     kind = object_kind(route)
     object_id = MAKERS[kind](tenant) if kind else ""
 
-    tenant.prepare(route)
+    tenant.prepare(route, object_id)
 
     def broken(*_: object) -> None:
         raise RuntimeError(SECRET)

@@ -15,6 +15,7 @@ from control_api.store.schema.tables import api_keys, documents, tenants
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import document_digest, key_document, key_name
+from tests.control_api.http.world import REQUIRED_QUERY
 from tests.control_api.running_api import SUPERADMIN, ControlApi, asked, running, within
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
@@ -51,7 +52,7 @@ def path_of(route: Route) -> str:
     path = route.path
     for name in route.parameters:
         path = path.replace("{" + name + "}", "none")
-    return path
+    return path + REQUIRED_QUERY.get(route.name, "")
 
 
 def ids(route: Route) -> str:

@@ -183,7 +183,7 @@ def test_the_scope_is_judged_before_the_body(
 
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
 def test_a_query_that_is_not_known_is_judged_after_the_scope(ours: Tenant, route: Route) -> None:
-    path = path_of(route, "absent") + "?colour=blue&limit=none"
+    path = path_of(route, "absent").partition("?")[0] + "?colour=blue&limit=none"
     for scope in set(SCOPES) - expected(route).may:
         answer = ours.api.call(route.method, path, key=ours.keys[scope])
         assert answer.status == 403, (scope, answer.raw)

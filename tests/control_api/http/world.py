@@ -15,6 +15,7 @@ from tests.control_api.http.expected import NAMED_IN_BODY, SCOPES
 from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, asked
 from tests.waiting import until
 
+REQUIRED_QUERY = {"prove_consistency": "?from=0"}
 _numbers = itertools.count(1)
 
 
@@ -34,11 +35,12 @@ class Tenant:
         assert answer.status == 201, answer.raw
         return cls(api, answer.body["tenant_id"], answer.body["admin_key"])
 
-    def prepare(self, route: Route) -> None:
-        """Waits for the first checkpoint, if the route shows it."""
-        if route.name == "show_checkpoint":
-            key = self.keys["admin"]
-            until("a checkpoint", lambda: self.api.call("GET", route.path, key=key).status == 200)
+    def prepare(self, route: Route, object_id: str = "") -> None:
+        """Waits for the checkpoint that the route shows or needs."""
+        if route.name in ("show_checkpoint", "prove_consistency", "prove_event"):
+            path, key = path_of(route, object_id), self.keys["admin"]
+            needs = {404, 409} if route.name == "show_checkpoint" else {409}
+            until("a checkpoint", lambda: self.api.call("GET", path, key=key).status not in needs)
 
     def post(self, path: str, body: Any) -> Any:
         answer = self.api.call("POST", path, body, key=self.keys["admin"])
@@ -47,7 +49,7 @@ class Tenant:
 
     def call(self, route: Route, scope: str, object_id: str) -> Answer:
         """A request to the route for this object; without an object, one that succeeds."""
-        self.prepare(route)
+        self.prepare(route, object_id)
         path, body = path_of(route, object_id), body_of(route, object_id)
         answer = self.api.call(route.method, path, body, key=self.keys[scope])
         if route.name == "freeze_tenant":
@@ -59,7 +61,8 @@ class Tenant:
 
 def path_of(route: Route, object_id: str) -> str:
     assert len(route.parameters) <= 1, "a path with two objects needs a world that knows both"
-    return route.path.replace("{" + "".join(route.parameters) + "}", object_id)
+    path = route.path.replace("{" + "".join(route.parameters) + "}", object_id)
+    return path + REQUIRED_QUERY.get(route.name, "")
 
 
 def body_of(route: Route, object_id: str) -> Any:

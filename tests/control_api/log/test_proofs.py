@@ -78,9 +78,9 @@ async def test_what_does_not_exist_is_not_found(world: World) -> None:
         await prove_entry(world.store, TENANT, "no-such-event", None, PUBLICS)
     with pytest.raises(NotFound, match="no such event"):
         await prove_entry(world.store, OTHER, made.eid, None, PUBLICS)
-    with pytest.raises(NotFound, match="no checkpoint of size 7"):
+    with pytest.raises(NotFound, match="no checkpoint of 7 entries"):
         await prove_entry(world.store, TENANT, made.eid, 7, PUBLICS)
-    with pytest.raises(NotFound, match="no checkpoint of size 7"):
+    with pytest.raises(NotFound, match="no checkpoint of 7 entries"):
         await prove_growth(world.store, TENANT, 1, 7, PUBLICS)
 
 
