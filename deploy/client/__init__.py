@@ -1,7 +1,7 @@
-"""The operator's commands: `sluice agents`, `keys`, `sessions`, `policies`, `events`, `fleet`,
-`revoke` and `freeze`, over the control API's HTTP API.
+"""The operator's commands: `sluice agents`, `keys`, `sessions`, `policies`, `events`, `export`,
+`fleet`, `revoke` and `freeze`, over the control API's HTTP API.
 
-Each of the eight commands has a file of the same name. The other files serve all of them:
+Each command has a file of the same name (`export` a folder). The other files serve all of them:
 
     run           parses the arguments, runs a command and reports errors
     client        a command's connection, output and common options

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -104,6 +105,29 @@ class ApiConnection:
             raise RequestRefused(f"{method} {path}", response)
         return response
 
+    @contextmanager
+    def stream(
+        self, path: str, query: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
+        """A response of status 200 that is read piece by piece, as it was sent: compressed if
+        `headers` allow. Raises like `request`; reading it raises what `http.client` does."""
+        given = {key: value for key, value in query.items() if value is not None}
+        target = f"{urlsplit(self.url).path.rstrip('/')}{path}?{urlencode(given)}"
+        sent = {**headers, **({} if self.key is None else {"X-API-Key": self.key})}
+        connection = self._open(SECONDS)
+        try:
+            try:
+                connection.request("GET", target, None, sent)
+                response = connection.getresponse()
+                refused = None if response.status == 200 else response.read(MAX_RESPONSE)
+            except (OSError, http.client.HTTPException) as error:
+                raise ApiUnreachable(f"no response from `{self.url}`: {_cause(error)}") from error
+            if refused is not None:
+                raise RequestRefused(f"GET {path}", _response(response, refused))
+            yield response
+        finally:
+            connection.close()
+
     def pages(
         self, path: str, query: Mapping[str, Any], most: int | None
     ) -> Iterator[list[dict[str, Any]]]:
@@ -122,17 +146,7 @@ class ApiConnection:
     def _exchange(
         self, method: str, target: str, raw: bytes | None, headers: dict[str, str], seconds: float
     ) -> ApiResponse:
-        parts = urlsplit(self.url)
-        assert parts.hostname is not None
-        # Not `urllib`: it honours proxy variables and follows redirects, and would send the key
-        # along.
-        connection: http.client.HTTPConnection
-        if self.tls is None:
-            connection = http.client.HTTPConnection(parts.hostname, parts.port, seconds)
-        else:
-            connection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=seconds, context=self.tls
-            )
+        connection = self._open(seconds)
         try:
             connection.request(method, target, raw, headers)
             response = connection.getresponse()
@@ -145,11 +159,23 @@ class ApiConnection:
             raise ApiUnreachable(
                 f"the response of `{self.url}` is larger than {MAX_RESPONSE} bytes"
             )
-        return ApiResponse(
-            response.status,
-            _json(text),
-            {name.lower(): value for name, value in response.getheaders()},
+        return _response(response, text)
+
+    def _open(self, seconds: float) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        assert parts.hostname is not None
+        # Not `urllib`: it honours proxy variables and follows redirects, and would send the key
+        # along.
+        if self.tls is None:
+            return http.client.HTTPConnection(parts.hostname, parts.port, seconds)
+        return http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=seconds, context=self.tls
         )
+
+
+def _response(response: http.client.HTTPResponse, text: bytes) -> ApiResponse:
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return ApiResponse(response.status, _json(text), headers)
 
 
 def segment(text: str) -> str:

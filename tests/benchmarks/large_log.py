@@ -104,7 +104,8 @@ def signed(log: LargeLog, ring: KeyRing) -> tuple[object, ...]:
     """The row of `checkpoints` for the entries made so far."""
     checkpoint = Checkpoint(log.log, log.tree.size, log.tree.root())
     note, at = sign(checkpoint, ring.signer), log.start + log.tree.size * 1000
-    return TENANT, log.log, log.tree.size, checkpoint.root, log.tree.to_bytes(), note, at, 0
+    number = -(-log.tree.size // BATCH) - 1
+    return TENANT, log.log, log.tree.size, checkpoint.root, log.tree.to_bytes(), note, at, number
 
 
 def fill(database: Path, log: LargeLog, ring: KeyRing, entries: int) -> None:
@@ -134,7 +135,7 @@ def fill(database: Path, log: LargeLog, ring: KeyRing, entries: int) -> None:
         )
         completed = [(TENANT, *node) for r in batch for node in nodes.add(r.hash)]
         connection.executemany(_INSERT.format("tree_nodes", "?,?,?,?"), completed)
-        connection.execute(_INSERT.format("checkpoints", "?,?,?,?,?,?,?,?"), signed(log, ring))
+        connection.execute(_CHECKPOINT, signed(log, ring))
         end = (log.tree.size, log.last, batch[-1].ts, log.tree.to_bytes(), TENANT)
         connection.execute(_HEAD, end)
         connection.execute("COMMIT")
@@ -142,6 +143,8 @@ def fill(database: Path, log: LargeLog, ring: KeyRing, entries: int) -> None:
 
 
 _INSERT = "INSERT INTO {} VALUES ({})"
+_CHECKPOINT = """INSERT INTO checkpoints (tenant_id, origin, size, root_hash, frontier, note,
+    signed_at, number, witnesses) VALUES (?,?,?,?,?,?,?,?,0)"""
 _HEAD = "UPDATE log_heads SET size=?, last_leaf=?, last_ts=?, frontier=? WHERE tenant_id=?"
 
 
