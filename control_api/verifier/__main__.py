@@ -20,6 +20,8 @@ from control_api.verifier.file.verify_file import verify_file
 from control_api.verifier.options import parse
 from control_api.verifier.outcome import Outcome, Unusable
 from control_api.verifier.progress import on_terminal
+from control_api.verifier.remote.connection import RemoteApi, read_key
+from control_api.verifier.remote.monitor import MonitorOptions, monitor
 from control_api.verifier.summary import summary
 from policies.ground.clock import Clock
 
@@ -49,7 +51,22 @@ def main(arguments: list[str]) -> int:
 def _verify(options: Namespace) -> Outcome:
     if options.database is not None:
         return _verify_database(options)
+    if options.url is not None:
+        return _monitor(options)
     return _verify_file(options)
+
+
+def _monitor(options: Namespace) -> Outcome:
+    asked = MonitorOptions(
+        RemoteApi(options.url, read_key(options.key_file), options.ca),
+        Path(options.state),
+        options.key,
+        options.witness,
+        options.quorum,
+        options.checkpoint,
+        on_terminal(None, time.monotonic),
+    )
+    return monitor(asked)
 
 
 def _verify_database(options: Namespace) -> Outcome:

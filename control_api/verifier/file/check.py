@@ -58,22 +58,25 @@ class FileCheck:
         self._chunks = chunks
         self._options = options
         self._outcome = Outcome(subject)
-        self._header = header = read_header(chunks, subject)
+        self.header = header = read_header(chunks, subject)
         frontier = read_frontier(chunks, header)
         self._broken = frontier if isinstance(frontier, Finding) else None
         tree = Frontier() if isinstance(frontier, Finding) else frontier
         self._base_root = tree.root()
         # The last leaf before the part is known only if it is a subtree of its own.
         last_leaf = tree.hashes[-1] if tree.size & 1 else None
-        self._walk = JoinedWalk(header.log, tree, last_leaf)
+        self.walk = JoinedWalk(header.log, tree, last_leaf)
+        self.keys = TrustedKeys(options.keys, header.keys)
         self._judge = CheckpointJudge(
             header.log,
             header.origin,
-            TrustedKeys(options.keys, header.keys),
+            self.keys,
             options.witnesses,
             options.quorum,
         )
         self._known = KnownNotes(self._judge, header.origin, options.known)
+        self.newest_note = ""
+        """The newest checkpoint that was read."""
         self._ids = IdBuckets()
         self._derived = Derivation() if options.recompute else None
         self._ended: EndLine | None = None
@@ -84,7 +87,7 @@ class FileCheck:
 
     def run(self) -> tuple[Outcome, set[int]]:
         """The outcome, and hashes of ids that may be repeated."""
-        options = WalkOptions(self._header.with_openings, self._known.sizes())
+        options = WalkOptions(self.header.with_openings, self._known.sizes())
         if self._broken is None:
             for walked in walk_chunks(self._chunks, options, self._options.jobs):
                 if not self._take(walked):
@@ -101,16 +104,16 @@ class FileCheck:
     # ------------------------------------------------------------------------------ the lines
 
     def _take(self, walked: Walked) -> bool:
-        first = self._walk.tree.size
-        self._options.progress.entries = first - self._walk.base
-        if self._walk.join(walked.result, self._on_other):
+        first = self.walk.tree.size
+        self._options.progress.entries = first - self.walk.base
+        if self.walk.join(walked.result, self._on_other):
             self._ids.add(walked.result.ids)
             if self._derived is not None:
-                for finding in self._derived.feed(walked.chunk, self._header.with_openings):
+                for finding in self._derived.feed(walked.chunk, self.header.with_openings):
                     self._outcome.add(finding)
             self._last_entry = walked.chunk[walked.chunk.rfind(b"\n") + 1 :]
             return True
-        self._broken = self._walk.broken
+        self._broken = self.walk.broken
         if self._broken is not None and self._broken.seq is not None:
             start = walked.result.start
             place = 0 if start is None else max(self._broken.seq - start.seq, 0)
@@ -120,7 +123,7 @@ class FileCheck:
     def _on_other(self, raw: bytes, tree: Frontier) -> Finding | None:
         """Judge a line that is not an entry; `tree` is that of the entries before it."""
         try:
-            line = parse_line(raw, self._header.with_openings)
+            line = parse_line(raw, self.header.with_openings)
         except BadLine as error:
             return self._malformed(str(error), tree)
         if self._ended is not None:
@@ -153,6 +156,7 @@ class FileCheck:
             self._note_finding(found)
             return None
         note, checkpoint = found
+        self.newest_note = line.note
         if self._proof is not None:
             self._proved = True
             if not self._proves_tail(tree, checkpoint):
@@ -175,7 +179,7 @@ class FileCheck:
     def _proves_tail(self, tree: Frontier, checkpoint: Checkpoint) -> bool:
         assert self._proof is not None
         size, root = checkpoint.size, checkpoint.root
-        return proves_tail(tree, self._walk.last_leaf, size, root, self._proof.hashes)
+        return proves_tail(tree, self.walk.last_leaf, size, root, self._proof.hashes)
 
     def _note_finding(self, found: Finding | None) -> None:
         """A checkpoint that fails says nothing about the entries: the walk goes on."""
@@ -196,26 +200,26 @@ class FileCheck:
             return Finding(None, Reason.FILE_MALFORMED, long)
         if ended is None or chunks.rest or chunks.fault is not None:
             why = "without its last line" if chunks.fault is None else f"early: {chunks.fault}"
-            message = f"the file ends {why}, after {self._walk.walked()} whole entries"
+            message = f"the file ends {why}, after {self.walk.walked()} whole entries"
             return Finding(None, Reason.FILE_TRUNCATED, message)
-        if ended.entries != self._walk.walked():
+        if ended.entries != self.walk.walked():
             message = (
-                f"the last line counts {ended.entries} entries, the file has {self._walk.walked()}"
+                f"the last line counts {ended.entries} entries, the file has {self.walk.walked()}"
             )
             return Finding(None, Reason.FILE_MALFORMED, message)
         if ended.sha256 != chunks.hexdigest():
             message = "the file's SHA-256 is not the one in its last line"
             return Finding(None, Reason.FILE_DIGEST_MISMATCH, message)
-        if self._walk.tree.size != self._header.until:
+        if self.walk.tree.size != self.header.until:
             message = (
-                f"the header says that entries up to {self._header.until} follow, the file ends "
-                f"at {self._walk.tree.size}"
+                f"the header says that entries up to {self.header.until} follow, the file ends "
+                f"at {self.walk.tree.size}"
             )
             return Finding(None, Reason.FILE_MALFORMED, message)
         return None
 
     def _conclude(self) -> None:
-        outcome, walk, header = self._outcome, self._walk, self._header
+        outcome, walk, header = self._outcome, self.walk, self.header
         outcome.log, outcome.origin = header.log, header.origin
         outcome.oldest, outcome.made_at = header.first_kept, header.made_at
         outcome.first, outcome.size = walk.base, walk.tree.size

@@ -6,7 +6,7 @@ Recognises gzip and zstd by their first bytes. Knows line feeds; knows no line's
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 from control_api.verifier.outcome import Unusable
 from policies.trail.log_file.lines import MAX_LINE
@@ -27,7 +27,13 @@ class BrokenFile(Exception):
         self.truncated = truncated
 
 
-def pieces(file: BinaryIO) -> Iterator[bytes]:
+class Readable(Protocol):
+    """What a file, standard input and a response have in common."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def pieces(file: Readable) -> Iterator[bytes]:
     """The file's content, decompressed, in pieces of at most about `PIECE` bytes. Raises
     `BrokenFile`, and `Unusable` if its compression is not supported here."""
     first = _read(file, PIECE)
@@ -38,20 +44,20 @@ def pieces(file: BinaryIO) -> Iterator[bytes]:
     return _plain(file, first)
 
 
-def _read(file: BinaryIO, size: int) -> bytes:
+def _read(file: Readable, size: int) -> bytes:
     try:
         return file.read(size)
     except OSError as error:
         raise BrokenFile(f"the file can't be read: {error.strerror}", truncated=False) from error
 
 
-def _plain(file: BinaryIO, piece: bytes) -> Iterator[bytes]:
+def _plain(file: Readable, piece: bytes) -> Iterator[bytes]:
     while piece:
         yield piece
         piece = _read(file, PIECE)
 
 
-def _gunzip(file: BinaryIO, piece: bytes) -> Iterator[bytes]:
+def _gunzip(file: Readable, piece: bytes) -> Iterator[bytes]:
     inflate = zlib.decompressobj(wbits=31)
     try:
         while piece:
@@ -71,7 +77,7 @@ def _gunzip(file: BinaryIO, piece: bytes) -> Iterator[bytes]:
         raise BrokenFile("its gzip compression ends in the middle", truncated=True)
 
 
-def _unzstd(file: BinaryIO, first: bytes) -> Iterator[bytes]:
+def _unzstd(file: Readable, first: bytes) -> Iterator[bytes]:
     open_reader, error_type = _zstd()
     reader = open_reader(_Rest(file, first))
     try:
@@ -85,7 +91,7 @@ def _unzstd(file: BinaryIO, first: bytes) -> Iterator[bytes]:
 class _Rest:
     """The file as it was before its first piece was read."""
 
-    def __init__(self, file: BinaryIO, first: bytes) -> None:
+    def __init__(self, file: Readable, first: bytes) -> None:
         self._file, self._first = file, first
 
     def read(self, size: int = -1) -> bytes:

@@ -46,13 +46,17 @@ class Erasures:
 
     def findings(self, most: int) -> list[Finding]:
         """The entries whose openings are missing without an excuse: the first `most` of them."""
-        found: list[Finding] = []
+        return [finding(seq) for seq in self.pending(most)]
+
+    def pending(self, most: int) -> list[int]:
+        """The first `most` of those entries, by their `seq`."""
+        found: list[int] = []
         for place in sorted(self._blocks):
             block = self._blocks[place]
             while block and len(found) < most:
                 bit = (block & -block).bit_length() - 1
                 block &= block - 1
-                found.append(finding(place * _BLOCK + bit))
+                found.append(place * _BLOCK + bit)
         return found
 
     def count(self) -> int:

@@ -36,6 +36,7 @@ class JoinedWalk:
         self._log = b',"log":' + encode(log)
         self.tree = Frontier() if tree is None else tree
         self.base = self.tree.size
+        self._trusting = bool(self.base)
         self._prev: bytes | None = None
         if last_leaf is not None or not self.base:
             self._prev = b64(last_leaf or b"").encode()
@@ -49,6 +50,16 @@ class JoinedWalk:
         """The roots at the wanted sizes, as far as the walk has come."""
         self.notable: list[tuple[int, str, dict[str, Any]]] = []
         self.broken: Finding | None = None
+
+    def continue_from(
+        self, last_leaf: bytes, last_ts: str, sources: dict[Source, tuple[int, bytes]]
+    ) -> None:
+        """Continue an earlier walk over what precedes this one. A source that it did not meet has
+        to begin with number 0."""
+        self.last_leaf, self.last_ts = last_leaf, last_ts
+        self._prev = b64(last_leaf).encode()
+        self.sources = dict(sources)
+        self._trusting = False
 
     def join(self, result: RangeResult, on_other: OnOther) -> bool:
         """Take in the range that follows. `on_other` judges each line that is not an entry; the
@@ -132,7 +143,7 @@ class JoinedWalk:
                     return Finding(claim.seq, Reason.SOURCE_GAP, many, eid)
                 # After a purge, or in a part, the source's earlier records may be gone, so take
                 # this one's word for them. In a walk from the first entry, each begins with 0.
-                before = (claim.n - 1, claim.prev) if self.base else (-1, b"")
+                before = (claim.n - 1, claim.prev) if self._trusting else (-1, b"")
             name = source[0].decode(errors="replace")
             if claim.n - 1 != before[0]:
                 gap = f"seq {claim.seq}: source `{name}` counts {claim.n} after {before[0]}"

@@ -1,0 +1,140 @@
+"""Verifies what is new in a service's log since the last run, against the state of that run.
+
+The service is not believed: what it shows now must begin with exactly the tree that was verified
+before, so it can't take entries back, change them, or show this monitor another log than last time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from control_api.verifier.file.check import CheckOptions, FileCheck
+from control_api.verifier.file.source import LineChunks, pieces
+from control_api.verifier.outcome import Level, Outcome, Unusable
+from control_api.verifier.progress import Progress
+from control_api.verifier.remote.connection import RemoteApi
+from control_api.verifier.remote.state import Verified, locked, read_state, write_state
+from policies.trail import checkpoint
+from policies.trail.findings import Finding, Reason
+from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs.signed_note import ED25519, VerifierKey
+
+EXPORT = "/v1/audit/export"
+MOST_MISSING = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorOptions:
+    """Where to look, and what the arguments pin."""
+
+    api: RemoteApi
+    state: Path
+    keys: Sequence[VerifierKey] = ()
+    witnesses: Sequence[VerifierKey] = ()
+    quorum: int | None = None
+    known: Sequence[str] = ()
+    progress: Progress = field(default_factory=Progress)
+
+
+def monitor(options: MonitorOptions) -> Outcome:
+    """One run. The state moves on only if nothing was found. Raises `Unusable`."""
+    with locked(options.state):
+        before = read_state(options.state)
+        first = 0 if before is None else before.tree.size
+        pinned = list(options.keys)
+        if before is not None:
+            pinned += [VerifierKey("", ED25519, public) for public in before.keys]
+        check_options = CheckOptions(
+            pinned, options.witnesses, options.quorum, options.known, progress=options.progress
+        )
+        with options.api.get(f"{EXPORT}?from={first}") as body:
+            chunks = LineChunks(pieces(body), options.progress.advance)
+            check = FileCheck(chunks, "the service's log", check_options)
+            if before is not None and (found := _contradiction(check, before)):
+                outcome = Outcome("the service's log", check.header.log, check.header.origin)
+                outcome.first = outcome.size = check.header.first
+                outcome.pinned = bool(pinned)
+                outcome.add(found)
+            else:
+                outcome = _continued(check, before)
+                if not outcome.covered and before is not None and (before.note or not options.keys):
+                    _rest_on(outcome, before)
+        options.progress.end()
+        if outcome.valid:
+            write_state(options.state, _verified(check, before, pinned))
+        return outcome
+
+
+def _contradiction(check: FileCheck, before: Verified) -> Finding | None:
+    """Why what the service shows now does not begin with what it showed before."""
+    header, size = check.header, before.tree.size
+    if header.log != before.log:
+        message = f"the service shows log `{header.log:.80}`, the last run saw `{before.log}`"
+        return Finding(None, Reason.LOG_BEHIND_CHECKPOINT, message)
+    if header.origin != before.origin:
+        message = (
+            f"the log continues as `{header.origin:.80}`, the last run saw `{before.origin}`; if "
+            "its owner says why, begin a new --state"
+        )
+        return Finding(None, Reason.INCARNATION, message)
+    if header.first < size:
+        message = f"rolled back: the last run saw {size} entries, the log has {header.until} now"
+        return Finding(header.until, Reason.LOG_BEHIND_CHECKPOINT, message)
+    if header.first > size:
+        raise Unusable(
+            f"retention removed the entries from {size} to {header.first - 1} before they were "
+            "verified; run more often, or begin a new --state"
+        )
+    if size and check.walk.tree != before.tree:
+        message = f"fork: the first {size} entries are not those that the last run verified"
+        return Finding(max(size - 1, 0), Reason.ROOT_MISMATCH, message)
+    return None
+
+
+def _continued(check: FileCheck, before: Verified | None) -> Outcome:
+    if before is not None:
+        check.walk.continue_from(before.last_leaf, before.last_ts, before.sources)
+        for seq in before.missing:
+            check.walk.erasures.missing(seq)
+    outcome, candidates = check.run()
+    if any(each.reason is Reason.FILE_TRUNCATED for each in outcome.findings):
+        raise Unusable("the service's answer ended early; what arrived of it is not recorded")
+    if candidates:
+        message = f"{len(candidates)} ids occur twice among the new entries"
+        outcome.add(Finding(None, Reason.DUPLICATE_ID, message))
+    # An erasure during the answer removes openings before its `redact` entry can be in it. So a
+    # missing opening is a finding only if the next run does not find that entry either.
+    fresh = 0 if before is None else before.tree.size
+    outcome.findings = [
+        each
+        for each in outcome.findings
+        if each.reason is not Reason.OPENING_MISSING or (each.seq or 0) < fresh
+    ]
+    return outcome
+
+
+def _rest_on(outcome: Outcome, before: Verified) -> None:
+    """Nothing was signed since the last run: its checkpoint still proves what it covered. A log
+    whose keys were taken on trust may not have been signed at all yet."""
+    outcome.findings = [
+        each for each in outcome.findings if each.reason is not Reason.CHECKPOINT_MISSING
+    ]
+    if not before.note:
+        return
+    outcome.covered = checkpoint.unverified(before.note).size
+    outcome.covered_by = "the checkpoint that an earlier run verified"
+    outcome.level = Level.SIGNED
+
+
+def _verified(check: FileCheck, before: Verified | None, pinned: Sequence[VerifierKey]) -> Verified:
+    walk, header = check.walk, check.header
+    keys = dict.fromkeys(key.public for key in pinned)
+    if not keys:
+        # The first run without --key trusts the keys that the service claims, as SSH does.
+        keys = dict.fromkeys(check.keys.claimed[-1:])
+    note = check.newest_note or ("" if before is None else before.note)
+    return Verified(
+        header.log, header.origin, Frontier(walk.tree.size, list(walk.tree.hashes)),
+        walk.last_leaf, walk.last_ts, tuple(keys), note, walk.sources,
+        tuple(walk.erasures.pending(MOST_MISSING)),
+    )  # fmt: skip
