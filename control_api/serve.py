@@ -30,6 +30,7 @@ from control_api.maintenance.bootstrap import FirstKeys, first_start
 from control_api.maintenance.key_expiry import KeyExpiry
 from control_api.maintenance.policy_files import PolicyFiles
 from control_api.maintenance.retention import RetentionLoop
+from control_api.maintenance.wal_folding import WalFolding
 from control_api.security.certificate_expiry import seconds_left
 from control_api.security.secret_file import make_directory
 from control_api.security.tls_files import RenewingContext
@@ -139,6 +140,7 @@ async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[Non
             RetentionLoop(app).run,
             *((signing.run,) if first else ()),
             KeyExpiry(app).run,
+            WalFolding(app).run,
             *app.enrolments.loops,
             *(app.publishing.loops if app.publishing else ()),
         )

@@ -19,10 +19,13 @@ from control_api.use_cases.alerts.list_fired_alerts import list_fired_alerts
 from control_api.use_cases.alerts.update_alert_rule import update_alert_rule
 from control_api.use_cases.audit.export_log import export_log
 from control_api.use_cases.audit.ingest_events import ingest_events
+from control_api.use_cases.audit.legal_holds import list_holds, place_hold, release_hold
 from control_api.use_cases.audit.list_checkpoints import list_checkpoints
 from control_api.use_cases.audit.list_events import list_events
+from control_api.use_cases.audit.list_redactions import list_redactions
 from control_api.use_cases.audit.prove_consistency import prove_consistency
 from control_api.use_cases.audit.prove_event import prove_event
+from control_api.use_cases.audit.redact_events import redact_events
 from control_api.use_cases.audit.retention_settings import (
     change_retention_settings,
     show_retention_settings,
@@ -117,6 +120,11 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/audit/sessions/{session_id}", READ, show_session_trail),
     Route("POST", "/v1/audit/lineage", EVALUATE, record_lineage, 201, errors=(404,)),
     Route("GET", "/v1/audit/lineage/{event_id}", READ, show_lineage),
+    Route("POST", "/v1/audit/redact", ADMIN, redact_events, errors=(409,)),
+    Route("GET", "/v1/audit/redactions", READ, list_redactions),
+    Route("GET", "/v1/audit/holds", READ, list_holds),
+    Route("POST", "/v1/audit/holds", ADMIN, place_hold, 201, errors=(409,)),
+    Route("POST", "/v1/audit/holds/{hold_id}/release", ADMIN, release_hold),
     Route("GET", "/v1/policies", READ, list_policies),
     Route("POST", "/v1/policies", ADMIN, create_policy, 201, errors=(409,)),
     Route("POST", "/v1/policies/reload", ADMIN, reload_policies),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, select
 
 from control_api.log.cited_documents import forget_documents
-from control_api.log.purge_plan import DuePurge, PurgeMismatch, cutoff_of, prove
+from control_api.log.purge_plan import DuePurge, PurgeMismatch, before_held, cutoff_of, prove
 from control_api.store.counters.counters import drop_expired
 from control_api.store.queries import log_keys, purges
 from control_api.store.queries.purges import RemovalStep, RowsGone
@@ -94,6 +94,10 @@ class Purge:
                 return None
             allowed = await cutoff_of(tx.connection, tenant_id, tx.now)
             if allowed is None or allowed < purged.cutoff:
+                return None
+            # A hold that was placed since the entries were verified: the next run keeps them.
+            first, size = purged.size - purged.count, purged.size
+            if await before_held(tx.connection, tenant_id, range(first, size), size) < size:
                 return None
             appended = await tx.append(purged.record(self._new_id()))
             anchor = Anchor(appended.seq, purged, appended.ts, note, None, None)

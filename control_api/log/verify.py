@@ -14,6 +14,7 @@ from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.anchor_check import AnchorCheck, check_purged_rows
+from control_api.log.erasure import ledger
 from control_api.log.scan import LogRange, scan
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries, log_heads, openings
@@ -78,6 +79,9 @@ async def _verify(
         verifier = check.verifier()
         part = LogRange(check.first, head.size, head.size)
         fault = await scan(store, tenant_id, verifier, part, check.check_rows)
+        await ledger.excuse(store, tenant_id, verifier.erasures, head.size)
+        broken = fault or verifier.reached()[2]
+        fault = broken or await ledger.missing(store, tenant_id, verifier.erasures)
     report = verifier.finish(head if fault is None else None)
     if report.valid and fault is None and head is not None:
         fault = check.check_end(head.size)

@@ -123,6 +123,9 @@ LogSize = Annotated[QueryInt, Field(ge=0, le=MAX_INTEGER)]
 Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
 """Text for people: a name, a description. No NUL, because PostgreSQL can't store it."""
 
+Reason = Annotated[str, Field(min_length=1, max_length=1024, pattern="^[^\\u0000]*$")]
+"""Why something was done to the log. The log keeps it forever, so it is short."""
+
 
 class ListRequest(RequestModel):
     """`limit` and `cursor` select the page."""

@@ -193,12 +193,14 @@ class Retention:
     retention_days: int
     policy: str
     anchor: PurgeAnchor | None
+    held_from: int | None
 
     example: ClassVar[dict[str, Any]] = {
         "retention_days": 365,
         "policy": "audit events recorded more than 365 days ago are removed every hour, the "
         "oldest first; the rest still verifies, from the anchor on",
         "anchor": PurgeAnchor.example,
+        "held_from": 1017,
     }
 
 

@@ -69,6 +69,11 @@ class Database(Protocol):
         trips to save."""
         ...
 
+    async def fold(self) -> bool:
+        """Makes what was deleted disappear from the database's files, as far as the service can.
+        False if a reader still needs it: try again. On PostgreSQL only vacuum does it."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -99,5 +99,8 @@ class ReadOnlySqlite:
     def autocommit(self) -> None:
         return None
 
+    async def fold(self) -> bool:
+        return True  # this connection deletes nothing
+
     async def close(self) -> None:
         await self._engine.dispose()

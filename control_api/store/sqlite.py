@@ -7,6 +7,7 @@ other processes. See https://www.sqlite.org/wal.html.
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -29,6 +30,8 @@ CHECKPOINT_PAGES = 4000
 by the batch before, so a late checkpoint copies them once instead of many times."""
 CACHE_KIB = 16 * 1024
 """The size of a writer's page cache: a block of entries is still cached when it is indexed."""
+FOLD_MILLISECONDS = 50
+"""How long folding the WAL waits for readers, while writers wait for it."""
 READERS = 4
 """The most connections that read at the same time."""
 NO_VALUES: dict[str, Any] = {"hide_parameters": True}
@@ -45,6 +48,7 @@ class SqliteDatabase:
         # the event loop. `_lock` lets one of them write at a time.
         pool: dict[str, Any] = {"connect_args": _CONNECT, "max_overflow": 0, **NO_VALUES}
         blocking = url.set(drivername="sqlite")
+        self._path = url.database or ""
         self._batches = create_engine(blocking, pool_size=1, **pool)
         self._writer = create_async_engine(url, pool_size=1, **pool)
         self._readers = create_async_engine(url, pool_size=READERS, **pool)
@@ -107,6 +111,33 @@ class SqliteDatabase:
     @property
     def autocommit(self) -> None:
         return None
+
+    async def fold(self) -> bool:
+        loop = asyncio.get_running_loop()
+        # Copy without the lock first: writers go on meanwhile, and find little left to wait for.
+        await loop.run_in_executor(None, self._copy_wal)
+        async with self._lock:
+            return await asyncio.shield(loop.run_in_executor(self._thread, self._truncate_wal))
+
+    def _copy_wal(self) -> None:
+        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS)
+        try:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        finally:
+            connection.close()
+
+    def _truncate_wal(self) -> bool:
+        with self._batches.connect() as connection:
+            cursor = connection.connection.cursor()
+            try:
+                # A reader may still need the WAL: come back later instead of holding up writers.
+                cursor.execute(f"PRAGMA busy_timeout={FOLD_MILLISECONDS}")
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                answer = cursor.fetchone()
+                return answer is not None and not answer[0]  # the first column: busy
+            finally:
+                cursor.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
+                cursor.close()
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
         with self._batches.begin() as connection:
@@ -172,6 +203,9 @@ def _set_up_writer(cursor: Any) -> None:
     # NORMAL would keep the file consistent, but a power cut would lose acknowledged commits.
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
+    # Overwrites deleted rows with zeros: what was erased must be in no byte of the file. `FAST`
+    # would leave it in pages that become free.
+    cursor.execute("PRAGMA secure_delete=ON")
     # Calls no function that a tampered schema names (sqlite.org/security.html).
     cursor.execute("PRAGMA trusted_schema=OFF")
     cursor.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")

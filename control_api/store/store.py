@@ -101,6 +101,10 @@ class Store:
         WRITTEN.set(revision)
         return result
 
+    async def fold(self) -> bool:
+        """Makes what was erased disappear from the database's files (`Database.fold`)."""
+        return await self._database.fold()
+
     @property
     def autocommit(self) -> Autocommit | None:
         """A function that runs one statement as a transaction of its own; None if the database

@@ -1,7 +1,7 @@
 """Verifies a log: checks the chain of its entries, their columns and openings, and its head.
 
-Knows no database and no network. Memory stays flat: one hash per complete subtree, and one counter
-per source.
+Knows no database and no network. Memory stays flat: one hash per complete subtree, one counter per
+source, and a bit for each entry whose opening is missing.
 
     verifier = Verifier(log)
     for row in rows: verifier.feed(row)         the first finding ends the walk
@@ -29,6 +29,8 @@ from policies.trail.stored_entry import (
     check_columns,
     check_entry,
 )
+from policies.trail.walk.erasures import KIND as REDACT
+from policies.trail.walk.erasures import Erasures, erased_ranges
 
 _POSITION = ("log", "seq", "prev", "ts")
 # The last member of every entry. Compared as bytes, since `True == 1`.
@@ -84,6 +86,8 @@ class Verifier:
         self._events = 0
         self._sources: dict[_Source, _ChainEnd] = {}
         self._broken: Finding | None = None
+        self.erasures = Erasures()
+        """The missing openings so far, without those that a `redact` entry has excused."""
 
     def feed(self, row: StoredRow) -> bool:
         """Check one entry. False once something was found: feeding more changes nothing."""
@@ -129,6 +133,9 @@ class Verifier:
             fault = self._head_fault(head)
             if fault is not None:
                 self._broken = Finding(min(size, head.size), Reason.HEAD_MISMATCH, fault)
+        if self._broken is None:
+            # Only now: the `redact` entry comes after the entries whose openings it erased.
+            self._broken = next(iter(self.erasures.findings(1)), None)
         found = self._broken
         walked = size - self._base
         return VerificationReport(
@@ -164,8 +171,9 @@ class Verifier:
             raise EntryFinding(
                 Reason.HASH_MISMATCH, "the column `hash` is not the hash of the bytes"
             )
+        complete = True
         if row.columns is not None:
-            check_columns(row, entry)
+            complete = check_columns(row, entry)
         if sourced:
             self._check_source(entry, entry["src"])
         # From here on the entry counts: a check that fails above leaves the walk unchanged.
@@ -175,6 +183,11 @@ class Verifier:
         self._last_leaf, self._prev, self._ts = leaf, b64(leaf), entry["ts"]
         if entry["kind"] == "decision":
             self._events += 1
+        if not complete:
+            self.erasures.missing(seq)
+        if entry["kind"] == REDACT:
+            for first, last in erased_ranges(entry):
+                self.erasures.redact(first, last)
 
     def _check_root(self, root: bytes) -> None:
         if self._tree.root() != root:

@@ -8,10 +8,11 @@ The counts of a session's decisions belong to the log's events, and are deleted 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, tuple_
+from sqlalchemy import Connection, and_, bindparam, delete, insert, not_, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.dimensions import DAY
+from control_api.store.queries import holds
 from control_api.store.schema.statements import insert_if_absent
 from control_api.store.schema.tables import ended_sessions, sessions
 
@@ -25,7 +26,7 @@ async def candidates(
     connection: AsyncConnection, tenant_id: str, cutoff: int, now: int, after: str, limit: int
 ) -> list[str]:
     """The ids, in order and after `after`, of sessions to purge because they ended before `cutoff`.
-    A revoked session must also have expired more than `MAX_CLOCK_LAG` ago."""
+    A revoked session must also have expired more than `MAX_CLOCK_LAG` ago. Some may be held."""
     query = _due(tenant_id, cutoff, now).where(sessions.c.session_id > after)
     found = await connection.execute(query.order_by(sessions.c.session_id).limit(limit))
     return [row.session_id for row in found]
@@ -34,9 +35,11 @@ async def candidates(
 async def end(
     connection: AsyncConnection, tenant_id: str, ids: Sequence[str], cutoff: int, now: int
 ) -> list[tuple[str, bool]]:
-    """Purges those of the sessions that are still due, but keeps their ids. Returns each id with
-    whether the session was revoked."""
+    """Purges those of the sessions that are still due and not held, but keeps their ids. Returns
+    each id with whether the session was revoked. Call it under the tenant's lock."""
     query = _due(tenant_id, cutoff, now).where(sessions.c.session_id.in_(ids))
+    if held := await holds.active(connection, tenant_id):
+        query = query.where(not_(held.sessions()))
     # Lock and read them again: one may have been revoked since it became a candidate.
     rows = (await connection.execute(query.with_for_update())).all()
     if not rows:

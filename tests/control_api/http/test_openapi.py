@@ -222,6 +222,8 @@ def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
     values["rule_id"] = rule["rule_id"]
     proof = f"/v1/audit/proof/{event['event_id']}"
     until("a checkpoint", lambda: api.call("GET", proof).status == 200)
+    hold = {"object_type": "session", "object_id": "absent", "reason": "described"}
+    values["hold_id"] = api.admin("POST", "/v1/audit/holds", hold)["hold_id"]
     for route in sorted(ROUTES, key=lambda route: route.method == "DELETE"):
         if route.name == "enrol_sidecar":
             continue  # it needs a cluster: see `tests/control_api/enrolment`

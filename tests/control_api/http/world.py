@@ -126,6 +126,13 @@ def _rule(tenant: Tenant) -> str:
     return made
 
 
+def _hold(tenant: Tenant) -> str:
+    # On an object that does not exist, so that it holds nothing that the walk removes.
+    body = {"object_type": "session", "object_id": "absent", "reason": "walked"}
+    made: str = tenant.post("/v1/audit/holds", body)["hold_id"]
+    return made
+
+
 def _tenant(tenant: Tenant) -> str:
     return Tenant.made(tenant.api, f"tenant {next(_numbers)}").tenant_id
 
@@ -137,6 +144,7 @@ MAKERS: dict[str, Callable[[Tenant], str]] = {
     "agent_id": _agent,
     "key_id": _key,
     "rule_id": _rule,
+    "hold_id": _hold,
     "tenant_id": _tenant,
 }
 

@@ -95,7 +95,9 @@ async def test_a_change_of_an_entry_is_found_where_it_is(either_url: str, statem
         (copied,) = await world.rows("SELECT eid FROM log_entries WHERE seq = 12")
         assert answer["broken_at"] in {row.eid, next_row.eid, copied.eid, "other", "8"}
         assert "seq 8" in answer["reason"] or "seq 9" in answer["reason"]
-        assert answer["total"] == 8
+        # That an opening is missing is certain only at the end: a `redact` entry may follow.
+        missing = answer["reason"].startswith("opening_missing: ")
+        assert answer["total"] == (SIZE if missing else 8)
 
 
 async def test_a_row_moved_to_another_tenant_is_missed(either_url: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from policies.ground.canonical import b64, encode, rfc3339
 from policies.trail.entry import Index
+from policies.trail.findings import Reason
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead, VerificationReport, Verifier
 from tests.policies.trail.small_log import (
@@ -190,13 +191,23 @@ def test_an_opening_that_is_missing_swapped_or_wrong_is_found(at: int) -> None:
     for path, (salt, value) in openings.items():
         others = {key: each for key, each in openings.items() if key != path}
         for wrong in (
-            others, others | {path: [salt, f"{value}x"]}, others | {path: [b64(bytes(32)), value]},
+            others | {path: [salt, f"{value}x"]}, others | {path: [b64(bytes(32)), value]},
             others | {path: [value, salt]}, others | {path: None}, others | {path: [salt]},
             openings | {"more": [salt, value]},
         ):  # fmt: skip
             assert "opening" in broken(replaced(at, row._replace(openings=encode(wrong))), at)
-    for raw in (b"{}", b"", b"[]", b"null", b"x", b"1"):
+        missing(at, encode(others))
+    for raw in (b"", b"[]", b"null", b"x", b"1"):
         broken(replaced(at, row._replace(openings=raw)), at)
+    missing(at, b"{}")
+
+
+def missing(at: int, openings: bytes) -> None:
+    """Such openings lack one, which is certain only at the end of the log."""
+    report = walk(replaced(at, ROWS[at]._replace(openings=openings)))
+    assert (report.valid, report.broken_at, report.total) == (False, str(at), len(ROWS))
+    assert report.finding is not None
+    assert report.finding.reason == Reason.OPENING_MISSING
 
 
 @EACH

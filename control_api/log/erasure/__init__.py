@@ -1,0 +1,1 @@
+"""Erases openings, and finds the `redact` entries that excuse missing ones."""

@@ -1,0 +1,226 @@
+"""Erases openings of one tenant's log, in such a way that the log still verifies.
+
+    find       a few entries of the target, and the lineage of its events
+    check      no legal hold covers one of them, under the lock that placing a hold takes
+    erase      their openings, the index rows derived from them, and the `redact` entry that says
+               so, in one transaction
+
+Repeated until nothing is left, or until the request's budget is spent. If we die between two steps,
+what was erased is recorded as erased, and the same request erases the rest. Knows no request.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.queries import holds, redactions, session_users
+from control_api.store.queries.holds import ActiveHolds
+from control_api.store.queries.redactions import ErasableEntry, ErasureTarget
+from control_api.store.queries.session_users import NamedSession
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.errors import Conflict
+from policies.trail.erasure.redaction import redact_record
+
+FEWEST, FIRST, MOST = 8, 64, 512
+"""The minimum, the initial and the maximum number of entries of one step. On SQLite evaluations
+wait for a step, so it has as many as `STEP_SECONDS` allow, and a pause of twice its duration
+follows."""
+STEP_SECONDS = 0.005
+BUDGET = 20_000
+"""Entries that one request looks at; if there are others, its answer says `more`."""
+SESSIONS = 100
+"""Sessions of one step."""
+SHOWN_HOLDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureRequest:
+    """What to erase, who asked for it (the id of a key), and why."""
+
+    tenant_id: str
+    target: ErasureTarget
+    by: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Erased:
+    """What one request erased: the number of entries whose openings are gone, the number of
+    sessions whose user is, the last `redact` entry (None if there was nothing to erase), and
+    whether more is left."""
+
+    entries: int = 0
+    sessions: int = 0
+    seq: int | None = None
+    more: bool = False
+
+
+class _Step(NamedTuple):
+    """What one transaction erases."""
+
+    entries: Sequence[ErasableEntry] = ()
+    lineage: Sequence[int] = ()
+    sessions: Sequence[NamedSession] = ()
+
+
+class Erasure:
+    """Carries out one request. `new_id` draws entry ids."""
+
+    def __init__(self, store: Store, request: ErasureRequest, new_id: Callable[[], str]) -> None:
+        self._store = store
+        self._request = request
+        self._tenant_id = request.tenant_id
+        self._target = request.target
+        self._new_id = new_id
+        self._limit = FIRST
+        self.done = Erased()
+
+    async def run(self) -> Erased:
+        """Raises `Conflict` if a legal hold covers anything of the target: nothing is erased then,
+        unless the hold was placed after the erasure had begun."""
+        async with self._store.reading(self._tenant_id) as connection:
+            size = await redactions.log_size(connection, self._tenant_id)
+            held = await holds.active(connection, self._tenant_id)
+        if held:
+            # All of it is checked before anything goes: half an erasure helps neither side.
+            await self._refuse_held(held, size)
+        async for step in self._steps(size):
+            seconds = await self._erase(step)
+            await asyncio.sleep(2 * seconds)
+            factor = min(2.0, STEP_SECONDS / max(seconds, 1e-6))
+            self._limit = max(FEWEST, min(MOST, int(self._limit * factor)))
+        return self.done
+
+    async def _steps(self, size: int) -> AsyncIterator[_Step]:
+        left, budget, sessions = range(size), BUDGET, _Sessions(self._target)
+        while True:
+            page, lineage = await self._plan(left)
+            sessions.seen(page)
+            budget -= len(page) + len(lineage)
+            if len(lineage) == self._limit:
+                # Events with more lineage than a step takes: that goes first, then they do.
+                yield _Step(lineage=lineage)
+            elif len(page) == self._limit:
+                left = range(page[-1].seq + 1, size)
+                yield _Step(page, lineage)
+            else:
+                break
+            if budget <= 0:
+                self.done.more = True
+                return
+        # Last, because a session keeps its user until its last opening is gone.
+        async with self._store.reading(self._tenant_id) as connection:
+            rows = await sessions.rows(connection, self._tenant_id)
+        yield _Step(page, lineage, rows[:SESSIONS])
+        for at in range(SESSIONS, len(rows), SESSIONS):
+            yield _Step(sessions=rows[at : at + SESSIONS])
+
+    async def _plan(self, part: range) -> tuple[list[ErasableEntry], list[int]]:
+        tenant_id, limit = self._tenant_id, self._limit
+        async with self._store.reading(tenant_id) as connection:
+            page = await redactions.entries_of(connection, tenant_id, self._target, part, limit)
+            events = [each.eid for each in page if each.kind == "decision"]
+            return page, await redactions.lineage_of(connection, tenant_id, events, limit)
+
+    async def _erase(self, step: _Step) -> float:
+        """Erases a step; returns for how many seconds other writers had to wait."""
+        clock, request, done = self._store.clock, self._request, self.done
+
+        async def work(tx: Transaction) -> tuple[float, int, int, int | None]:
+            start = clock.monotonic()
+            # The tenant's row is locked, so a hold is either seen here, or placed after the commit.
+            held = await holds.active(tx.connection, tx.tenant_id)
+            if covering := _holds_over(held, step):
+                raise _refused(covering, done.entries)
+            seqs = [*(each.seq for each in step.entries if each.opened), *step.lineage]
+            gone = await redactions.erase(tx.connection, tx.tenant_id, sorted(seqs))
+            named = await self._forgettable(tx, step.sessions)
+            await session_users.forget_user(tx.connection, tx.tenant_id, named)
+            if self._target.facet == "user_id":
+                await holds.forget_user(tx.connection, tx.tenant_id, self._target.value)
+            seq = None
+            if gone or named:
+                record = redact_record(request.by, request.reason, gone, record_id=self._new_id())
+                seq = (await tx.append(record)).seq
+            return clock.monotonic() - start, len(gone), len(named), seq
+
+        # If we die before the commit, nothing has happened; after it, the erasure is recorded.
+        seconds, entries, sessions, seq = await self._store.write(self._tenant_id, work)
+        done.entries += entries
+        done.sessions += sessions
+        done.seq = done.seq if seq is None else seq
+        return seconds
+
+    async def _forgettable(self, tx: Transaction, rows: Sequence[NamedSession]) -> list[str]:
+        """The sessions whose user can go: of single events, only those that have no other."""
+        ids = [row.session_id for row in rows]
+        if self._target.facet is not None:
+            return ids
+        return [
+            each
+            for each in ids
+            if not await session_users.has_opening(tx.connection, tx.tenant_id, each)
+        ]
+
+    async def _refuse_held(self, held: ActiveHolds, size: int) -> None:
+        """Raises `Conflict` naming the holds that cover the target."""
+        tenant_id, target = self._tenant_id, self._target
+        covering: list[str] = []
+        if target.facet == "user_id":
+            covering += held.over(None, None, target.value)
+        left, sessions = range(size), _Sessions(target)
+        while left:
+            async with self._store.reading(tenant_id) as connection:
+                page = await redactions.entries_of(connection, tenant_id, target, left, MOST)
+                sessions.seen(page)
+                left = range(page[-1].seq + 1, size) if len(page) == MOST else range(0)
+                rows = [] if left else await sessions.rows(connection, tenant_id)
+            covering += _holds_over(held, _Step(page, (), rows))
+        if covering:
+            raise _refused(covering, 0)
+
+
+class _Sessions:
+    """The sessions whose user may go with the target."""
+
+    def __init__(self, target: ErasureTarget) -> None:
+        self._target = target
+        self._ids: dict[str, None] = {}
+        if target.facet == "session_id":
+            self._ids[target.value] = None
+
+    def seen(self, entries: Iterable[ErasableEntry]) -> None:
+        """Notes the sessions of single events, of which one request names a bounded number."""
+        if self._target.facet is None:
+            ids = (each.session_id for each in entries if each.session_id is not None)
+            self._ids.update(dict.fromkeys(ids))
+
+    async def rows(self, connection: AsyncConnection, tenant_id: str) -> list[NamedSession]:
+        if self._target.facet == "user_id":
+            return await session_users.sessions_of(
+                connection, tenant_id, self._target.value, BUDGET
+            )
+        return await session_users.sessions_by_id(connection, tenant_id, list(self._ids))
+
+
+def _holds_over(held: ActiveHolds, step: _Step) -> list[str]:
+    """The ids of the holds that cover anything in the step."""
+    if not held:
+        return []
+    rows: list[ErasableEntry | NamedSession] = [*step.entries, *step.sessions]
+    return [hold for row in rows for hold in held.over(row.session_id, row.agent_id, row.user_id)]
+
+
+def _refused(covering: Iterable[str], erased: int) -> Conflict:
+    ids = list(dict.fromkeys(covering))
+    shown = ", ".join(f"`{each}`" for each in ids[:SHOWN_HOLDS])
+    if len(ids) > SHOWN_HOLDS:
+        shown += f" and {len(ids) - SHOWN_HOLDS} more"
+    before = f"; {erased} entries were erased before it was placed" if erased else ""
+    return Conflict(
+        f"legal hold {shown} covers part of this: release it first, or erase other events{before}"
+    )

@@ -1,0 +1,178 @@
+"""Queries over legal holds, and the first entry that one keeps. Knows nothing of erasure or purge.
+
+A hold covers the entries of a session or an agent, or those whose opening names a user. With
+masking, a user is recorded as its mask, which many users share: such a hold covers all of them,
+because keeping too much loses no evidence.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, func, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.log.index import FACETS, indexed_size
+from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
+from control_api.store.schema.log import entries_with_openings, log_entries, log_index, openings
+from control_api.store.schema.proofs import holds
+from control_api.store.schema.tables import sessions
+from policies.trail.record import masked_user
+
+_FACETS = {"session": "session_id", "agent": "agent_id", "user": "user_id"}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHold:
+    """A hold's row. `seq` is the entry that placed it. Times in microseconds since 1970 UTC."""
+
+    hold_id: str
+    object_type: str
+    object_id: str
+    reason: str
+    placed_by: str
+    placed_at: int
+    seq: int
+    released_by: str | None = None
+    released_at: int | None = None
+
+
+class ActiveHolds:
+    """The holds of a tenant that are not released, by what they cover."""
+
+    def __init__(self, active: list[StoredHold]) -> None:
+        self.ids = [hold.hold_id for hold in active]
+        self.covered: dict[str, dict[str, list[str]]] = {name: {} for name in _FACETS.values()}
+        for hold in active:
+            covered = self.covered[_FACETS[hold.object_type]]
+            for value in _values(hold):
+                covered.setdefault(value, []).append(hold.hold_id)
+
+    def __bool__(self) -> bool:
+        return bool(self.ids)
+
+    def over(self, session_id: str | None, agent_id: str | None, user_id: str | None) -> list[str]:
+        """The ids of the holds that cover an entry, or a session, with these values."""
+        found: list[str] = []
+        for name, value in (
+            ("session_id", session_id),
+            ("agent_id", agent_id),
+            ("user_id", user_id),
+        ):
+            if value is not None:
+                found += self.covered[name].get(value, ())
+        return found
+
+    def sessions(self) -> ColumnElement[bool]:
+        """A condition on `sessions`: the session is held."""
+        # A comparison with a missing agent is neither true nor false, and so is its negation.
+        columns = ((func.coalesce(sessions.c[name], ""), name) for name in self.covered)
+        return or_(*(column.in_(sorted(self.covered[name])) for column, name in columns))
+
+
+def _values(hold: StoredHold) -> set[str]:
+    """The values that entries may have for what is held."""
+    if hold.object_type != "user":
+        return {hold.object_id}
+    return {hold.object_id, masked_user(hold.object_id)}
+
+
+async def active(connection: AsyncConnection, tenant_id: str) -> ActiveHolds:
+    """The tenant's active holds. In a transaction that erases or purges, read them under the
+    tenant's lock: placing a hold takes it too."""
+    rows = await connection.execute(_HOLDS.where(*_active(tenant_id)))
+    return ActiveHolds([StoredHold(*row) for row in rows])
+
+
+async def count_active(connection: AsyncConnection, tenant_id: str) -> int:
+    query = select(func.count()).select_from(holds).where(*_active(tenant_id))
+    return (await connection.execute(query)).scalar_one()
+
+
+async def first_held(
+    connection: AsyncConnection, tenant_id: str, held: ActiveHolds, part: range, size: int
+) -> int | None:
+    """The first entry within `part` that a hold covers, in a log of `size`; None if there is
+    none."""
+    stop = part.stop
+    for name, values in held.covered.items():
+        place = FACETS.index(name)
+        for value in values:
+            query = select(func.min(log_index.c.seq)).where(
+                log_index.c.tenant_id == tenant_id,
+                log_index.c.facet == place,
+                log_index.c.value == value,
+                log_index.c.seq >= part.start,
+                log_index.c.seq < stop,
+            )
+            found = (await connection.execute(query)).scalar()
+            stop = stop if found is None else int(found)
+    # Every facet's index reaches at least this far; the few thousand entries after it are scanned.
+    indexed = min(indexed_size(FACETS.index(name), size) for name in held.covered)
+    tail = select(func.min(log_entries.c.seq)).select_from(entries_with_openings)
+    columns = (log_entries.c.session_id, log_entries.c.agent_id, openings.c.user_id)
+    query = tail.where(
+        log_entries.c.tenant_id == tenant_id,
+        log_entries.c.seq >= max(part.start, indexed),
+        log_entries.c.seq < stop,
+        or_(*(column.in_(sorted(held.covered[column.name])) for column in columns)),
+    )
+    found = (await connection.execute(query)).scalar() if held else None
+    stop = stop if found is None else int(found)
+    return None if stop == part.stop else stop
+
+
+async def add(connection: AsyncConnection, tenant_id: str, hold: StoredHold) -> None:
+    await connection.execute(insert(holds).values(tenant_id=tenant_id, **values_of(hold)))
+
+
+async def find(connection: AsyncConnection, tenant_id: str, hold_id: str) -> StoredHold | None:
+    query = _HOLDS.where(holds.c.tenant_id == tenant_id, holds.c.hold_id == hold_id)
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else StoredHold(*row)
+
+
+async def release(
+    connection: AsyncConnection, tenant_id: str, hold_id: str, by: str, now: int
+) -> None:
+    await connection.execute(
+        update(holds)
+        .where(holds.c.tenant_id == tenant_id, holds.c.hold_id == hold_id)
+        .values(released_by=by, released_at=now)
+    )
+
+
+async def forget_user(connection: AsyncConnection, tenant_id: str, user_id: str) -> None:
+    """Empties `object_id` of the released holds on this user, for the user's erasure."""
+    await connection.execute(
+        update(holds)
+        .where(
+            holds.c.tenant_id == tenant_id,
+            holds.c.object_type == "user",
+            holds.c.object_id == user_id,
+            holds.c.released_at.is_not(None),
+        )
+        .values(object_id="")
+    )
+
+
+async def page(
+    connection: AsyncConnection,
+    tenant_id: str,
+    *,
+    is_active: bool | None,
+    after: Position | None,
+    limit: int,
+) -> list[StoredHold]:
+    """The holds after `(placed_at, hold_id)`, newest first."""
+    query = _HOLDS.where(holds.c.tenant_id == tenant_id)
+    if is_active is not None:
+        none = holds.c.released_at.is_(None)
+        query = query.where(none if is_active else ~none)
+    query = newest_first(query, holds.c.placed_at, holds.c.hold_id, after, limit)
+    return [StoredHold(*row) for row in await connection.execute(query)]
+
+
+def _active(tenant_id: str) -> tuple[ColumnElement[bool], ...]:
+    return holds.c.tenant_id == tenant_id, holds.c.released_at.is_(None)
+
+
+_HOLDS = select(*columns_of(holds))

@@ -1,0 +1,184 @@
+"""Queries over openings to erase, and over the `redact` entries that record erasures.
+
+With an opening go the index rows derived from it: the facet `user_id` of `log_index`. Knows nothing
+of legal holds, nor of how many rows one transaction may take.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.log.index import FACETS, indexed_size
+from control_api.store.queries.purges import first_kept
+from control_api.store.schema.log import (
+    entries_with_openings,
+    log_entries,
+    log_heads,
+    log_index,
+    openings,
+)
+from control_api.store.schema.statements import chunks
+from policies.trail.walk.erasures import KIND
+
+USER = FACETS.index("user_id")
+
+
+class ErasureTarget(NamedTuple):
+    """What to erase: the entries of these ids, or those whose `facet` (`user_id` or `session_id`)
+    has the value."""
+
+    facet: str | None
+    value: str
+    event_ids: tuple[str, ...] = ()
+
+
+class ErasableEntry(NamedTuple):
+    """An entry that an erasure concerns. `opened` is whether it still has an opening."""
+
+    seq: int
+    eid: str
+    kind: str
+    session_id: str | None
+    agent_id: str | None
+    user_id: str | None
+    opened: bool
+
+
+async def log_size(connection: AsyncConnection, tenant_id: str) -> int:
+    query = select(log_heads.c.size).where(log_heads.c.tenant_id == tenant_id)
+    return (await connection.execute(query)).scalar_one_or_none() or 0
+
+
+async def entries_of(
+    connection: AsyncConnection, tenant_id: str, target: ErasureTarget, part: range, limit: int
+) -> list[ErasableEntry]:
+    """Up to `limit` of the target's entries within `part`, in order of `seq`."""
+    if target.facet is None:
+        found: list[Row[Any]] = []
+        for ids in chunks(target.event_ids):
+            query = _ENTRIES.where(
+                log_entries.c.tenant_id == tenant_id,
+                log_entries.c.eid.in_(ids),
+                log_entries.c.seq >= first_kept(tenant_id),
+            )
+            found += await connection.execute(query)
+        rows = sorted(row for row in found if row.seq in part)
+        return [_entry(row) for row in rows[:limit]]
+    place = FACETS.index(target.facet)
+    # The index holds exactly the entries below this size; those after it are scanned.
+    indexed = indexed_size(place, await log_size(connection, tenant_id))
+    query = _ENTRIES.where(
+        log_index.c.tenant_id == tenant_id,
+        log_index.c.facet == place,
+        log_index.c.value == target.value,
+        log_index.c.seq >= part.start,
+        log_index.c.seq < min(part.stop, indexed),
+        log_index.c.tenant_id == log_entries.c.tenant_id,
+        log_index.c.seq == log_entries.c.seq,
+    )
+    rows = list(await connection.execute(query.order_by(log_index.c.seq).limit(limit)))
+    if len(rows) < limit:
+        column = openings.c.user_id if target.facet == "user_id" else log_entries.c[target.facet]
+        tail = _ENTRIES.where(
+            log_entries.c.tenant_id == tenant_id,
+            log_entries.c.seq >= max(part.start, indexed),
+            log_entries.c.seq < part.stop,
+            column == target.value,
+        )
+        query = tail.order_by(log_entries.c.seq).limit(limit - len(rows))
+        rows += await connection.execute(query)
+    return [_entry(row) for row in rows]
+
+
+async def lineage_of(
+    connection: AsyncConnection, tenant_id: str, event_ids: Sequence[str], limit: int
+) -> list[int]:
+    """Up to `limit` lineage entries of these events that still have an opening, in order."""
+    query = (
+        select(log_entries.c.seq)
+        .select_from(_OPENED)
+        .where(
+            log_entries.c.tenant_id == tenant_id,
+            log_entries.c.ref.in_(event_ids),
+            log_entries.c.seq >= first_kept(tenant_id),
+        )
+        .order_by(log_entries.c.seq)
+        .limit(limit)
+    )
+    return [row.seq for row in await connection.execute(query)] if event_ids else []
+
+
+async def erase(connection: AsyncConnection, tenant_id: str, seqs: Sequence[int]) -> list[int]:
+    """Deletes the openings of these entries, and the index rows derived from them. Returns the
+    entries that had openings, in order: another replica may have erased some already."""
+    erased: list[int] = []
+    for part in chunks(seqs):
+        which = {"tenant": tenant_id, "seqs": part}
+        rows = (await connection.execute(_DELETE, which)).all()
+        of_user: dict[str, list[int]] = {}
+        for row in rows:
+            if row.user_id is not None:
+                of_user.setdefault(row.user_id, []).append(row.seq)
+        for user_id, indexed in of_user.items():
+            wanted = {"tenant": tenant_id, "value": user_id, "seqs": indexed}
+            await connection.execute(_UNINDEX, wanted)
+        erased += [row.seq for row in rows]
+    return sorted(erased)
+
+
+async def page(
+    connection: AsyncConnection,
+    tenant_id: str,
+    *,
+    before: int | None,
+    after: int | None,
+    limit: int,
+) -> list[Row[Any]]:
+    """`redact` entries `(seq, entry, hash)`: newest first and before seq `before`, or, if `after`
+    is given, oldest first and after it."""
+    query = _REDACTIONS.where(
+        log_entries.c.tenant_id == tenant_id, log_entries.c.seq >= first_kept(tenant_id)
+    )
+    if after is not None:
+        query = query.where(log_entries.c.seq > after).order_by(log_entries.c.seq)
+    else:
+        query = query.order_by(log_entries.c.seq.desc())
+    if before is not None:
+        query = query.where(log_entries.c.seq < before)
+    return list(await connection.execute(query.limit(limit)))
+
+
+def _entry(row: Row[Any]) -> ErasableEntry:
+    return ErasableEntry(
+        row.seq, row.eid, row.kind, row.session_id, row.agent_id, row.user_id, row.opened
+    )
+
+
+_OPENED = log_entries.join(
+    openings,
+    (openings.c.tenant_id == log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
+)
+_ENTRIES: Select[Any] = select(
+    log_entries.c.seq,
+    log_entries.c.eid,
+    log_entries.c.kind,
+    log_entries.c.session_id,
+    log_entries.c.agent_id,
+    openings.c.user_id,
+    openings.c.seq.is_not(None).label("opened"),
+).select_from(entries_with_openings)
+_OF_TENANT: ColumnElement[bool] = openings.c.tenant_id == bindparam("tenant")
+_NAMED: ColumnElement[bool] = openings.c.seq.in_(bindparam("seqs", expanding=True))
+_DELETE = delete(openings).where(_OF_TENANT, _NAMED).returning(openings.c.seq, openings.c.user_id)
+_UNINDEX = delete(log_index).where(
+    log_index.c.tenant_id == bindparam("tenant"),
+    log_index.c.facet == USER,
+    log_index.c.value == bindparam("value"),
+    log_index.c.seq.in_(bindparam("seqs", expanding=True)),
+)
+# The index of rare kinds serves it, because the condition names the kinds that it leaves out.
+_REDACTIONS: Select[Any] = select(log_entries.c.seq, log_entries.c.entry, log_entries.c.hash).where(
+    log_entries.c.kind == KIND, log_entries.c.kind.not_in(("decision", "lineage"))
+)

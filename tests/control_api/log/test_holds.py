@@ -1,0 +1,95 @@
+"""Legal holds: retention stops before the first entry that one covers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control_api.maintenance.session_purge import purge_sessions
+from control_api.store.transaction import Transaction
+from tests.control_api.log.erasing import hold, release
+from tests.control_api.log.purging import DAY, keep_days, purge, seqs, valid
+from tests.control_api.store.world import TENANT, World, decision, event_id, sql
+
+
+async def old_log(world: World, held_at: int, **held: Any) -> None:
+    """Forty old decisions, of which the one at `held_at` has these fields, and a new one."""
+    await keep_days(world, 1)
+    for number in range(40):
+        await world.log.append(TENANT, decision(**(held if number == held_at else {})))
+    world.now.ahead += 2 * DAY
+    await world.log.append(TENANT, decision())
+
+
+@pytest.mark.parametrize(
+    ("object_type", "field"),
+    [("session", "session_id"), ("agent", "agent_id"), ("user", "user_id")],
+)
+@pytest.mark.parametrize("held_at", [3, 38], ids=["indexed", "not yet indexed"])
+async def test_retention_stops_before_what_is_held(
+    world: World, small_steps: None, object_type: str, field: str, held_at: int
+) -> None:
+    await old_log(world, held_at, **{field: "held-1"})
+    hold_id = await hold(world, object_type, "held-1")
+    assert (await purge(world).run(TENANT)).removed == held_at
+    assert (await seqs(world))[0] == held_at
+    await valid(world)
+    # Another run finds nothing more to remove, and adds no entry.
+    size = len(await seqs(world))
+    assert (await purge(world).run(TENANT)).removed == 0
+    assert len(await seqs(world)) == size
+    await release(world, hold_id)
+    assert (await purge(world).run(TENANT)).removed == 40 - held_at
+    await valid(world)
+
+
+async def test_a_hold_on_a_masked_user_keeps_what_its_mask_names(world: World) -> None:
+    await old_log(world, 5, user_id="[EMAIL]")
+    await hold(world, "user", "ann@example.com")
+    assert (await purge(world).run(TENANT)).removed == 5
+
+
+async def test_a_hold_placed_while_the_prefix_is_verified_keeps_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await old_log(world, 3, session_id="held-1")
+    write, placed = world.store.write, False
+
+    async def hold_first(tenant_id: str, work: Any) -> Any:
+        nonlocal placed
+        if not placed:
+            placed = True
+            await hold(world, "session", "held-1")
+        return await write(tenant_id, work)
+
+    monkeypatch.setattr(world.store, "write", hold_first)
+    assert (await purge(world).run(TENANT)).removed == 0
+    assert (await purge(world).run(TENANT)).removed == 3
+    await valid(world)
+
+
+async def test_a_held_session_keeps_its_row(world: World) -> None:
+    async def keep(tx: Transaction) -> None:
+        await sql_in(tx, "UPDATE tenants SET session_retention_days = 1")
+
+    await world.store.write(TENANT, keep)
+    for name, agent, user in (("s-1", None, "u-1"), ("s-2", "agt_1", "u-2"), ("s-3", None, "u-3")):
+        await sql(
+            world.url,
+            "INSERT INTO sessions (tenant_id, session_id, agent_role, agent_id, user_id, "
+            "created_at, expires_at) VALUES (:t, :s, 'support', :a, :u, 1, 2)",
+            t=TENANT,
+            s=name,
+            a=agent,
+            u=user,
+        )
+    holds = [await hold(world, "session", "s-1"), await hold(world, "agent", "agt_1")]
+    assert await purge_sessions(world.store, TENANT, event_id) == 1
+    for each in holds:
+        await release(world, each)
+    assert await purge_sessions(world.store, TENANT, event_id) == 2
+
+
+async def sql_in(tx: Transaction, statement: str) -> None:
+    await tx.connection.exec_driver_sql(statement)
