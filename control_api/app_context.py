@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from control_api.caches.tenant_cache import TenantCache
 from control_api.checkpoints.maker import CheckpointMaker
+from control_api.checkpoints.witnesses import Cosigner
 from control_api.enrolment.enrolment import Enrolments
 from control_api.log.append import Log
 from control_api.metrics.metrics import Instruments
@@ -67,6 +68,7 @@ class AppContext:
     store: Store
     log: Log
     checkpoints: CheckpointMaker
+    cosigner: Cosigner
     sessions: SessionClaimer
     fleet: FleetReports
     tenants: TenantCache

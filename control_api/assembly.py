@@ -11,6 +11,7 @@ from control_api.app_context import AppContext, Description
 from control_api.caches.tenant_cache import TenantCache
 from control_api.checkpoint_store.location import open_store
 from control_api.checkpoints.maker import CheckpointMaker
+from control_api.checkpoints.witnesses import Cosigner
 from control_api.enrolment.enrolment import Enrolments
 from control_api.enrolment.registry import Registry
 from control_api.http.docs.page import render_page
@@ -25,6 +26,7 @@ from control_api.publishing.assembly import Publishing
 from control_api.publishing.set_signer import SetSigner
 from control_api.responses.audit import Document
 from control_api.settings import Settings
+from control_api.store.queries import log_keys
 from control_api.store.queries.fleet import FleetReports
 from control_api.store.queries.sessions import SessionClaimer
 from control_api.store.queries.tenants import Installation
@@ -73,6 +75,12 @@ def assemble(
         log=opened.log,
         checkpoints=CheckpointMaker(
             opened.store, opened.ring, open_store(settings.checkpoint_store)
+        ),
+        cosigner=Cosigner(
+            opened.store,
+            settings.witnesses,
+            lambda: log_keys.trusted(opened.store, opened.ring),
+            instruments.witnesses,
         ),
         sessions=SessionClaimer(opened.store),
         fleet=FleetReports(opened.store),

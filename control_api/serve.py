@@ -128,7 +128,7 @@ async def _run(
 async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[None]]:
     """Start the loops, then load the policy files. Of several workers only the `first` signs."""
     settings, seconds = app.settings, app.settings.checkpoint_seconds
-    signing = CheckpointLoop(app.store, app.checkpoints, seconds, app.new_id)
+    signing = CheckpointLoop(app.store, app.checkpoints, seconds, app.new_id, app.cosigner.offer)
     files = PolicyFiles(app, settings.policy_dir) if settings.policy_dir else None
     loops = [
         app.store.group.create_task(_forever(loop, app))
@@ -139,6 +139,7 @@ async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[Non
             DeliveryLoop(app).run,
             RetentionLoop(app).run,
             *((signing.run,) if first else ()),
+            *((app.cosigner.run,) if first and settings.witnesses else ()),
             KeyExpiry(app).run,
             WalFolding(app).run,
             *app.enrolments.loops,

@@ -13,6 +13,7 @@ from control_api.database_limits import DatabaseLimits
 from control_api.security.egress import AllowedHosts, MailServer
 from control_api.security.issuers import Issuer
 from control_api.security.tls_files import TlsFiles
+from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
 from control_api.settings_reader import PREFIX, SettingsReader, default_database
 from policies.ground.listen_address import ListenAddress
 from policies.ground.log_line import FORMATS, LEVELS
@@ -41,6 +42,11 @@ class Settings:
     (default: `checkpoints/` in the data directory) or `s3://bucket/prefix`."""
     checkpoint_seconds: int
     """Seconds between two checkpoints of a log that grows."""
+    witnesses: tuple[WitnessAddress, ...]
+    """The witnesses that cosign checkpoints, separated by commas: `<verifier key>@<url>`, the URL
+    https, or http on loopback."""
+    witness_quorum: int
+    """How many of them make a checkpoint `witnessed`; default: all."""
     start_seconds: int
     """How long a start retries if the database does not answer or refuses the connection."""
     workers: int
@@ -129,6 +135,7 @@ def read(environ: Mapping[str, str]) -> Settings:
     """The settings in `environ`. Raises `SettingsError` with every complaint."""
     reader = SettingsReader(environ)
     tls = reader.tls_files()
+    witnesses = reader.parsed("WITNESSES", parse_witnesses) or ()
     data_dir = Path(reader.text("DATA_DIR", "./.sluice"))
     settings = Settings(
         data_dir=data_dir,
@@ -139,6 +146,10 @@ def read(environ: Mapping[str, str]) -> Settings:
         checkpoint_store=reader.parsed("CHECKPOINT_STORE", StoreLocation.parse)
         or StoreLocation(data_dir / "checkpoints"),
         checkpoint_seconds=reader.number("CHECKPOINT_SECONDS", 5, 1, 3600, "seconds"),
+        witnesses=witnesses,
+        witness_quorum=reader.number(
+            "WITNESS_QUORUM", len(witnesses), min(1, len(witnesses)), len(witnesses), "witnesses"
+        ),
         start_seconds=reader.number("START_SECONDS", 30, 0, 3600, "seconds"),
         workers=reader.workers(),
         control_listen=reader.parsed("CONTROL_LISTEN", ListenAddress.parse)

@@ -14,6 +14,7 @@ from sqlalchemy import bindparam, or_, select
 from control_api.checkpoints.divergence import Diverged
 from control_api.checkpoints.maker import CheckpointMaker
 from control_api.store.queries import checkpoints
+from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.schema.log import log_heads
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -33,15 +34,22 @@ _log = logging.getLogger("sluice.checkpoints")
 
 
 class CheckpointLoop:
-    """Signs the logs of one store. `seconds` lie between two checkpoints of a busy log."""
+    """Signs the logs of one store. `seconds` lie between two checkpoints of a busy log.
+    `published` is told of each, and returns at once."""
 
     def __init__(
-        self, store: Store, maker: CheckpointMaker, seconds: float, new_id: Callable[[], str]
+        self,
+        store: Store,
+        maker: CheckpointMaker,
+        seconds: float,
+        new_id: Callable[[], str],
+        published: Callable[[str, StoredCheckpoint], None] | None = None,
     ) -> None:
         self._store = store
         self._maker = maker
         self._seconds = seconds
         self._new_id = new_id
+        self._published = published
         self._signed: dict[str, int] = {}
         self._again: set[str] = set()
         self._idle: set[str] = set()
@@ -102,6 +110,8 @@ class CheckpointLoop:
             made = await self._maker.make(tenant_id)
             self._signed[tenant_id] = 0 if made is None else made.size
             self._failing.discard(tenant_id)
+            if made is not None and self._published is not None:
+                self._published(tenant_id, made)
         except Diverged:
             self._again.add(tenant_id)  # the maker has said so, and an operator may accept it
         except SluiceError as error:

@@ -101,6 +101,8 @@ FIELDS = {
     "last_seen": "When the sidecar last reported (RFC 3339, UTC).",
     "last_seq": "The sequence number of the last entry.",
     "live": "Whether the sidecar reported recently.",
+    "level": "What it proves: nothing (`unsigned`), that the log's key signed it (`signed`), or "
+    "that the quorum of witnesses cosigned it too (`witnessed`).",
     "log_key": "The public key that signs the log.",
     "log_key_history": "Earlier log keys, oldest first. Each key endorses the next one.",
     "max_sensitivity": "The highest sensitivity the role may read.",

@@ -12,6 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 
 from control_api.metrics.labels import Enrolling, KeySetFetch
+from control_api.metrics.witness_metrics import WitnessingMetrics
 from policies import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -174,6 +175,7 @@ class Instruments:
         self.jobs = JobMetrics(registry)
         self.enrolment = EnrolmentMetrics(registry)
         self.redis = RedisMetrics(registry)
+        self.witnesses = WitnessingMetrics(registry)
 
 
 class _OptionalGauge(Gauge):

@@ -207,7 +207,8 @@ class Retention:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """Whether the log is valid, and where it first fails (contract, section 4). `total` counts
-    entries of every kind, `events` audit events."""
+    entries of every kind, `events` audit events. `level` is of the latest checkpoint, and
+    `witnesses` have cosigned it."""
 
     valid: bool
     total: int
@@ -219,6 +220,8 @@ class Verified:
     reason: str | None
     anchor: PurgeAnchor | None
     checkpoint: SignedCheckpoint | None
+    level: Literal["unsigned", "signed", "witnessed"]
+    witnesses: int
     checked_at: str
 
     example: ClassVar[dict[str, Any]] = {
@@ -232,5 +235,7 @@ class Verified:
         "reason": None,
         "anchor": None,
         "checkpoint": None,
+        "level": "signed",
+        "witnesses": 0,
         "checked_at": _NOW,
     }

@@ -2,7 +2,7 @@
 nothing of where the values come from."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +13,7 @@ class KeptCheckpoint:
     root: str
     signed_at: str
     witnesses: int
+    level: Literal["unsigned", "signed", "witnessed"]
     origin: str
 
     example: ClassVar[dict[str, Any]] = {
@@ -20,5 +21,6 @@ class KeptCheckpoint:
         "root": "rE6r8lJ2OtDEFlyJGsRPjU2KGcJ3TqTbeWUUJzXNDEE=",
         "signed_at": "2026-01-31T12:00:00.000000Z",
         "witnesses": 0,
+        "level": "signed",
         "origin": "sluice/0194bd6e/default",
     }

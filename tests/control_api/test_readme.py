@@ -76,7 +76,7 @@ def exposed_metrics() -> dict[str, MetricWrapperBase]:
     """Our own metrics, by the name of the family that a scrape shows."""
     instruments = Instruments(CollectorRegistry())
     groups: tuple[object, ...] = (instruments, instruments.http, instruments.decisions)
-    groups += (instruments.jobs, instruments.enrolment, instruments.redis)
+    groups += (instruments.jobs, instruments.enrolment, instruments.redis, instruments.witnesses)
     metrics = [each for group in groups for each in vars(group).values()]
     return {
         family.name + ("_total" if family.type == "counter" else ""): metric

@@ -7,7 +7,7 @@ what counts, and the other columns repeat it.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, func, insert, select
+from sqlalchemy import Row, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import columns_of, values_of
@@ -65,10 +65,27 @@ async def add(
     return row
 
 
+async def cosigned(
+    connection: AsyncConnection, tenant_id: str, number: int, note: str, witnesses: int
+) -> None:
+    """Replaces a checkpoint's note by the same one with more cosignatures, `witnesses` of them by
+    configured keys. Lock the tenant first: two may arrive at once."""
+    wanted = {"tenant": tenant_id, "at": number, "cosigned": note, "count": witnesses}
+    await connection.execute(_COSIGNED, wanted)
+
+
 async def latest(connection: AsyncConnection, tenant_id: str) -> StoredCheckpoint | None:
     """The checkpoint that was published last."""
     row = (await connection.execute(_LATEST, {"tenant": tenant_id})).one_or_none()
     return None if row is None else _checkpoint(row)
+
+
+async def readable_latest(connection: AsyncConnection, tenant_id: str) -> StoredCheckpoint | None:
+    """The checkpoint that was published last; None also if its row was edited to be no such."""
+    try:
+        return await latest(connection, tenant_id)
+    except (ValueError, TypeError):
+        return None
 
 
 async def at(connection: AsyncConnection, tenant_id: str, size: int) -> StoredCheckpoint | None:
@@ -128,6 +145,11 @@ _AT = (
     )
     .order_by(checkpoints.c.number.desc())
     .limit(1)
+)
+_COSIGNED = (
+    update(checkpoints)
+    .where(checkpoints.c.tenant_id == bindparam("tenant"), checkpoints.c.number == bindparam("at"))
+    .values(note=bindparam("cosigned"), witnesses=bindparam("count"))
 )
 _UPTO = (
     select(*_COLUMNS)

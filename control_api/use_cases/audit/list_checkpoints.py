@@ -3,6 +3,7 @@ that the last of each hour."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.checkpoints.level import Level
 from control_api.requests.base import ListRequest
 from control_api.responses.checkpoints import KeptCheckpoint
 from control_api.responses.paging import Page, page_of
@@ -18,14 +19,18 @@ async def list_checkpoints(
     tenant_id, before = caller.tenant_id, request.seq()
     async with app.store.reading(tenant_id) as connection:
         rows = await checkpoints.page(connection, tenant_id, before, request.limit + 1)
-    return page_of(rows, request.limit, lambda row: (row.number,), _shown)
+    quorum = app.settings.witness_quorum
+    return page_of(rows, request.limit, lambda row: (row.number,), lambda row: _shown(row, quorum))
 
 
-def _shown(row: StoredCheckpoint) -> KeptCheckpoint:
+def _shown(row: StoredCheckpoint, quorum: int) -> KeptCheckpoint:
+    # As they were verified when they arrived: `GET /v1/audit/verify` does it again.
+    level = Level.witnessed if 0 < quorum <= row.witnesses else Level.signed
     return KeptCheckpoint(
         size=row.size,
         root=b64(row.root_hash),
         signed_at=rfc3339(row.signed_at),
         witnesses=row.witnesses,
+        level=level.value,
         origin=row.origin,
     )

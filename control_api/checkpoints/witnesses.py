@@ -1,0 +1,197 @@
+"""Collects the cosignatures of witnesses for published checkpoints.
+
+INVARIANT: nothing waits for a witness. Each has a task of its own, which takes the latest
+checkpoint of each log; what was published meanwhile replaces what is still waiting. A checkpoint
+that a witness missed gets its cosignature only indirectly, by the next one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+
+from aiohttp import ClientSession
+
+from control_api.checkpoints.level import merged
+from control_api.checkpoints.witness_client import (
+    NotCosigned,
+    OtherSize,
+    Refusal,
+    WitnessClient,
+    open_session,
+)
+from control_api.log.proofs.prove import prove_growth
+from control_api.metrics.witness_metrics import COSIGNED, FAILED, WitnessingMetrics
+from control_api.security.witness_addresses import WitnessAddress
+from control_api.store.queries import checkpoints
+from control_api.store.queries.checkpoints import StoredCheckpoint
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.errors import SluiceError
+from policies.trail.proofs.signed_note import Signature, VerifierKey
+
+TRIES = 3
+"""Another replica may submit to the same witness in between."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds until a witness that did not answer is asked again."""
+_log = logging.getLogger("sluice.witnesses")
+
+
+class Cosigner:
+    """Asks every witness. `publics` returns the keys that may have signed the log's notes."""
+
+    def __init__(
+        self,
+        store: Store,
+        addresses: Collection[WitnessAddress],
+        publics: Callable[[], Awaitable[Collection[bytes]]],
+        metrics: WitnessingMetrics,
+    ) -> None:
+        self._store = store
+        self._publics = publics
+        self._metrics = metrics
+        self._keys = tuple(each.key for each in addresses)
+        self._queues = {each: _Queue() for each in addresses}
+        for address, queue in self._queues.items():
+            metrics.watch(
+                address.key.name,
+                (COSIGNED, FAILED, *Refusal),
+                partial(queue.waits, store.clock.monotonic),
+            )
+
+    def offer(self, tenant_id: str, made: StoredCheckpoint) -> None:
+        """A checkpoint was published. Returns at once."""
+        for address, queue in self._queues.items():
+            if not merged(made.note, (), (address.key,))[1]:
+                queue.put(tenant_id, made, self._store.clock.monotonic())
+
+    async def run(self) -> None:
+        """Runs as long as the app."""
+        async with open_session() as session, asyncio.TaskGroup() as group:
+            for address, queue in self._queues.items():
+                group.create_task(self._follow(address, queue, session))
+
+    async def _follow(
+        self, address: WitnessAddress, queue: "_Queue", session: ClientSession
+    ) -> None:
+        client, sizes, pause = WitnessClient(address, session), dict[str, int](), FIRST_PAUSE
+        while True:
+            tenant_id, made = await queue.next()
+            try:
+                away = await self._ask(client, sizes, tenant_id, made)
+            except SluiceError as error:  # the database, or a tree that can't be proven
+                away = True
+                self._said(client.key, made, FAILED, str(error))
+            except Exception:  # noqa: BLE001  one log's fault must not stop the others
+                away = True
+                _log.exception("witness `%s` could not be asked", client.key.name)
+            if not away:
+                queue.done(tenant_id, made, self._store.clock.monotonic())
+                pause = FIRST_PAUSE
+                continue
+            queue.retry(tenant_id)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _ask(
+        self, client: WitnessClient, sizes: dict[str, int], tenant_id: str, made: StoredCheckpoint
+    ) -> bool:
+        """Whether to ask again later."""
+        try:
+            line = await self._cosignature(client, sizes, tenant_id, made)
+        except NotCosigned as error:
+            self._said(client.key, made, error.refusal, str(error))
+            # The operator of the witness may still add the log: everything but a contradiction is
+            # tried again.
+            return error.refusal not in (Refusal.inconsistent, Refusal.ahead)
+        if line is not None:
+            await self._store_line(tenant_id, made, line)
+            sizes[made.origin] = made.size
+            self._said(client.key, made, COSIGNED, "")
+        return False
+
+    async def _cosignature(
+        self, client: WitnessClient, sizes: dict[str, int], tenant_id: str, made: StoredCheckpoint
+    ) -> Signature | None:
+        """None if a newer checkpoint was cosigned already, for another replica."""
+        for _ in range(TRIES):
+            old = min(sizes.get(made.origin, 0), made.size)
+            proof = await self._proof(tenant_id, old, made.size)
+            answer = await client.submit(
+                made.note, old, proof, self._store.clock.now() // 1_000_000
+            )
+            if not isinstance(answer, OtherSize):
+                return answer
+            sizes[made.origin] = answer.size
+            if answer.size > made.size:
+                async with self._store.reading(tenant_id) as connection:
+                    last = await checkpoints.latest(connection, tenant_id)
+                if last is not None and last.origin == made.origin and last.size >= answer.size:
+                    return None
+                text = f"it has cosigned {answer.size} entries, the log has {made.size}"
+                raise NotCosigned(Refusal.ahead, text)
+        raise NotCosigned(Refusal.unreachable, "it names another size each time")
+
+    async def _proof(self, tenant_id: str, old: int, size: int) -> list[bytes]:
+        if old in (0, size):
+            return []
+        grown = await prove_growth(self._store, tenant_id, old, size, await self._publics())
+        return grown.hashes
+
+    async def _store_line(self, tenant_id: str, made: StoredCheckpoint, line: Signature) -> None:
+        async def work(tx: Transaction) -> None:
+            stored = await checkpoints.at(tx.connection, tenant_id, made.size)
+            if stored is not None and stored.origin == made.origin:
+                note, count = merged(stored.note, (line,), self._keys)
+                await checkpoints.cosigned(tx.connection, tenant_id, stored.number, note, count)
+
+        await self._store.write(tenant_id, work)
+
+    def _said(self, key: VerifierKey, made: StoredCheckpoint, outcome: str, why: str) -> None:
+        """One answer, one metric; and a log line when a witness's outcome for a log changes."""
+        changed = self._metrics.answered(key.name, made.origin, outcome)
+        if not changed:
+            return
+        if outcome in (Refusal.inconsistent, Refusal.ahead):
+            _log.error(
+                "witness `%s` refuses `%s` at %d entries, as a log that was rewritten: %s",
+                key.name, made.origin, made.size, why,
+            )  # fmt: skip
+        elif outcome == COSIGNED:
+            _log.info("witness `%s` cosigns `%s`", key.name, made.origin)
+        else:
+            _log.warning("witness `%s` does not cosign `%s`: %s", key.name, made.origin, why)
+
+
+class _Queue:
+    """The latest checkpoint of each log that one witness has not cosigned, oldest wait first."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, tuple[StoredCheckpoint, float]] = {}
+        self._some = asyncio.Event()
+
+    def put(self, tenant_id: str, made: StoredCheckpoint, now: float) -> None:
+        _, since = self._waiting.get(tenant_id, (made, now))
+        # It keeps its place, and the time since when the log lacks a cosignature.
+        self._waiting[tenant_id] = (made, since)
+        self._some.set()
+
+    async def next(self) -> tuple[str, StoredCheckpoint]:
+        await self._some.wait()
+        tenant_id, (made, _) = next(iter(self._waiting.items()))
+        return tenant_id, made
+
+    def done(self, tenant_id: str, made: StoredCheckpoint, now: float) -> None:
+        newer, _ = self._waiting.pop(tenant_id)
+        if newer is not made:
+            self._waiting[tenant_id] = (newer, now)
+        if not self._waiting:
+            self._some.clear()
+
+    def retry(self, tenant_id: str) -> None:
+        self._waiting[tenant_id] = self._waiting.pop(tenant_id)
+
+    def waits(self, monotonic: Callable[[], float]) -> float:
+        """Seconds since when the log that waits longest has no cosignature."""
+        since = min((each for _, each in self._waiting.values()), default=None)
+        return 0.0 if since is None else monotonic() - since

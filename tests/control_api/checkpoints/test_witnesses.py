@@ -1,0 +1,260 @@
+"""Cosignatures of real witness processes, and what a checkpoint's level says without them."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from control_api.checkpoints.level import Level, level_of
+from control_api.checkpoints.witnesses import Cosigner
+from control_api.metrics.witness_metrics import WitnessingMetrics
+from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
+from control_api.store.queries import checkpoints
+from control_api.store.queries.checkpoints import StoredCheckpoint
+from policies.ground.signing import Signer
+from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
+from tests.control_api.checkpoints.signing import LOG, SIGNER, grow, maker
+from tests.control_api.store.world import TENANT, World, opened
+from tests.control_api.witness.protocol_client import submit
+from tests.control_api.witness.running_witness import WitnessProcess, configure
+
+LOG_KEY = VerifierKey(LOG, ED25519, SIGNER.public).text()
+
+
+@pytest.fixture(scope="module")
+def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], WitnessProcess]]:
+    running: dict[str, WitnessProcess] = {}
+
+    def start(name: str) -> WitnessProcess:
+        config = configure(
+            tmp_path_factory.mktemp(name), name=name, logs=[{"origin": LOG, "key": LOG_KEY}]
+        )
+        running[name] = WitnessProcess(config)
+        return running[name]
+
+    yield start
+    for each in running.values():
+        each.kill()
+
+
+def address(witness: WitnessProcess) -> WitnessAddress:
+    return WitnessAddress.parse(f"{witness.key}@http://127.0.0.1:{witness.port}")
+
+
+class Asking:
+    """A cosigner at work, and its metrics."""
+
+    def __init__(self, world: World, *addresses: WitnessAddress) -> None:
+        self.registry = CollectorRegistry()
+        self.addresses = addresses
+
+        async def publics() -> list[bytes]:
+            return [SIGNER.public]
+
+        self.cosigner = Cosigner(world.store, addresses, publics, WitnessingMetrics(self.registry))
+        self._world = world
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.ensure_future(self.cosigner.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def count(self, witness: WitnessAddress, outcome: str) -> float:
+        labels = {"witness": witness.key.name, "outcome": outcome}
+        return self.registry.get_sample_value("sluice_witness_requests_total", labels) or 0
+
+    def behind(self, witness: WitnessAddress) -> float:
+        labels = {"witness": witness.key.name}
+        return self.registry.get_sample_value("sluice_witness_behind_seconds", labels) or 0
+
+    async def latest(self) -> StoredCheckpoint:
+        async with self._world.store.reading(TENANT) as connection:
+            found = await checkpoints.latest(connection, TENANT)
+        assert found is not None
+        return found
+
+    async def until(self, witness: WitnessAddress, outcome: str, times: int = 1) -> None:
+        async with asyncio.timeout(20):
+            while self.count(witness, outcome) < times:
+                await asyncio.sleep(0.02)
+
+    async def level(self, quorum: int) -> tuple[Level, int]:
+        row = await self.latest()
+        keys = [each.key for each in self.addresses]
+        return level_of(row.note, row.origin, [SIGNER.public], keys, quorum)
+
+
+async def test_two_witnesses_cosign_what_grows_and_a_hung_one_delays_nothing(
+    world: World, notes: Path, witness: Callable[[str], WitnessProcess]
+) -> None:
+    kind = uuid.uuid4().hex  # the same log on the other database is another one
+    one, two = address(witness(f"one-{kind}")), address(witness(f"two-{kind}"))
+    async with _hung() as hung:
+        asking, signing = Asking(world, one, two, hung), maker(world, notes)
+        async with asking.running():
+            for round_ in (1, 2, 3):
+                await grow(world, 7)
+                made = await signing.make(TENANT)
+                assert made is not None
+                asking.cosigner.offer(TENANT, made)
+                for each in (one, two):
+                    await asking.until(each, "cosigned", round_)
+                row = await asking.latest()
+                assert (row.size, row.witnesses) == (7 * round_, 2)
+                assert await asking.level(2) == (Level.witnessed, 2)
+                assert await asking.level(3) == (Level.signed, 2)
+            assert asking.behind(hung) > asking.behind(one) == 0
+            # A second replica knows nothing of all this: it learns the sizes from the witnesses.
+            await grow(world, 5)
+            made = await signing.make(TENANT)
+            assert made is not None
+            other = Asking(world, one, two)
+            async with other.running():
+                other.cosigner.offer(TENANT, made)
+                asking.cosigner.offer(TENANT, made)
+                for each in (one, two):
+                    await other.until(each, "cosigned")
+                    await asking.until(each, "cosigned", 4)
+            row = await asking.latest()
+            assert (row.witnesses, row.note.count("— ")) == (2, 3)
+            # What was cosigned is still the log's own checkpoint.
+            assert await signing.make(TENANT) == row
+
+
+async def test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so(
+    tmp_path: Path, notes: Path, witness: Callable[[str], WitnessProcess]
+) -> None:
+    watching = address(witness("watching"))
+    async with opened(f"sqlite+aiosqlite:///{tmp_path / 'first.db'}") as world:
+        await grow(world, 9)
+        made = await maker(world, notes).make(TENANT)
+        assert made is not None
+        asking = Asking(world, watching)
+        async with asking.running():
+            asking.cosigner.offer(TENANT, made)
+            await asking.until(watching, "cosigned")
+    # The insider makes the whole log anew, of the same name and with the same key, and has emptied
+    # the checkpoint store too.
+    async with opened(f"sqlite+aiosqlite:///{tmp_path / 'second.db'}") as world:
+        asking, signing = Asking(world, watching), maker(world, tmp_path / "emptied")
+        async with asking.running():
+            for count, outcome in ((5, "ahead"), (10, "inconsistent")):
+                await grow(world, count)
+                made = await signing.make(TENANT)
+                assert made is not None
+                asking.cosigner.offer(TENANT, made)
+                await asking.until(watching, outcome)
+                assert (made.origin, await asking.level(1)) == (LOG, (Level.signed, 0))
+
+
+async def test_a_witness_that_comes_late_is_asked_again(
+    tmp_path: Path, notes: Path, witness: Callable[[str], WitnessProcess]
+) -> None:
+    late = witness("late")
+    key, port = late.key, late.port
+    late.kill()
+    away = WitnessAddress.parse(f"{key}@http://127.0.0.1:{port}")
+    async with opened(f"sqlite+aiosqlite:///{tmp_path / 'late.db'}") as world:
+        await grow(world, 3)
+        made = await maker(world, notes).make(TENANT)
+        assert made is not None
+        asking = Asking(world, away)
+        async with asking.running():
+            asking.cosigner.offer(TENANT, made)
+            await asking.until(away, "unreachable")
+            assert await asking.level(1) == (Level.signed, 0)
+            config = next(tmp_path.parent.glob("late*/witness.yaml"))
+            text = config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{port}")
+            config.write_text(text)
+            with WitnessProcess(config) as back:
+                assert back.key == key
+                await asking.until(away, "cosigned")
+                assert submit(port, b"").status == 400
+            assert await asking.level(1) == (Level.witnessed, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", "unusable"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "unusable"),
+        (
+            b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+            "unusable",
+        ),
+        (b"HTTP/1.1 409 Conflict\r\nContent-Length: 3\r\n\r\n+5\n", "unusable"),
+        (b"HTTP/1.1 409 Conflict\r\nContent-Length: 2\r\n\r\n5\n", "ahead"),
+        (b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", "unreachable"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n" + b"x" * 99999, "unusable"),
+        (b"not HTTP at all", "unreachable"),
+    ],
+)
+async def test_no_answer_of_a_witness_harms_a_checkpoint(
+    tmp_path: Path, notes: Path, answer: bytes, outcome: str
+) -> None:
+    async with (
+        opened(f"sqlite+aiosqlite:///{tmp_path / 'a.db'}") as world,
+        _answering(answer) as lying,
+    ):
+        await grow(world, 3)
+        made = await maker(world, notes).make(TENANT)
+        assert made is not None
+        asking = Asking(world, lying)
+        async with asking.running():
+            asking.cosigner.offer(TENANT, made)
+            await asking.until(lying, outcome)
+        assert await asking.latest() == made
+
+
+def test_addresses_are_checked() -> None:
+    key = VerifierKey("w.example/1", COSIGNATURE, Signer(bytes(32)).public).text()
+    for url in ("https://w.example", "https://w.example:8443/sluice/", "http://[::1]:8720"):
+        (found,) = parse_witnesses(f" {key}@{url} ,")
+        assert found.url == url.rstrip("/")
+    for text in (
+        key,
+        f"{key}@http://w.example",
+        f"{key}@ftp://w.example",
+        f"{key}@https://user:secret@w.example",
+        f"{key}@https://w.example?key=1",
+        f"{key}@https://w.example:99999",
+        f"{LOG_KEY}@https://w.example",
+        f"{key}@https://a.example,{key}@https://b.example",
+        "nothing@https://w.example",
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            parse_witnesses(text)
+
+
+@asynccontextmanager
+async def _hung() -> AsyncIterator[WitnessAddress]:
+    async with _answering(b"") as address_:
+        yield address_
+
+
+@asynccontextmanager
+async def _answering(answer: bytes) -> AsyncIterator[WitnessAddress]:
+    """A witness that answers every request with the same bytes; with none, it hangs."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        if not answer:
+            await reader.read(-1)
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    key = VerifierKey("lying.example", COSIGNATURE, Signer(bytes(32)).public)
+    async with server:
+        yield WitnessAddress(key, f"http://127.0.0.1:{port}")
