@@ -16,7 +16,7 @@ from control_api.store.schema.log import log_entries
 from control_api.store.schema.proofs import tree_nodes
 from control_api.store.schema.statements import chunks, insert_into
 from policies.trail.proofs.subtree import HASH, Node
-from policies.trail.proofs.wide_tree import LEVELS, WIDTH, KnownNodes
+from policies.trail.proofs.wide_tree import LEVELS, WIDTH, KnownNodes, stored_below
 
 MAX_ROWS = 256 * WIDTH
 """Rows that one `read` may take. A proof needs some 256 on each level; the rest is for nodes that
@@ -50,24 +50,50 @@ async def read(
     """Adds to `known` what the hashes of `wanted` follow from. Usually takes one range of at most
     256 rows a level. A stored node that is missing is replaced by those below it, within
     `MAX_ROWS`. Raises `NodeGap` if a leaf is gone, `TooManyRows` beyond the limit."""
-    budget = MAX_ROWS
-    while lacking := sorted({each for node in wanted for each in known.lacking(node)}):
+    reader = _Reader(connection, tenant_id, known)
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
+    for node in wanted:
+        if node in known:
+            continue
+        level, first, end = stored_below(node)
+        low, high = spans.get((level, first // WIDTH), (first, end))
+        spans[level, first // WIDTH] = min(low, first), max(high, end)
+    for (level, _), (first, end) in spans.items():
+        await reader.read(level, first, end)
+    # Usually that is all. Otherwise find out which nodes are lacking, one by one.
+    while not known.suffice(wanted):
+        lacking = sorted({each for node in wanted for each in known.lacking(node)})
         for (level, _), group in groupby(lacking, lambda node: (node.level, node.place // WIDTH)):
             nodes = list(group)
-            first, end = nodes[0].place, nodes[-1].place + 1
-            budget -= end - first
-            if budget < 0:
-                raise TooManyRows(f"more than {MAX_ROWS} rows would have to be read")
-            query = _NODES if level else _LEAVES
-            span = {"tenant": tenant_id, "level": level // LEVELS, "first": first, "until": end}
-            found = dict(tuple(row) for row in await connection.execute(query, span))
+            found = await reader.read(level, nodes[0].place, nodes[-1].place + 1)
             for node in nodes:
-                hash_ = found.get(node.place)
-                # A row that holds no hash is as good as none: what is below it may be right.
-                if isinstance(hash_, bytes) and len(hash_) == HASH:
-                    known.add(node, hash_)
-                else:
+                if node.place not in found:
                     known.mark_absent(node)
+
+
+class _Reader:
+    """Reads ranges of stored nodes or leaves into `known`, within the limit."""
+
+    def __init__(self, connection: AsyncConnection, tenant_id: str, known: KnownNodes) -> None:
+        self._connection = connection
+        self._tenant_id = tenant_id
+        self._known = known
+        self._budget = MAX_ROWS
+
+    async def read(self, level: int, first: int, end: int) -> set[int]:
+        """Returns the places that were found."""
+        self._budget -= end - first
+        if self._budget < 0:
+            raise TooManyRows(f"more than {MAX_ROWS} rows would have to be read")
+        query = _NODES if level else _LEAVES
+        stored = {"tenant": self._tenant_id, "level": level // LEVELS, "first": first, "until": end}
+        found = set()
+        for place, hash_ in (await self._connection.execute(query, stored)).all():
+            # A row that holds no hash is as good as none: what is below it may be right.
+            if isinstance(hash_, bytes) and len(hash_) == HASH:
+                self._known.add(Node(level, place), hash_)
+                found.add(place)
+        return found
 
 
 _NODES = select(tree_nodes.c.place, tree_nodes.c.hash).where(
