@@ -22,6 +22,7 @@ from sidecar.control.identity import ConfiguredIdentity, EnrolledIdentity, Ident
 from sidecar.control.log_client import LogClient
 from sidecar.control.shipper import Shipper
 from sidecar.enforce import Enforcer
+from sidecar.heartbeats import Heartbeats
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from sidecar.http.loop_guard import LoopGuard
@@ -107,6 +108,7 @@ class Components:
             # A write at the control API may wait until all sidecars report its revision: don't
             # let it wait for the next interval.
             self.reporter.wake()
+            self.heartbeats.wake()
             if self.enroller is not None:
                 self.enroller.changed(names)
 
@@ -130,11 +132,8 @@ class Components:
         )
         observations = self._observe(sessions, settings)
         recorder = Recorder(spool, self.metrics, clock, random_bytes, self.policies.masks)
-        self.exporter = None
-        if settings.traces is not None:
-            tracer = Tracer(settings.traces.sample_ratio, clock, random_bytes)
-            self.exporter = SpanExporter(tracer, settings.traces, settings.id)
-            watch_traces(observations, self.exporter)
+        self.heartbeats = Heartbeats(recorder, self.policies, clock.monotonic)
+        self.exporter = self._make_exporter(settings, observations, random_bytes)
         self.enforcer = Enforcer(
             self.policies,
             sessions,
@@ -167,6 +166,7 @@ class Components:
         loops: dict[str, Awaitable[None]] = {
             "policy set": self.follower.run(),
             "reports": self.reporter.run(),
+            "heartbeats": self.heartbeats.run(),
         }
         if self.enroller is not None:
             loops["enrolment"] = self.enroller.run()
@@ -197,6 +197,19 @@ class Components:
         if self._redirect_check is not None:
             watch_redirect(observations, self._redirect_check)
         return observations
+
+    def _make_exporter(
+        self,
+        settings: SidecarSettings,
+        observations: Observations,
+        random_bytes: Callable[[int], bytes],
+    ) -> SpanExporter | None:
+        if settings.traces is None:
+            return None
+        tracer = Tracer(settings.traces.sample_ratio, self.clock, random_bytes)
+        exporter = SpanExporter(tracer, settings.traces, settings.id)
+        watch_traces(observations, exporter)
+        return exporter
 
     def _own_servers(self, settings: SidecarSettings) -> list[HttpServer]:
         catalog = SourceCatalog(settings.sources, self._agent, self.policies, self.enforcer)

@@ -12,7 +12,7 @@ from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.retrieval import Retrieval
 from policies.trail.lineage import retrieval_lineage
-from policies.trail.record import REPORT_PREFIX, Record, decision_record
+from policies.trail.record import REPORT_PREFIX, Record, decision_record, heartbeat_record
 from sidecar.metrics.metrics import Metrics
 from sidecar.spool import Spool, SpoolError, SpoolFull
 from sidecar.tracing.trace import current_trace
@@ -79,6 +79,7 @@ class Recorder:
         self._now = clock.now
         self._random_bytes = random_bytes
         self._masks = masks
+        self._noted_revision = 0
 
     def conclude(self, verdicts: Sequence[Verdict], *, report_mode: bool) -> list[RecordedDecision]:
         """Record the verdicts of one request: one decision makes one record, one metric, one log
@@ -98,6 +99,9 @@ class Recorder:
         # The records have their numbers. If we die before they are on disk, no answer was sent, and
         # recovery cuts all of them or finds all of them. If we die after, they ship at the next
         # start.
+        facts = verdicts[-1].facts
+        if facts is not None:
+            self._noted_revision = facts.revision
         return [self._report(each, *place) for each, place in zip(made, placed, strict=True)]
 
     def _make_record(self, verdict: Verdict, report_mode: bool) -> _MadeRecord:
@@ -131,6 +135,20 @@ class Recorder:
             answer, policy_name, reason = decision[:3]
             log.debug("%s %s by %s: %s", event_id, answer, policy_name, reason)
         return RecordedDecision(decision, event_id, core, durable, stored, report_only)
+
+    def note_revision(self, revision: int) -> bool:
+        """Record a heartbeat at this revision, unless the last decision or heartbeat was at it.
+        Returns False if the spool does not take it."""
+        if revision in (0, self._noted_revision):
+            return True
+        record_id = uuid7(self._now(), self._random_bytes(_ID_BYTES))
+        record = heartbeat_record(revision, record_id=record_id)
+        try:
+            self._spool.put(record, denial=False, urgent=False)
+        except SpoolError:
+            return False  # the spool reports by itself that it is full, or that its disk fails
+        self._noted_revision = revision
+        return True
 
     def note_retrieval(
         self, pending: RecordedDecision, detail: dict[str, int | str], outcome: str

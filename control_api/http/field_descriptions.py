@@ -9,12 +9,15 @@ fails on a field without a description and on an entry without a field. Knows no
 from typing import Any
 
 FIELDS = {
+    "action": "What was done to the object, such as `created` or `status`.",
     "action_type": "What the agent did after the decision: any label.",
     "actions": "What followed from the event, oldest first.",
     "active": "Whether the tenant's keys work. `false` once the tenant is deactivated.",
     "activity": "The agent's activity during the last 7 days.",
+    "actor": "Who did it: a key's id, `disk` (a policy file), `enrolment` or `system`.",
     "added": "The names of policies that are new in the files.",
     "admin_key": "The tenant's first admin key. Shown only in this response.",
+    "after": "The object afterwards: a whole policy, or the members that differ.",
     "agent_id": "The registered agent that makes the call.",
     "agent_key": "The agent's key, which speaks for this agent alone. Shown only in this response.",
     "agent_key_id": "The id of the agent's key.",
@@ -24,9 +27,12 @@ FIELDS = {
     "empty list allows no source.",
     "allowed_tasks": "Tasks the role may perform. An empty list allows every task.",
     "anchor": "Where the last purge cut the log. `null` if nothing has been purged.",
+    "applied": "The live sidecars whose records show the revision, by id.",
     "approved": "Agents with the status `approved`.",
+    "at": "When the sidecar made the record, by its own clock (RFC 3339, UTC).",
     "attempts": "How many times delivery was attempted.",
     "audit_policy": "What happens to old audit events, in words.",
+    "before": "The object before, as in `after`.",
     "body": "The document as canonical JSON. `null` if the document was removed.",
     "bound_agent_id": "The only agent that may use this key. `null` if the key is not bound.",
     "bound_key_id": "The only key that may present this agent's identity. `null` for any key.",
@@ -98,6 +104,7 @@ FIELDS = {
     "last_error": "Why the last attempt failed. `null` if it did not fail.",
     "last_fired_at": "When the rule last fired (RFC 3339, UTC). `null` if it never has.",
     "last_hash": "The leaf hash of the last purged entry, in hex.",
+    "last_revision": "The newest revision that the sidecar's records show. `null` for none.",
     "last_seen": "When the sidecar last reported (RFC 3339, UTC).",
     "last_seq": "The sequence number of the last entry.",
     "live": "Whether the sidecar reported recently.",
@@ -107,6 +114,7 @@ FIELDS = {
     "log_key_history": "Earlier log keys, oldest first. Each key endorses the next one.",
     "max_sensitivity": "The highest sensitivity the role may read.",
     "min_events": "The fewest events in the window for `high_deny_rate` to fire.",
+    "missing": "The live sidecars whose records do not show the revision yet, by id.",
     "more": "Whether more documents remain. Ask again: from this revision, or for the missing "
     "names.",
     "n": "The number of the last record from this spool that is in the log.",
@@ -176,8 +184,8 @@ FIELDS = {
     "sidecar_id": "The sidecar's id. `null` for decisions made by the control API.",
     "sidecar_key": "The sidecar's key. Shown only in this response.",
     "signature": "The log key's signature on the receipt (Ed25519, base64).",
-    "since": "The revision the sidecar has.",
     "signed_at": "When the log's key signed it (RFC 3339, UTC).",
+    "since": "The revision the sidecar has.",
     "size": "How many entries the checkpoint covers.",
     "skipped": "The names of policies left unchanged because a user modified or deleted them.",
     "source": "The sidecar that the spool belongs to.",
@@ -246,6 +254,11 @@ _BY_TYPE = {
         "the tenant's active policies.",
         "SetDocument": "The document's name, for example `role/support` or `agent/agt_loans`.",
         "NewTenant TenantShown": "The tenant's name, unique in this installation.",
+    },
+    "object_id": {"ChangeShown ChangesRequest": "The id of what was changed."},
+    "object_type": {
+        "ChangeShown ChangesRequest": "The kind of object: `policy`, `agent`, `key`, `session`, "
+        "`alert`, `settings`, `tenant`, `sidecar` or `enrolment`.",
     },
     "outcome": {
         "CheckShown": "The outcome of the check.",

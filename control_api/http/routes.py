@@ -20,6 +20,7 @@ from control_api.use_cases.alerts.update_alert_rule import update_alert_rule
 from control_api.use_cases.audit.export_log import export_log
 from control_api.use_cases.audit.ingest_events import ingest_events
 from control_api.use_cases.audit.legal_holds import list_holds, place_hold, release_hold
+from control_api.use_cases.audit.list_changes import list_changes
 from control_api.use_cases.audit.list_checkpoints import list_checkpoints
 from control_api.use_cases.audit.list_events import list_events
 from control_api.use_cases.audit.list_redactions import list_redactions
@@ -30,6 +31,7 @@ from control_api.use_cases.audit.retention_settings import (
     change_retention_settings,
     show_retention_settings,
 )
+from control_api.use_cases.audit.show_acknowledgements import show_acknowledgements
 from control_api.use_cases.audit.show_checkpoint import show_checkpoint
 from control_api.use_cases.audit.show_lineage import show_lineage
 from control_api.use_cases.audit.show_retention import show_retention
@@ -109,6 +111,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/context/evaluate/batch", EVALUATE, evaluate_batch),
     Route("POST", "/v1/context/simulate", READ, simulate_context),
     Route("GET", "/v1/audit/events", READ, list_events),
+    Route("GET", "/v1/audit/changes", READ, list_changes),
+    Route("GET", "/v1/audit/acknowledgements", READ, show_acknowledgements),
     Route("GET", "/v1/audit/stats", READ, show_stats),
     Route("GET", "/v1/audit/verify", READ, verify_log),
     CHECKPOINT,

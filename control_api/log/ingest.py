@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
+from control_api.log.policy_set.acknowledged import advances
 from control_api.store.log.chain import LogChain, find_appended
+from control_api.store.queries import acknowledgements
 from control_api.store.schema.log import sources
 from control_api.store.store import Store
 from policies.ground.canonical import b64
@@ -100,7 +102,7 @@ def _ingest(
     chain = LogChain.load(connection, tenant_id)
     spool = {"tenant": tenant_id, "of_source": source, "of_instance": instance}
     row = connection.execute(_HELD, spool).one_or_none()
-    held = NOTHING_HELD if row is None else IngestReceipt(*row)
+    held = NOTHING_HELD if row is None else IngestReceipt(row.n, row.hash)
     fresh = [record for record in records if record.n > held.n]
     _check_skipped(held, records[: len(records) - len(fresh)])
     if not fresh:
@@ -108,13 +110,16 @@ def _ingest(
     # Look up the ids only after a failed first attempt, which may have hit their unique index.
     if again:
         _refuse_known(connection, tenant_id, fresh)
-    last = held
+    first_seq, last = chain.end.size, held
     for first in range(0, len(fresh), PART):
         for record in fresh[first : first + PART]:
             last = _require_successor(last, record)
             chain.add_spooled(record, now)
         chain.save(connection)
         chain = LogChain(tenant_id, chain.end)  # the head stays locked until the commit
+    newest = acknowledgements.newest(connection, tenant_id, source) if row is None else row.newest
+    if advanced := advances(fresh, first_seq, newest):
+        acknowledgements.add(connection, tenant_id, source, advanced)
     # Not committed yet: if we die here, neither entries nor counter have changed, and the
     # enforcement point sends the records again. If we die after the commit, it has no receipt and
     # also sends them again: then the counter shows that they are stored.
@@ -169,7 +174,11 @@ _KEY = (
     sources.c.source == bindparam("of_source"),
     sources.c.instance == bindparam("of_instance"),
 )
-_HELD = select(sources.c.n, sources.c.hash).where(*_KEY)
+# With the newest revision in the same statement: nearly every batch needs it only to see that
+# nothing has advanced.
+_HELD = select(sources.c.n, sources.c.hash, acknowledgements.newest_of().label("newest")).where(
+    *_KEY
+)
 _TO: dict[str, Any] = {
     "n": bindparam("to_n"),
     "hash": bindparam("to_hash"),

@@ -183,6 +183,11 @@ def _facts(facts: Facts) -> bytes:
     return b"{%b}" % members
 
 
+def heartbeat_record(revision: int, *, record_id: str) -> Record:
+    """A sidecar with nothing to decide has this revision of the policy set in force."""
+    return make_record("heartbeat", record_id, encode({"revision": revision}))
+
+
 def gap_record(
     reason: str, *, instance: str | None, first: int | None, lost: int | None, record_id: str
 ) -> Record:

@@ -78,12 +78,14 @@ _LINEAGE: _Rules = (
     ((), "detail", _maybe(_object)),
     (("event",), "id", is_name),
 )
+# `revision` is not required: other enforcement points may beat without a policy set.
+_HEARTBEAT: _Rules = (((), "revision", _maybe(_count)),)
 _GAP: _Rules = (((), "reason", _text),)
 RULES: dict[str, _Rules] = {
     "decision": _DECISION,
     "lineage": _LINEAGE,
     "gap": _GAP,
-    "heartbeat": (),
+    "heartbeat": _HEARTBEAT,
 }
 """The kinds that an enforcement point may send, with the rules of each."""
 

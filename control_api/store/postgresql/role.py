@@ -16,7 +16,7 @@ REPLACE = "SELECT, INSERT, DELETE"
 ALL = "SELECT, INSERT, UPDATE, DELETE"
 
 GRANTS = {
-    "acknowledgements": ALL,
+    "acknowledgements": REPLACE,
     "agents": CHANGE,
     "alembic_version": READ,
     "alert_deliveries": ALL,

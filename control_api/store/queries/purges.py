@@ -32,6 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.counters import BatchCounts
 from control_api.store.log.index import FACETS
+from control_api.store.queries import acknowledgements
 from control_api.store.schema.log import (
     entries_with_openings,
     log_entries,
@@ -155,6 +156,7 @@ def remove(
         connection.exec_driver_sql(_unindexing(connection.dialect), step.indexed)
     step.counts.subtract(connection, tenant_id)
     if step.last:
+        acknowledgements.forget_before(connection, tenant_id, step.until)
         connection.execute(_FINISH, {**wanted, "at": anchor.seq, "now": now})
 
 

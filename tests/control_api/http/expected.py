@@ -28,6 +28,8 @@ EXPECTED = {
     ("POST", "/v1/context/evaluate/batch"): Expected(EVALUATE),
     ("POST", "/v1/context/simulate"): Expected(READ),
     ("GET", "/v1/audit/events"): Expected(READ),
+    ("GET", "/v1/audit/changes"): Expected(READ),
+    ("GET", "/v1/audit/acknowledgements"): Expected(READ),
     ("GET", "/v1/audit/stats"): Expected(READ),
     ("GET", "/v1/audit/verify"): Expected(READ),
     ("GET", "/v1/audit/checkpoint"): Expected(READ),

@@ -1,0 +1,190 @@
+"""Who changed what: the entries hold the digests of what the routes show, and nothing personal or
+secret; the list shows them, with bodies that have the digests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from control_api.log.policy_set import changes as module
+from policies.trail.change import object_digest
+from tests.control_api.running_api import ControlApi
+from tests.control_api.store.world import sql
+
+BODY: dict[str, Any] = {
+    "name": "p",
+    "agent_role": "support",
+    "allowed_sources": ["a"],
+    "denied_sources": [],
+    "max_sensitivity": "low",
+}
+
+
+def rows_of(api: ControlApi, statement: str, **values: Any) -> list[Any]:
+    return asyncio.run(sql(api.settings.database_url, statement, **values))
+
+
+def recorded(api: ControlApi) -> list[dict[str, Any]]:
+    """`pub` of every change, oldest first."""
+    found = rows_of(api, "SELECT entry FROM log_entries WHERE kind = 'change' ORDER BY seq")
+    return [orjson.loads(bytes(row.entry))["pub"] for row in found]
+
+
+def last(api: ControlApi, what: str) -> dict[str, Any]:
+    return [each for each in recorded(api) if each["what"] == what][-1]
+
+
+def item(api: ControlApi, path: str, name: str, value: str) -> dict[str, Any]:
+    [found] = [each for each in api.admin("GET", path) if each[name] == value]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_digests_are_those_of_what_the_routes_show(either: ControlApi) -> None:
+    api = either
+    policy = api.admin("POST", "/v1/policies", BODY)["policy_id"]
+    api.admin("PUT", f"/v1/policies/{policy}", {**BODY, "allowed_sources": ["a", "b"]})
+    new, old = api.admin("GET", f"/v1/policies/{policy}/history")
+    pub = last(api, "policy.updated")
+    assert pub["before_sha256"] == object_digest(old["policy"])
+    assert pub["after_sha256"] == object_digest(new["policy"])
+    assert (pub["before"], pub["after"]) == (
+        {"allowed_sources": ["a"]},
+        {"allowed_sources": ["a", "b"]},
+    )
+    api.admin("DELETE", f"/v1/policies/{policy}")
+    assert last(api, "policy.deleted")["after_sha256"] is None
+
+    api.admin("POST", "/v1/agents", {"agent_id": "agt_a", "agent_role": "r", "owner": "Ann"})
+    before = item(api, "/v1/agents", "agent_id", "agt_a")
+    assert last(api, "agent.registered")["after_sha256"] == object_digest(before)
+    api.admin("PATCH", "/v1/agents/agt_a/status", {"status": "pending_approval"})
+    pub = last(api, "agent.status")
+    assert pub["before_sha256"] == object_digest(before)
+    assert pub["after_sha256"] == object_digest(item(api, "/v1/agents", "agent_id", "agt_a"))
+
+    key = api.admin("POST", "/v1/keys", {"name": "k", "scope": "evaluate"})["key_id"]
+    before = item(api, "/v1/keys", "key_id", key)
+    assert last(api, "key.created")["after_sha256"] == object_digest(before)
+    api.admin("PATCH", f"/v1/keys/{key}/binding", {"bound_agent_id": "agt_a"})
+    pub = last(api, "key.bound")
+    assert pub["after_sha256"] == object_digest(item(api, "/v1/keys", "key_id", key))
+    assert pub["after"] == {"bound_agent_id": "agt_a"}
+
+    api.evaluate(session_id="s-1")
+    before = item(api, "/v1/sessions", "session_id", "s-1")
+    api.admin("DELETE", "/v1/sessions/s-1")
+    pub = last(api, "session.revoked")
+    assert pub["before_sha256"] == object_digest(before)
+    after = item(api, "/v1/sessions", "session_id", "s-1")
+    assert (pub["after_sha256"], pub["after"]) == (object_digest(after), {"status": "revoked"})
+
+    frozen = api.admin("POST", "/v1/freeze", {"reason": "leaked by Ann"})
+    assert last(api, "tenant.frozen")["after_sha256"] == object_digest(frozen)
+    shown = api.admin("GET", "/v1/settings/retention")
+    changed = api.admin("PUT", "/v1/settings/retention", {"retention_days": 99})
+    pub = last(api, "settings.retention")
+    assert pub["before_sha256"] == object_digest(shown)
+    assert pub["after_sha256"] == object_digest(changed)
+    settings = api.admin("PATCH", "/v1/admin/tenants/default/settings", {"pii_masking": True})
+    assert last(api, "tenant.settings")["after_sha256"] == object_digest(settings)
+
+
+def test_no_secret_and_nothing_personal_is_in_a_change(api: ControlApi) -> None:
+    api.approved("agt_p", owner="Berta Personal", description="Berta's", display_name="Berta")
+    key = api.new_key()
+    secret = "https://hooks.example.com/Berta-path"
+    rule = {"name": "r", "rule_type": "denial_spike", "threshold": 3, "webhook_url": secret}
+    made = api.admin("POST", "/v1/alerts/rules", {**rule, "email": "berta@example.org"})
+    api.admin("DELETE", f"/v1/alerts/rules/{made['rule_id']}")
+    api.evaluate(session_id="s-p", user_id="Berta")
+    api.admin("POST", "/v1/sessions/revoke", {"user_id": "Berta", "reason": "Berta left"})
+    api.admin("POST", "/v1/freeze", {"reason": "because of Berta"})
+    api.admin("DELETE", "/v1/freeze")
+    text = orjson.dumps(recorded(api)).decode()
+    assert "erta" not in text
+    for hidden in (key, made["webhook_secret"]):
+        assert hidden not in text
+    pub = last(api, "agent.registered")
+    assert pub["hidden"] == ["description", "display_name", "framework", "owner"]
+    assert "hooks.example.com" in text
+    shown = orjson.dumps(api.admin("GET", "/v1/audit/changes?limit=1000")).decode()
+    assert "erta" not in shown
+
+
+def test_the_list_shows_whole_policies_and_what_differs_of_others(either: ControlApi) -> None:
+    api = either
+    many = [f"source-{number:05}" for number in range(900)]  # more than an entry shows
+    policy = api.admin("POST", "/v1/policies", {**BODY, "allowed_sources": many})["policy_id"]
+    api.admin("PUT", f"/v1/policies/{policy}", {**BODY, "allowed_sources": ["z", *many]})
+    assert "after" not in last(api, "policy.updated")
+    new, old = api.admin("GET", f"/v1/policies/{policy}/history")
+    found = api.admin("GET", f"/v1/audit/changes?object_id={policy}")
+    assert [each["action"] for each in found] == ["updated", "created"]
+    assert (found[0]["before"], found[0]["after"]) == (old["policy"], new["policy"])
+    assert (found[1]["before"], found[1]["after"]) == (None, old["policy"])
+    assert found[0].keys() == {
+        *("seq", "hash", "timestamp", "object_type", "object_id"),
+        *("action", "actor", "before", "after"),
+    }
+    [row] = rows_of(api, "SELECT hash FROM log_entries WHERE seq = :seq", seq=found[0]["seq"])
+    assert found[0]["hash"] == bytes(row.hash).hex()
+    # A history that was altered has not the digests that the log holds.
+    rows_of(api, "UPDATE policy_versions SET body = :body WHERE version = 2", body=b'{"name":"x"}')
+    [first, _] = api.admin("GET", f"/v1/audit/changes?object_id={policy}")
+    assert (first["before"], first["after"]) == (old["policy"], None)
+
+
+def test_changes_are_filtered_and_paged(fresh: ControlApi) -> None:
+    api = fresh
+    for number in range(7):
+        api.admin("POST", "/v1/agents", {"agent_id": f"agt_{number}", "agent_role": "r"})
+        api.evaluate()
+    everything = api.admin("GET", "/v1/audit/changes?limit=1000")
+    assert [each["seq"] for each in everything] == sorted(
+        (each["seq"] for each in everything), reverse=True
+    )
+    agents = [each for each in everything if each["object_type"] == "agent"]
+    assert len(agents) == 7
+    pages = api.pages("/v1/audit/changes?object_type=agent&limit=3")
+    assert [each for page in pages for each in page] == agents
+    middle = agents[3]
+    at = middle["timestamp"]
+
+    def listed(query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = api.admin("GET", f"/v1/audit/changes?limit=1000&{query}")
+        return found
+
+    assert listed(f"object_id={middle['object_id']}") == [middle]
+    assert listed("action=registered") == agents
+    assert listed(f"from={at}&object_type=agent") == agents[:4]
+    assert listed(f"to={at}&object_type=agent") == agents[4:]
+    assert listed(f"actor={middle['actor']}&action=registered") == agents
+    assert listed("actor=nothing") == []
+    assert listed("actor=system")
+    assert api.call("GET", "/v1/audit/changes?object=agent").status == 422
+    assert api.call("GET", "/v1/audit/changes?from=yesterday").status == 422
+
+
+def test_a_page_looks_at_a_bounded_number_of_entries(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = fresh
+    for number in range(6):
+        api.admin("POST", "/v1/agents", {"agent_id": f"agt_{number}", "agent_role": "r"})
+    monkeypatch.setattr(module, "MAX_SCANNED", 4)
+    monkeypatch.setattr(module, "_ROWS", 2)
+    pages = list(api.pages("/v1/audit/changes?object_type=tenant"))
+    assert [] in pages
+    assert [each["action"] for page in pages for each in page] == ["created"]
+    monkeypatch.setattr(module, "MAX_BODY_BYTES", 1)
+    pages = list(api.pages("/v1/audit/changes?limit=1000"))
+    assert max(len(page) for page in pages) == 1
+
+
+def test_a_change_needs_a_key_that_may_read(api: ControlApi) -> None:
+    key = api.new_key("evaluate")
+    assert api.call("GET", "/v1/audit/changes", key=key).status == 403
