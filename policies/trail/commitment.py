@@ -7,7 +7,7 @@ every hash of the log still verifies (`audit-trail.md`, Hashes).
 
 import hashlib
 from binascii import b2a_base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -59,6 +59,25 @@ def commitment(salt: bytes, path: str, encoded: bytes) -> bytes:
     """The 32 bytes that the entry carries under `cm[path]`. `encoded` is the value in canonical
     bytes."""
     return _hmac(salt, _labels(path).field + len(encoded).to_bytes(4, "big") + encoded)
+
+
+def committer(path: str) -> Callable[[bytes, bytes], bytes]:
+    """`commitment` for one path, called `(salt, encoded)`, without its calls of functions: a
+    verification of millions of entries spends much of its time here."""
+    label = _labels(path).field
+
+    def committed(salt: bytes, encoded: bytes) -> bytes:
+        inner = b"%b%b%b%b" % (
+            salt.translate(_INNER),
+            label,
+            len(encoded).to_bytes(4, "big"),
+            encoded,
+        )
+        return _sha256(
+            b"%b%b%b" % (salt.translate(_OUTER), _OUTER_REST, _sha256(inner).digest())
+        ).digest()
+
+    return committed
 
 
 def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]:

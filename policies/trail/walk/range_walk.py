@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from policies.ground.canonical import b64, encode, micros
-from policies.trail.commitment import commitment
+from policies.trail.commitment import committer
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import plain_entry
 from policies.trail.record import MAX_ENTRY
@@ -33,6 +33,7 @@ from policies.trail.walk.range_result import BEFORE, Other, RangeResult, Source,
 
 POSITION = ("log", "seq", "prev", "ts")
 _sha256 = hashlib.sha256
+_user, _query = committer("user_id"), committer("query")
 
 NOTABLE = ("purge", "incarnation")
 
@@ -92,13 +93,13 @@ class RangeWalk:
         elif seq != tree.end or prev != self._prev or ts < self._ts or log != self._log:
             return False
         raw_end = known[1].end(8)
-        if raw_end - ENTRY_AT > MAX_ENTRY or not self._is_time(ts):
+        if raw_end - ENTRY_AT > MAX_ENTRY or (ts[:19] != self._second and not self._is_time(ts)):
             return False
         if (opened is not None) != self._with_openings:
             return False
         if opened is not None and not (
-            _opens("user_id", user, user_salt, user_value)
-            and _opens("query", query, query_salt, query_value)
+            _user(a2b_base64(user_salt), user_value) == a2b_base64(user)
+            and _query_holds(query, query_salt, query_value)
         ):
             return False
         raw = line[ENTRY_AT:raw_end]
@@ -133,8 +134,6 @@ class RangeWalk:
         return True
 
     def _is_time(self, ts: bytes) -> bool:
-        if ts[:19] == self._second:
-            return True
         try:
             micros(ts.decode())
         except ValueError:
@@ -223,11 +222,12 @@ class RangeWalk:
         return source, SourceClaim(seq, entry["eid"].encode(), n, prev, n, hashed)
 
 
-def _opens(path: str, committed: bytes | None, salt: bytes | None, value: bytes) -> bool:
-    """Whether an opening matches its commitment. Neither may be there without the other."""
+def _query_holds(committed: bytes | None, salt: bytes | None, value: bytes) -> bool:
+    """Whether the opening of `query` matches its commitment. Neither may be there alone. The known
+    form has one spelling of base64, so comparing the bytes is enough."""
     if committed is None or salt is None:
         return committed is salt
-    return b2a_base64(commitment(a2b_base64(salt), path, value), newline=False) == committed
+    return _query(a2b_base64(salt), value) == a2b_base64(committed)
 
 
 def _is_utf8(line: bytes) -> bool:

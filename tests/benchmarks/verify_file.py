@@ -1,0 +1,143 @@
+"""What `sluice verify FILE` costs beside its floor: SHA-256 over the same bytes and one
+`orjson.loads` a line. As a rival, `sha256sum`, which only says that the file is the same.
+
+    python -m tests.benchmarks.verify_file [ENTRIES]        300,000 unless given
+    python -m tests.benchmarks.verify_file memory ENTRIES   memory, from a pipe, without a file
+
+Two thirds of the entries come from three sidecars, with their own chains; all have openings. Times
+are CPU seconds of the processes, so that what else the machine does counts little.
+"""
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from policies.ground.canonical import b64, rfc3339
+from policies.ground.signing import Signer
+from policies.trail import checkpoint
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.log_file.lines import CheckpointLine, HeaderLine
+from policies.trail.log_file.writer import LogFileWriter
+from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.proofs.signed_note import ED25519, VerifierKey
+from policies.trail.spool_chain import core_hash, src_member
+from tests.benchmarks.make_log import records
+from tests.benchmarks.measure import Figure
+from tests.stack import ROOT
+
+LOG, START = "default", 1_767_225_600_000_000
+SIGNER = Signer(bytes(32))
+KEY = VerifierKey(LOG, ED25519, SIGNER.public).text()
+BATCH = 1000
+ROUNDS = 3
+
+
+def export(entries: int) -> Iterator[bytes]:
+    """The bytes of a file of so many entries."""
+    writer, tree, prev = LogFileWriter(), Frontier(), ""
+    header = [{"key": KEY, "endorsement": None}]
+    made_at = rfc3339(START)
+    yield writer.line(HeaderLine(LOG, LOG, header, 0, 0, entries, True, made_at))
+    chains = {f"sidecar-{n}": (0, "") for n in range(3)}
+    lines: list[bytes] = []
+    for seq, record in enumerate(records(0, entries)):
+        ts = rfc3339(START + seq * 500)
+        entry = record.entry(LOG, seq, prev, ts)
+        if seq % 3:
+            source = f"sidecar-{seq % 5 % 3}"
+            n, before = chains[source]
+            src = src_member(source, "spool-1", n, before, ts)
+            chains[source] = (n + 1, b64(core_hash(record.core(src))))
+            head, found, tail = entry.rpartition(b',"ts":')
+            entry = b'%b,"src":%b%b%b' % (head, src, found, tail)
+        leaf = leaf_hash(entry)
+        prev = b64(leaf)
+        tree.append(leaf)
+        lines.append(b'{"entry":%b,"openings":%b}\n' % (entry, record.openings))
+        if len(lines) == BATCH or seq == entries - 1:
+            yield writer.joined(b"".join(lines), len(lines))
+            note = checkpoint.sign(Checkpoint(LOG, tree.size, tree.root()), SIGNER)
+            yield writer.line(CheckpointLine(note))
+            lines.clear()
+    yield writer.end()
+
+
+# SHA-256 over all bytes, and each line decoded once. A program of its own, which imports no more.
+_FLOOR = """\
+import hashlib, orjson, sys
+digest = hashlib.sha256()
+with open(sys.argv[1], "rb") as file:
+    while chunk := file.read(1024 * 1024):
+        chunk += file.readline()
+        digest.update(chunk)
+        for line in chunk.splitlines():
+            orjson.loads(line)
+"""
+FLOOR = [sys.executable, "-c", _FLOOR]
+VERIFY = [sys.executable, "-m", "control_api.verifier", "--key", KEY, "--json"]
+
+
+def taken(command: list[str]) -> tuple[float, float]:
+    """CPU and clock seconds of a command."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cpu, time.monotonic() - started
+
+
+def rates(entries: int) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.jsonl"
+        with path.open("wb") as file:
+            file.writelines(export(entries))
+        name = str(path)
+        runs = [(taken([*FLOOR, name]), taken([*VERIFY, name])) for _ in range(ROUNDS)]
+        empty = Path(folder) / "empty.jsonl"
+        empty.write_bytes(b"".join(export(1)))
+        # What both take for a file of one entry is the start of Python.
+        start, idle = (
+            min(taken([*command, str(empty)])[0] for _ in range(ROUNDS))
+            for command in (VERIFY, FLOOR)
+        )
+        base = min(run[0][0] for run in runs) - idle
+        ours = min(run[1][0] for run in runs) - start
+        yield Figure(
+            f"verify a file of {entries:,} entries, one process",
+            f"{entries / ours:,.0f}/s; floor {entries / base:,.0f}/s; start {start:.2f} s",
+            base / ours,
+            ">= 0.6",
+            base / ours >= 0.6,
+        )
+        one = min(run[1][1] for run in runs)
+        two = min(taken([*VERIFY, "--jobs", "2", name])[1] for _ in range(ROUNDS))
+        yield Figure(
+            "the same by the clock, --jobs 2", f"{entries / two:,.0f}/s", one / two, "", True
+        )
+        rival = min(taken(["sha256sum", name])[0] for _ in range(ROUNDS))
+        yield Figure("sha256sum of the file", f"{entries / rival:,.0f}/s", rival / ours, "", True)
+
+
+def memory(entries: int) -> Figure:
+    """The most memory that the verifier takes for a log that comes through a pipe."""
+    reader = subprocess.Popen([*VERIFY, "-"], cwd=ROOT, stdin=subprocess.PIPE)
+    assert reader.stdin is not None
+    for piece in export(entries):
+        reader.stdin.write(piece)
+    reader.stdin.close()
+    assert reader.wait() == 0
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    measure = f"verify {entries:,} entries: resident memory"
+    return Figure(measure, f"{used:.0f} MiB", used / 100, "<= 1", used <= 100)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["memory"]:
+        print(memory(int(sys.argv[2])).row())
+    else:
+        for figure in rates(int(sys.argv[1]) if sys.argv[1:] else 300_000):
+            print(figure.row(), flush=True)
