@@ -20,6 +20,7 @@ from sidecar.control.clock import ControlClock
 from sidecar.control.enroller import Enroller
 from sidecar.control.identity import ConfiguredIdentity, EnrolledIdentity, Identity
 from sidecar.control.log_client import LogClient
+from sidecar.control.pinned_checkpoint import PinnedCheckpoint
 from sidecar.control.shipper import Shipper
 from sidecar.enforce import Enforcer
 from sidecar.heartbeats import Heartbeats
@@ -49,6 +50,7 @@ from sidecar.telemetry.collectors import (
     watch_bodies,
     watch_certificates,
     watch_enrolment,
+    watch_log,
     watch_policy_set,
     watch_proxy,
     watch_redirect,
@@ -127,9 +129,7 @@ class Components:
         status = SidecarStatus(
             settings, self.identity, self.replica, freshness, spool, self.readiness
         )
-        self.reporter = StatusReporter(
-            self.control, time, clock, random_bytes(8).hex(), status.snapshot
-        )
+        self.reporter = self._make_reporter(status, settings, time, random_bytes(8).hex())
         observations = self._observe(sessions, settings)
         recorder = Recorder(spool, self.metrics, clock, random_bytes, self.policies.masks)
         self.heartbeats = Heartbeats(recorder, self.policies, clock.monotonic)
@@ -184,6 +184,13 @@ class Components:
             compress=settings.compresses,
         )
 
+    def _make_reporter(
+        self, status: SidecarStatus, settings: SidecarSettings, time: ControlClock, run_id: str
+    ) -> StatusReporter:
+        monotonic = self.clock.monotonic
+        self._pinned = PinnedCheckpoint(settings.cache, self.replica.log_keys, monotonic)
+        return StatusReporter(self.control, time, self.clock, run_id, status.snapshot, self._pinned)
+
     def _observe(self, sessions: SessionRegistry, settings: SidecarSettings) -> Observations:
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -194,6 +201,7 @@ class Components:
         watch_spool(observations, self._spool, self.shipper, settings.spool.max_bytes)
         watch_certificates(observations, settings, self.clock)
         watch_reports(observations, self.reporter)
+        watch_log(observations, self._pinned)
         if self._redirect_check is not None:
             watch_redirect(observations, self._redirect_check)
         return observations

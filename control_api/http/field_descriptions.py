@@ -110,6 +110,10 @@ FIELDS = {
     "live": "Whether the sidecar reported recently.",
     "level": "What it proves: nothing (`unsigned`), that the log's key signed it (`signed`), or "
     "that the quorum of witnesses cosigned it too (`witnessed`).",
+    "consistency": "The hashes of the consistency proof (RFC 9162) from the size that was asked "
+    "for; `null` if there is none to show.",
+    "pinned_size": "The size of the checkpoint that the sidecar has pinned, 0 for none. With it, "
+    "the answer shows the latest checkpoint.",
     "log_key": "The public key that signs the log.",
     "log_key_history": "Earlier log keys, oldest first. Each key endorses the next one.",
     "max_sensitivity": "The highest sensitivity the role may read.",

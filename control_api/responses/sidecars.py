@@ -124,12 +124,20 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The control API's time and the tenant's revision."""
+    """The control API's time and the tenant's revision. A report with `pinned_size` is shown the
+    latest checkpoint, and the proof that it continues the one of that size."""
 
     now: str
     revision: int
+    checkpoint: str | None
+    consistency: list[str] | None
 
-    example: ClassVar[dict[str, Any]] = {"now": _NOW, "revision": 42}
+    example: ClassVar[dict[str, Any]] = {
+        "now": _NOW,
+        "revision": 42,
+        "checkpoint": None,
+        "consistency": None,
+    }
 
 
 @dataclass(frozen=True, slots=True)

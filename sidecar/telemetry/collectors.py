@@ -3,6 +3,7 @@
 from policies.ground.clock import Clock
 from sidecar.control.enroller import Enroller
 from sidecar.control.identity import EnrolledIdentity
+from sidecar.control.pinned_checkpoint import PinnedCheckpoint
 from sidecar.control.shipper import Shipper
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.certificate_expiry import certificates, seconds_left
@@ -126,6 +127,19 @@ def watch_reports(metrics: Observations, reporter: StatusReporter) -> None:
         "sluice_report_failures_total",
         "Status reports that the control API did not take",
         lambda: reporter.failures,
+    )
+
+
+def watch_log(metrics: Observations, pinned: PinnedCheckpoint) -> None:
+    metrics.gauge(
+        "sluice_log_forked",
+        "1 if the log contradicts the checkpoint that this sidecar has pinned",
+        lambda: float(pinned.fork is not None),
+    )
+    metrics.gauge(
+        "sluice_log_origin_changed",
+        "1 if the log's checkpoints have another origin than the pinned one",
+        lambda: float(pinned.other_origin is not None),
     )
 
 

@@ -15,6 +15,7 @@ from policies.ground.canonical import micros
 from policies.ground.clock import Clock
 from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.control.clock import ControlClock
+from sidecar.control.pinned_checkpoint import PinnedCheckpoint
 from sidecar.platform.state_logger import StateLogger
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class StatusReporter:
         clock: Clock,
         run_id: str,
         snapshot: Snapshot,
+        pinned: PinnedCheckpoint,
     ) -> None:
         self.failures = 0
         self._control = control
@@ -47,6 +49,7 @@ class StatusReporter:
         self._monotonic = clock.monotonic
         self._run_id = run_id
         self._snapshot = snapshot
+        self._pinned = pinned
         self._changed = asyncio.Event()
         self._outage = StateLogger(log, "reporting to the control API")
 
@@ -71,8 +74,13 @@ class StatusReporter:
                 pass  # nothing changed: the regular report is due
 
     async def report(self) -> None:
-        """Send one report. A failed report is not repeated: the next one replaces it."""
-        body = orjson.dumps({**self._snapshot(), "run_id": self._run_id, "version": __version__})
+        """Send one report, and take in the checkpoint that the answer shows. A failed report is not
+        repeated: the next one replaces it."""
+        status = {**self._snapshot(), "run_id": self._run_id, "version": __version__}
+        if (size := self._pinned.wanted()) is not None:
+            # An older control API ignores this, and shows no checkpoint.
+            status["pinned_size"] = size
+        body = orjson.dumps(status)
         sent = self._monotonic()
         try:
             answer = await self._control.post(PATH, body, seconds=ANSWER_SECONDS)
@@ -84,3 +92,4 @@ class StatusReporter:
         # Only the answer to a report tells the time, since it says when it was made.
         self._time.learn(reported, sent, self._monotonic())
         self._outage.recovered()
+        await self._pinned.shown(answer)
