@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.proofs.signed_tree import BrokenTree, SignedTree
-from control_api.store.queries.purges import latest_anchor
+from control_api.store.queries.purges import first_kept, latest_anchor
 from control_api.store.queries.tree_nodes import TooManyRows
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.store import Store
@@ -32,7 +32,8 @@ class NotCovered(Conflict):
 
 
 class IncompleteTree(Unavailable):
-    """stored nodes of the log's tree are missing, and too many entries would have to be read"""
+    """rows of the table `tree_nodes` are missing: restore them from a backup (an export or
+    verification of the log needs none)"""
 
 
 class ProvenEntry(NamedTuple):
@@ -64,10 +65,10 @@ async def prove_entry(
     `BrokenTree`."""
     async with store.snapshot(tenant_id) as connection:
         row = (await connection.execute(_ENTRY, {"tenant": tenant_id, "eid": event_id})).first()
-        anchor = await _anchor(connection, tenant_id)
         # A purge hides entries as soon as it is committed, before it removes their rows.
-        if row is None or (anchor is not None and row.seq < anchor.purged.size):
+        if row is None or row.seq < row.kept:
             raise NotFound(f"no such event: `{event_id}`")
+        anchor = await _anchor(connection, tenant_id) if row.kept else None
         tree = await SignedTree.load(connection, tenant_id, size, publics)
         if tree is None or tree.size <= row.seq:
             raise NotCovered(_not_covered(row.seq, size))
@@ -134,7 +135,9 @@ async def _read(
             tree.add_anchor(anchor)
         await tree.read(connection, tenant_id, wanted)
     except TooManyRows as error:
-        raise IncompleteTree(f"{IncompleteTree.__doc__}: {error}") from error
+        raise IncompleteTree(
+            f"{error}: {' '.join((IncompleteTree.__doc__ or '').split())}"
+        ) from error
     except (NodeGap, ValueError) as error:
         raise BrokenTree(f"{BrokenTree.__doc__}: {error}") from error
 
@@ -164,7 +167,12 @@ def _broken(what: str, tree: SignedTree) -> BrokenTree:
 
 
 _ENTRY = (
-    select(log_entries.c.seq, log_entries.c.entry, openings.c.openings)
+    select(
+        log_entries.c.seq,
+        log_entries.c.entry,
+        openings.c.openings,
+        first_kept(log_entries.c.tenant_id).label("kept"),
+    )
     .select_from(entries_with_openings)
     .where(log_entries.c.tenant_id == bindparam("tenant"), log_entries.c.eid == bindparam("eid"))
 )

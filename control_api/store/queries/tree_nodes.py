@@ -7,9 +7,11 @@ Verifies nothing: a proof made from these nodes is checked against a signed root
 """
 
 from collections.abc import Collection, Iterable
+from functools import cache
 from itertools import groupby
+from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import BigInteger, Select, bindparam, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.log import log_entries
@@ -58,16 +60,15 @@ async def read(
         level, first, end = stored_below(node)
         low, high = spans.get((level, first // WIDTH), (first, end))
         spans[level, first // WIDTH] = min(low, first), max(high, end)
-    for (level, _), (first, end) in spans.items():
-        await reader.read(level, first, end)
+    await reader.read([(level, *span) for (level, _), span in spans.items()])
     # Usually that is all. Otherwise find out which nodes are lacking, one by one.
     while not known.suffice(wanted):
         lacking = sorted({each for node in wanted for each in known.lacking(node)})
         for (level, _), group in groupby(lacking, lambda node: (node.level, node.place // WIDTH)):
             nodes = list(group)
-            found = await reader.read(level, nodes[0].place, nodes[-1].place + 1)
+            await reader.read([(level, nodes[0].place, nodes[-1].place + 1)])
             for node in nodes:
-                if node.place not in found:
+                if node not in known:
                     known.mark_absent(node)
 
 
@@ -80,30 +81,37 @@ class _Reader:
         self._known = known
         self._budget = MAX_ROWS
 
-    async def read(self, level: int, first: int, end: int) -> set[int]:
-        """Returns the places that were found."""
-        self._budget -= end - first
+    async def read(self, spans: list[tuple[int, int, int]]) -> None:
+        """Reads ranges of a level, from a first place up to an end, all in one statement."""
+        if not spans:
+            return
+        self._budget -= sum(end - first for _, first, end in spans)
         if self._budget < 0:
             raise TooManyRows(f"more than {MAX_ROWS} rows would have to be read")
-        query = _NODES if level else _LEAVES
-        stored = {"tenant": self._tenant_id, "level": level // LEVELS, "first": first, "until": end}
-        found = set()
-        for place, hash_ in (await self._connection.execute(query, stored)).all():
+        stored: dict[str, object] = {"tenant": self._tenant_id}
+        for at, (level, first, end) in enumerate(spans):
+            stored |= {f"level{at}": level, f"first{at}": first, f"until{at}": end}
+            if level:
+                stored[f"stored{at}"] = level // LEVELS
+        query = _query(tuple(level == 0 for level, _, _ in spans))
+        for level, place, hash_ in (await self._connection.execute(query, stored)).all():
             # A row that holds no hash is as good as none: what is below it may be right.
             if isinstance(hash_, bytes) and len(hash_) == HASH:
                 self._known.add(Node(level, place), hash_)
-                found.add(place)
-        return found
 
 
-_NODES = select(tree_nodes.c.place, tree_nodes.c.hash).where(
-    tree_nodes.c.tenant_id == bindparam("tenant"),
-    tree_nodes.c.level == bindparam("level"),
-    tree_nodes.c.place >= bindparam("first"),
-    tree_nodes.c.place < bindparam("until"),
-)
-_LEAVES = select(log_entries.c.seq, log_entries.c.hash).where(
-    log_entries.c.tenant_id == bindparam("tenant"),
-    log_entries.c.seq >= bindparam("first"),
-    log_entries.c.seq < bindparam("until"),
-)
+@cache
+def _query(leaves: tuple[bool, ...]) -> Any:
+    """Reads several ranges: for each, whether it is one of leaves."""
+    return union_all(*[_range(at, each) for at, each in enumerate(leaves)])
+
+
+def _range(at: int, leaves: bool) -> Select[Any]:
+    table, place = (log_entries, "seq") if leaves else (tree_nodes, "place")
+    level = bindparam(f"level{at}", type_=BigInteger)
+    query = select(level, table.c[place], table.c.hash).where(
+        table.c.tenant_id == bindparam("tenant"),
+        table.c[place] >= bindparam(f"first{at}"),
+        table.c[place] < bindparam(f"until{at}"),
+    )
+    return query if leaves else query.where(tree_nodes.c.level == bindparam(f"stored{at}"))
