@@ -4,6 +4,7 @@ system's random source.
     python -m control_api             serve, also as `serve`
     python -m control_api migrate     upgrade the database's schema
     python -m control_api purge       remove now what retention would remove within the hour
+    python -m control_api accept-incarnation  sign a log again that is behind its checkpoints
     python -m control_api rotate-key  replace the signing key
     python -m control_api make-keys   create the keys, in a directory or a Kubernetes Secret
 
@@ -27,6 +28,7 @@ from control_api import json_logging
 from control_api.command_line import parse
 from control_api.log import log_key
 from control_api.maintenance import keys_secret
+from control_api.maintenance.accept_command import accept_incarnation
 from control_api.maintenance.bootstrap import FILE, FirstKeys
 from control_api.maintenance.keys_directory import write_keys
 from control_api.maintenance.purge_command import purge
@@ -121,6 +123,10 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
             _make_keys(chosen)
         case "purge":
             work = purge(settings, clock, RandomBuffer(os.urandom), chosen.tenant, print)
+            return 0 if asyncio.run(work) else 1
+        case "accept-incarnation":
+            asked = (chosen.log, chosen.reason)
+            work = accept_incarnation(settings, clock, RandomBuffer(os.urandom), *asked, print)
             return 0 if asyncio.run(work) else 1
         case _:
             return _serve(None, settings, clock)

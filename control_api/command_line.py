@@ -15,10 +15,18 @@ from policies.ground.settings import entry, sentences
 
 SERVE = "serve"
 _STORE = ("data_dir", "database_url", "start_seconds")
+_SIGNING = (
+    "checkpoint_store",
+    "database_connections",
+    "database_seconds",
+    "log_level",
+    "log_format",
+)
 _SETTINGS = {
     SERVE: tuple(field.name for field in fields(Settings)),
     "migrate": _STORE,
-    "purge": (*_STORE, "database_connections", "database_seconds", "log_level", "log_format"),
+    "purge": (*_STORE, *_SIGNING),
+    "accept-incarnation": (*_STORE, *_SIGNING),
     "rotate-key": ("data_dir",),
     "make-keys": (),
 }
@@ -30,8 +38,7 @@ _MIGRATE = entry(
 
 
 def parse(arguments: Sequence[str]) -> Namespace:
-    """`command` (`serve` by default), and `tenant` for a purge. Exits with code 2 if the arguments
-    are not valid."""
+    """`command` (`serve` by default) and its arguments. Exits with code 2 if they are not valid."""
     # `serve` may be left out, even before options.
     given = [*arguments]
     if not given or given[0].startswith("-"):
@@ -54,6 +61,16 @@ def _parser() -> ArgumentParser:
         description="Removes now what retention would remove within the hour.",
     )
     purge.add_argument("--tenant", metavar="ID", help="purge only this tenant (default: all)")
+    accept = commands.add_parser(
+        "accept-incarnation",
+        prog="sluice accept-incarnation",
+        description="Lets a log that is behind its checkpoints be signed again, as a new "
+        "incarnation. What was lost stays visible to everyone who verifies the log.",
+    )
+    accept.add_argument("--log", metavar="ID", required=True, help="the tenant of the log")
+    accept.add_argument(
+        "--reason", metavar="TEXT", required=True, help="why; it becomes part of the log"
+    )
     commands.add_parser(
         "rotate-key",
         prog="sluice rotate-key",

@@ -128,7 +128,10 @@ async def _run(
 async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[None]]:
     """Start the loops, then load the policy files. Of several workers only the `first` signs."""
     settings, seconds = app.settings, app.settings.checkpoint_seconds
-    signing = CheckpointLoop(app.store, app.checkpoints, seconds, app.new_id, app.cosigner.offer)
+    metrics, maker = app.instruments.checkpoints, app.checkpoints
+    metrics.diverged.set_function(lambda: len(maker.diverged))
+    offer = app.cosigner.offer
+    signing = CheckpointLoop(app.store, maker, seconds, app.new_id, metrics.outcome, offer)
     files = PolicyFiles(app, settings.policy_dir) if settings.policy_dir else None
     loops = [
         app.store.group.create_task(_forever(loop, app))

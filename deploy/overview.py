@@ -58,6 +58,11 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command("provision", "create the sample agent and its sidecar's keys"),
             Command("migrate", "update the database's schema", ("control_api", "migrate")),
             Command("purge", "remove expired data now", ("control_api", "purge")),
+            Command(
+                "accept-incarnation",
+                "sign a log again that is behind its checkpoints",
+                ("control_api", "accept-incarnation"),
+            ),
             Command("rotate-key", "create a new signing key", ("control_api", "rotate-key")),
             Command("make-keys", "create a cluster's Secret of keys", ("control_api", "make-keys")),
             Command("doctor", "find ways around a sidecar", ("sidecar.doctor",)),

@@ -73,7 +73,7 @@ class FileStore:
             # a later one exists, which this writer has not seen.
             numbers = self._numbers(folder)
             if numbers[0] != number:
-                place.unlink()
+                place.unlink(missing_ok=True)
                 return False
             # The note is on disk, but its name only after this.
             _sync(folder)

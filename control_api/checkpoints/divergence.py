@@ -9,6 +9,8 @@ class Diverged(SluiceError):
 
     status = 409
 
-    def __init__(self, tenant_id: str, finding: Finding) -> None:
+    def __init__(self, tenant_id: str, finding: Finding, note: str | None = None) -> None:
+        """`note` is the latest one in the store, if there is one."""
         super().__init__(f"the log of tenant `{tenant_id}` has diverged: {finding.text()}")
         self.finding = finding
+        self.note = note

@@ -21,24 +21,43 @@ from policies.trail.findings import Finding, Reason
 
 
 class Expected(NamedTuple):
-    """`stored` is the latest note of the tenant in the store; `before` are the checkpoints that the
-    log's tree must pass through, the smallest first; `publics` are the keys that may sign them."""
+    """`stored` is the latest note of the tenant in the store, and `outside` the checkpoint that it
+    signs; `inside` is the latest published one, None if its row is not valid. `publics` are the
+    keys that may sign them."""
 
     state: LogState
     stored: StoredNote | None
-    before: tuple[Checkpoint, ...]
+    outside: Checkpoint | None
+    inside: Checkpoint | None
     publics: tuple[bytes, ...]
 
     @property
+    def before(self) -> list[Checkpoint]:
+        """The checkpoints that the log's tree must pass through, the smallest first."""
+        found = [each for each in (self.outside, self.inside) if each is not None]
+        return sorted(found, key=lambda each: each.size)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the store has a checkpoint of the log's present size."""
+        return self.outside is not None and self.outside.size == self.state.size
+
+    @property
+    def latest(self) -> str | None:
+        """The note of the largest checkpoint. A published one has its cosignatures too."""
+        published = self.state.published
+        outside = -1 if self.outside is None else self.outside.size
+        if self.inside is not None and published is not None and self.inside.size >= outside:
+            return published.note
+        return None if self.stored is None else self.stored.note
+
+    @property
     def note(self) -> str | None:
-        """The note of the log's present size, if it was signed already."""
-        published, size = self.state.published, self.state.size
-        # All of `before` are read from these two notes, so a note of this size is a valid one.
-        if self.stored is not None and checkpoint.unverified(self.stored.note).size == size:
+        """A note of the log's present size, if it was signed already."""
+        if self.stored is not None and self.is_stored:
             return self.stored.note
-        if published is not None and published.size == size and self.before:
-            return published.note if self.before[-1].size == size else None
-        return None
+        signed = self.inside is not None and self.inside.size == self.state.size
+        return self.latest if signed else None
 
 
 async def read_expected(
@@ -51,25 +70,23 @@ async def read_expected(
     stored = await asyncio.to_thread(notes.latest, tenant_id)
     async with store.reading(tenant_id) as connection:
         state = await read_state(connection, tenant_id)
-    if stored is None and not state.size:
-        return Expected(state, None, (), ())
     publics = await log_keys.trusted(store, ring)
-    before = []
-    if stored is not None:
-        before.append(_of_store(tenant_id, state, stored, publics))
+    note = None if stored is None else stored.note
+    outside = None if stored is None else _of_store(tenant_id, state, stored, publics)
+    inside = None
     if state.published is not None:
         # A row that was edited proves nothing, and is passed over.
         with suppress(BadNote):
-            before.append(checkpoint.read(state.published.note, state.origin, publics))
+            inside = checkpoint.read(state.published.note, state.origin, publics)
     if state.tree is None:
-        text = "the log's head can't be read"
-        raise Diverged(tenant_id, Finding(None, Reason.HEAD_MISMATCH, text))
-    largest = max((each.size for each in before), default=0)
-    if largest > state.size:
-        text = f"a checkpoint counts {largest} entries, the log has only {state.size}"
-        raise Diverged(tenant_id, Finding(state.size, Reason.LOG_BEHIND_CHECKPOINT, text))
-    before.sort(key=lambda each: each.size)
-    return Expected(state, stored, tuple(before), publics)
+        finding = Finding(None, Reason.HEAD_MISMATCH, "the log's head can't be read")
+        raise Diverged(tenant_id, finding, note)
+    expected = Expected(state, stored, outside, inside, publics)
+    for each in expected.before:
+        if each.size > state.size:
+            text = f"a checkpoint counts {each.size} entries, the log has only {state.size}"
+            raise Diverged(tenant_id, Finding(state.size, Reason.LOG_BEHIND_CHECKPOINT, text), note)
+    return expected
 
 
 def _of_store(
@@ -90,4 +107,4 @@ def _of_store(
         reason, text = Reason.SIGNATURE_MISSING, "the store's latest note is not signed by our key"
         return checkpoint.read(stored.note, state.origin, publics)
     except BadNote as error:
-        raise Diverged(tenant_id, Finding(state.size, reason, text)) from error
+        raise Diverged(tenant_id, Finding(state.size, reason, text), stored.note) from error

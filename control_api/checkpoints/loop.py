@@ -13,6 +13,7 @@ from sqlalchemy import bindparam, or_, select
 
 from control_api.checkpoints.divergence import Diverged
 from control_api.checkpoints.maker import CheckpointMaker
+from control_api.metrics.labels import Signing
 from control_api.store.queries import checkpoints
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.schema.log import log_heads
@@ -43,6 +44,7 @@ class CheckpointLoop:
         maker: CheckpointMaker,
         seconds: float,
         new_id: Callable[[], str],
+        count: Callable[[Signing], None],
         published: Callable[[str, StoredCheckpoint], None] | None = None,
     ) -> None:
         self._store = store
@@ -50,10 +52,12 @@ class CheckpointLoop:
         self._seconds = seconds
         self._new_id = new_id
         self._published = published
+        self._count = count
         self._signed: dict[str, int] = {}
         self._again: set[str] = set()
         self._idle: set[str] = set()
         self._started = False
+        self._look_outside = 0
         self._failing: set[str] = set()
 
     async def run(self) -> None:
@@ -83,10 +87,16 @@ class CheckpointLoop:
         wanted = {"recent": now - RECENT if self._started else -1, "idle": now - IDLE}
         async with self._store.reading_all_tenants() as connection:
             heads = (await connection.execute(_HEADS, wanted)).all()
+        outside: list[str] = []
+        if now >= self._look_outside:
+            # A log that the database has lost has no head to be found by.
+            outside = await self._maker.tenants_outside()
+            self._look_outside = now + IDLE
         self._started = True
         changed, self._again = self._again, set()
         self._idle = {row.tenant_id for row in heads if row.size and row.last_ts <= wanted["idle"]}
         changed |= self._idle
+        changed.update(outside)
         changed |= {row.tenant_id for row in heads if row.size != self._signed.get(row.tenant_id)}
         return sorted(changed)
 
@@ -110,14 +120,18 @@ class CheckpointLoop:
             made = await self._maker.make(tenant_id)
             self._signed[tenant_id] = 0 if made is None else made.size
             self._failing.discard(tenant_id)
+            self._count(Signing.signed)
             if made is not None and self._published is not None:
                 self._published(tenant_id, made)
         except Diverged:
+            self._count(Signing.refused)
             self._again.add(tenant_id)  # the maker has said so, and an operator may accept it
         except SluiceError as error:
+            self._count(Signing.failed)
             self._failed(tenant_id, error)
             self._again.add(tenant_id)
         except Exception:  # noqa: BLE001  one tenant's fault must not stop the others
+            self._count(Signing.failed)
             _log.exception("no checkpoint of tenant `%s`", tenant_id)
             self._again.add(tenant_id)
 

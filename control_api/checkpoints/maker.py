@@ -16,6 +16,8 @@ from control_api.checkpoints.divergence import Diverged
 from control_api.checkpoints.expected import Expected, read_expected
 from control_api.checkpoints.log_state import LogState
 from control_api.checkpoints.read_back import StoredNode
+from control_api.log.purge_plan import PurgeMismatch
+from control_api.log.verify import Signed
 from control_api.store.queries import checkpoints, tree_nodes
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.store import Store
@@ -25,7 +27,7 @@ from policies.ground.signing import KeyRing
 from policies.trail import checkpoint
 from policies.trail.findings import Finding
 
-TRIES = 5
+TRIES = 10
 """Another replica may put its note first."""
 REREAD_SECONDS = 600.0
 """Until the rows of a log that contradicted its checkpoints are read again."""
@@ -64,8 +66,31 @@ class CheckpointMaker:
             _log.warning("the log of tenant `%s` agrees with its checkpoints again", tenant_id)
         return made
 
-    async def expected(self, tenant_id: str) -> Expected:
-        """What the log has to agree with, as `read_expected` raises and returns it."""
+    async def tenants_outside(self) -> list[str]:
+        """The tenants that the checkpoint store has notes of. Raises `Unavailable`."""
+        return await asyncio.to_thread(self._notes.tenants)
+
+    async def covering(self, tenant_id: str, size: int) -> StoredCheckpoint:
+        """A checkpoint of at least `size` entries, for a purge. Raises `PurgeMismatch` if the log
+        diverged, and `Unavailable`."""
+        try:
+            made = await self.make(tenant_id)
+        except Diverged as error:
+            raise PurgeMismatch(str(error)) from error
+        if made is None or made.size < size:
+            raise PurgeMismatch(f"the log of tenant `{tenant_id}` has fewer than {size} entries")
+        return made
+
+    async def signed(self, tenant_id: str) -> Signed:
+        """What was signed of the log, for a verification to compare it with. Raises
+        `Unavailable`."""
+        try:
+            expected = await self._expected(tenant_id)
+        except Diverged as error:
+            return Signed((), error.finding, error.note)
+        return Signed(tuple(expected.before), None, expected.latest)
+
+    async def _expected(self, tenant_id: str) -> Expected:
         return await read_expected(self._store, self._ring, self._notes, tenant_id)
 
     def refuse(self, tenant_id: str, error: Diverged) -> None:
@@ -76,14 +101,14 @@ class CheckpointMaker:
 
     async def _make(self, tenant_id: str) -> StoredCheckpoint | None:
         for _ in range(TRIES):
-            expected = await self.expected(tenant_id)
+            expected = await self._expected(tenant_id)
             state, stored = expected.state, expected.stored
             if not state.size:
                 return None
             nodes = await self._read_back(tenant_id, expected)
             note = expected.note or checkpoint.sign(state.checkpoint(), self._ring.signer)
             # Only this process knows a new note. If we die here, it never existed.
-            if stored is None or stored.note != note:
+            if not expected.is_stored:
                 number = 1 if stored is None else stored.number + 1
                 if not await asyncio.to_thread(self._notes.put, tenant_id, number, note):
                     continue  # another replica was first: look again

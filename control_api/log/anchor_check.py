@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.log import log_entries, openings
 from policies.ground.canonical import rfc3339
-from policies.trail.checkpoint import Checkpoint
+from policies.trail import checkpoint
+from policies.trail.checkpoint import BadNote, Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.purge import KIND, Anchor
 from policies.trail.verify import Verifier
@@ -66,14 +67,13 @@ class AnchorCheck:
         if anchor.cover_note is not None:
             self._cover = anchor.cover(log, publics)
 
-    def verifier(self) -> Verifier:
+    def verifier(self, before: Collection[Checkpoint] = ()) -> Verifier:
         """A verifier that starts after the purged entries and expects the checkpoint that covers
-        the purge."""
-        if self._anchor is None:
-            return Verifier(self._log)
-        verifier = Verifier(self._log, after=self._anchor.purged)
-        if self._cover is not None:
-            verifier.expect(self._cover.size, self._cover.root)
+        the purge, and those in `before`."""
+        after = None if self._anchor is None else self._anchor.purged
+        verifier = Verifier(self._log, after=after)
+        for each in before if self._cover is None else (self._cover, *before):
+            verifier.expect(each.size, each.root)
         return verifier
 
     def check_rows(self, rows: Sequence[Row[Any]]) -> Finding | None:
@@ -109,9 +109,16 @@ class AnchorCheck:
         """The newest signed note as in contract section 4, or None without a valid anchor."""
         if self._anchor is None or self.fault:
             return None
-        at = self._cover or self._anchor.purged.checkpoint(self._log)
-        note = self._anchor.cover_note or self._anchor.anchor_note
-        return {"size": at.size, "root_hash": at.root.hex(), "note": note}
+        return latest_answer(self._anchor.cover_note or self._anchor.anchor_note)
+
+
+def latest_answer(note: str) -> dict[str, Any] | None:
+    """A note as in contract section 4, or None if it can't be read."""
+    try:
+        at = checkpoint.unverified(note)
+    except BadNote:
+        return None
+    return {"size": at.size, "root_hash": at.root.hex(), "note": note}
 
 
 def anchor_answer(anchor: Anchor) -> dict[str, Any]:

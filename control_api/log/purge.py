@@ -1,8 +1,9 @@
 """Retention of one tenant's log: removes a prefix in such a way that the rest still verifies.
 
     prove      verify the entries that are old enough (`purge_plan`)
+    agree      they are the beginning of a checkpoint that the store outside has
     commit     a signed note of their size, the `purge` entry and the anchor, in one transaction
-    cover      a signed note of a size that includes the `purge` entry
+    cover      a checkpoint, stored outside too, of a size that includes the `purge` entry
     remove     the rows, a few at a time
 
 A crash at any point leaves a log that verifies, and a purge that the next run continues. Two
@@ -12,22 +13,26 @@ replicas that run at once make a single purge. Does not know when to run, or whi
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from sqlalchemy import Connection, bindparam, select
 
 from control_api.log.policy_set.cited_documents import forget_documents
+from control_api.log.proofs.prove import prove_growth
+from control_api.log.proofs.signed_tree import BrokenTree
 from control_api.log.purge_plan import DuePurge, PurgeMismatch, before_held, cutoff_of, prove
 from control_api.store.counters.counters import drop_expired
 from control_api.store.queries import log_keys, purges
+from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.queries.purges import RemovalStep, RowsGone
 from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.signing import KeyRing
 from policies.trail import checkpoint
-from policies.trail.checkpoint import Checkpoint
-from policies.trail.merkle_tree import Frontier, leaf_hash
-from policies.trail.purge import Anchor
+from policies.trail.merkle_tree import leaf_hash
+from policies.trail.proofs import consistency
+from policies.trail.purge import Anchor, Purged
 
 FEWEST, FIRST, MOST = 8, 64, 512
 """The minimum, the initial and the maximum number of entries removed in one step. On SQLite
@@ -44,12 +49,24 @@ class PurgeResult:
     anchor: Anchor | None
 
 
+class Checkpoints(Protocol):
+    """Makes the checkpoints that a purge needs."""
+
+    async def covering(self, tenant_id: str, size: int) -> StoredCheckpoint:
+        """A checkpoint of at least `size` entries, signed now if need be. The store outside has it.
+        Raises `PurgeMismatch` if the log contradicts an earlier one, and `Unavailable`."""
+        ...
+
+
 class Purge:
     """Purges the logs of one store. `new_id` draws entry ids."""
 
-    def __init__(self, store: Store, ring: KeyRing, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, store: Store, ring: KeyRing, checkpoints: Checkpoints, new_id: Callable[[], str]
+    ) -> None:
         self._store = store
         self._ring = ring
+        self._checkpoints = checkpoints
         self._new_id = new_id
 
     async def run(self, tenant_id: str) -> PurgeResult:
@@ -86,7 +103,7 @@ class Purge:
 
     async def _commit(self, tenant_id: str, before: Anchor | None, due: DuePurge) -> Anchor | None:
         purged = due.purged
-        note = checkpoint.sign(purged.checkpoint(due.log), self._ring.signer)
+        note = await self._sign(tenant_id, purged)
 
         async def work(tx: Transaction) -> Anchor | None:
             # The tenant's row is locked, so concurrent purges and retention changes have committed.
@@ -108,6 +125,24 @@ class Purge:
         # commit no reader sees the prefix, all of its rows still exist, and the next run continues.
         return await self._store.write(tenant_id, work)
 
+    async def _sign(self, tenant_id: str, purged: Purged) -> str:
+        """A signed note of the prefix. It is not put into the store outside, because that has a
+        checkpoint of a larger tree, of which this one is proven to be the beginning."""
+        covering = await self._checkpoints.covering(tenant_id, purged.size)
+        publics = await self._trusted_keys()
+        at = checkpoint.read(covering.note, covering.origin, publics)
+        try:
+            growth = await prove_growth(self._store, tenant_id, purged.size, at.size, publics)
+            hashes = growth.hashes
+        except BrokenTree as error:
+            raise PurgeMismatch(f"log `{at.origin}`: {error}") from error
+        if not consistency.verify(purged.size, purged.root, at.size, at.root, hashes):
+            raise PurgeMismatch(
+                f"log `{at.origin}`: its first {purged.size} entries are not those of its "
+                f"checkpoint of {at.size}"
+            )
+        return checkpoint.sign(purged.checkpoint(at.origin), self._ring.signer)
+
     async def _finish(self, tenant_id: str, anchor: Anchor | None) -> tuple[Anchor | None, int]:
         """Completes a committed purge; returns the anchor and the number of removed entries."""
         if anchor is None or anchor.finished_at is not None:
@@ -122,7 +157,8 @@ class Purge:
         return await log_keys.trusted(self._store, self._ring)
 
     async def _cover(self, tenant_id: str, anchor: Anchor) -> None:
-        """Signs a size that includes the `purge` entry, after reading the entry back unchanged."""
+        """Stores a checkpoint that includes the `purge` entry, after reading the entry back
+        unchanged."""
         wanted = {"tenant": tenant_id, "seq": anchor.seq}
         async with self._store.reading(tenant_id) as connection:
             row = (await connection.execute(_COVER, wanted)).one_or_none()
@@ -135,8 +171,7 @@ class Purge:
             raise PurgeMismatch(f"log `{row.log}`: {fault}")
         if anchor.cover_note is not None:
             return
-        root = Frontier.from_bytes(row.size, row.frontier).root()
-        note = checkpoint.sign(Checkpoint(row.log, row.size, root), self._ring.signer)
+        note = (await self._checkpoints.covering(tenant_id, anchor.seq + 1)).note
 
         async def work(tx: Transaction) -> None:
             await purges.cover(tx.connection, tenant_id, anchor.seq, note)
@@ -192,8 +227,6 @@ class Purge:
 _COVER = (
     select(
         log_heads.c.log,
-        log_heads.c.size,
-        log_heads.c.frontier,
         log_entries.c.entry,
         log_entries.c.hash,
     )

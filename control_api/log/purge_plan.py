@@ -23,6 +23,8 @@ from policies.trail.verify import Verifier
 
 PAUSE = 0.001
 """Seconds that other tasks get after each millisecond of verifying."""
+QUIET = 24
+"""Entries of an idle log, which writes one an hour, that are not worth a purge."""
 PAGE_ROWS = 250
 """The rows of a page: a bound on how long decoding one database answer blocks the event loop."""
 
@@ -117,11 +119,12 @@ async def _cut(
 
 
 async def _worthwhile(connection: AsyncConnection, tenant_id: str, first: int, cut: int) -> bool:
-    """Whether there is more to purge than the previous purge's own entry. Otherwise an idle log
-    would purge and append such an entry forever."""
-    if cut - first != 1:
+    """Whether there is more to purge than what an idle log writes by itself. Otherwise it would
+    purge its hourly heartbeat, and append an entry about that, every hour."""
+    if not first < cut <= first + QUIET:
         return cut > first
-    return bool((await _entry(connection, tenant_id, first)).get("kind") != KIND)
+    kinds = [(await _entry(connection, tenant_id, seq)).get("kind") for seq in range(first, cut)]
+    return not set(kinds) <= {KIND, "heartbeat"}
 
 
 async def _entry(connection: AsyncConnection, tenant_id: str, seq: int) -> dict[str, Any]:

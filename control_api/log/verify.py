@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.anchor_check import AnchorCheck, check_purged_rows
+from control_api.log.anchor_check import AnchorCheck, check_purged_rows, latest_answer
 from control_api.log.erasure import ledger
 from control_api.log.scan import LogRange, scan
 from control_api.store.queries.purges import latest_anchor
@@ -21,6 +21,7 @@ from control_api.store.schema.log import log_entries, log_heads, openings
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.trail import verify as proof
+from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.purge import Anchor
 
@@ -38,13 +39,27 @@ class LogSnapshot(NamedTuple):
     head: Row[Any] | None
 
 
-async def verify(store: Store, tenant_id: str, publics: Collection[bytes] = ()) -> dict[str, Any]:
+class Signed(NamedTuple):
+    """What was signed of the log before this verification began: the checkpoints that its tree must
+    pass through; how it contradicts them already, if it does; and the latest note."""
+
+    before: tuple[Checkpoint, ...] = ()
+    finding: Finding | None = None
+    note: str | None = None
+
+
+UNSIGNED = Signed()
+
+
+async def verify(
+    store: Store, tenant_id: str, publics: Collection[bytes] = (), signed: Signed = UNSIGNED
+) -> dict[str, Any]:
     """The answer of contract section 4. `publics` are the keys trusted to sign the log's notes:
     without any, a purged log can't verify. Raises `ReadFault` if the database does not answer."""
     snapshot = await _snapshot(store, tenant_id)
     tries = TRIES
     while True:
-        answer = await _verify(store, tenant_id, snapshot, publics)
+        answer = await _verify(store, tenant_id, snapshot, publics, signed)
         before, snapshot, tries = snapshot, await _snapshot(store, tenant_id), tries - 1
         # A fault while the anchor moved proves nothing: a purge removed entries during the scan.
         if answer["valid"] or snapshot.anchor == before.anchor or not tries:
@@ -68,7 +83,11 @@ async def _snapshot(store: Store, tenant_id: str) -> LogSnapshot:
 
 
 async def _verify(
-    store: Store, tenant_id: str, snapshot: LogSnapshot, publics: Collection[bytes]
+    store: Store,
+    tenant_id: str,
+    snapshot: LogSnapshot,
+    publics: Collection[bytes],
+    signed: Signed,
 ) -> dict[str, Any]:
     log = "" if snapshot.head is None else snapshot.head.log
     head, fault = _parse_head(snapshot.head, snapshot.last_row)
@@ -76,7 +95,7 @@ async def _verify(
     fault = fault or check.fault or snapshot.anchor_fault
     verifier = proof.Verifier(log)
     if head is not None and fault is None:
-        verifier = check.verifier()
+        verifier = check.verifier(signed.before)
         part = LogRange(check.first, head.size, head.size)
         fault = await scan(store, tenant_id, verifier, part, check.check_rows)
         await ledger.excuse(store, tenant_id, verifier.erasures, head.size)
@@ -89,7 +108,11 @@ async def _verify(
             at = snapshot.last_row
             beyond = f"seq {at}: exists, but the head counts only {head.size} entries"
             fault = Finding(at, Reason.HEAD_MISMATCH, beyond)
-    return _answer(report, fault, check, store.clock.now())
+    # What an entry shows comes first: it says where the log was changed.
+    found = fault or report.finding or signed.finding
+    answer = _answer(report, found, check, store.clock.now())
+    latest = None if signed.note is None else latest_answer(signed.note)
+    return answer if latest is None else {**answer, "checkpoint": latest}
 
 
 async def _last_row(connection: AsyncConnection, tenant_id: str) -> int:
@@ -115,9 +138,8 @@ def _parse_head(row: Row[Any] | None, last_row: int) -> tuple[proof.LogHead | No
 
 
 def _answer(
-    report: proof.VerificationReport, fault: Finding | None, check: AnchorCheck, now: int
+    report: proof.VerificationReport, found: Finding | None, check: AnchorCheck, now: int
 ) -> dict[str, Any]:
-    found = fault or report.finding
     return {
         "valid": found is None,
         "total": report.total,

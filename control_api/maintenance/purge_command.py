@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from control_api.checkpoint_store.location import open_store
+from control_api.checkpoints.maker import CheckpointMaker
 from control_api.log import log_key
 from control_api.log.purge import Purge, PurgeResult
 from control_api.log.purge_plan import PurgeMismatch
@@ -38,7 +40,8 @@ async def purge(
         async with explain_startup_faults(settings):
             await log_key.ensure_database_key(store, ring, settings.keys)
             chosen = await _tenants(store, tenant_id)
-        run = Purge(store, ring, new_id)
+        notes = open_store(settings.checkpoint_store)
+        run = Purge(store, ring, CheckpointMaker(store, ring, notes), new_id)
         # A list, so that `all` does not stop at a failure: a log that does not verify must not keep
         # the data of other tenants.
         return all([await _purge_tenant(store, run, each, new_id, report) for each in chosen])

@@ -28,7 +28,7 @@ class RetentionLoop:
 
     def __init__(self, app: AppContext) -> None:
         self._app = app
-        self._purge = Purge(app.store, app.ring, app.new_id)
+        self._purge = Purge(app.store, app.ring, app.checkpoints, app.new_id)
 
     async def run(self) -> None:
         """Runs as long as the app."""

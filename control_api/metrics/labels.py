@@ -47,6 +47,14 @@ class Purging(StrEnum):
     failed = "failed"
 
 
+class Signing(StrEnum):
+    """The outcome of an attempt to sign a log that has changed."""
+
+    signed = "signed"
+    refused = "refused"
+    failed = "failed"
+
+
 class Pushing(StrEnum):
     """The outcome of updating a tenant's policy set in Redis."""
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 
-from control_api.metrics.labels import Enrolling, KeySetFetch
+from control_api.metrics.labels import Enrolling, KeySetFetch, Signing
 from control_api.metrics.witness_metrics import WitnessingMetrics
 from policies import __version__
 
@@ -107,6 +107,26 @@ class JobMetrics:
         )
 
 
+class CheckpointMetrics:
+    """Signed checkpoints of the audit trail."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._checkpoints = Counter(
+            "sluice_checkpoints_total",
+            "Attempts to sign a log that has changed, by outcome.",
+            ("outcome",),
+            registry=registry,
+        )
+        self.diverged = Gauge(
+            "sluice_log_diverged",
+            "Logs that contradict their checkpoints and are not signed.",
+            registry=registry,
+        )
+
+    def outcome(self, outcome: Signing) -> None:
+        self._checkpoints.labels(outcome).inc()
+
+
 class EnrolmentMetrics:
     """Enrolments of sidecars, and the key sets that they are verified by."""
 
@@ -176,6 +196,7 @@ class Instruments:
         self.enrolment = EnrolmentMetrics(registry)
         self.redis = RedisMetrics(registry)
         self.witnesses = WitnessingMetrics(registry)
+        self.checkpoints = CheckpointMetrics(registry)
 
 
 class _OptionalGauge(Gauge):

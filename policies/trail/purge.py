@@ -11,6 +11,7 @@ import orjson
 from policies.ground.canonical import b64, encode, micros, rfc3339
 from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote, Checkpoint
+from policies.trail.incarnation import is_origin_of
 from policies.trail.merkle_tree import Frontier
 from policies.trail.record import Record, make_record
 
@@ -83,7 +84,7 @@ class Anchor:
                 return "the anchor's frontier does not hash to its root"
             if not publics:
                 return "there is no key to verify the anchor's signature with"
-            if checkpoint.read(self.anchor_note, log, publics) != purged.checkpoint(log):
+            if _of_log(self.anchor_note, log, publics)[1:] != purged.checkpoint(log)[1:]:
                 return "the anchor's note signs another checkpoint"
             # A purge first signs a checkpoint that covers its entry, then deletes rows: a crash in
             # between leaves rows to delete, but never a gap without that checkpoint.
@@ -104,7 +105,7 @@ class Anchor:
     def cover(self, log: str, publics: Collection[bytes]) -> Checkpoint:
         """The checkpoint of `cover_note`. Raises `BadNote` unless one of the log's keys signed
         it."""
-        return checkpoint.read(self.cover_note or "", log, publics)
+        return _of_log(self.cover_note or "", log, publics)
 
     def matches_entry(self, entry: bytes) -> bool:
         """Whether a stored entry is the `purge` entry of this anchor."""
@@ -117,3 +118,9 @@ class Anchor:
             )
         except (ValueError, TypeError, LookupError, OverflowError):
             return False  # not an entry at all
+
+
+def _of_log(note: str, log: str, publics: Collection[bytes]) -> Checkpoint:
+    """The note's checkpoint of the log, in any of its incarnations. Raises `BadNote`."""
+    origin = checkpoint.unverified(note).origin
+    return checkpoint.read(note, origin if is_origin_of(origin, log) else log, publics)

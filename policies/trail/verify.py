@@ -79,7 +79,7 @@ class Verifier:
         self._log = log
         self._tree = Frontier() if after is None else after.tree()
         self._base = self._tree.size
-        self._expected: tuple[int, bytes] | None = None
+        self._expected: dict[int, set[bytes]] = {}
         self._last_leaf = b"" if after is None else after.last_leaf
         self._prev = b64(self._last_leaf)
         self._ts = ""
@@ -119,8 +119,9 @@ class Verifier:
         return True
 
     def expect(self, size: int, root: bytes) -> None:
-        """Expect a checkpoint during the walk: at `size` entries, the tree must have this root."""
-        self._expected = size, root
+        """Expect a checkpoint during the walk: at `size` entries, the tree must have this root. One
+        of the entries before the walk's first is not looked for."""
+        self._expected.setdefault(size, set()).add(root)
 
     def reached(self) -> tuple[Frontier, bytes, Finding | None]:
         """The tree and last leaf hash so far, and the finding that ended the walk, or None."""
@@ -178,8 +179,8 @@ class Verifier:
             self._check_source(entry, entry["src"])
         # From here on the entry counts: a check that fails above leaves the walk unchanged.
         self._tree.append(leaf)
-        if self._expected is not None and self._tree.size == self._expected[0]:
-            self._check_root(self._expected[1])
+        if self._tree.size in self._expected:
+            self._check_root(self._expected[self._tree.size])
         self._last_leaf, self._prev, self._ts = leaf, b64(leaf), entry["ts"]
         if entry["kind"] == "decision":
             self._events += 1
@@ -189,8 +190,8 @@ class Verifier:
             for first, last in erased_ranges(entry):
                 self.erasures.redact(first, last)
 
-    def _check_root(self, root: bytes) -> None:
-        if self._tree.root() != root:
+    def _check_root(self, roots: set[bytes]) -> None:
+        if roots != {self._tree.root()}:
             raise EntryFinding(
                 Reason.ROOT_MISMATCH, "the tree up to here is not the one that was signed"
             )

@@ -18,6 +18,7 @@ from control_api.metrics.labels import (
     RefusalReason,
     Reload,
     SessionPush,
+    Signing,
 )
 from control_api.metrics.metrics import Instruments
 from control_api.settings import names
@@ -28,6 +29,7 @@ README = (PACKAGE / "README.md").read_text()
 LABELS = {
     "refusals": RefusalReason,
     "reloads": Reload,
+    "checkpoints": Signing,
     "redis_pushes": Pushing,
     "redis_challenges": Challenge,
     "redis_sessions": SessionPush,
@@ -77,6 +79,7 @@ def exposed_metrics() -> dict[str, MetricWrapperBase]:
     instruments = Instruments(CollectorRegistry())
     groups: tuple[object, ...] = (instruments, instruments.http, instruments.decisions)
     groups += (instruments.jobs, instruments.enrolment, instruments.redis, instruments.witnesses)
+    groups += (instruments.checkpoints,)
     metrics = [each for group in groups for each in vars(group).values()]
     return {
         family.name + ("_total" if family.type == "counter" else ""): metric

@@ -60,6 +60,7 @@ def test_a_misspelt_command_suggests_the_nearest() -> None:
         ("control", [field.name for field in fields(Settings)]),
         ("migrate", ["data_dir", "database_url", "migrate_database_url"]),
         ("purge", ["data_dir", "database_url", "database_connections", "log_level"]),
+        ("accept-incarnation", ["data_dir", "database_url", "checkpoint_store", "log_level"]),
         ("rotate-key", ["data_dir"]),
         ("webhook", [f"webhook_{field.name}" for field in fields(WebhookSettings)]),
     ],

@@ -15,7 +15,9 @@ async def verify_log(app: AppContext, caller: Caller, _: EmptyRequest) -> Verifi
     tenant_id = caller.tenant_id
     # All keys of the chain: a former key's signatures stay valid after a rotation.
     publics = await log_keys.trusted(app.store, app.ring)
-    report = await verify(app.store, tenant_id, publics)
+    # Before the log is read: what is signed meanwhile may be of more entries than were read.
+    signed = await app.checkpoints.signed(tenant_id)
+    report = await verify(app.store, tenant_id, publics, signed)
     async with app.store.reading(tenant_id) as connection:
         latest = await readable_latest(connection, tenant_id)
     settings, note = app.settings, None if latest is None else latest.note

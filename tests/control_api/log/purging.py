@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from sqlalchemy import update
 
+from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoints.maker import CheckpointMaker
 from control_api.log import purge as purge_module
 from control_api.log.ingest import ingest
 from control_api.log.purge import Purge
@@ -33,8 +38,15 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(purge_module, "MOST", 16)
 
 
-def purge(world: World) -> Purge:
-    return Purge(world.store, KeyRing(SIGNER), event_id)
+@functools.cache
+def _notes(url: str) -> TemporaryDirectory[str]:
+    """A checkpoint store for each database, removed at the end of the process."""
+    return TemporaryDirectory(prefix="notes-")
+
+
+def purge(world: World, signer: Signer = SIGNER) -> Purge:
+    ring, notes = KeyRing(signer), FileStore(Path(_notes(world.url).name))
+    return Purge(world.store, ring, CheckpointMaker(world.store, ring, notes), event_id)
 
 
 async def keep_days(world: World, days: int) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from control_api.log.purge import Purge
 from control_api.log.purge_plan import PurgeMismatch
 from control_api.log.verify import verify
-from policies.ground.signing import KeyRing, Signer
+from policies.ground.signing import Signer
 from tests.control_api.log.purging import SIGNER, aged, purge, seqs, valid
-from tests.control_api.store.world import TENANT, World, event_id, opened, sql
+from tests.control_api.store.world import TENANT, World, opened, sql
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 
@@ -84,7 +83,7 @@ async def test_a_change_of_what_a_purge_left_is_found(either_url: str, statement
 async def test_the_oldest_rows_deleted_as_if_by_retention_are_found(world: World) -> None:
     """With an anchor that is right in everything, but signed by another key."""
     await aged(world, 60, 30)
-    await Purge(world.store, KeyRing(Signer(b"\1" * 32)), event_id).run(TENANT)
+    await purge(world, Signer(b"\1" * 32)).run(TENANT)
     answer = await verify(world.store, TENANT, (SIGNER.public,))
     assert not answer["valid"]
     assert "not signed by the log's key" in answer["reason"]

@@ -1,0 +1,104 @@
+"""When logs are signed: on change, hourly if idle, and again after a failure."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from control_api.checkpoints.loop import CheckpointLoop
+from control_api.metrics.labels import Signing
+from tests.control_api.checkpoints.signing import grow, latest, maker, sizes
+from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id
+
+HOUR = 3_600_000_000
+
+
+class Turns:
+    """A loop that a test turns by hand."""
+
+    def __init__(self, world: World, notes: Path, seconds: float = 0.0) -> None:
+        self.counted: Counter[Signing] = Counter()
+        self.maker = maker(world, notes)
+        self.loop = CheckpointLoop(
+            world.store, self.maker, seconds, event_id, lambda each: self.counted.update([each])
+        )
+
+    async def once(self) -> None:
+        await self.loop.once()
+
+
+async def kinds(world: World) -> list[str]:
+    query = "SELECT kind FROM log_entries WHERE tenant_id = :t ORDER BY seq"
+    return [row.kind for row in await world.rows(query, t=TENANT)]
+
+
+async def test_only_logs_that_changed_are_signed(world: World, notes: Path) -> None:
+    turns = Turns(world, notes)
+    await grow(world, 2)
+    await world.log.append(OTHER, decision())
+    await turns.once()
+    assert turns.counted == {Signing.signed: 2}
+    await turns.once()
+    assert turns.counted == {Signing.signed: 2}
+    await grow(world, 1)
+    await turns.once()
+    assert turns.counted == {Signing.signed: 3}
+    assert latest(notes).size == 3
+
+
+async def test_an_idle_log_gets_a_heartbeat_an_hour_from_one_replica(
+    world: World, notes: Path
+) -> None:
+    replicas = [Turns(world, notes) for _ in range(3)]
+    await grow(world, 1)
+    for hours in range(3):
+        for each in replicas:
+            await each.once()
+            await each.once()
+        assert await kinds(world) == ["decision"] + ["heartbeat"] * hours
+        assert latest(notes).size == hours + 1
+        world.now.ahead += HOUR + 1
+
+
+async def test_replicas_share_the_work(world: World, notes: Path) -> None:
+    first, second = Turns(world, notes, 60.0), Turns(world, notes, 60.0)
+    await grow(world, 1)
+    await first.once()
+    await second.once()  # compares every log itself, once
+    await grow(world, 1)
+    await second.once()  # the other has just signed it
+    assert latest(notes).size == 1
+    world.now.ahead += 60_000_000
+    await second.once()
+    assert latest(notes).size == 2
+
+
+async def test_a_failure_is_told_once_and_tried_again(
+    world: World, notes: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    turns = Turns(world, notes)
+    await turns.once()
+    notes.mkdir()
+    (notes / TENANT).write_text("no directory")
+    await grow(world, 1)
+    for _ in range(3):
+        await turns.once()
+    assert turns.counted == {Signing.failed: 3}
+    assert [each.levelno for each in caplog.records] == [logging.WARNING]
+    (notes / TENANT).unlink()
+    await turns.once()
+    assert sizes(notes) == [1]
+
+
+async def test_a_log_that_the_database_has_lost_is_found(world: World, notes: Path) -> None:
+    await grow(world, 1)
+    await Turns(world, notes).once()
+    for table in ("log_entries", "openings", "log_heads", "checkpoints", "tree_nodes"):
+        await world.rows(f"DELETE FROM {table}")
+    turns = Turns(world, notes)
+    await turns.once()
+    assert set(turns.maker.diverged) == {TENANT}
+    assert turns.counted == {Signing.refused: 1}
