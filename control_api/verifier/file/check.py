@@ -12,6 +12,7 @@ from control_api.verifier.file.beginning import read_frontier, read_header
 from control_api.verifier.file.derivation import Derivation
 from control_api.verifier.file.duplicates import IdBuckets
 from control_api.verifier.file.pool import Walked, WalkOptions, walk_chunks
+from control_api.verifier.file.purge_check import purge_findings
 from control_api.verifier.file.source import LineChunks
 from control_api.verifier.known_notes import KnownNotes
 from control_api.verifier.neighbours import neighbours
@@ -62,6 +63,7 @@ class FileCheck:
         frontier = read_frontier(chunks, header)
         self._broken = frontier if isinstance(frontier, Finding) else None
         tree = Frontier() if isinstance(frontier, Finding) else frontier
+        self._base = Frontier(tree.size, list(tree.hashes))
         self._base_root = tree.root()
         # The last leaf before the part is known only if it is a subtree of its own.
         last_leaf = tree.hashes[-1] if tree.size & 1 else None
@@ -82,6 +84,7 @@ class FileCheck:
         self._ended: EndLine | None = None
         self._proof: ProofLine | None = None
         self._proved = False
+        self._proof_at: int | None = None
         self._damaged = 0
         self._last_entry = b""
 
@@ -133,13 +136,15 @@ class FileCheck:
             return Finding(None, Reason.FILE_TRUNCATED, reason)
         if self._proved and not isinstance(line, EndLine):
             return self._malformed("a line follows the proof of the last entry", tree)
+        if self._proof is not None and not self._proved and not isinstance(line, CheckpointLine):
+            return self._malformed("no checkpoint follows the proof of the last entry", tree)
         match line:
             case PolicyLine():
                 return None
             case CheckpointLine():
                 return self._on_checkpoint(line, tree)
             case ProofLine():
-                self._proof = line
+                self._proof, self._proof_at = line, tree.size
                 return None
             case EndLine():
                 self._ended = line
@@ -151,6 +156,7 @@ class FileCheck:
         return self._malformed("a line stands where it may not", tree)
 
     def _on_checkpoint(self, line: CheckpointLine, tree: Frontier) -> Finding | None:
+        self._proved = self._proof is not None
         found = self._judge.read(line.note, max(tree.size - 1, 0))
         if isinstance(found, Finding):
             self._note_finding(found)
@@ -158,7 +164,8 @@ class FileCheck:
         note, checkpoint = found
         self.newest_note = line.note
         if self._proof is not None:
-            self._proved = True
+            if tree.size != self._proof_at:
+                return self._malformed("the proof is not that of the last entry", tree)
             if not self._proves_tail(tree, checkpoint):
                 message = (
                     f"the entries are not the beginning of the checkpoint of {checkpoint.size} "
@@ -192,7 +199,7 @@ class FileCheck:
     # -------------------------------------------------------------------------------- the end
 
     def _end_fault(self) -> Finding | None:
-        chunks, ended = self._chunks, self._ended
+        chunks, ended, ended_at = self._chunks, self._ended, self.walk.tree.size
         if chunks.fault is not None and not chunks.fault.truncated:
             return Finding(None, Reason.FILE_MALFORMED, str(chunks.fault))
         if len(chunks.rest) > MAX_LINE:
@@ -210,11 +217,12 @@ class FileCheck:
         if ended.sha256 != chunks.hexdigest():
             message = "the file's SHA-256 is not the one in its last line"
             return Finding(None, Reason.FILE_DIGEST_MISMATCH, message)
-        if self.walk.tree.size != self.header.until:
-            message = (
-                f"the header says that entries up to {self.header.until} follow, the file ends "
-                f"at {self.walk.tree.size}"
-            )
+        if self._proof is not None and not (self._proved and self._proof_at == ended_at):
+            # Entries behind the proof would seem to be proven by it.
+            message = "the proof of the last entry is not followed by its checkpoint and the end"
+            return Finding(None, Reason.FILE_MALFORMED, message)
+        if ended_at != self.header.until:
+            message = f"the file ends at {ended_at}, not at {self.header.until} as its header says"
             return Finding(None, Reason.FILE_MALFORMED, message)
         return None
 
@@ -230,6 +238,8 @@ class FileCheck:
             outcome.openings = "left out of the file"
         if self._broken is None:
             for finding in walk.erasures.findings(MOST_FINDINGS):
+                outcome.add(finding)
+            for finding in purge_findings(walk.notable, self._base):
                 outcome.add(finding)
         outcome.erased = walk.erasures.excused
         if self._derived is not None:

@@ -1,0 +1,1 @@
+"""A second verifier of export files, written from `policies/README.md` alone."""

@@ -1,0 +1,42 @@
+"""Purges: what a `purge` entry says was removed, against itself and against the file."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+from tests.second_verifier.findings import Finding
+from tests.second_verifier.notes import hash_of
+from tests.second_verifier.tree import Tree, root_of
+
+
+class Purges:
+    """The purges of one file."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self._before: tuple[int, list[bytes]] = (0, [])
+
+    def begins_after(self, tree: Tree) -> None:
+        """The tree of the entries before the file."""
+        self._before = (tree.size, list(tree.frontier))
+
+    def entry(self, pub: dict[str, Any], seq: int) -> None:
+        """Checks a `purge` entry."""
+        if not self._fits(pub, seq):
+            found = Finding("purge_mismatch", "the purge contradicts itself or the file", seq)
+            self.findings.append(found)
+
+    def _fits(self, pub: dict[str, Any], seq: int) -> bool:
+        size, hashes = pub.get("size"), pub.get("frontier")
+        if type(size) is not int or not isinstance(hashes, list) or not 0 <= size <= seq:
+            return False
+        if size == 0:
+            return True
+        known = [each for text in hashes if (each := hash_of(text)) is not None]
+        if len(known) != len(hashes) or len(known) != size.bit_count():
+            return False
+        begins_here = size == self._before[0]
+        return b64encode(root_of(known)).decode() == pub.get("root") and (
+            not begins_here or known == self._before[1]
+        )

@@ -1,0 +1,174 @@
+"""The walk: reads an export once and says what holds. Takes a file and pinned keys, and needs no
+network and no secret."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from tests.second_verifier import duplicates, purges
+from tests.second_verifier.entry_rules import Place, follow, read_entry
+from tests.second_verifier.export_file import ExportFile, Line
+from tests.second_verifier.findings import Answer, Broken, Finding
+from tests.second_verifier.notes import BadNote, Key, Note, read_note, trusted_keys
+from tests.second_verifier.openings import Ledger, check_openings
+from tests.second_verifier.tree import Tree, included, leaf_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What the reader of a file got on another way."""
+
+    keys: tuple[bytes, ...] = ()
+    witnesses: tuple[Key, ...] = ()
+    quorum: int = 0
+
+
+def verify(file: BinaryIO, pins: Pins) -> Answer:
+    """Verifies an export. Raises `NotAnExport`."""
+    walk = Walk(ExportFile(file), pins)
+    try:
+        walk.lines()
+        walk.end()
+    except Broken as broken:
+        walk.answer.findings.append(broken.finding)
+    return walk.conclude()
+
+
+class Walk:
+    """One reading of one file."""
+
+    def __init__(self, export: ExportFile, pins: Pins) -> None:
+        header = export.header
+        self.export, self.pins, self.answer = export, pins, Answer()
+        start = header["from"]
+        self.place = Place(header["log"], start, b"" if start == 0 else None, whole=start == 0)
+        self.tree = Tree()
+        self.keys = trusted_keys(pins.keys, header["keys"])
+        self.ledger, self.ids = Ledger(), duplicates.Ids()
+        self.purges = purges.Purges()
+        self.last_leaf = b""
+        self.newest: Note | None = None
+        self._proof: list[bytes] | None = None
+        self._proof_at: int | None = None
+        self._complete = False
+
+    def lines(self) -> None:
+        """Every line in its order. Raises `Broken`."""
+        needs_frontier = self.export.header["from"] > 0
+        for line in self.export.lines():
+            if (line.kind == "frontier") != needs_frontier:
+                raise Broken("file_malformed", "the frontier is missing, or not the second line")
+            if self._proof_at is not None and line.kind not in ("entry", "damaged"):
+                self._behind_proof(line)
+            needs_frontier = False
+            self._line(line)
+
+    def end(self) -> None:
+        """What the whole file must fulfil. Raises `Broken`."""
+        if self._proof is not None or self._proof_at not in (None, self.place.seq):
+            raise Broken("file_malformed", "the proof is not that of the last entry")
+        if self.place.seq != self.export.header["to"]:
+            raise Broken("file_malformed", "other entries than the header says")
+        self._complete = True
+
+    def conclude(self) -> Answer:
+        """The answer, once every line was read or the walk broke off."""
+        answer, start = self.answer, self.export.header["from"]
+        if self._complete:
+            answer.findings += [
+                *self.ledger.findings(),
+                *self.purges.findings,
+                *self.ids.findings(),
+            ]
+        answer.findings += self._missing_proofs()
+        proven = self.newest.size if self.newest else start
+        answer.entries = self.place.seq - start
+        answer.unproven_tail = self.place.seq - min(max(proven, start), self.place.seq)
+        return answer
+
+    def _line(self, line: Line) -> None:
+        if line.kind == "entry":
+            self._entry(line.value, line.openings)
+        elif line.kind == "damaged":
+            raise Broken("not_an_entry", "the row holds no entry", self.place.seq)
+        elif line.kind == "checkpoint":
+            self._checkpoint(line.value["checkpoint"])
+        elif line.kind == "frontier":
+            self._frontier(line.value)
+        elif line.kind == "hashes":
+            self._proof = [b64decode(each) for each in line.value["hashes"]]
+            self._proof_at = self.place.seq
+
+    def _behind_proof(self, line: Line) -> None:
+        """Only a checkpoint follows the proof, and nothing follows that."""
+        if self._proof is None or line.kind != "checkpoint" or self._proof_at != self.place.seq:
+            raise Broken("file_malformed", "the proof is not that of the last entry")
+
+    def _entry(self, raw: bytes, openings: bytes | None) -> None:
+        seq = self.place.seq
+        entry, leaf = read_entry(raw, seq), leaf_hash(raw)
+        follow(self.place, entry)
+        if openings is not None and check_openings(openings, entry["cm"], seq):
+            self.ledger.missing(seq)
+        if entry["kind"] == "redact":
+            self.ledger.redact(entry["pub"], seq)
+        if entry["kind"] == "purge":
+            self.purges.entry(entry["pub"], seq)
+        self.ids.add(entry["eid"], seq)
+        self.tree.append(leaf)
+        place, self.last_leaf = self.place, leaf
+        place.seq, place.prev, place.ts = seq + 1, leaf, entry["ts"]
+
+    def _frontier(self, value: dict[str, Any]) -> None:
+        start = self.export.header["from"]
+        known = [b64decode(each) for each in value["frontier"]]
+        if value["size"] != start or len(known) != start.bit_count():
+            raise Broken("file_malformed", "the frontier is not that of the entries before")
+        self.tree = Tree(start, known)
+        self.purges.begins_after(self.tree)
+        if start % 2:
+            self.place.prev = known[-1]  # a subtree of one leaf: the entry before the file
+
+    def _checkpoint(self, text: Any) -> None:
+        proof, self._proof = self._proof, None
+        try:
+            note = read_note(text)
+        except (BadNote, TypeError, AttributeError):
+            self._found("checkpoint_unreadable", "not in the form of a checkpoint")
+            return
+        if proof is None and note.size != self.tree.size:
+            raise Broken("file_malformed", "a checkpoint that stands in the wrong place")
+        if note.origin.partition("#")[0] != self.export.header["log"]:
+            self._found("checkpoint_unreadable", f"a checkpoint of `{note.origin}`")
+        elif not self._agrees(note, proof):
+            self._found("root_mismatch", "the tree has another root")
+        elif any(note.signed_by(key) for key in self.keys.current):
+            self.newest = note
+        elif not any(note.signed_by(key) for key in self.keys.former):
+            self._found("signature_missing", "not signed by a key that is trusted")
+
+    def _agrees(self, note: Note, proof: list[bytes] | None) -> bool:
+        if proof is None:
+            return note.root == self.tree.root()
+        return included(self.last_leaf, self.place.seq - 1, note.size, proof, note.root)
+
+    def _missing_proofs(self) -> list[Finding]:
+        if not self.pins.keys:
+            return []
+        if self.newest is None:
+            return [Finding("checkpoint_missing", "no checkpoint is there to be verified")]
+        self.answer.level = "signed"
+        if not self.pins.witnesses:
+            return []
+        cosigned = sum(self.newest.cosigned_by(each) for each in self.pins.witnesses)
+        if cosigned < (self.pins.quorum or len(self.pins.witnesses)):
+            last = self.newest.size - 1
+            return [Finding("quorum_missing", f"{cosigned} cosignatures", last)]
+        self.answer.level = "witnessed"
+        return []
+
+    def _found(self, reason: str, message: str) -> None:
+        """A finding about a checkpoint: its `seq` is that of the last entry before it."""
+        self.answer.findings.append(Finding(reason, message, max(self.place.seq - 1, 0)))
