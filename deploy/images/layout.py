@@ -48,5 +48,5 @@ class Contents(NamedTuple):
 
 IMAGES = {
     "sidecar": Contents(("sidecar", "redis", "aws"), NFT, "control_api"),
-    "server": Contents(("server", "redis", "otel"), (), "sidecar"),
+    "server": Contents(("server", "redis", "aws", "otel"), (), "sidecar"),
 }
