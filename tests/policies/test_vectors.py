@@ -21,6 +21,7 @@ from policies.ground.canonical import check, encode, micros, rfc3339
 from policies.ground.ids import prefixed, uuid7
 from policies.ground.keys import key_digest, make_key, well_formed
 from policies.ground.signing import Signer, receipt_message, verify
+from policies.trail.change import ObjectChange, PublishedAs, change_record
 from policies.trail.checkpoint import Checkpoint, read, sign
 from policies.trail.commitment import commitment, field_salt, opens
 from policies.trail.entry import index_of
@@ -277,3 +278,22 @@ def test_the_script_makes_the_vectors_that_are_there(tmp_path: Path) -> None:
     )
     for name in names:
         assert (tmp_path / "tests/vectors" / name).read_bytes() == (VECTORS / name).read_bytes()
+
+
+def test_changes_are_recorded_as_they_were() -> None:
+    for case in vector("changes"):
+        pub = json.loads(case["pub"])
+        assert stdlib(pub) == case["pub"].encode()
+        if case["name"] == "no object":
+            assert pub.keys() == {"what", "target", "by", "detail"}
+            continue
+        for side in ("before", "after"):
+            shown = case[side]
+            digest = None if shown is None else hashlib.sha256(stdlib(shown)).hexdigest()
+            assert pub[f"{side}_sha256"] == digest
+        published = [PublishedAs(*each) for each in pub.get("published", ())]
+        change = ObjectChange(case["before"], case["after"], pub.get("hidden", ()), published)
+        made = change_record(
+            pub["what"], pub["target"], pub["by"], pub["detail"], record_id="c", change=change
+        )
+        assert made.pub == case["pub"].encode()

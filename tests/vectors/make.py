@@ -17,6 +17,7 @@ from policies.ground.canonical import b64, encode, rfc3339
 from policies.ground.ids import prefixed, uuid7
 from policies.ground.keys import key_digest, make_key
 from policies.ground.signing import Signer, receipt_message
+from policies.trail.change import MAX_SHOWN, ObjectChange, PublishedAs, change_record
 from policies.trail.checkpoint import Checkpoint, key_id, sign
 from policies.trail.commitment import commitment, field_salt
 from policies.trail.merkle_tree import Frontier
@@ -218,11 +219,36 @@ def cosigned() -> Any:
     }
 
 
+def changes() -> Any:
+    before = {"name": "reads", "allowed_sources": ["contracts"], "session_ttl_minutes": None}
+    after = {**before, "allowed_sources": ["contracts", "payroll"], "session_ttl_minutes": 60}
+    published = (PublishedAs("role/analyst", "ab" * 32, 7), PublishedAs("key/key_1", None, 8))
+    cases = {
+        "created": ObjectChange(None, before),
+        "changed": ObjectChange(before, after, published=published),
+        "deleted": ObjectChange(before, None),
+        "hidden": ObjectChange(before, after, ("session_ttl_minutes",)),
+        "too large to show": ObjectChange(None, {"name": "x" * MAX_SHOWN}),
+        "no object": None,
+    }
+    return [
+        {
+            "name": name,
+            "before": None if change is None else change.before,
+            "after": None if change is None else change.after,
+            "pub": change_record(
+                "policy.updated", "pol_1", "key_9", {"version": 2}, record_id="c", change=change
+            ).pub.decode(),
+        }
+        for name, change in cases.items()
+    ]
+
+
 MAKERS: dict[str, Callable[[], Any]] = {
     each.__name__: each
     for each in (
         *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
-        *(proofs, cosigned),
+        *(proofs, cosigned, changes),
     )
 }
 

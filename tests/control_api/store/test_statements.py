@@ -27,10 +27,11 @@ from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
 from policies.trail.proofs.subtree import Node
+from policies.trail.record import heartbeat_record
 from tests import migrated
 from tests.clusters import ISSUER, key_set, pod_token
 from tests.control_api.running_api import ControlApi
-from tests.control_api.store.world import TENANT, Spool, opened
+from tests.control_api.store.world import TENANT, Spool, event_id, opened
 from tests.control_api.test_readme_curl import asked_by_commands
 from tests.postgres import serving
 
@@ -129,6 +130,8 @@ def enrol(api: ControlApi) -> None:
 async def _more(url: str) -> None:
     async with opened(url) as world:
         spool = Spool()
+        beat = spool.record(heartbeat_record(1, record_id=event_id()))
+        await ingest(world.store, TENANT, spool.source, spool.instance, [beat])
         for records in (spool.records(count) for count in (3, *[1000] * 4)):
             for _ in range(2):  # the second time the rows exist
                 await ingest(world.store, TENANT, spool.source, spool.instance, records)
