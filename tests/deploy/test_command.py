@@ -31,6 +31,7 @@ from tests.deploy.launcher import ANYWHERE, sluice
         ("policy", "nothing", "here"),
         ("up", "--nothing"),
         ("webhook", "--nothing"),
+        ("witness",),
     ],
 )
 def test_unusable_arguments_exit_with_2_and_say_how(arguments: tuple[str, ...]) -> None:
@@ -100,7 +101,7 @@ def test_up_lists_its_options_with_variable_and_default() -> None:
     assert "--free-ports" in told
 
 
-@pytest.mark.parametrize("command", ["doctor", "policy", "sidecar", "up"])
+@pytest.mark.parametrize("command", ["doctor", "policy", "sidecar", "up", "witness"])
 def test_every_command_explains_itself(command: str) -> None:
     answer = sluice(command, "--help")
     assert answer.returncode == 0, answer.stderr
