@@ -75,7 +75,7 @@ def remove_a_member(draft: Draft, random: Random) -> None:
 def drop_a_source_record(draft: Draft, random: Random) -> None:
     """At the sidecar, or by who rewrites the log: the rest of the log is whole again."""
     seq = _some(draft, random)
-    _remove(draft, seq)
+    remove(draft, seq)
 
 
 def swap_two_records(draft: Draft, random: Random) -> None:
@@ -112,7 +112,8 @@ def sign_nothing(draft: Draft, random: Random) -> None:
     draft.checkpoints.clear()
 
 
-def _remove(draft: Draft, seq: int) -> None:
+def remove(draft: Draft, seq: int) -> None:
+    """Removes an entry, and the checkpoints that no longer have their entries."""
     del draft.entries[seq], draft.openings[seq]
     draft.stop -= 1
     draft.checkpoints = {size for size in draft.checkpoints if size <= len(draft.entries)}

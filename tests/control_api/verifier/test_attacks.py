@@ -1,0 +1,141 @@
+"""Attacks on a log whose attacker has the signing key: the log is written anew from the changed
+entries on, so every hash and signature fits. Says by which means `sluice verify` finds each."""
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from control_api.verifier.__main__ import main
+from tests.second_verifier import damage
+from tests.second_verifier.drafts import Draft, chain_sources, draw
+from tests.second_verifier.samples import finished
+
+Attack = Callable[[Draft], None]
+
+
+def change_a_verdict(draft: Draft) -> None:
+    draft.entries[0]["pub"]["text"] = "another verdict"
+    chain_sources(draft)
+
+
+def delete_the_newest(draft: Draft) -> None:
+    damage.remove(draft, draft.stop - 1)
+    draft.checkpoints = {draft.stop}
+
+
+def delete_the_newest_two(draft: Draft) -> None:
+    delete_the_newest(draft)
+    delete_the_newest(draft)
+
+
+def drop_a_sidecar_record(draft: Draft) -> None:
+    damage.remove(draft, _of_source(draft))
+    draft.checkpoints = {draft.stop}
+
+
+def repeat_a_sidecar_record(draft: Draft) -> None:
+    seq = _of_source(draft)
+    draft.entries.insert(seq, {**draft.entries[seq], "eid": "repeated"})
+    draft.openings.insert(seq, dict(draft.openings[seq]))
+    draft.stop += 1
+    draft.checkpoints = {draft.stop}
+
+
+def change_a_sidecar_record(draft: Draft) -> None:
+    draft.entries[_of_source(draft)]["pub"]["text"] = "another verdict"
+
+
+def swap_an_opening(draft: Draft) -> None:
+    seq = _opened(draft)
+    salt, _ = draft.openings[seq]["query"]
+    draft.openings[seq]["query"] = [salt, "another query"]
+
+
+def erase_silently(draft: Draft) -> None:
+    del draft.openings[_opened(draft)]["query"]
+
+
+# What the files alone show, and what only a checkpoint from outside does.
+WITHIN = {
+    drop_a_sidecar_record: "source_gap",
+    repeat_a_sidecar_record: "source_gap",
+    change_a_sidecar_record: "source_chain_broken",
+    swap_an_opening: "opening_mismatch",
+    erase_silently: "opening_missing",
+}
+OUTSIDE = {
+    change_a_verdict: "root_mismatch",
+    delete_the_newest: "log_behind_checkpoint",
+    delete_the_newest_two: "log_behind_checkpoint",
+}
+
+
+@pytest.mark.parametrize("attack", WITHIN, ids=lambda attack: attack.__name__)
+def test_the_entries_contradict_each_other(
+    attack: Attack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draft = _log()
+    assert _reasons(draft, tmp_path, capsys) == []
+    attack(draft)
+    assert WITHIN[attack] in _reasons(draft, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("attack", OUTSIDE, ids=lambda attack: attack.__name__)
+def test_a_checkpoint_from_outside_contradicts_a_log_signed_anew(
+    attack: Attack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draft = _log()
+    kept = tmp_path / "kept.note"
+    notes = [line for line in draft.lines() if line.startswith(b'{"checkpoint":')]
+    kept.write_text(json.loads(notes[-1])["checkpoint"], encoding="utf-8")
+    assert _reasons(draft, tmp_path, capsys, "--checkpoint", str(kept)) == []
+    attack(draft)
+    assert _reasons(draft, tmp_path, capsys) == []  # the key alone does not show it
+    assert OUTSIDE[attack] in _reasons(draft, tmp_path, capsys, "--checkpoint", str(kept))
+
+
+def _log() -> Draft:
+    """A log of two sources or more records of one, with openings, and one checkpoint at its end."""
+    for seed in range(1000):
+        draft = draw(Random(seed))
+        whole = draft.start == 0 and draft.stop == len(draft.entries) >= 8 and draft.with_openings
+        if whole and "src" not in draft.entries[0] and _records(draft) and _openings(draft):
+            draft.witnesses, draft.signers = [], draft.signers[:1]
+            draft.entries.append({**draft.entries[0], "kind": "heartbeat", "eid": "last", "cm": {}})
+            draft.entries.append(deepcopy({**draft.entries[-1], "eid": "very last"}))
+            draft.openings += [{}, {}]
+            draft.stop += 2
+            draft.checkpoints = {draft.stop}
+            return draft
+    raise AssertionError("no seed draws such a log")
+
+
+def _records(draft: Draft) -> list[int]:
+    """Records that a later record of the same source follows."""
+    named = [entry.get("src", {}).get("id") for entry in draft.entries]
+    return [seq for seq, name in enumerate(named) if name and name in named[seq + 1 :]]
+
+
+def _openings(draft: Draft) -> list[int]:
+    return [seq for seq, openings in enumerate(draft.openings) if "query" in openings]
+
+
+def _of_source(draft: Draft) -> int:
+    return _records(draft)[0]
+
+
+def _opened(draft: Draft) -> int:
+    return _openings(draft)[0]
+
+
+def _reasons(
+    draft: Draft, folder: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> list[str]:
+    path = folder / "log.jsonl"
+    path.write_bytes(finished(draft.lines()))
+    main([str(path), "--json", "--key", draft.pinned()[0], *more])
+    return [found["reason"] for found in json.loads(capsys.readouterr().out)["findings"]]
