@@ -60,14 +60,14 @@ def erase_silently(draft: Draft) -> None:
 
 
 # What the files alone show, and what only a checkpoint from outside does.
-WITHIN = {
+WITHIN: dict[Attack, str] = {
     drop_a_sidecar_record: "source_gap",
     repeat_a_sidecar_record: "source_gap",
     change_a_sidecar_record: "source_chain_broken",
     swap_an_opening: "opening_mismatch",
     erase_silently: "opening_missing",
 }
-OUTSIDE = {
+OUTSIDE: dict[Attack, str] = {
     change_a_verdict: "root_mismatch",
     delete_the_newest: "log_behind_checkpoint",
     delete_the_newest_two: "log_behind_checkpoint",
