@@ -17,15 +17,27 @@ from policies.ground.canonical import b64, encode, rfc3339
 from policies.ground.ids import prefixed, uuid7
 from policies.ground.keys import key_digest, make_key
 from policies.ground.signing import Signer, receipt_message
+from policies.sets.policy_set import role_document
 from policies.trail.change import MAX_SHOWN, ObjectChange, PublishedAs, change_record
 from policies.trail.checkpoint import Checkpoint, key_id, sign
 from policies.trail.commitment import commitment, field_salt
-from policies.trail.merkle_tree import Frontier
+from policies.trail.log_file.coding import encode_line
+from policies.trail.log_file.lines import (
+    CheckpointLine,
+    EntryLine,
+    FrontierLine,
+    HeaderLine,
+    Line,
+    PolicyLine,
+    ProofLine,
+)
+from policies.trail.log_file.writer import LogFileWriter
+from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.proofs import consistency, cosignature, inclusion, signed_note
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, Note, VerifierKey
 from policies.trail.proofs.tlog_proof import TlogProof
 from policies.trail.spool_chain import core_hash
-from tests.policies.world import Log, every_kind, log_core, masked_log
+from tests.policies.world import POLICY, Log, every_kind, log_core, masked_log
 
 HERE = Path(__file__).parent
 PROOF_SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 256, 257)
@@ -244,11 +256,53 @@ def changes() -> Any:
     ]
 
 
+def log_file() -> Any:
+    """A whole file and a part of the log of `log.json`. The part ends before the checkpoint."""
+    made, signer = every_kind(), Signer(bytes(range(32)))
+    size, first, until = len(made.rows), 3, len(made.rows) - 1
+    leaves = [leaf_hash(row.entry) for row in made.rows]
+    note = CheckpointLine(sign(Checkpoint(made.log, size, made.tree.root()), signer))
+    entries = [EntryLine(row.entry, row.openings or b"{}") for row in made.rows]
+    key = {"key": VerifierKey(made.log, ED25519, signer.public).text(), "endorsement": None}
+    whole = HeaderLine(made.log, made.log, [key], 0, 0, size, True, "2026-01-02T00:00:00.000000Z")
+    before = Frontier()
+    for leaf in leaves[:first]:
+        before.append(leaf)
+
+    def node(level: int, place: int) -> bytes:
+        tree = Frontier()
+        for leaf in leaves[place << level : (place + 1) << level]:
+            tree.append(leaf)
+        return tree.root()
+
+    document = PolicyLine(role_document([POLICY]) or b"")
+    proof = ProofLine(inclusion.make(until - 1, size, node))
+    part: list[Line] = [
+        whole._replace(first=first, until=until, with_openings=False),
+        FrontierLine(first, before.hashes),
+        document,
+        *(EntryLine(each.entry, None) for each in entries[first:until]),
+        proof,
+        note,
+    ]
+    return {
+        "seed": signer.seed().hex(),
+        "whole": _file([whole, document, *entries, note]),
+        "part": _file(part),
+    }
+
+
+def _file(lines: list[Line]) -> str:
+    file = LogFileWriter()
+    parts = [file.joined(encode_line(each), isinstance(each, EntryLine)) for each in lines]
+    return (b"".join(parts) + file.end()).decode()
+
+
 MAKERS: dict[str, Callable[[], Any]] = {
     each.__name__: each
     for each in (
         *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
-        *(proofs, cosigned, changes),
+        *(proofs, cosigned, changes, log_file),
     )
 }
 

@@ -8,11 +8,12 @@ holds one page. The export covers the log up to the head as of its start. Knows 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.export.pace import Pace
+from control_api.log.export.pace import rest
 from control_api.log.export.place import first_recorded, last_entry_proof, tree_before
 from control_api.log.export.rows import EntryLines, read_lines
 from control_api.log.export.signatures import (
@@ -70,6 +71,16 @@ class ExportStopped(Exception):
     """the export can't continue; the message says why, and the file says so too"""
 
 
+class _Page(NamedTuple):
+    """Entries up to `until`, exclusive; the documents that they are the first to cite; and a
+    checkpoint of just `until` entries, if there is one."""
+
+    until: int
+    entries: EntryLines
+    documents: list[bytes]
+    checkpoint: StoredCheckpoint | None
+
+
 @dataclass(frozen=True, slots=True)
 class Export:
     """One export, whose range is known. `frontier` is the tree before the first entry, None if the
@@ -86,38 +97,36 @@ class Export:
         """The file's bytes. `why_stop` is asked before each page, and gives a reason to stop, or
         None. Raises `ExportStopped`, after a line with the reason, then and if a purge removes
         entries that are still to be read; and `ReadFault` if the database does not answer."""
-        file, pace = LogFileWriter(), Pace(self.store.clock.monotonic)
+        file = LogFileWriter()
         opening = (self.header, self.frontier, self.start)
         yield b"".join(file.line(each) for each in opening if each is not None)
         at, sent = self.header.first, set[str]()
+        # Hashing a page takes about a millisecond: not on the event loop.
+        run = asyncio.get_running_loop().run_in_executor
         while at < self.header.until:
             started = self.store.clock.monotonic()
             try:
                 if reason := await why_stop():
                     raise ExportStopped(f"{reason}; continue with `from={at}`")
-                until, page, documents, checkpoint = await self._page(at, sent)
+                page = await self._page(at, sent)
             except ExportStopped as stop:
                 yield encode_line(TruncatedLine(str(stop)))
                 raise
-            sent |= page.cited
-            for body in documents:
+            sent |= page.entries.cited
+            for body in page.documents:
                 yield file.line(PolicyLine(body))
-            # Hashing a page takes about a millisecond: not on the event loop.
-            joined = asyncio.get_running_loop().run_in_executor
-            yield await joined(None, file.joined, page.lines, page.rows)
-            if checkpoint is not None:
-                yield file.line(CheckpointLine(checkpoint.note))
-            at = until
-            await pace.rest(self.store.clock.monotonic() - started)
+            yield await run(None, file.joined, page.entries.lines, page.entries.rows)
+            if page.checkpoint is not None:
+                yield file.line(CheckpointLine(page.checkpoint.note))
+            at = page.until
+            await rest(self.store.clock.monotonic() - started)
         for line in await self._proof():
             yield file.line(line)
         yield file.end()
 
-    async def _page(
-        self, at: int, sent: set[str]
-    ) -> tuple[int, EntryLines, list[bytes], StoredCheckpoint | None]:
-        """The page from `at` up to the first member of the answer, exclusive; the documents that it
-        is the first to cite; and a checkpoint of just its end."""
+    async def _page(self, at: int, sent: set[str]) -> _Page:
+        """The page from `at` on. `sent` are the documents that are in the file already. Raises
+        `ExportStopped` if a purge has removed entries of it."""
         span = next(each for each in self.spans if each.above <= at < each.most)
         until = min(at + PAGE_ROWS, self.header.until, span.most)
         async with self.store.reading(self.tenant_id) as connection:
@@ -139,7 +148,7 @@ class Export:
                 f"retention removed the entries from seq {at} to {kept - 1} before they were "
                 "exported: export again"
             )
-        return until, page, documents, checkpoint
+        return _Page(until, page, documents, checkpoint)
 
     async def _proof(self) -> list[ProofLine | CheckpointLine]:
         """The proof of the last entry in the first checkpoint after it, if there is one and none of

@@ -1,12 +1,13 @@
 """The export file: what is written is read again, and nothing else is."""
 
 import hashlib
+import json
 from typing import Any
 
 import orjson
 import pytest
 
-from policies.ground.canonical import b64, encode
+from policies.ground.canonical import b64, encode, unb64
 from policies.trail.findings import Reason
 from policies.trail.log_file.coding import BadLine, encode_line, parse_line
 from policies.trail.log_file.lines import (
@@ -24,7 +25,11 @@ from policies.trail.log_file.lines import (
 )
 from policies.trail.log_file.reader import BadLogFile, LogFileReader
 from policies.trail.log_file.writer import LogFileWriter
+from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs import inclusion
+from tests.policies.test_vectors import vector
 from tests.policies.trail.small_log import ROWS, SIZE
+from tests.policies.world import naive_root
 
 MADE = "2026-01-01T00:00:00.000000Z"
 KEYS: list[dict[str, Any]] = [{"key": "default+00000000+AAAA", "endorsement": None}]
@@ -225,3 +230,36 @@ def test_a_line_has_a_limit() -> None:
 
 def test_a_hash_in_a_file_is_base64() -> None:
     assert b64(FRONTIER.hashes[0]).encode() in encode_line(FRONTIER)
+
+
+@pytest.mark.parametrize("name", ["whole", "part"])
+def test_the_golden_files_are_as_they_were(name: str) -> None:
+    raw = vector("log_file")[name].encode()
+    lines = read(raw)
+    assert written(*lines[:-1]) == raw
+    # Once more without the code under test.
+    *body, last = [json.loads(line) for line in raw.splitlines()]
+    before = raw[: raw.rindex(b'{"end"')]
+    assert last["sha256"] == hashlib.sha256(before).hexdigest()
+    assert last["entries"] == sum("entry" in line for line in body)
+    entries = [line["entry"] for line in body if "entry" in line]
+    golden = [orjson.loads(each["utf8"]) for each in vector("log")["entries"]]
+    assert entries == golden[body[0]["from"] : body[0]["to"]]
+    cited = {each["pub"]["facts"]["role"] for each in entries if each["pub"].get("facts")}
+    documents = [line.document for line in lines if isinstance(line, PolicyLine)]
+    assert cited == {hashlib.sha256(each).hexdigest() for each in documents}
+
+
+def test_the_golden_part_leads_to_the_signed_root() -> None:
+    lines = read(vector("log_file")["part"].encode())
+    header, frontier, proof, note = lines[0], lines[1], lines[-3], lines[-2]
+    assert isinstance(header, HeaderLine)
+    assert isinstance(frontier, FrontierLine)
+    assert isinstance(proof, ProofLine)
+    assert isinstance(note, CheckpointLine)
+    root = unb64(note.note.split("\n")[2])
+    leaves = [bytes.fromhex(each["leaf"]) for each in vector("log")["entries"]]
+    assert naive_root(leaves) == root
+    assert naive_root(leaves[: header.first]) == Frontier(frontier.size, frontier.hashes).root()
+    last = header.until - 1
+    assert inclusion.verify(leaves[last], last, len(leaves), proof.hashes, root)

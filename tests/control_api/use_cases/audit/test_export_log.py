@@ -12,21 +12,28 @@ from typing import Any
 import orjson
 import pytest
 
+from control_api.app_context import MAX_EXPORTS
+from control_api.http.stream import sending
 from control_api.log.export import file
+from control_api.maintenance import retention
+from policies.ground.canonical import unb64
 from policies.trail.log_file.lines import (
     MEDIA_TYPE,
+    CheckpointLine,
     DamagedLine,
     EntryLine,
     FrontierLine,
     HeaderLine,
     Line,
     PolicyLine,
+    ProofLine,
 )
 from policies.trail.log_file.reader import LogFileReader
 from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.proofs import inclusion
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
-from tests.control_api.running_api import ControlApi
+from tests.control_api.running_api import ControlApi, within
 from tests.control_api.store.world import sql
 
 PATH = "/v1/audit/export"
@@ -253,3 +260,157 @@ def started(api: ControlApi, query: str = "") -> tuple[http.client.HTTPConnectio
     connection = http.client.HTTPConnection("127.0.0.1", api.port, timeout=30)
     connection.request("GET", PATH + query, headers={"X-API-Key": api.admin_key})
     return connection, connection.getresponse()
+
+
+def stalled(api: ControlApi) -> Any:
+    """An export whose reader has taken the header, in a log that is larger than what the buffers on
+    the way hold."""
+    rows = alter(api, "SELECT seq, entry FROM log_entries WHERE seq = 1")
+    alter(
+        api,
+        "UPDATE log_entries SET entry = :new WHERE seq > 4",
+        new=bytes(rows[0].entry) + b" " * 900_000,
+    )
+    connection, response = started(api)
+    response.readline()
+    return connection, response
+
+
+def test_a_reader_that_hangs_up_ends_the_export(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "PAGE_ROWS", 1)
+    filled(fresh, 20)
+    for _ in range(MAX_EXPORTS + 1):
+        connection, response = stalled(fresh)
+        response.close()
+        connection.close()
+    # Each has given its place back.
+    within(10, lambda: fresh.call("GET", PATH + "?to=2").status == 200, "an export is free")
+    assert fresh.evaluate()["decision"] == "ALLOW"
+
+
+def test_a_reader_that_takes_nothing_is_given_up(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(file, "PAGE_ROWS", 1)
+    monkeypatch.setattr(sending, "STALL_SECONDS", 0.2)
+    filled(fresh, 50)
+    held = [stalled(fresh) for _ in range(MAX_EXPORTS)]
+    within(20, lambda: caplog.text.count("gave up a stream") == MAX_EXPORTS, "all are given up")
+    assert fresh.call("GET", PATH + "?to=2").status == 200
+    for connection, response in held:
+        with pytest.raises((http.client.HTTPException, OSError)):
+            response.read()
+        connection.close()
+
+
+def test_more_exports_than_allowed_are_told_to_wait(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "PAGE_ROWS", 1)
+    filled(fresh, 20)
+    held = [stalled(fresh) for _ in range(MAX_EXPORTS)]
+    answer = fresh.call("GET", PATH)
+    assert answer.status == 503
+    assert answer.headers["Retry-After"]
+    for connection, response in held:
+        assert lines_of_rest(response)
+        connection.close()
+
+
+def lines_of_rest(response: Any) -> bytes:
+    raw: bytes = response.read()
+    assert raw.rpartition(b"\n{")[2].startswith(b'"end":true')
+    return raw
+
+
+def cut_off(response: Any) -> str:
+    """Why an export says that it ended early. The connection must have closed without the
+    response's end."""
+    raw = bytearray()
+
+    def read_on() -> None:
+        while piece := response.read1(1 << 20):
+            raw.extend(piece)
+
+    with pytest.raises(http.client.IncompleteRead):
+        read_on()
+    reason: str = json.loads(raw[raw.rindex(b'{"truncated"') :])["truncated"]
+    return reason
+
+
+def test_a_purge_of_what_is_still_to_be_read_ends_the_export(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "PAGE_ROWS", 1)
+    filled(fresh, 20)
+    connection, response = stalled(fresh)
+    size = alter(fresh, "SELECT size FROM log_heads")[0].size
+    # What a purge commits first; no row is gone yet.
+    values = "'default', 0, :size, x'00', x'00', x'00', 0, 1, 0, '', NULL, NULL"
+    alter(fresh, f"INSERT INTO purges VALUES ({values})", size=size)
+    assert "retention removed the entries" in cut_off(response)
+    connection.close()
+
+
+def test_a_revoked_key_reads_no_further(fresh: ControlApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "PAGE_ROWS", 1)
+    filled(fresh, 20)
+    made = fresh.admin("POST", "/v1/keys", {"name": "auditor", "scope": "admin"})
+    monkeypatch.setattr(fresh, "admin_key", made["key"])
+    connection, response = stalled(fresh)
+    fresh.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    assert "not valid any longer; continue with `from=" in cut_off(response)
+    connection.close()
+
+
+def test_a_purged_log_begins_at_its_anchor(
+    either: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
+    filled(either)
+    either.time.ahead = 400 * 86_400
+    either.restart()
+
+    def purged() -> Any:
+        return either.admin("GET", "/v1/audit/retention")["anchor"]
+
+    within(30, purged, "a purge")
+    anchor = purged()
+    lines = exported(either)
+    header, frontier, note = lines[:3]
+    assert isinstance(header, HeaderLine)
+    assert header.first_kept == header.first == anchor["tree_size"]
+    assert isinstance(frontier, FrontierLine)
+    assert Frontier(frontier.size, frontier.hashes).root().hex() == anchor["root_hash"]
+    assert isinstance(note, CheckpointLine)
+    assert note.note.split("\n")[1] == str(header.first)
+    # Asked for what is gone, it gives what is left, and says so.
+    assert header_of(exported(either, "?from=1")).first == header.first
+
+
+def test_checkpoints_stand_where_they_cover_what_came_before(either: ControlApi) -> None:
+    filled(either)
+    wanted = len(entries_of(exported(either)))
+
+    def covered() -> int:
+        notes = either.admin("GET", "/v1/audit/checkpoints")
+        return max((each["size"] for each in notes), default=0)
+
+    within(30, lambda: covered() >= wanted, "a checkpoint")
+    lines = exported(either)
+    at = header_of(lines).first
+    for line in lines:
+        if isinstance(line, EntryLine):
+            at += 1
+        if isinstance(line, CheckpointLine):
+            assert int(line.note.split("\n")[1]) == at
+    # A part ends with the proof of its last entry in the first checkpoint after it.
+    *body, proof, note, _ = exported(either, f"?to={wanted - 1}")
+    last = entries_of(body)[-1]
+    assert isinstance(proof, ProofLine)
+    assert isinstance(note, CheckpointLine)
+    _, size, root = note.note.split("\n")[:3]
+    leaf = leaf_hash(last.entry)
+    assert inclusion.verify(leaf, wanted - 2, int(size), proof.hashes, unb64(root))
