@@ -82,6 +82,10 @@ class AppContext:
     peer_metrics: PeerMetrics | None = None
     tracer: "DecisionTracer | None" = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    # What `maintenance.self_verification` found last, for readiness.
+    self_verification: dict[str, str | None] = field(
+        default_factory=lambda: {"state": "pending", "finished_at": None}
+    )
     # Set when openings were erased (`control_api.maintenance.wal_folding`).
     erased: asyncio.Event = field(default_factory=asyncio.Event)
     # Held while a batch of records is decoded, so that at most one is decoded between two turns of

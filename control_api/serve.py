@@ -30,6 +30,7 @@ from control_api.maintenance.bootstrap import FirstKeys, first_start
 from control_api.maintenance.key_expiry import KeyExpiry
 from control_api.maintenance.policy_files import PolicyFiles
 from control_api.maintenance.retention import RetentionLoop
+from control_api.maintenance.self_verification import SelfVerification
 from control_api.maintenance.wal_folding import WalFolding
 from control_api.security.certificate_expiry import seconds_left
 from control_api.security.secret_file import make_directory
@@ -145,6 +146,7 @@ async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[Non
             *((app.cosigner.run,) if first and settings.witnesses else ()),
             KeyExpiry(app).run,
             WalFolding(app).run,
+            SelfVerification(app).run,
             *app.enrolments.loops,
             *(app.publishing.loops if app.publishing else ()),
         )

@@ -81,6 +81,7 @@ FIELDS = {
     "is 365, or never for a key of scope `sidecar`.",
     "expires_in": "In how many seconds both keys expire.",
     "facts": "What the check compared.",
+    "finished_at": "When the oldest of the last complete verifications ended. `null` before.",
     "fired_at": "When the rule fired (RFC 3339, UTC).",
     "first_seen": "When the sidecar first reported (RFC 3339, UTC).",
     "first_seq": "The sequence number of the log's oldest entry.",
@@ -176,6 +177,7 @@ FIELDS = {
     "rule_type": "What the rule measures.",
     "run_id": "The id of one run of the sidecar's process.",
     "scope": "What the key may do.",
+    "self_verification": "What the scheduled verification found, over all logs.",
     "semantics": "`all` evaluates every item. `stop_on_deny` and `stop_on_allow` stop after the "
     "first `DENY` or `ALLOW`.",
     "sensitivity_level": "How sensitive the data is, in ascending order from `low` to `critical`.",
@@ -290,6 +292,7 @@ _BY_TYPE = {
     "size": {
         "ProofRequest": "The size of the checkpoint to prove it in. The latest if left out.",
     },
+    "state": {"SelfVerified": "Whether every log verifies: `valid`, `damaged` or `pending`."},
     "status": {
         "EnrolledSidecar": "The agent's status. There are keys only if it is `approved`.",
         "AgentDetail AgentShown": "The agent's status. Only an `approved` agent may evaluate.",
@@ -299,7 +302,7 @@ _BY_TYPE = {
         "SessionsRequest": "Only sessions with this status.",
         "SessionDetail SessionShown": "Whether the session is active, expired or revoked.",
         "FiredAlert": "The status of the delivery.",
-        "Alive Done": "Always `ok`.",
+        "Alive Done Ready": "Always `ok`.",
         "Reloaded": "Always `reloaded`.",
     },
     "to": {
@@ -315,7 +318,7 @@ _BY_TYPE = {
         "AuditEvent": "The user on whose behalf the agent acted. `null` if it was erased.",
     },
     "version": {
-        "Alive": "The software's version.",
+        "Alive Ready": "The software's version.",
         "Report SidecarShown": "The sidecar's software version.",
         "PolicyShown PolicyVersion": "The version's number, counted from 1.",
     },

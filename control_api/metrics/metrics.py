@@ -91,6 +91,16 @@ class JobMetrics:
         self.purges = counter(
             "sluice_purges_total", "Hourly purges of a tenant, by outcome.", ("outcome",)
         )
+        self.self_verification_age = _OptionalGauge(
+            "sluice_self_verification_age_seconds",
+            "Since the scheduled verification last reached the end of every log.",
+            registry=registry,
+        )
+        self.self_verification_findings = Gauge(
+            "sluice_self_verification_findings",
+            "Logs that the scheduled verification found damaged.",
+            registry=registry,
+        )
         self.key_expiry = _OptionalGauge(
             "sluice_key_expiry_seconds",
             "Until the next live API key of any tenant expires.",

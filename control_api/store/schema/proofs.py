@@ -99,7 +99,8 @@ acknowledgements = table(
 )
 
 # How far the scheduled verification of each log has come, and what it found. The walk continues
-# from `size` with `frontier` and `last_leaf`; `finished_at` is when it last reached the end.
+# from `size` with `frontier` and `last_leaf`; `finished_at` is when it last reached the end. One
+# process at a time verifies a log: the one that holds the lease.
 self_checks = table(
     "self_checks",
     integer("size"),
@@ -110,5 +111,6 @@ self_checks = table(
     integer_or_null("finished_size"),
     string_or_null("broken_at"),
     string_or_null("reason"),
+    timestamp_or_null("leased_until"),
     key=(),
 )

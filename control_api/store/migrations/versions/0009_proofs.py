@@ -97,6 +97,7 @@ TABLES: dict[str, tuple[list[sa.Column[Any]], tuple[str, ...]]] = {
             number("finished_size", nullable=True),
             text("broken_at", nullable=True),
             text("reason", nullable=True),
+            number("leased_until", nullable=True),
         ],
         (),
     ),

@@ -1,0 +1,205 @@
+"""One step of the scheduled verification of a log: continues where the step before it ended, which
+may have been another process's.
+
+    claim      the log's state, so that one replica at a time verifies it
+    verify     the next entries, slowly, or from the start if a new round is due
+    save       how far it came; after a finding it stays before it, so that a repair is noticed
+
+The walk's sources live in memory: after a restart, the first record of each sidecar is taken at its
+word in that round. Knows not when to run.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from sqlalchemy import bindparam, select
+
+from control_api.log.anchor_check import AnchorCheck, check_purged_rows
+from control_api.log.erasure import ledger
+from control_api.log.scan import LogRange, scan
+from control_api.store.counters.dimensions import DAY
+from control_api.store.queries import self_checks
+from control_api.store.queries.purges import latest_anchor
+from control_api.store.queries.self_checks import SelfCheck
+from control_api.store.schema.log import log_heads
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.canonical import rfc3339
+from policies.trail.findings import Finding, Reason
+from policies.trail.merkle_tree import Frontier
+from policies.trail.purge import Anchor, Purged
+from policies.trail.verify import LogHead, Verifier
+
+ROUND = DAY
+"""A full round begins at most this often; entries that are new are verified within minutes."""
+ENTRIES = 20_000
+"""Entries of one step."""
+IDLE = 600_000_000
+"""Microseconds after which a log without new entries is looked at again."""
+LEASE = 600_000_000
+"""Microseconds after which another process continues, if the one that verifies has died."""
+PAUSE = 0.01
+"""Seconds that other tasks get after each millisecond of verifying."""
+PAGE_ROWS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    log: str
+    head: LogHead
+    anchor: Anchor | None
+    fault: Finding | None
+
+
+class SelfChecker:
+    """Verifies the logs of one store. `publics` gives the keys trusted to sign their notes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._walks: dict[str, Verifier] = {}
+
+    async def step(
+        self, tenant_id: str, publics: Collection[bytes]
+    ) -> tuple[SelfCheck | None, bool]:
+        """The state after one step, and whether more entries wait. Nothing is done, and the state
+        may be None, while another process verifies this log."""
+        now = self._store.clock.now()
+        lease = now + LEASE
+        async with self._store.reading(tenant_id) as connection:
+            stored = await self_checks.state(connection, tenant_id)
+            size = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
+        if stored is not None and _fresh(stored, 0 if size is None else size.size, now):
+            return stored, False
+
+        async def claim(tx: Transaction) -> SelfCheck | None:
+            first = SelfCheck(0, b"", b"", now)
+            return await self_checks.claim(tx.connection, tenant_id, first, now, lease)
+
+        before = await self._store.write(tenant_id, claim)
+        if before is None:
+            async with self._store.reading(tenant_id) as connection:
+                return await self_checks.state(connection, tenant_id), False
+        after, more = await self._verify(tenant_id, before, publics, now)
+
+        async def save(tx: Transaction) -> None:
+            await self_checks.put(tx.connection, tenant_id, lease, after)
+
+        # If we die before this, the entries are verified again once the lease has ended.
+        await self._store.write(tenant_id, save)
+        return after, more
+
+    async def _verify(
+        self, tenant_id: str, before: SelfCheck, publics: Collection[bytes], now: int
+    ) -> tuple[SelfCheck, bool]:
+        snapshot = await self._snapshot(tenant_id)
+        if snapshot is None:  # nothing was ever recorded
+            done = replace(before, finished_at=now, finished_size=0, leased_until=None)
+            return done, False
+        check = AnchorCheck(snapshot.anchor, snapshot.log, publics)
+        state = _due_state(before, snapshot.anchor, snapshot.head.size, now)
+        found = check.fault or snapshot.fault
+        if found is None:
+            found, reached, leaf = await self._walk(tenant_id, snapshot, check, state)
+            if found is None:
+                state = replace(
+                    state, size=reached.size, frontier=reached.to_bytes(), last_leaf=leaf
+                )
+        state = replace(
+            state,
+            broken_at=None if found is None else found.place,
+            reason=None if found is None else found.text(),
+            leased_until=None,
+        )
+        if found is not None:
+            self._walks.pop(tenant_id, None)
+            # A purge may have removed entries while they were read.
+            now_there = await self._snapshot(tenant_id)
+            if now_there is None or now_there.anchor != snapshot.anchor:
+                return replace(before, leased_until=None), False
+            return state, False
+        if state.size < snapshot.head.size:
+            return state, True
+        return replace(state, finished_at=now, finished_size=state.size), False
+
+    async def _walk(
+        self, tenant_id: str, snapshot: _Snapshot, check: AnchorCheck, state: SelfCheck
+    ) -> tuple[Finding | None, Frontier, bytes]:
+        verifier = self._verifier(tenant_id, snapshot, check, state)
+        head = snapshot.head
+        until = min(head.size, state.size + ENTRIES)
+        part = LogRange(state.size, until, head.size, PAUSE, PAGE_ROWS)
+        found = await scan(self._store, tenant_id, verifier, part, check.check_rows)
+        tree, leaf, broken = verifier.reached()
+        await ledger.excuse(self._store, tenant_id, verifier.erasures, until)
+        found = found or broken or await ledger.missing(self._store, tenant_id, verifier.erasures)
+        if found is None and tree.size < until:
+            gone = f"seq {tree.size}: missing, though the head counts {head.size} entries"
+            found = Finding(tree.size, Reason.ENTRIES_MISSING, gone)
+        same = (head.last_leaf, head.frontier) == (leaf, tree.to_bytes())
+        if found is None and until == head.size and not same:
+            other = f"seq {until}: the head is not that of the entries"
+            found = Finding(until, Reason.HEAD_MISMATCH, other)
+        self._walks[tenant_id] = verifier
+        return found, tree, leaf
+
+    def _verifier(
+        self, tenant_id: str, snapshot: _Snapshot, check: AnchorCheck, state: SelfCheck
+    ) -> Verifier:
+        """The walk of the step before, if it was this process's, or else one from its end."""
+        held = self._walks.pop(tenant_id, None)
+        if held is not None and held.reached()[:2] == (_tree(state), state.last_leaf):
+            return held
+        if state.size == check.first:
+            return check.verifier()
+        root = _tree(state).root()
+        until_here = Purged(state.size, root, state.frontier, state.last_leaf, 0, state.size)
+        return Verifier(snapshot.log, after=until_here)
+
+    async def _snapshot(self, tenant_id: str) -> _Snapshot | None:
+        async with self._store.reading(tenant_id) as connection:
+            anchor = fault = None
+            try:
+                anchor = await latest_anchor(connection, tenant_id)
+                fault = await check_purged_rows(connection, tenant_id, anchor)
+            except (ValueError, TypeError):
+                fault = Finding(0, Reason.ANCHOR_INVALID, "the anchor can't be read")
+            row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
+        if row is None:
+            return None
+        last_ts = rfc3339(row.last_ts) if row.last_ts else ""
+        head = LogHead(row.size, row.last_leaf, last_ts, row.frontier)
+        return _Snapshot(row.log, head, anchor, fault)
+
+
+def _fresh(state: SelfCheck, size: int, now: int) -> bool:
+    """Whether an idle log was verified lately: it is not worth another write."""
+    return (
+        state.broken_at is None
+        and state.finished_at is not None
+        and state.finished_size == size
+        and now - state.finished_at < IDLE
+        and now - state.started_at < ROUND
+    )
+
+
+def _tree(state: SelfCheck) -> Frontier:
+    return Frontier.from_bytes(state.size, state.frontier)
+
+
+def _due_state(before: SelfCheck, anchor: Anchor | None, size: int, now: int) -> SelfCheck:
+    """Where the next step begins: after a purge, and once a round is due, at the anchor."""
+    first, frontier, leaf = 0, b"", b""
+    if anchor is not None:
+        first, frontier, leaf = anchor.purged.size, anchor.purged.frontier, anchor.purged.last_leaf
+    due = before.size >= size and before.broken_at is None and now - before.started_at >= ROUND
+    try:
+        _tree(before)
+        readable = True
+    except (ValueError, TypeError):
+        readable = False  # it was changed by hand: nothing of it is trusted
+    if readable and not due and first <= before.size <= size:
+        return before
+    return replace(before, size=first, frontier=frontier, last_leaf=leaf, started_at=now)
+
+
+_HEAD = select(log_heads).where(log_heads.c.tenant_id == bindparam("tenant"))

@@ -1,0 +1,92 @@
+"""Runs the scheduled verification of every tenant's log, and tells what it found: to readiness, to
+metrics, and to the service's log. Knows nothing of entries: `log.self_check` verifies.
+"""
+
+import asyncio
+import logging
+import math
+
+from control_api.app_context import AppContext
+from control_api.log.self_check import SelfChecker
+from control_api.maintenance.retention import jitter
+from control_api.store.queries import log_keys, tenants
+from control_api.store.queries.self_checks import SelfCheck
+from policies.ground.canonical import rfc3339
+from policies.ground.errors import SluiceError
+
+FIRST_SECONDS = 10.0
+INTERVAL_SECONDS = 60.0
+_log = logging.getLogger("sluice.self_verification")
+
+
+class SelfVerification:
+    """The loop, and the state of each log as of its last turn."""
+
+    def __init__(self, app: AppContext) -> None:
+        self._app = app
+        self._checker = SelfChecker(app.store)
+        self._states: dict[str, SelfCheck] = {}
+        jobs = app.instruments.jobs
+        jobs.self_verification_age.set_function(self.age)
+        jobs.self_verification_findings.set_function(self.findings)
+
+    async def run(self) -> None:
+        """Runs as long as the app."""
+        wait = FIRST_SECONDS
+        while True:
+            await asyncio.sleep(wait * jitter(self._app.entropy))
+            await self.once()
+            wait = INTERVAL_SECONDS
+
+    async def once(self) -> None:
+        """Verify what is new in every log. A database that is away is asked again next time."""
+        app = self._app
+        try:
+            async with app.store.reading_all_tenants() as connection:
+                tenant_ids = await tenants.ids(connection)
+            publics = await log_keys.trusted(app.store, app.ring)
+            for tenant_id in tenant_ids:
+                more = True
+                while more:
+                    state, more = await self._checker.step(tenant_id, publics)
+                    self._note(tenant_id, state)
+        except SluiceError as error:
+            _log.warning("the scheduled verification could not run: %s", error)
+        app.self_verification.update(self.answer())
+
+    def _note(self, tenant_id: str, state: SelfCheck | None) -> None:
+        if state is None:
+            return
+        before = self._states.get(tenant_id)
+        self._states[tenant_id] = state
+        was = None if before is None else before.reason
+        if state.reason is not None and state.reason != was:
+            _log.error(
+                "the log of tenant `%s` does not verify, first at `%s`: %s",
+                tenant_id,
+                state.broken_at,
+                state.reason,
+            )
+        if state.reason is None and was is not None:
+            _log.info("the log of tenant `%s` verifies again", tenant_id)
+
+    def age(self) -> float:
+        """Seconds since every log was last verified to its end; NaN if one never was."""
+        finished = [state.finished_at for state in self._states.values()]
+        times = [each for each in finished if each is not None]
+        if not times or len(times) < len(finished):
+            return math.nan
+        return (self._app.clock.now() - min(times)) / 1e6
+
+    def findings(self) -> int:
+        """The number of logs with a finding."""
+        return sum(state.reason is not None for state in self._states.values())
+
+    def answer(self) -> dict[str, str | None]:
+        """The state over all logs, as readiness shows it: without a tenant, since it needs no
+        key."""
+        finished = [state.finished_at for state in self._states.values()]
+        times = [each for each in finished if each is not None]
+        whole = bool(times) and len(times) == len(finished)
+        state = "damaged" if self.findings() else "valid" if whole else "pending"
+        return {"state": state, "finished_at": rfc3339(min(times)) if whole else None}

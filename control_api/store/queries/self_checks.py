@@ -1,0 +1,61 @@
+"""Queries over the state of the scheduled verification: one row per log. Verifies nothing."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.queries.rows import columns_of, values_of
+from control_api.store.schema.proofs import self_checks
+from control_api.store.schema.statements import insert_if_absent
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """How far a round over a log has come (`size`, with the tree's frontier and the last leaf), and
+    what it found last. Times in microseconds since 1970 UTC."""
+
+    size: int
+    frontier: bytes
+    last_leaf: bytes
+    started_at: int
+    finished_at: int | None = None
+    finished_size: int | None = None
+    broken_at: str | None = None
+    reason: str | None = None
+    leased_until: int | None = None
+
+
+async def state(connection: AsyncConnection, tenant_id: str) -> SelfCheck | None:
+    query = select(*columns_of(self_checks)).where(self_checks.c.tenant_id == tenant_id)
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else SelfCheck(*row)
+
+
+async def claim(
+    connection: AsyncConnection, tenant_id: str, first: SelfCheck, now: int, until: int
+) -> SelfCheck | None:
+    """The state, leased to the caller until `until`; None while another process has the lease.
+    `first` is the state of a log that was never verified."""
+    row = {"tenant_id": tenant_id, **values_of(first)}
+    await connection.execute(insert_if_absent(self_checks, connection.dialect).values(row))
+    leased = (
+        update(self_checks)
+        .where(
+            self_checks.c.tenant_id == tenant_id,
+            or_(self_checks.c.leased_until.is_(None), self_checks.c.leased_until <= now),
+        )
+        .values(leased_until=until)
+    )
+    if not (await connection.execute(leased)).rowcount:
+        return None
+    return await state(connection, tenant_id)
+
+
+async def put(connection: AsyncConnection, tenant_id: str, lease: int, after: SelfCheck) -> None:
+    """Replaces the state, unless the lease that ends at `lease` was lost meanwhile."""
+    await connection.execute(
+        update(self_checks)
+        .where(self_checks.c.tenant_id == tenant_id, self_checks.c.leased_until == lease)
+        .values(values_of(after))
+    )

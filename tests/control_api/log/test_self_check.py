@@ -1,0 +1,114 @@
+"""The scheduled verification: incremental, continued by others, and it notices a repair."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from control_api.log import self_check
+from control_api.log.self_check import SelfChecker
+from control_api.store.queries.self_checks import SelfCheck
+from tests.control_api.log.erasing import erase
+from tests.control_api.log.purging import DAY, SIGNER, aged, fill, purge
+from tests.control_api.store.world import TENANT, World, decision, sql
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
+    monkeypatch.setattr(self_check, "ENTRIES", 20)
+    monkeypatch.setattr(self_check, "PAUSE", 0.0)
+
+
+async def whole(world: World, checker: SelfChecker | None = None) -> SelfCheck:
+    """Steps until none is left. By default each is another process's."""
+    for _ in range(50):
+        state, more = await (checker or SelfChecker(world.store)).step(TENANT, (SIGNER.public,))
+        if not more:
+            assert state is not None
+            return state
+    raise AssertionError("the verification does not end")
+
+
+async def size(world: World) -> int:
+    [row] = await world.rows("SELECT size FROM log_heads WHERE tenant_id = :t", t=TENANT)
+    return int(row.size)
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one process", "a new one each step"])
+async def test_it_follows_a_growing_purged_and_erased_log(world: World, same: bool) -> None:
+    checker = SelfChecker(world.store) if same else None
+    await aged(world, 30, 25)
+    for _ in range(2):
+        state = await whole(world, checker)
+        assert (state.reason, state.finished_size) == (None, await size(world))
+        made = await world.log.append(TENANT, decision())
+        await erase(world, made.eid)
+    await purge(world).run(TENANT)
+    await fill(world, 30, seed=3)
+    state = await whole(world, checker)
+    assert (state.reason, state.finished_size) == (None, await size(world))
+
+
+async def test_a_damaged_row_is_found_and_its_repair_noticed(world: World) -> None:
+    await fill(world, 50)
+    assert (await whole(world)).reason is None
+    # What this round has passed is found by the next, a day later; what is new, at once.
+    where = "WHERE tenant_id = :t AND seq = :seq"
+    for seq, later in ((7, DAY), (await size(world), 0)):
+        if not later:
+            await world.log.append(TENANT, decision())
+        [row] = await world.rows(f"SELECT hash FROM log_entries {where}", t=TENANT, seq=seq)
+        spoiled = f"UPDATE log_entries SET hash = :h {where}"
+        await sql(world.url, spoiled, t=TENANT, seq=seq, h=bytes(32))
+        world.now.ahead += later
+        for _ in range(2):
+            state = await whole(world)
+            assert state.reason is not None
+            assert state.reason.startswith(f"hash_mismatch: seq {seq}")
+        await sql(world.url, spoiled, t=TENANT, seq=seq, h=bytes(row.hash))
+        state = await whole(world)
+        assert (state.reason, state.finished_size) == (None, await size(world))
+
+
+async def test_a_silent_erasure_is_found(world: World) -> None:
+    await world.log.append(TENANT, decision())
+    await sql(world.url, "DELETE FROM openings")
+    state = await whole(world)
+    assert (state.reason or "").startswith("opening_missing: ")
+
+
+async def test_removed_newest_rows_are_found(world: World) -> None:
+    await fill(world, 30)
+    last = await size(world) - 1
+    await sql(world.url, "DELETE FROM log_entries WHERE seq = :seq", seq=last)
+    state = await whole(world)
+    assert (state.reason or "").startswith("entries_missing: ")
+
+
+async def test_one_process_at_a_time_verifies_a_log(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(world, 30)
+    verified = 0
+    scan = self_check.scan
+
+    async def counted(*given: object) -> object:
+        nonlocal verified
+        verified += 1
+        await asyncio.sleep(0.05)
+        return await scan(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(self_check, "scan", counted)
+    checkers = [SelfChecker(world.store) for _ in range(3)]
+    await asyncio.gather(*(each.step(TENANT, (SIGNER.public,)) for each in checkers))
+    assert verified == 1
+
+
+async def test_a_state_changed_by_hand_is_not_trusted(world: World) -> None:
+    await fill(world, 30)
+    await whole(world)
+    await world.log.append(TENANT, decision())
+    await sql(world.url, "UPDATE self_checks SET frontier = :f", f=b"x")
+    state = await whole(world)
+    assert (state.reason, state.finished_size) == (None, await size(world))
