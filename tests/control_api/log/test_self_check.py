@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from control_api.log import self_check
+from control_api.log.scan import scan
 from control_api.log.self_check import SelfChecker
 from control_api.store.queries.self_checks import SelfCheck
 from tests.control_api.log.erasing import erase
@@ -91,7 +92,6 @@ async def test_one_process_at_a_time_verifies_a_log(
 ) -> None:
     await fill(world, 30)
     verified = 0
-    scan = self_check.scan
 
     async def counted(*given: object) -> object:
         nonlocal verified
