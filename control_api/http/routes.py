@@ -19,14 +19,11 @@ from control_api.use_cases.alerts.list_fired_alerts import list_fired_alerts
 from control_api.use_cases.alerts.update_alert_rule import update_alert_rule
 from control_api.use_cases.audit.export_log import export_log
 from control_api.use_cases.audit.ingest_events import ingest_events
-from control_api.use_cases.audit.legal_holds import list_holds, place_hold, release_hold
 from control_api.use_cases.audit.list_changes import list_changes
 from control_api.use_cases.audit.list_checkpoints import list_checkpoints
 from control_api.use_cases.audit.list_events import list_events
-from control_api.use_cases.audit.list_redactions import list_redactions
 from control_api.use_cases.audit.prove_consistency import prove_consistency
 from control_api.use_cases.audit.prove_event import prove_event
-from control_api.use_cases.audit.redact_events import redact_events
 from control_api.use_cases.audit.retention_settings import (
     change_retention_settings,
     show_retention_settings,
@@ -49,6 +46,9 @@ from control_api.use_cases.context.evaluate_context import evaluate_context
 from control_api.use_cases.context.record_lineage import record_lineage
 from control_api.use_cases.context.show_health import show_liveness, show_readiness
 from control_api.use_cases.context.simulate_context import simulate_context
+from control_api.use_cases.erasure.legal_holds import list_holds, place_hold, release_hold
+from control_api.use_cases.erasure.list_redactions import list_redactions
+from control_api.use_cases.erasure.redact_events import redact_events
 from control_api.use_cases.keys.bind_key import bind_key
 from control_api.use_cases.keys.create_key import create_key
 from control_api.use_cases.keys.list_keys import list_keys

@@ -7,7 +7,7 @@ import logging
 import math
 
 from control_api.app_context import AppContext
-from control_api.log.self_check import SelfChecker
+from control_api.log.scheduled.self_check import SelfChecker
 from control_api.maintenance.retention import jitter
 from control_api.store.queries import log_keys, tenants
 from control_api.store.queries.self_checks import SelfCheck

@@ -40,7 +40,7 @@ GRANTS = {
     "policies": CHANGE,
     "policy_versions": APPEND,
     "purges": ALL,
-    "self_checks": ALL,
+    "self_checks": CHANGE,
     "sessions": ALL,
     "set_nodes": REPLACE,
     "sidecars": ALL,

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from control_api.log import self_check
 from control_api.log.scan import scan
-from control_api.log.self_check import SelfChecker
+from control_api.log.scheduled import self_check
+from control_api.log.scheduled.self_check import SelfChecker
 from control_api.store.queries.self_checks import SelfCheck
 from tests.control_api.log.erasing import erase
 from tests.control_api.log.purging import DAY, SIGNER, aged, fill, purge

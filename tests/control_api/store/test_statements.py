@@ -18,6 +18,7 @@ from sqlalchemy import Engine, event
 
 from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.log.ingest import ingest
+from control_api.log.scheduled.self_check import SelfChecker
 from control_api.maintenance.enrolled_key_purge import forget_expired_keys
 from control_api.maintenance.purge_command import purge
 from control_api.store.postgresql.role import GRANTS
@@ -135,6 +136,8 @@ async def _more(url: str) -> None:
         for records in (spool.records(count) for count in (3, *[1000] * 4)):
             for _ in range(2):  # the second time the rows exist
                 await ingest(world.store, TENANT, spool.source, spool.instance, records)
+        state, _ = await SelfChecker(world.store).step(TENANT, ())
+        assert state is not None
         await delete_old_deliveries(world.store, TENANT)
         await world.store.write(TENANT, store_node)
         assert await forget_expired_keys(world.store, TENANT) == 2

@@ -1,0 +1,1 @@
+"""The verification of logs that runs by itself."""
