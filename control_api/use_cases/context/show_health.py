@@ -4,7 +4,7 @@ secret."""
 from control_api.app_context import AppContext
 from control_api.requests.base import EmptyRequest
 from control_api.responses.audit import Alive
-from control_api.responses.health import Ready, SelfVerified
+from control_api.responses.checkpoints import Ready, SelfVerified
 from control_api.store.queries import tenants
 from policies import __version__
 from policies.ground.errors import Unavailable
