@@ -21,10 +21,18 @@ _SEQ = re.compile(r"[0-9]{1,15}\Z")
 
 def _place(text: str) -> str:
     """A number as it is, a time in the log's own form."""
-    return text if _SEQ.match(text) else log_time(text)
+    if _SEQ.match(text):
+        return text
+    try:
+        return log_time(text)
+    except ValueError as error:
+        raise ValueError(f"must be a `seq` of at most 15 digits; or else {error}") from None
 
 
-Place = Annotated[str, Field(max_length=64), AfterValidator(_place)]
+_FORMS = [{"pattern": "^[0-9]{1,15}$"}, {"format": "date-time"}]
+Place = Annotated[
+    str, Field(max_length=64, json_schema_extra={"anyOf": _FORMS}), AfterValidator(_place)
+]
 
 
 class ExportRequest(RequestModel):
