@@ -61,7 +61,7 @@ PRIVATE = (
     "secrets",
     "secrets/agent",
     "data",
-    *(f"data/{name}" for name in ("postgres", "sidecar", "prometheus", "grafana")),
+    *(f"data/{name}" for name in ("postgres", "checkpoints", "sidecar", "prometheus", "grafana")),
 )
 
 

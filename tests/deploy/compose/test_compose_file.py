@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from control_api.checkpoint_store.location import StoreLocation
 from deploy.init import compose
 from tests.deploy.launcher import ROOT, environ
 
@@ -110,6 +111,19 @@ def test_the_file_refers_to_nothing_that_init_does_not_write(tmp_path: Path) -> 
         if line and not line.startswith("#")
     }
     assert variables == environment
+
+
+def test_checkpoints_outlive_the_container_and_are_apart_from_the_database() -> None:
+    control = SERVICES["control"]
+    store = StoreLocation.parse(control["environment"]["SLUICE_CHECKPOINT_STORE"])
+    [host] = [
+        each.split(":")[0]
+        for each in control["volumes"]
+        if each.split(":")[1:] == [str(store.directory)]
+    ]
+    assert host.removeprefix("./") in compose.PRIVATE
+    others = {name: each.get("volumes", []) for name, each in SERVICES.items() if name != "control"}
+    assert not [name for name, each in others.items() if any(host in volume for volume in each)]
 
 
 def test_podman_compose_reads_the_file_as_we_do(tmp_path: Path) -> None:
