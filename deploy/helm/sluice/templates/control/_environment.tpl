@@ -35,6 +35,7 @@
 # For an operator's `kubectl exec … -- sluice agents list`.
 - {name: SLUICE_URL, value: {{ include "sluice.controlUrl" . | quote }}}
 - {name: SLUICE_KEY_FILE, value: /etc/sluice/keys/admin.key}
+{{- include "sluice.checkpoints.environment" . }}
 {{- range $name, $value := $control.environment }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
 {{- end }}

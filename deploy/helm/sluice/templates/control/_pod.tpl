@@ -49,6 +49,10 @@ spec:
       volumeMounts:
         - name: data
           mountPath: /var/lib/sluice
+        {{- if eq .Values.checkpoints.store "volume" }}
+        - name: checkpoints
+          mountPath: /var/lib/checkpoints
+        {{- end }}
         - name: keys
           mountPath: /etc/sluice/keys
           readOnly: true
@@ -72,6 +76,10 @@ spec:
     # A replica keeps nothing: what is here may go with it.
     - name: data
       emptyDir: {sizeLimit: 64Mi}
+    {{- end }}
+    {{- if eq .Values.checkpoints.store "volume" }}
+    - name: checkpoints
+      persistentVolumeClaim: {claimName: {{ include "sluice.checkpoints.claim" . }}}
     {{- end }}
     - name: keys
       secret:
