@@ -31,7 +31,7 @@ wait for a step, so it has as many as `STEP_SECONDS` allow, and a pause of twice
 follows."""
 STEP_SECONDS = 0.005
 BUDGET = 20_000
-"""Entries that one request looks at; if there are others, its answer says `more`."""
+"""Entries that one request erases; if there are others, its answer says `more`."""
 SESSIONS = 100
 """Sessions of one step."""
 SHOWN_HOLDS = 10
@@ -100,13 +100,17 @@ class Erasure:
         while True:
             page, lineage = await self._plan(left)
             sessions.seen(page)
-            budget -= len(page) + len(lineage)
+            # Of a session, those erased before are found again: counted, they would use up the
+            # budget of every further request, and the rest would never go.
+            opened = sum(each.opened for each in page) + len(lineage)
+            budget -= opened
             if len(lineage) == self._limit:
                 # Events with more lineage than a step takes: that goes first, then they do.
                 yield _Step(lineage=lineage)
             elif len(page) == self._limit:
                 left = range(page[-1].seq + 1, size)
-                yield _Step(page, lineage)
+                if opened:
+                    yield _Step(page, lineage)
             else:
                 break
             if budget <= 0:

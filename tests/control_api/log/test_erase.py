@@ -161,6 +161,19 @@ async def test_a_budget_ends_a_request_that_another_continues(
     assert await holding(world) == {}
 
 
+async def test_repeating_ends_for_a_session_larger_than_one_request(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A session's entries stay in the index after their erasure, and are found by each request.
+    monkeypatch.setattr(erase_module, "BUDGET", 10)
+    for number in range(30):
+        await world.log.append(TENANT, decision(user_id=f"u-{number}", session_id="s-1"))
+    done = [await erase(world, session_id="s-1") for _ in range(4)]
+    assert sum(each.entries for each in done) == 30
+    assert [each.more for each in done] == [True, True, True, False]
+    await valid(world)
+
+
 async def test_two_replicas_erase_each_opening_once(world: World) -> None:
     await seeded(world)
     done = await asyncio.gather(*(erase(world, user_id=SEED) for _ in range(3)))
