@@ -46,6 +46,7 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command("policies", "list, show, apply, delete and restore policies"),
             Command("events", "search the audit trail, or follow it as it grows"),
             Command("export", "export the audit trail as a file that proves itself"),
+            Command("redact", "erase a person from the audit trail, and report it"),
             Command("fleet", "list the sidecars, or wait until all have a revision"),
             Command("revoke", "revoke a key, an agent, a session or many sessions"),
             Command("freeze", "deny every evaluation of the tenant, or lift that"),

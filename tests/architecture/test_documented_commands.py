@@ -47,6 +47,9 @@ RUN_BY = {
             "deploy/README.md": ["operating", "incident"],
         },
     },
+    "tests/deploy/client/test_redact.py": {
+        "test_the_readme_s_command_erases_a_person": {"deploy/README.md": ["erasure"]},
+    },
     "tests/deploy/test_documented_commands.py": {
         "test_make_knows_every_target_and_runs_what_is_promised": {
             "CONTRIBUTING.md": ["develop"],
