@@ -21,6 +21,8 @@ from policies.sets.policy_set import role_document
 from policies.trail.change import MAX_SHOWN, ObjectChange, PublishedAs, change_record
 from policies.trail.checkpoint import Checkpoint, key_id, sign
 from policies.trail.commitment import commitment, field_salt
+from policies.trail.erasure.hold import hold_placed, hold_released
+from policies.trail.erasure.redaction import redact_record
 from policies.trail.log_file.coding import encode_line
 from policies.trail.log_file.lines import (
     CheckpointLine,
@@ -37,7 +39,8 @@ from policies.trail.proofs import consistency, cosignature, inclusion, signed_no
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, Note, VerifierKey
 from policies.trail.proofs.tlog_proof import TlogProof
 from policies.trail.spool_chain import core_hash
-from tests.policies.world import POLICY, Log, every_kind, log_core, masked_log
+from tests.policies.world import POLICY, Log, decided, every_kind, log_core, masked_log
+from tests.policies.world import salt as salt_of
 
 HERE = Path(__file__).parent
 PROOF_SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 256, 257)
@@ -256,6 +259,29 @@ def changes() -> Any:
     ]
 
 
+def erasure() -> Any:
+    """A log in which a session and a user were held, and three decisions and the user's hold were
+    erased after the holds had been released."""
+    made, by, why = Log(), "key_1", "litigation 2026-9"
+    for number in range(4):
+        made.direct(decided(seed=number))
+    made.direct(
+        hold_placed("hld_1", "session", "s_1", by, why, record_id="hold-4", salt=salt_of(4))
+    )
+    made.direct(
+        hold_placed(
+            "hld_2", "user", "ann@example.com", by, why, record_id="hold-5", salt=salt_of(5)
+        )
+    )
+    for number, hold in enumerate(("hld_1", "hld_2"), 6):
+        made.direct(hold_released(hold, by, "settled", record_id=f"release-{number}"))
+    erased = (0, 1, 3, 5)
+    made.direct(redact_record(by, "erasure request 2026-114", erased, record_id="redact-8"))
+    for seq in erased:
+        made.rows[seq] = made.rows[seq]._replace(openings=b"{}")
+    return written(made)
+
+
 def log_file() -> Any:
     """A whole file and a part of the log of `log.json`. The part ends before the checkpoint."""
     made, signer = every_kind(), Signer(bytes(range(32)))
@@ -302,7 +328,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     each.__name__: each
     for each in (
         *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
-        *(proofs, cosigned, changes, log_file),
+        *(proofs, cosigned, changes, erasure, log_file),
     )
 }
 

@@ -1,0 +1,132 @@
+"""The golden log of an erasure and of legal holds, each byte computed again without the code under
+test."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import orjson
+
+from policies.ground.canonical import encode
+from policies.trail.entry import index_of
+from policies.trail.erasure.hold import hold_placed, hold_released
+from policies.trail.erasure.redaction import redact_record
+from policies.trail.record import Record
+from policies.trail.stored_entry import StoredRow
+from policies.trail.verify import LogHead, VerificationReport, Verifier
+from tests.policies.test_vectors import stdlib, u32, vector
+from tests.policies.world import naive_root, salt
+
+USER = "ann@example.com"
+HELD = {"by": "key_1", "what": "hold.placed"}
+PUBLIC = {
+    4: HELD
+    | {
+        "target": "hld_1",
+        "detail": {"object_type": "session", "object_id": "s_1", "reason": "litigation 2026-9"},
+    },
+    5: HELD
+    | {"target": "hld_2", "detail": {"object_type": "user", "reason": "litigation 2026-9"}},
+    **{
+        seq: {
+            "by": "key_1", "what": "hold.released", "target": hold, "detail": {"reason": "settled"},
+        }
+        for seq, hold in ((6, "hld_1"), (7, "hld_2"))
+    },
+    8: {
+        "by": "key_1",
+        "events": [[0, 1], [3, 3], [5, 5]],
+        "reason": "erasure request 2026-114",
+    },
+}  # fmt: skip
+"""What the format document says of `pub`, by the entry's number."""
+
+
+def made() -> list[Record]:
+    by, why = "key_1", "litigation 2026-9"
+    return [
+        hold_placed("hld_1", "session", "s_1", by, why, record_id="hold-4", salt=salt(4)),
+        hold_placed("hld_2", "user", USER, by, why, record_id="hold-5", salt=salt(5)),
+        hold_released("hld_1", by, "settled", record_id="release-6"),
+        hold_released("hld_2", by, "settled", record_id="release-7"),
+        redact_record(by, "erasure request 2026-114", [0, 1, 3, 5], record_id="redact-8"),
+    ]
+
+
+def user_commitment() -> str:
+    """The commitment of the user's hold, by the standard library."""
+    by_field = hmac.digest(salt(5), b"audit/field-salt/v1\0user_id", "sha256")
+    value = stdlib(USER)
+    message = b"audit/field/v1\0" + u32(7) + b"user_id" + u32(len(value)) + value
+    return base64.b64encode(hmac.digest(by_field, message, "sha256")).decode()
+
+
+def test_holds_and_erasures_are_recorded_as_they_were() -> None:
+    entries = vector("erasure")["entries"]
+    for seq, record in enumerate(made(), 4):
+        stored = entries[seq]["utf8"]
+        entry = json.loads(stored)
+        assert record.entry(entry["log"], seq, entry["prev"], entry["ts"]).decode() == stored
+        assert entry["kind"] == ("redact" if seq == 8 else "change")
+        assert entry["pub"] == PUBLIC[seq]
+        assert entry["cm"] == ({"user_id": user_commitment()} if seq == 5 else {})
+
+
+def test_every_byte_is_canonical_and_chained() -> None:
+    log, prev, leaves = vector("erasure"), "", []
+    for seq, stored in enumerate(log["entries"]):
+        raw = stored["utf8"].encode()
+        entry = json.loads(raw)
+        assert stdlib(entry) == raw
+        assert (entry["seq"], entry["prev"], entry["log"]) == (seq, prev, log["log"])
+        leaves.append(hashlib.sha256(b"\0" + raw).digest())
+        assert stored["leaf"] == leaves[-1].hex()
+        prev = base64.b64encode(leaves[-1]).decode()
+    assert naive_root(leaves).hex() == log["root"]
+    # Nothing that was erased is left; the decision that was not erased still has its values.
+    holding = [seq for seq, stored in enumerate(log["entries"]) if USER in json.dumps(stored)]
+    assert holding == [2]
+
+
+def walked(
+    until: int, changed: dict[int, dict[str, Any]] | None = None
+) -> tuple[VerificationReport, list[int]]:
+    """The verdict on the entries before `until`, with other openings of some, and the entries whose
+    openings are missed."""
+    log = vector("erasure")
+    verifier = Verifier(log["log"])
+    for seq, stored in enumerate(log["entries"][:until]):
+        raw, leaf = stored["utf8"].encode(), bytes.fromhex(stored["leaf"])
+        openings = (changed or {}).get(seq, stored["openings"])
+        row = StoredRow(seq, raw, leaf, index_of(orjson.loads(raw)), encode(openings))
+        verifier.feed(row)
+    size, last, ts, frontier = log["head"]
+    head = LogHead(size, bytes.fromhex(last), ts, bytes.fromhex(frontier))
+    report = verifier.finish(head if size == until else None)
+    return report, verifier.erasures.pending(9)
+
+
+def test_the_log_verifies_with_what_was_erased() -> None:
+    report, missing = walked(9)
+    assert report.valid, report
+    assert missing == []
+    assert report.root_hash == vector("erasure")["root"]
+
+
+def test_an_opening_that_no_entry_names_is_missed() -> None:
+    # Entry 2 lies between two ranges of the `redact` entry, and in none of them.
+    report, missing = walked(9, {2: {}})
+    assert not report.valid
+    assert missing == [2]
+    assert "seq 2: " in str(report.reason)
+
+
+def test_only_the_redact_entry_excuses_what_is_missing() -> None:
+    report, missing = walked(8)
+    assert not report.valid
+    assert "seq 0: " in str(report.reason)
+    assert missing == [0, 1, 3, 5]
