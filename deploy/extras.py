@@ -28,7 +28,11 @@ MODULES = {
 
 # What a command runs, or its own name: the extra that it needs. The others need the base alone.
 NEEDED_BY = {"control_api": "server", "sidecar": "sidecar", "init": "server", "up": "demo"}
-BASE_ALONE = ("control_api.admission.manifests", "control_api.verifier")
+BASE_ALONE = (
+    "control_api.admission.manifests",
+    "control_api.verifier",
+    "control_api.verifier.report",
+)
 """Modules that need no extra, although their package needs one."""
 
 

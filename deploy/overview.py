@@ -69,6 +69,11 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command("doctor", "find ways around a sidecar", ("sidecar.doctor",)),
             Command("policy", "check policy files, offline", ("policies",)),
             Command("verify", "verify an audit log, offline", ("control_api.verifier",)),
+            Command(
+                "report",
+                "write evidence from an export, with proofs",
+                ("control_api.verifier.report",),
+            ),
             Command("inject", "add the sidecar to manifests", ("control_api.admission.manifests",)),
         ),
     ),

@@ -51,7 +51,7 @@ _FETCHED = {
     "varnishtest": "debian/usr/bin/varnishtest",
     "http-cache-tests": "node_modules/http-cache-tests",
 }
-_INSTALLED = ("buildah", "podman")
+_INSTALLED = ("buildah", "chromium", "podman")
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import sys
 import time
 from argparse import Namespace
 from importlib.util import find_spec
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +23,8 @@ from control_api.verifier.outcome import Outcome, Unusable
 from control_api.verifier.progress import on_terminal
 from control_api.verifier.remote.connection import RemoteApi, read_key
 from control_api.verifier.remote.monitor import MonitorOptions, monitor
+from control_api.verifier.report.check import ReportOutcome, check_report
+from control_api.verifier.report.evidence import MAX_BYTES, begins
 from control_api.verifier.summary import summary
 from policies.ground.clock import Clock
 
@@ -48,7 +51,7 @@ def main(arguments: list[str]) -> int:
     return 0 if outcome.valid else 1
 
 
-def _verify(options: Namespace) -> Outcome:
+def _verify(options: Namespace) -> Outcome | ReportOutcome:
     if options.database is not None:
         return _verify_database(options)
     if options.url is not None:
@@ -92,7 +95,7 @@ def _verify_database(options: Namespace) -> Outcome:
     return verify_database(asked, Clock(lambda: time.time_ns() // 1000, time.monotonic))
 
 
-def _verify_file(options: Namespace) -> Outcome:
+def _verify_file(options: Namespace) -> Outcome | ReportOutcome:
     name: str = options.file
     stdin = name == "-"
     progress = on_terminal(None if stdin else _size(name), time.monotonic)
@@ -106,16 +109,32 @@ def _verify_file(options: Namespace) -> Outcome:
         progress,
     )
 
-    def open_file() -> BinaryIO:
-        return sys.stdin.buffer if stdin else _open(name)
-
     subject = "standard input" if stdin else f"`{name}`"
+    opened: BinaryIO = sys.stdin.buffer if stdin else _open(name)
+    if isinstance(opened, BufferedReader) and begins(_peek(opened, name)):
+        if options.recompute:
+            raise Unusable("--recompute needs an export: a report has no policies")
+        with opened:
+            return check_report(opened.read(MAX_BYTES + 1), subject, check)
+    # What was looked at is read on: a pipe can be opened only once.
+    first = [opened]
+
+    def open_file() -> BinaryIO:
+        return first.pop() if first else _open(name)
+
     return verify_file(open_file, subject, check, again=not stdin and Path(name).is_file())
 
 
-def _open(name: str) -> BinaryIO:
+def _open(name: str) -> BufferedReader:
     try:
         return open(name, "rb")
+    except OSError as error:
+        raise Unusable(f"`{name}` can't be read: {error.strerror}") from error
+
+
+def _peek(file: BufferedReader, name: str) -> bytes:
+    try:
+        return file.peek(100)
     except OSError as error:
         raise Unusable(f"`{name}` can't be read: {error.strerror}") from error
 
@@ -127,11 +146,12 @@ def _size(name: str) -> int | None:
         return None  # opening it tells why
 
 
-def _print(outcome: Outcome, options: Namespace) -> None:
+def _print(outcome: Outcome | ReportOutcome, options: Namespace) -> None:
     if options.json:
         print(orjson.dumps(outcome.to_wire(), option=orjson.OPT_INDENT_2).decode())
     else:
-        print(summary(outcome))
+        text = outcome.text() if isinstance(outcome, ReportOutcome) else summary(outcome)
+        print(text)
     sys.stdout.flush()
 
 

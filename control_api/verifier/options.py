@@ -21,9 +21,12 @@ Exit codes: 0 all holds; 1 findings; 2 unusable arguments, file, database or ser
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="sluice verify", description=_DESCRIPTION, epilog=_EPILOG)
-    made.add_argument("file", nargs="?", metavar="FILE", help="an export, or - for standard input")
     made.add_argument(
-        "--key", action="append", default=[], type=_key(ED25519), metavar="KEY",
+        "file", nargs="?", metavar="FILE",
+        help="an export, or the report.json of `sluice report`; - is standard input",
+    )  # fmt: skip
+    made.add_argument(
+        "--key", action="append", default=[], type=key_argument(ED25519), metavar="KEY",
         help="a key that signs the log: a verifier key, its public key in base64, or a file with "
         "one; may be repeated. Without one, the result is unsigned",
     )  # fmt: skip
@@ -32,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         help="a checkpoint from elsewhere that the log must contain; may be repeated",
     )  # fmt: skip
     made.add_argument(
-        "--witness", action="append", default=[], type=_key(COSIGNATURE), metavar="KEY",
+        "--witness", action="append", default=[], type=key_argument(COSIGNATURE), metavar="KEY",
         help="the verifier key of a witness; may be repeated",
     )  # fmt: skip
     made.add_argument(
@@ -92,7 +95,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def _key(type_: int) -> Callable[[str], VerifierKey]:
+def key_argument(type_: int) -> Callable[[str], VerifierKey]:
+    """An argument's type: a key of a log, or of a witness."""
+
     def read(text: str) -> VerifierKey:
         try:
             return parse_key(text, type_)

@@ -27,6 +27,13 @@ RUN_BY = {
             "control_api/README.md": ["issuers"],
         },
     },
+    "tests/control_api/verifier/report/test_commands.py": {
+        "test_the_readme_s_commands_write_and_verify_a_report": {
+            "control_api/verifier/README.md": [
+                "write a report on an agent, and check it as its reader will",
+            ],
+        },
+    },
     "tests/control_api/verifier/test_summary.py": {
         "test_the_readme_s_command_verifies_a_file": {
             "control_api/verifier/README.md": ["verify a file, with the key's text in log.key"],

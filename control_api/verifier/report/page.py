@@ -1,0 +1,135 @@
+"""The page `report.html`: one file to read and print, without scripts and without anything from
+elsewhere. The same report always gives the same bytes.
+"""
+
+import html
+
+from control_api.verifier.outcome import Outcome
+from control_api.verifier.report import rows
+from control_api.verifier.report.check import LEVELS, ReportOutcome
+from control_api.verifier.report.evidence import Evidence
+from control_api.verifier.report.shown import shown
+from control_api.verifier.report.style import CSS, POLICY
+from policies.trail import checkpoint
+
+_N, _T = '<th class="n">', '<th class="t">'
+
+
+def page(report: Evidence, checked: ReportOutcome, export: Outcome) -> bytes:
+    """The page on a report. `checked` is the verification of its JSON, `export` that of the file
+    that it was made from; both hold."""
+    entries = rows.entries_of(report.items)
+    parts = [_head(report), _facts(report, checked, len(entries))]
+    if not entries:
+        parts.append(
+            "<h2>Nothing was found</h2><p>No entry of the export matches what was asked for. "
+            "That says nothing of what the export does not contain.</p>"
+        )
+    else:
+        parts += _tables(entries)
+    parts += [_proven(checked, export), _commands(export)]
+    if entries:
+        parts.append(
+            _table("The entries' hashes", [_N + "No.", "Id", "Leaf hash (SHA-256, RFC 9162)"],
+                   rows.digests(entries))
+        )  # fmt: skip
+    return ("\n".join(parts) + "\n</body></html>\n").encode()
+
+
+def _head(report: Evidence) -> str:
+    policy = html.escape(POLICY)
+    asked = ", ".join(f"{shown(name)} {shown(value)}" for name, value in report.selection.items())
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width">'
+        '<meta name="referrer" content="no-referrer">'
+        f"<title>Audit report</title><style>{CSS}</style></head><body>\n"
+        f"<h1>Audit report</h1><p>{asked}</p>"
+    )
+
+
+def _facts(report: Evidence, checked: ReportOutcome, count: int) -> str:
+    export = report.export
+    made_at, digest = shown(export["made_at"]), shown(export["sha256"])
+    facts = [
+        ("Log", shown(report.log)),
+        ("Entries", f"{count:,}, of the {export['entries']:,} in the export"),
+        ("Export", f"entries {export['from']} up to {export['to']}, made {made_at}"),
+        ("SHA-256", f"{digest} <span class=small>of the export before its last line</span>"),
+        ("Level", html.escape(LEVELS[checked.outcome.level])),
+    ]  # fmt: skip
+    if report.note is not None:
+        proven = checkpoint.unverified(report.note)
+        root = f"{proven.size:,} entries, root {proven.root.hex()}"
+        facts.append(("Checkpoint", root))
+        facts.append(("Signed by", shown(checked.outcome.covered_by)))
+    facts += [("Witness", shown(each)) for each in checked.outcome.witnesses]
+    cells = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in facts)
+    return f'<table class="facts">{cells}</table>'
+
+
+def _tables(entries: list[rows.Entry]) -> list[str]:
+    return [
+        _table("What happened, in order", [_N + "No.", _T + "Time (UTC)", "What"],
+               [rows.story(each) for each in entries]),
+        _table("Who decided", ["Policy", "Id and version", "Allowed", "Denied"],
+               rows.policies(entries)),
+        _table("What was released, and what was done with it",
+               [_N + "No.", "Event", "Action", "Outcome", "Details and digests"],
+               rows.releases(entries)),
+        _table("What was changed meanwhile",
+               [_N + "No.", _T + "Time (UTC)", "What", "By", "Details"], rows.changes(entries)),
+    ]  # fmt: skip
+
+
+def _table(title: str, head: list[str], body: list[list[str]]) -> str:
+    if not body:
+        return f"<h2>{title}</h2><p>Nothing is recorded.</p>"
+    cells = "".join(each if each.startswith("<th") else f"<th>{each}" for each in head)
+    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in body)
+    return f"<h2>{title}</h2><table><thead><tr>{cells}</tr></thead><tbody>\n{lines}</tbody></table>"
+
+
+def _proven(checked: ReportOutcome, export: Outcome) -> str:
+    count, unproven = checked.entries, checked.unproven
+    yes = [
+        "The export was verified first: every entry, their order, and each sidecar's own chain.",
+        f"{count - unproven:,} of {count:,} entries are in the checkpoint's log: see report.json.",
+        "Values behind commitments, such as users and queries, are those that were recorded.",
+    ]
+    no = [
+        "That this page shows all that belongs here: only the export, searched again, shows that.",
+        "That nothing is recorded after the export was made.",
+        "That this page was not edited: report.json is the evidence, this page explains it.",
+    ]
+    if unproven:
+        no.insert(0, f"{unproven:,} entries are covered by no checkpoint of the export yet.")
+    if not export.pinned:
+        no.insert(0, "Who made the log: no key was pinned, so anyone could have made the export.")
+    if checked.unopened:
+        no.append(
+            f"What {checked.unopened:,} entries committed to: it was erased, or the export was "
+            "made without it."
+        )
+    return (
+        f"<h2>What is proven</h2><ul>{_list(yes)}</ul><h2>What is not proven</h2>"
+        f"<ul>{_list(no)}</ul>"
+    )
+
+
+def _commands(export: Outcome) -> str:
+    claimed = "".join(f"<li><code>{shown(each)}</code></li>" for each in export.claimed_keys)
+    return (
+        "<h2>How to check it</h2><p>Get the log's key from its owner over another channel (paper, "
+        "a call, a signed mail), and put it into log.key:</p><pre>pip install sluice\n"
+        "sluice verify report.json --key log.key</pre>"
+        "<p>With the export, also that nothing was left out:</p>"
+        "<pre>sluice verify EXPORT --key log.key\n"
+        "sluice report EXPORT --key log.key … -o AGAIN</pre>"
+        f"<p>Keys that the export claims:</p><ul>{claimed or '<li>none</li>'}</ul>"
+    )
+
+
+def _list(texts: list[str]) -> str:
+    return "".join(f"<li>{html.escape(each)}</li>" for each in texts)

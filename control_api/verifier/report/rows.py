@@ -1,0 +1,152 @@
+"""What each entry of a report says, as rows of the page's tables. Knows the kinds of entries; every
+text from them goes through `shown`."""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import orjson
+
+from control_api.verifier.report.evidence import Item
+from control_api.verifier.report.shown import shown
+from policies.trail.entry import audit_event, lineage_action
+from policies.trail.merkle_tree import leaf_hash
+
+
+class Entry(NamedTuple):
+    """A decoded entry of the report, beside its item."""
+
+    item: Item
+    wire: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        return str(self.wire["kind"])
+
+    @property
+    def at(self) -> str:
+        """Its time, by the enforcement point's clock if there was one."""
+        src = self.wire.get("src")
+        return str(self.wire["ts"] if src is None else src["t"])
+
+
+def entries_of(items: list[Item]) -> list[Entry]:
+    return [Entry(item, orjson.loads(item.entry)) for item in items]
+
+
+def story(entry: Entry) -> list[str]:
+    """Number, time and what happened."""
+    told = {"decision": _decision, "lineage": _lineage}.get(entry.kind, _other)
+    proven = (
+        '<span class="yes">in the checkpoint</span>'
+        if entry.item.proof is not None
+        else '<span class="no">in no checkpoint yet</span>'
+    )
+    number = f"{entry.wire['seq']}<br><span class=small>{proven}</span>"
+    return [number, shown(entry.at), told(entry)]
+
+
+def policies(entries: list[Entry]) -> list[list[str]]:
+    """Policy, id and version, allowed, denied; in the order of their first decision."""
+    counts: Counter[tuple[Any, ...]] = Counter()
+    order: dict[tuple[Any, ...], None] = {}
+    for entry in entries:
+        if entry.kind == "decision":
+            response = entry.wire["pub"]["response"]
+            by = tuple(map(response.get, ("policy_name", "policy_id", "policy_version")))
+            order[by] = None
+            counts[*by, response["decision"]] += 1
+    return [
+        [
+            shown(name),
+            "no policy decided" if id_ is None else f"{shown(id_)}, version {shown(version)}",
+            str(counts[name, id_, version, "ALLOW"]),
+            str(counts[name, id_, version, "DENY"]),
+        ]
+        for name, id_, version in order
+    ]
+
+
+def releases(entries: list[Entry]) -> list[list[str]]:
+    """Number, event, what was done, its outcome and details such as the SHA-256 of an answer."""
+    found = []
+    for entry in entries:
+        if entry.kind == "lineage":
+            action = lineage_action(entry.wire, entry.item.openings)
+            detail = action["detail"]
+            found.append(
+                [
+                    str(action["seq"]),
+                    shown(action["event_id"]),
+                    shown(action["action_type"]),
+                    shown(action["outcome"] or "not told"),
+                    "erased, or left out" if detail is None else _members(detail),
+                ]
+            )
+    return found
+
+
+def changes(entries: list[Entry]) -> list[list[str]]:
+    """Number, time, what was changed, by which key, and all that its entry says."""
+    found = []
+    for entry in entries:
+        if entry.kind not in ("decision", "lineage"):
+            pub = dict(entry.wire["pub"])
+            what, by = pub.pop("what", entry.kind), pub.pop("by", "the log")
+            row = [str(entry.wire["seq"]), shown(entry.at), shown(what), shown(by), _members(pub)]
+            found.append(row)
+    return found
+
+
+def digests(entries: list[Entry]) -> list[list[str]]:
+    """Number, id and leaf hash of every entry."""
+    return [
+        [str(each.wire["seq"]), shown(each.wire["eid"]), leaf_hash(each.item.entry).hex()]
+        for each in entries
+    ]
+
+
+def _decision(entry: Entry) -> str:
+    event = audit_event(entry.wire, leaf_hash(entry.item.entry), entry.item.openings)
+    verdict = "ALLOW" if event["decision"] == "ALLOW" else "DENY"
+    version = event["policy_version"]
+    by = shown(event["policy_name"]) + f", version {shown(version)}" * (version is not None)
+    facts = [
+        ("agent", event["agent_id"]),
+        ("role", event["agent_role"]),
+        ("user", event["user_id"] or "erased, or left out"),
+        ("session", event["session_id"]),
+        ("source", event["source_id"]),
+        ("sensitivity", event["sensitivity_level"]),
+        ("task", event["task_type"]),
+        ("query", event["query"]),
+        ("sidecar", event["sidecar_id"]),
+        ("event", event["event_id"]),
+    ]
+    told = "; ".join(f"{name} {shown(value)}" for name, value in facts if value is not None)
+    head = f'<span class="{verdict}">{verdict}</span> by policy {by}: {shown(event["reason"])}'
+    return f"{head}<br><span class=small>{told}</span>"
+
+
+def _lineage(entry: Entry) -> str:
+    action = lineage_action(entry.wire, entry.item.openings)
+    done, outcome = shown(action["action_type"]), shown(action["outcome"] or "not told")
+    event = shown(action["event_id"])
+    return (
+        f"after that decision: {done}, outcome {outcome}<br><span class=small>event {event}</span>"
+    )
+
+
+def _other(entry: Entry) -> str:
+    pub = entry.wire["pub"]
+    what, by = shown(pub.get("what", entry.kind)), pub.get("by")
+    told = f"{what} {shown(pub['target'])}" if "target" in pub else what
+    return told + (f", by {shown(by)}" if by is not None else "")
+
+
+def _members(value: Any) -> str:
+    if not isinstance(value, dict):
+        return shown(value if isinstance(value, str) else orjson.dumps(value).decode())
+    return "<br>".join(
+        f"{shown(name)}: " + shown(each if isinstance(each, str) else orjson.dumps(each).decode())
+        for name, each in sorted(value.items())
+    )
