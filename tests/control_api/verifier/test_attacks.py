@@ -2,6 +2,7 @@
 entries on, so every hash and signature fits. Says by which means `sluice verify` finds each."""
 
 import json
+from base64 import b64decode
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -10,8 +11,9 @@ from random import Random
 import pytest
 
 from control_api.verifier.__main__ import main
+from policies.trail.merkle_tree import Frontier
 from tests.second_verifier import damage
-from tests.second_verifier.drafts import Draft, chain_sources, draw
+from tests.second_verifier.drafts import Draft, Signer, base64, chain_sources, draw
 from tests.second_verifier.samples import finished
 
 Attack = Callable[[Draft], None]
@@ -89,13 +91,76 @@ def test_a_checkpoint_from_outside_contradicts_a_log_signed_anew(
     attack: Attack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     draft = _log()
-    kept = tmp_path / "kept.note"
-    notes = [line for line in draft.lines() if line.startswith(b'{"checkpoint":')]
-    kept.write_text(json.loads(notes[-1])["checkpoint"], encoding="utf-8")
-    assert _reasons(draft, tmp_path, capsys, "--checkpoint", str(kept)) == []
+    kept = _note(draft, tmp_path)
+    assert _reasons(draft, tmp_path, capsys, "--checkpoint", kept) == []
     attack(draft)
     assert _reasons(draft, tmp_path, capsys) == []  # the key alone does not show it
-    assert OUTSIDE[attack] in _reasons(draft, tmp_path, capsys, "--checkpoint", str(kept))
+    assert OUTSIDE[attack] in _reasons(draft, tmp_path, capsys, "--checkpoint", kept)
+
+
+def test_the_oldest_deleted_as_if_by_retention_contradict_the_anchor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _reasons(_purged(_log()), tmp_path, capsys) == []
+    # The file's beginning and the `purge` entry are of different trees.
+    draft = _purged(_log())
+    draft.entries[0]["pub"]["text"] = "another verdict"
+    chain_sources(draft)
+    assert _reasons(draft, tmp_path, capsys) == ["purge_mismatch"]
+    # Without the key, the signed root shows that the beginning is not the one that was signed.
+    lines = _purged(_log()).lines()
+    changed = json.loads(lines[1])
+    changed["frontier"][0] = base64(bytes(32))
+    lines[1] = json.dumps(changed, separators=(",", ":")).encode()
+    assert _reasons_of(lines, draft, tmp_path, capsys) == ["root_mismatch"]
+
+
+def test_the_oldest_rewritten_and_deleted_with_the_key_contradict_a_checkpoint_from_outside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = _note(_purged(_log()), tmp_path)
+    draft = _log()
+    change_a_verdict(draft)
+    draft = _purged(draft)
+    assert _reasons(draft, tmp_path, capsys) == []
+    assert "root_mismatch" in _reasons(draft, tmp_path, capsys, "--checkpoint", kept)
+
+
+def test_two_versions_shown_to_two_readers_have_two_roots_and_one_is_not_witnessed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = _log(), _log()
+    one.witnesses = [Signer.numbered(50)]  # it has cosigned this version, so never the other
+    change_a_verdict(other)
+    assert one.stop == other.stop
+    notes = _note(one, tmp_path, "one"), _note(other, tmp_path, "other")
+    # Each reader alone sees a log that verifies; readers who compare their checkpoints do not.
+    for mine, shown, theirs in ((one, *notes), (other, *notes[::-1])):
+        assert _reasons(mine, tmp_path, capsys, "--checkpoint", shown) == []
+        assert _reasons(mine, tmp_path, capsys, "--checkpoint", theirs) == ["root_mismatch"]
+    asked = "--witness", one.witness_keys()[0]
+    assert _reasons(one, tmp_path, capsys, *asked) == []
+    assert _reasons(other, tmp_path, capsys, *asked) == ["quorum_missing"]
+
+
+def _purged(draft: Draft, size: int = 3) -> Draft:
+    """The log with a `purge` entry at its end that says what precedes `size`, as a file from there
+    on. What is changed in the draft later, the entry does not say."""
+    part = deepcopy(draft)
+    part.start, part.checkpoints = size, {part.stop}
+    frontier = json.loads(part.lines()[1])["frontier"]
+    tree = Frontier.from_bytes(size, b"".join(b64decode(each) for each in frontier))
+    pub = {"frontier": frontier, "root": base64(tree.root()), "size": size}
+    part.entries[-1] |= {"kind": "purge", "pub": pub}
+    return part
+
+
+def _note(draft: Draft, folder: Path, name: str = "kept") -> str:
+    """The path of a file with the draft's last checkpoint."""
+    path = folder / f"{name}.note"
+    notes = [line for line in draft.lines() if line.startswith(b'{"checkpoint":')]
+    path.write_text(json.loads(notes[-1])["checkpoint"], encoding="utf-8")
+    return str(path)
 
 
 def _log() -> Draft:
@@ -135,7 +200,14 @@ def _opened(draft: Draft) -> int:
 def _reasons(
     draft: Draft, folder: Path, capsys: pytest.CaptureFixture[str], *more: str
 ) -> list[str]:
+    return _reasons_of(draft.lines(), draft, folder, capsys, *more)
+
+
+def _reasons_of(
+    lines: list[bytes], draft: Draft, folder: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> list[str]:
+    """`draft` says which key the reader has pinned."""
     path = folder / "log.jsonl"
-    path.write_bytes(finished(draft.lines()))
+    path.write_bytes(finished(lines))
     main([str(path), "--json", "--key", draft.pinned()[0], *more])
     return [found["reason"] for found in json.loads(capsys.readouterr().out)["findings"]]
