@@ -42,7 +42,7 @@ async def read_agreeing(store: Store, tenant_id: str, expected: Expected) -> lis
             return found.nodes
         # If a purge removed rows that were being read, their absence proves nothing.
         if await _anchor(store, tenant_id, expected) == anchor:
-            raise Diverged(tenant_id, found)
+            raise Diverged.of(tenant_id, found)
     raise Unavailable(f"the log of tenant `{tenant_id}` is being purged")
 
 
@@ -54,7 +54,7 @@ async def _anchor(store: Store, tenant_id: str, expected: Expected) -> Anchor | 
         except (ValueError, TypeError):
             anchor, fault = None, "the anchor can't be read"
     if fault:
-        raise Diverged(tenant_id, Finding(None, Reason.ANCHOR_INVALID, fault))
+        raise Diverged.of(tenant_id, Finding(None, Reason.ANCHOR_INVALID, fault))
     return anchor
 
 

@@ -9,8 +9,13 @@ class Diverged(SluiceError):
 
     status = 409
 
-    def __init__(self, tenant_id: str, finding: Finding, note: str | None = None) -> None:
-        """`note` is the latest one in the store, if there is one."""
-        super().__init__(f"the log of tenant `{tenant_id}` has diverged: {finding.text()}")
-        self.finding = finding
-        self.note = note
+    finding: Finding
+    note: str | None
+    """The latest note in the store, if there is one."""
+
+    @classmethod
+    def of(cls, tenant_id: str, finding: Finding, note: str | None = None) -> "Diverged":
+        """What is wrong with the tenant's log."""
+        error = cls(f"the log of tenant `{tenant_id}` has diverged: {finding.text()}")
+        error.finding, error.note = finding, note
+        return error

@@ -80,12 +80,14 @@ async def read_expected(
             inside = checkpoint.read(state.published.note, state.origin, publics)
     if state.tree is None:
         finding = Finding(None, Reason.HEAD_MISMATCH, "the log's head can't be read")
-        raise Diverged(tenant_id, finding, note)
+        raise Diverged.of(tenant_id, finding, note)
     expected = Expected(state, stored, outside, inside, publics)
     for each in expected.before:
         if each.size > state.size:
             text = f"a checkpoint counts {each.size} entries, the log has only {state.size}"
-            raise Diverged(tenant_id, Finding(state.size, Reason.LOG_BEHIND_CHECKPOINT, text), note)
+            raise Diverged.of(
+                tenant_id, Finding(state.size, Reason.LOG_BEHIND_CHECKPOINT, text), note
+            )
     return expected
 
 
@@ -107,4 +109,4 @@ def _of_store(
         reason, text = Reason.SIGNATURE_MISSING, "the store's latest note is not signed by our key"
         return checkpoint.read(stored.note, state.origin, publics)
     except BadNote as error:
-        raise Diverged(tenant_id, Finding(state.size, reason, text), stored.note) from error
+        raise Diverged.of(tenant_id, Finding(state.size, reason, text), stored.note) from error

@@ -131,7 +131,7 @@ class CheckpointMaker:
         # Reading a whole log again every few seconds would only cost.
         if known is not None and known.number == number and now < known.until:
             self._contradictions[tenant_id] = known
-            raise Diverged(tenant_id, known.finding)
+            raise Diverged.of(tenant_id, known.finding)
         try:
             return await read_agreeing(self._store, tenant_id, expected)
         except Diverged as error:

@@ -16,7 +16,7 @@ def test_a_flood_of_malformed_requests_leaves_no_entry_and_no_memory(
     stack: Stack, service: str
 ) -> None:
     served = getattr(stack, service)
-    before_total = stack.verify()["total"]
+    before = stack.verify()["events"]
 
     def flood(count: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
@@ -34,10 +34,11 @@ def test_a_flood_of_malformed_requests_leaves_no_entry_and_no_memory(
 
     flood(FLOOD // 2)
     gc.collect()
-    before = served.resident()
+    resident = served.resident()
     flood(FLOOD)
-    assert served.resident() - before < GROWTH
-    assert stack.verify()["total"] == before_total
+    assert served.resident() - resident < GROWTH
+    # Decisions alone: the sidecar may tell meanwhile that it applies a revision.
+    assert stack.verify()["events"] == before
 
 
 BAD = [

@@ -24,7 +24,7 @@ async def list_checkpoints(
 
 
 def _shown(row: StoredCheckpoint, quorum: int) -> KeptCheckpoint:
-    # As they were verified when they arrived: `GET /v1/audit/verify` does it again.
+    # As they were verified when they arrived: the log's verification does it again.
     level = Level.witnessed if 0 < quorum <= row.witnesses else Level.signed
     return KeptCheckpoint(
         size=row.size,

@@ -26,5 +26,5 @@ async def show_checkpoint(app: AppContext, caller: Caller, request: CheckpointRe
             found = await checkpoints.at(connection, caller.tenant_id, request.size)
     if found is None:
         of = "" if request.size is None else f" of {request.size} entries"
-        raise NotFound(f"no checkpoint{of}: `/v1/audit/checkpoints` lists those that are kept")
+        raise NotFound(f"no checkpoint{of}: the list of checkpoints shows those that are kept")
     return Document("text/plain; charset=utf-8", found.note.encode())

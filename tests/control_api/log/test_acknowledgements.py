@@ -156,10 +156,11 @@ async def test_live_sidecars_are_listed_with_what_their_records_show(world: Worl
 
 async def test_retention_keeps_the_newest_of_each_sidecar(world: World) -> None:
     await keep_days(world, 1)
-    await ship(world, Spool(source="s-1"), beat(3), beat(5))
+    # Heartbeats alone would not be worth a purge.
+    await ship(world, Spool(source="s-1"), beat(3), beat(5), decided(5))
     world.now.ahead += 3 * DAY
     await ship(world, Spool(source="s-2"), beat(4), beat(6))
     await purge(world).run(TENANT)
-    assert await stored(world) == [("s-1", 5, 1), ("s-2", 4, 2), ("s-2", 6, 3)]
+    assert await stored(world) == [("s-1", 5, 1), ("s-2", 4, 3), ("s-2", 6, 4)]
     await report(world, "s-1")
     assert await shown(world, 5) == [("s-1", 5, 1, False)]

@@ -75,7 +75,7 @@ def test_only_an_admin_changes_them(api: ControlApi) -> None:
 def test_there_is_no_anchor_before_a_purge(api: ControlApi) -> None:
     shown = api.admin("GET", "/v1/audit/retention")
     assert shown["anchor"] is None
-    assert shown.keys() == {"retention_days", "policy", "anchor"}
+    assert shown.keys() == {"retention_days", "policy", "anchor", "held_from"}
 
 
 def test_every_hour_old_data_is_purged(either: ControlApi, monkeypatch: pytest.MonkeyPatch) -> None:
