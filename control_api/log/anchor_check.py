@@ -101,15 +101,6 @@ class AnchorCheck:
             return Finding(size, Reason.LOG_BEHIND_CHECKPOINT, fault)
         return None
 
-    def check_signed(self, before: Collection[Checkpoint]) -> Finding | None:
-        """The fault if the entries of a checkpoint in `before` are all purged, so that nothing is
-        left to compare it with. A purge signs a later checkpoint first, and stores it outside."""
-        size = min((each.size for each in before), default=self.first)
-        if size >= self.first:
-            return None
-        text = f"the entries up to {self.first} were purged, but a checkpoint is of only {size}"
-        return Finding(self.first, Reason.PURGE_UNCOVERED, text)
-
     def anchor_answer(self) -> dict[str, Any] | None:
         """The anchor as in contract section 4, or None if it is missing or faulty."""
         return None if self._anchor is None or self.fault else anchor_answer(self._anchor)

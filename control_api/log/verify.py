@@ -103,7 +103,7 @@ async def _verify(
         fault = broken or await ledger.missing(store, tenant_id, verifier.erasures)
     report = verifier.finish(head if fault is None else None)
     if report.valid and fault is None and head is not None:
-        fault = check.check_end(head.size) or check.check_signed(signed.before)
+        fault = check.check_end(head.size)
         if fault is None and snapshot.last_row >= head.size:
             at = snapshot.last_row
             beyond = f"seq {at}: exists, but the head counts only {head.size} entries"
