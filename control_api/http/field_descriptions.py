@@ -85,6 +85,8 @@ FIELDS = {
     "fired_at": "When the rule fired (RFC 3339, UTC).",
     "first_seen": "When the sidecar first reported (RFC 3339, UTC).",
     "first_seq": "The sequence number of the log's oldest entry.",
+    "forked": "How the log contradicts the checkpoint that the sidecar has pinned, as the "
+    "sidecar reports it. `null` if it does not.",
     "framework": "The framework that the agent is built with.",
     "from": "Only events at or after this time (RFC 3339).",
     "frozen": "Whether the tenant is frozen.",

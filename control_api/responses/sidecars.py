@@ -144,7 +144,7 @@ class Heard:
 class SidecarShown:
     """A sidecar's last report, with ages in milliseconds as of `last_seen`. `live` means that it
     reported recently, `duplicate` that two processes report the same id; `refusing` is why it is
-    not ready."""
+    not ready, `forked` how the log contradicts the checkpoint that it has pinned."""
 
     sidecar_id: str
     version: str
@@ -158,6 +158,7 @@ class SidecarShown:
     refusing: str | None
     workload: str | None
     enrolled_until: str | None
+    forked: str | None
     first_seen: str
     last_seen: str
     live: bool
@@ -176,6 +177,7 @@ class SidecarShown:
         "refusing": None,
         "workload": None,
         "enrolled_until": None,
+        "forked": None,
         "first_seen": _NOW,
         "last_seen": _NOW,
         "live": True,

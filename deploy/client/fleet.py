@@ -22,6 +22,7 @@ COLUMNS = (
     ("VERSION", "version"),
     ("LAST SEEN", "last_seen"),
     ("REFUSING", "refusing"),
+    ("FORKED", "forked"),
 )
 MAX_WAIT = 25
 """The most seconds that one request asks to wait. The API allows 30, but many gateways give up

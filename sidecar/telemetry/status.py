@@ -11,8 +11,8 @@ from sidecar.policy_cache.replica import Replica
 from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool
 
-MAX_REFUSING_CHARS = 4000
-"""The longest `refusing`, in characters: the control API refuses more than 4096."""
+MAX_REASON_CHARS = 4000
+"""The longest `refusing` and `forked`, in characters: the control API refuses more than 4096."""
 
 
 class SidecarStatus:
@@ -49,7 +49,7 @@ class SidecarStatus:
             "policy_set_age_ms": None if isinf(age) else int(age * 1000),
             "spool_depth": depth,
             "oldest_unshipped_ms": int(self._spool.oldest_age() * 1000) if depth else None,
-            "refusing": why[:MAX_REFUSING_CHARS] or None,
+            "refusing": why[:MAX_REASON_CHARS] or None,
         }
 
     def _who(self) -> dict[str, str | None]:

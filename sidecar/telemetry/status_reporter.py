@@ -17,6 +17,7 @@ from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.control.clock import ControlClock
 from sidecar.control.pinned_checkpoint import PinnedCheckpoint
 from sidecar.platform.state_logger import StateLogger
+from sidecar.telemetry.status import MAX_REASON_CHARS
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,12 @@ class StatusReporter:
     async def report(self) -> None:
         """Send one report, and take in the checkpoint that the answer shows. A failed report is not
         repeated: the next one replaces it."""
-        status = {**self._snapshot(), "run_id": self._run_id, "version": __version__}
+        status = {
+            **self._snapshot(),
+            "run_id": self._run_id,
+            "version": __version__,
+            "forked": self._forked(),
+        }
         if (size := self._pinned.wanted()) is not None:
             # An older control API ignores this, and shows no checkpoint.
             status["pinned_size"] = size
@@ -92,4 +98,11 @@ class StatusReporter:
         # Only the answer to a report tells the time, since it says when it was made.
         self._time.learn(reported, sent, self._monotonic())
         self._outage.recovered()
+        known = self._pinned.fork
         await self._pinned.shown(answer)
+        if self._pinned.fork != known:
+            # An operator should see it in the fleet now, not with the next regular report.
+            self.wake()
+
+    def _forked(self) -> str | None:
+        return None if self._pinned.fork is None else self._pinned.fork[:MAX_REASON_CHARS]

@@ -46,6 +46,7 @@ class StoredSidecar:
     duplicate_at: int | None = None
     workload: str | None = None
     enrolled_until: str | None = None
+    forked: str | None = None
 
     def live(self, now: int) -> bool:
         return now - self.last_seen <= LIVE

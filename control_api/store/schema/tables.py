@@ -209,6 +209,7 @@ sidecars = table(
     timestamp("last_seen"),
     string_or_null("workload"),
     string_or_null("enrolled_until"),
+    string_or_null("forked"),
     key=("sidecar_id",),
 )
 

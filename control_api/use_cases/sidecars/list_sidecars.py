@@ -94,4 +94,5 @@ _COPIED_FIELDS = (
     "refusing",
     "workload",
     "enrolled_until",
+    "forked",
 )

@@ -39,6 +39,7 @@ class Report(RequestModel):
         "workload": None,
         "enrolled_until": None,
         "pinned_size": None,
+        "forked": None,
     }
 
     sidecar_id: Identifier
@@ -55,6 +56,7 @@ class Report(RequestModel):
     workload: Text | None = None
     enrolled_until: Text | None = None
     pinned_size: Count | None = None
+    forked: Text | None = None
 
 
 async def report_sidecar(app: AppContext, caller: Caller, request: Report) -> Heard:

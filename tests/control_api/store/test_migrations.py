@@ -105,6 +105,7 @@ BEFORE_ENROLMENT = (
     "ALTER TABLE agents DROP COLUMN enrolment",
     "ALTER TABLE sidecars DROP COLUMN workload",
     "ALTER TABLE sidecars DROP COLUMN enrolled_until",
+    "ALTER TABLE sidecars DROP COLUMN forked",
 )
 BEFORE_COUNTS = (
     "DROP TABLE tallies",
@@ -121,7 +122,7 @@ BEFORE_COUNTS = (
     "ALTER TABLE tenants DROP COLUMN reset_below",
     "ALTER TABLE tenants DROP COLUMN frozen_at",
     "ALTER TABLE tenants DROP COLUMN freeze_reason",
-    *BEFORE_ENROLMENT[:-2],
+    *BEFORE_ENROLMENT[:-3],
     "UPDATE alembic_version SET version_num = '0001'",
 )
 COUNTED = (

@@ -50,6 +50,7 @@ def test_a_report_is_listed_as_it_was_sent(either: ControlApi) -> None:
         "spool_depth": 7,
         "oldest_unshipped_ms": 900,
         "refusing": "spool: it is full",
+        "forked": "at 7 entries the log has another root",
     }
     heard = tell(either, "s-1", **report)
     assert heard["revision"] >= 1
@@ -62,7 +63,7 @@ def test_a_report_is_listed_as_it_was_sent(either: ControlApi) -> None:
     assert first["last_seen"] <= heard["now"]
     tell(either, "s-1", revision=4)
     again = either.admin("GET", LIST)[1]
-    assert (again["revision"], again["refusing"]) == (4, None)
+    assert (again["revision"], again["refusing"], again["forked"]) == (4, None, None)
     assert again["first_seen"] == first["first_seen"]
     assert again["last_seen"] > first["last_seen"]
 
