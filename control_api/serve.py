@@ -131,6 +131,7 @@ async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[Non
     settings, seconds = app.settings, app.settings.checkpoint_seconds
     metrics, maker = app.instruments.checkpoints, app.checkpoints
     metrics.diverged.set_function(lambda: len(maker.diverged))
+    metrics.stores_differ.set_function(lambda: maker.is_apart)
     offer = app.cosigner.offer
     signing = CheckpointLoop(app.store, maker, seconds, app.new_id, metrics.outcome, offer)
     files = PolicyFiles(app, settings.policy_dir) if settings.policy_dir else None

@@ -13,6 +13,7 @@ from control_api.checkpoint_store.stored_note import CheckpointStore, StoredNote
 from control_api.checkpoints.divergence import Diverged
 from control_api.checkpoints.log_state import LogState, read_state
 from control_api.store.queries import log_keys
+from control_api.store.queries.purges import purged_size
 from control_api.store.store import Store
 from policies.ground.signing import KeyRing
 from policies.trail import checkpoint
@@ -63,10 +64,13 @@ class Expected(NamedTuple):
 async def read_expected(
     store: Store, ring: KeyRing, notes: CheckpointStore, tenant_id: str
 ) -> Expected:
-    """Raises `Diverged` if the log contradicts its checkpoints already by its size or name, and
-    `Unavailable` if the database or the checkpoint store does not answer."""
-    # The store comes first: other replicas append and sign meanwhile, so a log that was read before
-    # the store could look smaller than its latest checkpoint.
+    """Raises `Diverged` if the log contradicts its checkpoints already by its size, its name or
+    what was purged, and `Unavailable` if the database or the checkpoint store does not answer."""
+    # INVARIANT: anchor, store, log, in this order. Other replicas sign and purge meanwhile. A purge
+    # is committed only once the store has a checkpoint of what it removes, so a store that was read
+    # after the anchor has it. The log has what the store has signed only if it is read later.
+    async with store.reading(tenant_id) as connection:
+        purged = await purged_size(connection, tenant_id)
     stored = await asyncio.to_thread(notes.latest, tenant_id)
     async with store.reading(tenant_id) as connection:
         state = await read_state(connection, tenant_id)
@@ -88,6 +92,13 @@ async def read_expected(
             raise Diverged.of(
                 tenant_id, Finding(state.size, Reason.LOG_BEHIND_CHECKPOINT, text), note
             )
+        if each.size < purged:
+            # Nothing is left that this checkpoint could be compared with.
+            text = (
+                f"the first {purged} entries were purged, but a checkpoint is of only {each.size}: "
+                "a purge first has a larger one stored outside"
+            )
+            raise Diverged.of(tenant_id, Finding(purged, Reason.PURGE_UNCOVERED, text), note)
     return expected
 
 

@@ -54,6 +54,7 @@ class CheckpointLoop:
         self._published = published
         self._count = count
         self._signed: dict[str, int] = {}
+        self._compared: dict[str, int] = {}
         self._again: set[str] = set()
         self._idle: set[str] = set()
         self._started = False
@@ -119,6 +120,7 @@ class CheckpointLoop:
                 return
             made = await self._maker.make(tenant_id)
             self._signed[tenant_id] = 0 if made is None else made.size
+            self._compared[tenant_id] = self._store.clock.now()
             self._failing.discard(tenant_id)
             self._count(Signing.signed)
             if made is not None and self._published is not None:
@@ -137,8 +139,12 @@ class CheckpointLoop:
 
     async def _is_signed(self, tenant_id: str) -> bool:
         """Whether another replica has signed this log a moment ago."""
-        # Each process compares each log with the store at least once.
-        if tenant_id not in self._signed or tenant_id in self._maker.diverged:
+        # Each process compares each log with the store at its start, and at least once an hour. So
+        # a store that only this one uses is never a day behind, which is the shortest retention.
+        compared = self._compared.get(tenant_id)
+        if compared is None or tenant_id in self._maker.diverged:
+            return False
+        if self._store.clock.now() - compared >= IDLE:
             return False
         async with self._store.reading(tenant_id) as connection:
             try:

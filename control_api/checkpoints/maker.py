@@ -31,6 +31,8 @@ TRIES = 10
 """Another replica may put its note first."""
 REREAD_SECONDS = 600.0
 """Until the rows of a log that contradicted its checkpoints are read again."""
+APART_SECONDS = 7200.0
+"""Since the store last lacked a published checkpoint. Every log is compared once an hour."""
 _log = logging.getLogger("sluice.checkpoints")
 
 
@@ -52,6 +54,12 @@ class CheckpointMaker:
         self._contradictions: dict[str, _Contradiction] = {}
         self.diverged: dict[str, Finding] = {}
         """The logs that this process refuses to sign, by tenant."""
+        self._apart_until = 0.0
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether another process publishes checkpoints that the store does not get."""
+        return self._store.clock.monotonic() < self._apart_until
 
     async def make(self, tenant_id: str) -> StoredCheckpoint | None:
         """The latest checkpoint of the log; signs a new one if the log has grown since. None for a
@@ -112,16 +120,34 @@ class CheckpointMaker:
                 number = 1 if stored is None else stored.number + 1
                 if not await asyncio.to_thread(self._notes.put, tenant_id, number, note):
                     continue  # another replica was first: look again
-                if stored is None and state.published is not None:
-                    _log.error(
-                        "the checkpoint store has lost the checkpoints of tenant `%s`: it goes on "
-                        "from the one of %d entries in the database, which proves less",
-                        tenant_id,
-                        state.published.size,
-                    )
+                self._say_if_apart(tenant_id, expected)
             # The store has the note. If we die here, the next run finds it and publishes it.
             return await self._publish(tenant_id, state, note, nodes)
         raise Unavailable(f"other processes are signing the log of tenant `{tenant_id}`")
+
+    def _say_if_apart(self, tenant_id: str, expected: Expected) -> None:
+        """Says so if a checkpoint was published that the store did not have: every replica that
+        shares the store puts it there first."""
+        stored, outside, inside = expected.stored, expected.outside, expected.inside
+        published = expected.state.published
+        if stored is None and published is not None:
+            _log.error(
+                "the checkpoint store has lost the checkpoints of tenant `%s`: it goes on "
+                "from the one of %d entries in the database, which proves less",
+                tenant_id,
+                published.size,
+            )
+        elif outside is not None and inside is not None and outside.size < inside.size:
+            if not self._apart_until:
+                _log.error(
+                    "the checkpoint store lacks checkpoints of tenant `%s` that were published: it "
+                    "has %d entries signed, the database %d. Another replica uses another store, or"
+                    " this one was put back. All replicas must share one: SLUICE_CHECKPOINT_STORE",
+                    tenant_id,
+                    outside.size,
+                    inside.size,
+                )
+            self._apart_until = self._store.clock.monotonic() + APART_SECONDS
 
     async def _read_back(self, tenant_id: str, expected: Expected) -> list[StoredNode]:
         """The new nodes of the log's tree. Raises `Diverged` unless the log's rows agree with what

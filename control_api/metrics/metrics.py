@@ -132,6 +132,11 @@ class CheckpointMetrics:
             "Logs that contradict their checkpoints and are not signed.",
             registry=registry,
         )
+        self.stores_differ = Gauge(
+            "sluice_checkpoint_stores_differ",
+            "1 if another replica does not use this checkpoint store, 0 otherwise.",
+            registry=registry,
+        )
 
     def outcome(self, outcome: Signing) -> None:
         self._checkpoints.labels(outcome).inc()

@@ -52,6 +52,16 @@ async def latest_anchor(connection: AsyncConnection, tenant_id: str) -> Anchor |
     return None if row is None else _anchor(row)
 
 
+async def purged_size(connection: AsyncConnection, tenant_id: str) -> int:
+    """How many entries were purged; 0 also if the row is not a valid anchor, which a verification
+    finds by itself."""
+    try:
+        anchor = await latest_anchor(connection, tenant_id)
+    except (ValueError, TypeError):
+        return 0
+    return 0 if anchor is None else anchor.purged.size
+
+
 def first_kept(tenant: str | ColumnElement[str]) -> ScalarSelect[int]:
     """A subquery for the first seq that readers of the tenant's log may see."""
     size = func.coalesce(func.max(purges.c.tree_size), 0)

@@ -20,6 +20,7 @@ from control_api.log import verify as online
 from control_api.store.connection_errors import DatabaseUnreachable
 from control_api.store.errors import ReadFault
 from control_api.store.queries import log_keys
+from control_api.store.queries.purges import purged_size
 from control_api.store.read_only import open_read_only
 from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.store import Store
@@ -32,6 +33,8 @@ from control_api.verifier.outcome import Outcome, Unusable
 from control_api.verifier.trusted_keys import TrustedKeys
 from policies.ground.clock import Clock
 from policies.ground.signing import Endorsement
+from policies.trail import checkpoint
+from policies.trail.checkpoint import BadNote
 from policies.trail.findings import Finding, Reason
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 
@@ -107,6 +110,11 @@ async def _verify_log(
 ) -> Outcome:
     outcome = Outcome(f"the log of `{tenant}`")
     async with store.reading(tenant) as connection:
+        purged = await purged_size(connection, tenant)
+    # Between anchor and log: the service may run, and the store must be no older than the one and
+    # no newer than the other.
+    latest = None if notes is None else notes.latest(tenant)
+    async with store.reading(tenant) as connection:
         log, origin, published = await published_notes(connection, tenant)
     outcome.log, outcome.origin = log, origin
     keys = TrustedKeys(options.keys, await _claimed(store, origin, outcome))
@@ -123,8 +131,8 @@ async def _verify_log(
             if finding.seq is not None:
                 for mark, raw in await neighbour_rows(connection, tenant, finding.seq):
                     outcome.neighbours.append(f"{mark:<6}  {describe(raw)}")
-    if notes is not None:
-        published = [*published, *_of_store(notes, tenant, log, origin, outcome)]
+    if latest is not None:
+        published = [*published, *_of_store(latest.note, purged, outcome)]
     judge = CheckpointJudge(log, origin, keys, options.witnesses, options.quorum)
     judged = KnownNotes(judge, origin, options.known)
     for text in published:
@@ -150,17 +158,18 @@ async def _claimed(store: Store, origin: str, outcome: Outcome) -> list[dict[str
     return claimed
 
 
-def _of_store(
-    notes: CheckpointStore, tenant: str, log: str, origin: str, outcome: Outcome
-) -> list[str]:
+def _of_store(note: str, purged: int, outcome: Outcome) -> list[str]:
     """The store's latest note, if it is about this log. One about a log that the database does not
-    have, or not under this name, means that the database was emptied or put back."""
-    latest = notes.latest(tenant)
-    if latest is None:
-        return []
-    said = latest.note.partition("\n")[0]
+    have, or not under this name, means that the database was emptied or put back. One of fewer
+    entries than were `purged` means that nothing it could be compared with is left."""
+    said, log, origin = note.partition("\n")[0], outcome.log, outcome.origin
     if said == origin:
-        return [latest.note]
+        with suppress(BadNote):
+            size = checkpoint.unverified(note).size
+            if size < purged:
+                message = f"{purged} entries were purged, the store's latest note counts {size}"
+                outcome.add(Finding(purged, Reason.PURGE_UNCOVERED, message))
+        return [note]
     message = f"the store's latest checkpoint is of `{said:.80}`, the database has `{origin}`"
     if not log:
         message = f"the store has a checkpoint of `{said:.80}`, the database has no such log"

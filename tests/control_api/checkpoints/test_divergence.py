@@ -14,6 +14,7 @@ from control_api.checkpoint_store.file_store import FileStore
 from control_api.checkpoints.acceptance import Acceptance
 from control_api.checkpoints.divergence import Diverged
 from control_api.log.append import Log
+from control_api.log.purge import Purge
 from control_api.log.verify import verify
 from control_api.store.queries import checkpoints
 from policies.ground.canonical import b64, micros
@@ -24,6 +25,7 @@ from policies.trail.findings import Reason
 from policies.trail.incarnation import split_origin
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from tests.control_api.checkpoints.signing import LOG, RING, SIGNER, grow, latest, maker, sizes
+from tests.control_api.log.purging import DAY, keep_days
 from tests.control_api.store.world import TENANT, World, event_id, opened
 
 PUBLICS = (SIGNER.public,)
@@ -228,6 +230,23 @@ async def test_an_operator_accepts_a_new_incarnation(
         assert row is not None
         assert row.cited_note == last.note
         assert split_origin(row.origin) == (LOG, 1)
+
+
+async def test_a_store_that_is_behind_a_purge_can_be_accepted(world: World, notes: Path) -> None:
+    """The log was purged by a replica with another store, or with the log's key by an insider."""
+    await grow(world, 3)
+    await maker(world, notes).make(TENANT)
+    await grow(world, 4)
+    await keep_days(world, 1)
+    world.now.ahead += 2 * DAY
+    purging = maker(world, notes.with_name("other"))
+    assert (await Purge(world.store, RING, purging, event_id).run(TENANT)).removed == 7
+    await refused(world, notes, Reason.PURGE_UNCOVERED)
+    await world.rows("DELETE FROM checkpoints")
+    await refused(world, notes, Reason.PURGE_UNCOVERED)
+    done = await Acceptance(world.store, RING, FileStore(notes), event_id).accept(TENANT, "known")
+    assert done.origin == f"{LOG}#1"
+    assert (await verified(world, notes))["valid"]
 
 
 async def test_an_incarnation_written_into_the_database_changes_nothing(

@@ -102,3 +102,24 @@ async def test_a_log_that_the_database_has_lost_is_found(world: World, notes: Pa
     await turns.once()
     assert set(turns.maker.diverged) == {TENANT}
     assert turns.counted == {Signing.refused: 1}
+
+
+async def test_replicas_with_stores_of_their_own_say_so_and_stay_within_the_hour(
+    world: World, notes: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A store that is up to date within the hour is ahead of every purge: it removes what is older
+    than a day."""
+    busy, quiet = Turns(world, notes, 10_000.0), Turns(world, notes.with_name("own"), 10_000.0)
+    await grow(world, 1)
+    await busy.once()
+    await quiet.once()  # its store is new
+    caplog.clear()
+    for each in range(2):
+        world.now.ahead += HOUR // 2
+        await grow(world, 1)
+        assert await busy.maker.make(TENANT)
+        await quiet.once()
+        assert latest(notes.with_name("own")).size == (1, 3)[each]
+    assert (busy.maker.is_apart, quiet.maker.is_apart) == (False, True)
+    [said] = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert "Another replica uses another store" in said.getMessage()

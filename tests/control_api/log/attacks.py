@@ -10,13 +10,14 @@ from pathlib import Path
 
 from control_api.checkpoint_store.file_store import FileStore
 from control_api.checkpoints.maker import CheckpointMaker
+from control_api.log.append import Log
 from control_api.log.purge import Purge
 from control_api.log.verify import verify
 from policies.ground.signing import Signer
 from policies.trail.findings import Reason
-from tests.control_api.checkpoints.signing import RING, SIGNER, maker
+from tests.control_api.checkpoints.signing import RING, SIGNER, grow, maker
 from tests.control_api.log.insider import Copy, Insider, Line, chain_sources
-from tests.control_api.log.purging import keep_days
+from tests.control_api.log.purging import DAY, keep_days
 from tests.control_api.store.world import TENANT, World, event_id
 
 OTHER_KEY = Signer(bytes(32))
@@ -176,13 +177,18 @@ async def show_another_version(on: Attacked) -> None:
     await on.insider.restore({**log, "checkpoints": shown})
 
 
-def purged(key: Signer, *changes: Callable[[list[Line]], object]) -> Attack:
-    """Retention, run by the attacker with a checkpoint store of the attacker's own."""
+def purged(key: Signer, *changes: Callable[[list[Line]], object], beyond: int = 0) -> Attack:
+    """Retention, run by the attacker with a checkpoint store of the attacker's own; with `beyond`,
+    of all rows that the store outside has signed, and of so many more."""
 
     async def attack(on: Attacked) -> None:
         for change in changes:
             await on.insider.rewrite(change)
         await on.insider.forget_checkpoints()
+        if beyond:
+            on.world.log = await Log.open(on.world.store)
+            await grow(on.world, beyond)
+            on.world.now.ahead += 2 * DAY
         await keep_days(on.world, 1)
         ring = type(RING)(key)
         making = CheckpointMaker(on.world.store, ring, FileStore(on.mine / "purge"))
@@ -262,6 +268,10 @@ ROWS: dict[str, tuple[Attack, Evidence, Reason]] = {
     ),
     "an anchor of other rows, signed with the log's key": (
         purged(SIGNER, responded(reason="another")), Evidence.STORE, Reason.ROOT_MISMATCH,
+    ),
+    "all that the store has signed purged, with the log's key": (
+        purged(SIGNER, responded(reason="another"), beyond=1),
+        Evidence.STORE, Reason.PURGE_UNCOVERED,
     ),
     # The whole log rewritten: the signature; with the log's key, the store outside.
     "all rewritten": (

@@ -42,8 +42,12 @@ def key_of(api: ControlApi) -> Any:
 
 
 def sibling(api: ControlApi, directory: Path) -> ControlApi:
-    """Another replica of the same database, without the first one's files."""
-    made = ControlApi(directory, database_url=api.environ["SLUICE_DATABASE_URL"])
+    """Another replica of the same database and checkpoint store, without the first one's files."""
+    made = ControlApi(
+        directory,
+        database_url=api.environ["SLUICE_DATABASE_URL"],
+        SLUICE_CHECKPOINT_STORE=(api.directory / "data" / "checkpoints").as_uri(),
+    )
     (directory / "data").mkdir(mode=0o700)
     shutil.copy(api.directory / "data" / "first-start.json", directory / "data")
     return made

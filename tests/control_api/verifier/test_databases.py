@@ -1,6 +1,7 @@
 """`sluice verify --database`: also on a damaged log, and never with a write."""
 
 import asyncio
+import base64
 import contextlib
 import shutil
 from collections.abc import AsyncIterator
@@ -10,11 +11,24 @@ import pytest
 from sqlalchemy import text
 
 from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoints.maker import CheckpointMaker
 from control_api.log.ingest import ingest
+from control_api.log.purge import Purge
+from policies.ground.signing import KeyRing
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.merkle_tree import Frontier
-from tests.control_api.store.world import TENANT, Spool, World, action, decision, opened, sql
+from tests.control_api.log.purging import keep_days
+from tests.control_api.store.world import (
+    TENANT,
+    Spool,
+    World,
+    action,
+    decision,
+    event_id,
+    opened,
+    sql,
+)
 from tests.control_api.verifier.world import SIGNER, Answer, run
 
 Capture = pytest.CaptureFixture[str]
@@ -101,8 +115,6 @@ async def note_of(world: World, size: int, *, fork: bool = False) -> str:
 async def test_the_store_outside_shows_what_the_database_alone_hides(
     sqlite_url: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    import base64
-
     key = ["--key", base64.b64encode(SIGNER.public).decode()]
     store = ["--store", f"file://{tmp_path}/notes"]
     notes = FileStore(tmp_path / "notes")
@@ -121,6 +133,26 @@ async def test_the_store_outside_shows_what_the_database_alone_hides(
         answer = await verify(capsys, sqlite_url, *store, *key)
         assert answer.code == 1
         assert answer.reasons[0] == "log_behind_checkpoint"
+
+
+async def test_a_purge_beyond_the_stores_checkpoint_is_named(
+    sqlite_url: str, tmp_path: Path, capsys: Capture
+) -> None:
+    notes, day = FileStore(tmp_path / "notes"), 86_400_000_000
+    async with logged(sqlite_url) as world:
+        notes.put(TENANT, 0, await note_of(world, 10))
+        world.now.ahead += 2 * day
+        await keep_days(world, 1)
+        # An insider with the key, or a replica that does not share the store.
+        ring, other = KeyRing(SIGNER), FileStore(tmp_path / "other")
+        await Purge(world.store, ring, CheckpointMaker(world.store, ring, other), event_id).run(
+            TENANT
+        )
+    key = ["--key", base64.b64encode(SIGNER.public).decode()]
+    assert (await verify(capsys, sqlite_url, *key)).code == 0
+    answer = await verify(capsys, sqlite_url, *key, "--store", f"file://{tmp_path}/notes")
+    assert (answer.code, answer.reasons) == (1, ["purge_uncovered"])
+    assert answer.json["findings"][0]["seq"] == SIZE
 
 
 async def test_what_is_no_database_is_unusable(tmp_path: Path, capsys: Capture) -> None:
