@@ -133,9 +133,9 @@ class Export:
             checkpoint = await newest(connection, self.tenant_id, span, at, until)
             until = until if checkpoint is None else checkpoint.size
             page = await read_lines(
-                connection, self.tenant_id, at, until, self.header.with_openings
+                connection, self.tenant_id, at, until, self.header.with_openings, sent
             )
-            new = sorted(page.cited - sent)
+            new = sorted(page.cited)
             documents = list[bytes]()
             for first in range(0, len(new), DOCUMENTS):
                 part = new[first : first + DOCUMENTS]
