@@ -44,6 +44,8 @@ class Outcome:
     pinned: bool = False
     openings: str = "checked"
     erased: int = 0
+    erased_later: int = 0
+    erased_unproven: int = 0
     not_recomputable: int | None = None
     recomputed: int | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -83,4 +85,9 @@ class Outcome:
             "findings": [finding.to_wire() for finding in self.findings],
             "unproven_tail": self.unproven_tail,
             "not_recomputable": self.not_recomputable,
+            "erased": {
+                "entries": self.erased,
+                "behind_the_file": self.erased_later,
+                "unproven": self.erased_unproven,
+            },
         }

@@ -114,8 +114,14 @@ def _level(outcome: Outcome) -> str:
 
 
 def _openings(outcome: Outcome) -> str:
-    erased = f"; {outcome.erased} entries' were erased, as recorded" * bool(outcome.erased)
-    return f"{outcome.openings}{erased}"
+    text = outcome.openings
+    if outcome.erased:
+        text += f"; {outcome.erased:,} entries' were erased, as recorded"
+    if outcome.erased_later:
+        text += f", {outcome.erased_later:,} of them by erasures behind the file's end"
+    if outcome.erased_unproven:
+        text += f", {outcome.erased_unproven:,} by erasures that no checkpoint covers yet"
+    return text
 
 
 def _recompute(outcome: Outcome) -> list[tuple[str, str]]:

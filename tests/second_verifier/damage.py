@@ -241,6 +241,28 @@ def add_an_unknown_line(lines: list[bytes], random: Random) -> None:
     lines.insert(random.randint(1, len(lines)), random.choice(unknown))
 
 
+def _erasures(lines: list[bytes]) -> list[int]:
+    return [at for at, line in enumerate(lines) if line.startswith(b'{"erasure":')]
+
+
+def delete_the_erasures(lines: list[bytes], random: Random) -> None:
+    for at in reversed(_erasures(lines)):
+        del lines[at]
+
+
+def change_an_erasure(lines: list[bytes], random: Random) -> None:
+    """Of another entry, without its proof, of another kind, or in another place."""
+    changes = (b'\\"by\\":\\"key', b'\\"by\\":\\"kez'), (b"redact\\", b"change\\")
+    for at in _erasures(lines)[:1]:
+        way = random.randrange(4)
+        if way < 2:
+            lines[at] = lines[at].replace(*changes[way])
+        elif way == 2:
+            lines[at] = lines[at].partition(b',"proof":')[0] + b',"proof":null}'
+        else:
+            lines.insert(random.randrange(1, at + 1), lines.pop(at))
+
+
 REWRITES: tuple[Rewrite, ...] = (
     duplicate_an_id, swap_an_opening, erase_an_opening, invent_an_opening, turn_time_back,
     name_another_log, skip_a_number, cut_the_chain, raise_the_version, add_a_member,
@@ -252,7 +274,7 @@ EDITS: tuple[Edit, ...] = (
     reorder_two_entries, change_a_text, add_white_space, escape_a_letter, write_a_float,
     write_a_wide_integer, write_a_key_twice, write_an_upper_case_key, write_half_a_surrogate,
     write_no_utf8, nest_too_deep, write_too_much, change_a_checkpoint, delete_a_line,
-    repeat_a_line, swap_two_lines, add_an_unknown_line,
+    repeat_a_line, swap_two_lines, add_an_unknown_line, delete_the_erasures, change_an_erasure,
 )  # fmt: skip
 
 

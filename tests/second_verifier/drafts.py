@@ -103,7 +103,18 @@ class Draft:
             path = inclusion(leaves[: later[0]], self.stop - 1)
             body.append(encoding.write({"hashes": [base64(each) for each in path]}))
             body += self._checkpoint(later[0], trees)
-        return [*head, *body]
+        return [*head, *body, *self._erasures(leaves[: later[0]] if later else [], raws)]
+
+    def _erasures(self, leaves: list[bytes], raws: list[bytes]) -> list[bytes]:
+        """The erasures behind the file, proven in the tree of `leaves` if it covers them."""
+        proves = self.stop not in self.checkpoints and self.stop > self.start
+        lines = []
+        for seq in range(self.stop, len(raws)) if self.with_openings else ():
+            if self.entries[seq].get("kind") == "redact":
+                path = inclusion(leaves, seq) if proves and seq < len(leaves) else None
+                proof = None if path is None else [base64(each) for each in path]
+                lines.append(encoding.write({"erasure": raws[seq].decode(), "proof": proof}))
+        return lines
 
     def pinned(self) -> list[str]:
         """The verifier key that a reader of the file would pin: the oldest."""

@@ -36,7 +36,7 @@ def test_both_verifiers_agree(
 ) -> None:
     for number in numbers:
         drawn = sample(number)
-        ours, theirs = _second(drawn), _product(drawn, tmp_path / "log", capsys)
+        ours, theirs = second_verdict(drawn), product_verdict(drawn, tmp_path / "log", capsys)
         assert ours == theirs, f"file {number}: {drawn.done}"
 
 
@@ -44,17 +44,17 @@ def test_both_verifiers_agree_on_every_truncation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = _small()
-    assert _second(whole).code == 0
+    assert second_verdict(whole).code == 0
     for end in range(len(whole.raw)):
         cut = whole._replace(raw=whole.raw[:end])
-        verdict = _second(cut)
+        verdict = second_verdict(cut)
         assert verdict.code != 0
-        assert verdict == _product(cut, tmp_path / "log", capsys), f"cut at byte {end}"
+        assert verdict == product_verdict(cut, tmp_path / "log", capsys), f"cut at byte {end}"
 
 
 def test_the_files_are_good_and_bad_in_every_way() -> None:
     """The agreement means something: most reasons that a file can have occur."""
-    verdicts = [_second(sample(number)) for number in range(FILES)]
+    verdicts = [second_verdict(sample(number)) for number in range(FILES)]
     assert sum(verdict.code == 0 for verdict in verdicts) > 100
     assert {verdict.level for verdict in verdicts} >= {"unsigned", "signed", "witnessed"}
     assert {verdict.reason for verdict in verdicts} >= {
@@ -66,7 +66,7 @@ def test_the_files_are_good_and_bad_in_every_way() -> None:
     }
 
 
-def _second(drawn: Sample) -> Verdict:
+def second_verdict(drawn: Sample) -> Verdict:
     witnesses = tuple(read_key(key) for key in drawn.witnesses)
     pins = Pins(tuple(read_key(key).public for key in drawn.keys), witnesses)
     try:
@@ -79,7 +79,7 @@ def _second(drawn: Sample) -> Verdict:
     return Verdict(1, found.seq, found.reason)
 
 
-def _product(drawn: Sample, path: Path, capsys: pytest.CaptureFixture[str]) -> Verdict:
+def product_verdict(drawn: Sample, path: Path, capsys: pytest.CaptureFixture[str]) -> Verdict:
     path.write_bytes(drawn.raw)
     arguments = [str(path), "--json"]
     for key in drawn.keys:

@@ -51,7 +51,9 @@ class Walk:
         self.last_leaf = b""
         self.newest: Note | None = None
         self._proof: list[bytes] | None = None
-        self._proof_at: int | None = None
+        self._ended_at: int | None = None
+        self._larger: Note | None = None
+        self._next_erasure = header["to"]
         self._complete = False
 
     def lines(self) -> None:
@@ -60,14 +62,14 @@ class Walk:
         for line in self.export.lines():
             if (line.kind == "frontier") != needs_frontier:
                 raise Broken("file_malformed", "the frontier is missing, or not the second line")
-            if self._proof_at is not None and line.kind not in ("entry", "damaged"):
-                self._behind_proof(line)
+            if self._ended_at is not None and line.kind not in ("entry", "damaged"):
+                self._behind_end(line)
             needs_frontier = False
             self._line(line)
 
     def end(self) -> None:
         """What the whole file must fulfil. Raises `Broken`."""
-        if self._proof is not None or self._proof_at not in (None, self.place.seq):
+        if self._proof is not None or self._ended_at not in (None, self.place.seq):
             raise Broken("file_malformed", "the proof is not that of the last entry")
         if self.place.seq != self.export.header["to"]:
             raise Broken("file_malformed", "other entries than the header says")
@@ -99,12 +101,34 @@ class Walk:
             self._frontier(line.value)
         elif line.kind == "hashes":
             self._proof = [b64decode(each) for each in line.value["hashes"]]
-            self._proof_at = self.place.seq
+            self._ended_at = self.place.seq
+        elif line.kind == "erasure":
+            self._erasure(line.value)
 
-    def _behind_proof(self, line: Line) -> None:
-        """Only a checkpoint follows the proof, and nothing follows that."""
-        if self._proof is None or line.kind != "checkpoint" or self._proof_at != self.place.seq:
-            raise Broken("file_malformed", "the proof is not that of the last entry")
+    def _behind_end(self, line: Line) -> None:
+        """Only a checkpoint follows the proof, and only erasures follow that."""
+        due = "erasure" if self._proof is None else "checkpoint"
+        if line.kind != due or self._ended_at != self.place.seq:
+            raise Broken("file_malformed", "a line that may not stand behind the last entry")
+
+    def _erasure(self, value: dict[str, Any]) -> None:
+        """A `redact` entry of the same log, behind the end of the file."""
+        self._ended_at, raw, proof = self.place.seq, value["erasure"].encode(), value["proof"]
+        try:
+            entry = read_entry(raw, self.place.seq)
+        except Broken as broken:
+            raise Broken("file_malformed", "an erasure that is no entry") from broken
+        seq = entry["seq"]
+        fits = entry["kind"] == "redact" and entry["log"] == self.place.log
+        numbers = type(seq) is int and type(entry["v"]) is int and entry["v"] == 1
+        if not fits or not numbers or seq < self._next_erasure:
+            raise Broken("file_malformed", "an entry that is no later erasure of this log")
+        if proof is not None:
+            path, note = [b64decode(each) for each in proof], self._larger
+            if note is None or not included(leaf_hash(raw), seq, note.size, path, note.root):
+                raise Broken("root_mismatch", "the erasure is not in the log")
+        self._next_erasure = seq + 1
+        self.ledger.redact(entry["pub"], seq)
 
     def _entry(self, raw: bytes, openings: bytes | None) -> None:
         seq = self.place.seq
@@ -146,6 +170,7 @@ class Walk:
             self._found("root_mismatch", "the tree has another root")
         elif any(note.signed_by(key) for key in self.keys.current):
             self.newest = note
+            self._larger = note if proof is not None else None
         elif not any(note.signed_by(key) for key in self.keys.former):
             self._found("signature_missing", "not signed by a key that is trusted")
 

@@ -27,6 +27,7 @@ from policies.trail.log_file.coding import encode_line
 from policies.trail.log_file.lines import (
     CheckpointLine,
     EntryLine,
+    ErasureLine,
     FrontierLine,
     HeaderLine,
     Line,
@@ -260,6 +261,10 @@ def changes() -> Any:
 
 
 def erasure() -> Any:
+    return written(_erased_log())
+
+
+def _erased_log() -> Log:
     """A log in which a session and a user were held, and three decisions and the user's hold were
     erased after the holds had been released."""
     made, by, why = Log(), "key_1", "litigation 2026-9"
@@ -279,7 +284,7 @@ def erasure() -> Any:
     made.direct(redact_record(by, "erasure request 2026-114", erased, record_id="redact-8"))
     for seq in erased:
         made.rows[seq] = made.rows[seq]._replace(openings=b"{}")
-    return written(made)
+    return made
 
 
 def log_file() -> Any:
@@ -318,6 +323,30 @@ def log_file() -> Any:
     }
 
 
+def erased_part() -> Any:
+    """A part of the log of `erasure.json` that ends before its erasure."""
+    made, signer, until = _erased_log(), Signer(bytes(range(32))), 6
+    leaves = [leaf_hash(row.entry) for row in made.rows]
+    size = len(leaves)
+    key = {"key": VerifierKey(made.log, ED25519, signer.public).text(), "endorsement": None}
+
+    def node(level: int, place: int) -> bytes:
+        tree = Frontier()
+        for leaf in leaves[place << level : (place + 1) << level]:
+            tree.append(leaf)
+        return tree.root()
+
+    lines: list[Line] = [
+        HeaderLine(made.log, made.log, [key], 0, 0, until, True, "2026-01-02T00:00:00.000000Z"),
+        PolicyLine(role_document([POLICY]) or b""),
+        *(EntryLine(row.entry, row.openings or b"{}") for row in made.rows[:until]),
+        ProofLine(inclusion.make(until - 1, size, node)),
+        CheckpointLine(sign(Checkpoint(made.log, size, made.tree.root()), signer)),
+        ErasureLine(made.rows[-1].entry.decode(), inclusion.make(size - 1, size, node)),
+    ]
+    return {"seed": signer.seed().hex(), "part": _file(lines)}
+
+
 def _file(lines: list[Line]) -> str:
     file = LogFileWriter()
     parts = [file.joined(encode_line(each), isinstance(each, EntryLine)) for each in lines]
@@ -328,7 +357,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     each.__name__: each
     for each in (
         *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
-        *(proofs, cosigned, changes, erasure, log_file),
+        *(proofs, cosigned, changes, erasure, log_file, erased_part),
     )
 }
 

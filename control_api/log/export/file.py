@@ -1,5 +1,5 @@
 """Puts an export together: the header, then pages of entries with the documents and checkpoints
-that belong to them, then the proof of the last entry and the end.
+that belong to them, then its ending.
 
 Each page is a transaction of its own, so a slow reader keeps nothing open in the database. Memory
 holds one page. The export covers the log up to the head as of its start. Knows no HTTP.
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.log.export.ending import Ending, ExportStopped
 from control_api.log.export.pace import rest
-from control_api.log.export.place import first_recorded, last_entry_proof, tree_before
+from control_api.log.export.place import first_recorded, tree_before
 from control_api.log.export.rows import EntryLines, read_lines
 from control_api.log.export.signatures import (
     OriginSpan,
     StoredCheckpoint,
-    covering,
     newest,
     origin_spans,
     signing_keys,
@@ -29,7 +29,7 @@ from control_api.store.queries.purges import first_kept, latest_anchor
 from control_api.store.schema.log import log_heads
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
-from policies.ground.errors import Conflict, NotFound, Unavailable
+from policies.ground.errors import NotFound
 from policies.ground.signing import KeyRing
 from policies.trail.log_file.coding import encode_line
 from policies.trail.log_file.lines import (
@@ -37,7 +37,6 @@ from policies.trail.log_file.lines import (
     FrontierLine,
     HeaderLine,
     PolicyLine,
-    ProofLine,
     TruncatedLine,
 )
 from policies.trail.log_file.writer import LogFileWriter
@@ -65,10 +64,6 @@ class Wanted:
 
 
 WhyStop = Callable[[], Awaitable[str | None]]
-
-
-class ExportStopped(Exception):
-    """the export can't continue; the message says why, and the file says so too"""
 
 
 class _Page(NamedTuple):
@@ -120,8 +115,12 @@ class Export:
                 yield file.line(CheckpointLine(page.checkpoint.note))
             at = page.until
             await rest(self.store.clock.monotonic() - started)
-        for line in await self._proof():
-            yield file.line(line)
+        try:
+            async for line in Ending(self.store, self.tenant_id, self.header, self.spans).lines():
+                yield file.line(line)
+        except ExportStopped as stop:
+            yield encode_line(TruncatedLine(str(stop)))
+            raise
         yield file.end()
 
     async def _page(self, at: int, sent: set[str]) -> _Page:
@@ -149,24 +148,6 @@ class Export:
                 "exported: export again"
             )
         return _Page(until, page, documents, checkpoint)
-
-    async def _proof(self) -> list[ProofLine | CheckpointLine]:
-        """The proof of the last entry in the first checkpoint after it, if there is one and none of
-        just its size."""
-        until = self.header.until
-        if until == self.header.first:
-            return []
-        span = next(each for each in self.spans if each.above < until <= each.most)
-        async with self.store.reading(self.tenant_id) as connection:
-            checkpoint = await covering(connection, self.tenant_id, span, until)
-            if checkpoint is None or checkpoint.size == until:
-                return []
-            try:
-                hashes = await last_entry_proof(connection, self.tenant_id, until, checkpoint.size)
-            except (Conflict, Unavailable):
-                # The file stays valid, and its verification says that its end is not proven.
-                return []
-        return [ProofLine(hashes), CheckpointLine(checkpoint.note)]
 
 
 async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRing) -> Export:

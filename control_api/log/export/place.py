@@ -58,15 +58,15 @@ async def tree_before(connection: AsyncConnection, tenant_id: str, size: int) ->
     return [known.hash(*node) for node in nodes]
 
 
-async def last_entry_proof(
-    connection: AsyncConnection, tenant_id: str, until: int, size: int
+async def entry_proof(
+    connection: AsyncConnection, tenant_id: str, seq: int, size: int
 ) -> list[bytes]:
-    """The inclusion proof of entry `until - 1` in the tree of `size` entries. Raises like
+    """The inclusion proof of entry `seq` in the tree of `size` entries. Raises like
     `tree_before`."""
-    parts = inclusion.parts(until - 1, size)
+    parts = inclusion.parts(seq, size)
     wanted = {node for part in parts for node in part.nodes()}
     known = await _known(connection, tenant_id, wanted)
-    return inclusion.make(until - 1, size, known.hash)
+    return inclusion.make(seq, size, known.hash)
 
 
 async def _known(

@@ -11,6 +11,7 @@ from control_api.verifier.checkpoint_judge import CheckpointJudge
 from control_api.verifier.file.beginning import read_frontier, read_header
 from control_api.verifier.file.derivation import Derivation
 from control_api.verifier.file.duplicates import IdBuckets
+from control_api.verifier.file.ending import Ending
 from control_api.verifier.file.pool import Walked, WalkOptions, walk_chunks
 from control_api.verifier.file.purge_check import purge_findings
 from control_api.verifier.file.source import LineChunks
@@ -19,7 +20,6 @@ from control_api.verifier.neighbours import neighbours
 from control_api.verifier.outcome import Outcome
 from control_api.verifier.progress import Progress
 from control_api.verifier.trusted_keys import TrustedKeys
-from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import BadLine, parse_line
 from policies.trail.log_file.lines import (
@@ -27,6 +27,7 @@ from policies.trail.log_file.lines import (
     CheckpointLine,
     DamagedLine,
     EndLine,
+    ErasureLine,
     PolicyLine,
     ProofLine,
     TruncatedLine,
@@ -82,10 +83,7 @@ class FileCheck:
         self._ids = IdBuckets()
         self._derived = Derivation() if options.recompute else None
         self._ended: EndLine | None = None
-        self._proof: ProofLine | None = None
-        self._proved = False
-        self._proof_at: int | None = None
-        self._damaged = 0
+        self._ending = Ending(header.log, header.until)
         self._last_entry = b""
 
     def run(self) -> tuple[Outcome, set[int]]:
@@ -134,45 +132,43 @@ class FileCheck:
         if isinstance(line, TruncatedLine):
             reason = f"the export ended early: {line.reason:.200}"
             return Finding(None, Reason.FILE_TRUNCATED, reason)
-        if self._proved and not isinstance(line, EndLine):
-            return self._malformed("a line follows the proof of the last entry", tree)
-        if self._proof is not None and not self._proved and not isinstance(line, CheckpointLine):
-            return self._malformed("no checkpoint follows the proof of the last entry", tree)
+        if misplaced := self._ending.misplaced(line, tree.size):
+            return self._malformed(misplaced, tree)
         match line:
             case PolicyLine():
                 return None
             case CheckpointLine():
                 return self._on_checkpoint(line, tree)
             case ProofLine():
-                self._proof, self._proof_at = line, tree.size
+                self._ending.begin(line, tree.size)
                 return None
+            case ErasureLine():
+                return self._ending.take(
+                    line, tree.size, self.walk.erasures, trusted=self._is_trusted_at_end()
+                )
             case EndLine():
                 self._ended = line
                 return None
             case DamagedLine():
-                self._damaged += 1
                 message = f"seq {tree.size}: the row of entry {line.seq} holds no entry"
                 return Finding(tree.size, Reason.NOT_AN_ENTRY, message)
         return self._malformed("a line stands where it may not", tree)
 
     def _on_checkpoint(self, line: CheckpointLine, tree: Frontier) -> Finding | None:
-        self._proved = self._proof is not None
+        proof, self._ending.proof = self._ending.proof, None
         found = self._judge.read(line.note, max(tree.size - 1, 0))
         if isinstance(found, Finding):
             self._note_finding(found)
             return None
         note, checkpoint = found
         self.newest_note = line.note
-        if self._proof is not None:
-            if tree.size != self._proof_at:
-                return self._malformed("the proof is not that of the last entry", tree)
-            if not self._proves_tail(tree, checkpoint):
-                message = (
-                    f"the entries are not the beginning of the checkpoint of {checkpoint.size} "
-                    "entries"
-                )
+        if proof is not None:
+            size, root = checkpoint.size, checkpoint.root
+            if not proves_tail(tree, self.walk.last_leaf, size, root, proof.hashes):
+                message = f"the entries are not the beginning of the checkpoint of {size} entries"
                 return Finding(max(tree.size - 1, 0), Reason.ROOT_MISMATCH, message)
-            self._note_finding(self._judge.judge(note, checkpoint, checkpoint.root))
+            self._ending.proven = checkpoint
+            self._note_finding(self._judge.judge(note, checkpoint, root))
             return None
         if checkpoint.size != tree.size:
             message = f"a checkpoint of {checkpoint.size} entries stands after {tree.size}"
@@ -183,10 +179,10 @@ class FileCheck:
         self._note_finding(found_fault)
         return None
 
-    def _proves_tail(self, tree: Frontier, checkpoint: Checkpoint) -> bool:
-        assert self._proof is not None
-        size, root = checkpoint.size, checkpoint.root
-        return proves_tail(tree, self.walk.last_leaf, size, root, self._proof.hashes)
+    def _is_trusted_at_end(self) -> bool:
+        """Whether the checkpoint behind the last entry is signed by a key that counts."""
+        newest = self._judge.newest
+        return newest is not None and newest.checkpoint == self._ending.proven
 
     def _note_finding(self, found: Finding | None) -> None:
         """A checkpoint that fails says nothing about the entries: the walk goes on."""
@@ -217,10 +213,6 @@ class FileCheck:
         if ended.sha256 != chunks.hexdigest():
             message = "the file's SHA-256 is not the one in its last line"
             return Finding(None, Reason.FILE_DIGEST_MISMATCH, message)
-        if self._proof is not None and not (self._proved and self._proof_at == ended_at):
-            # Entries behind the proof would seem to be proven by it.
-            message = "the proof of the last entry is not followed by its checkpoint and the end"
-            return Finding(None, Reason.FILE_MALFORMED, message)
         if ended_at != self.header.until:
             message = f"the file ends at {ended_at}, not at {self.header.until} as its header says"
             return Finding(None, Reason.FILE_MALFORMED, message)
@@ -242,6 +234,8 @@ class FileCheck:
             for finding in purge_findings(walk.notable, self._base):
                 outcome.add(finding)
         outcome.erased = walk.erasures.excused
+        outcome.erased_later = self._ending.erased
+        outcome.erased_unproven = self._ending.unproven
         if self._derived is not None:
             outcome.recomputed = self._derived.counts.recomputed
             outcome.not_recomputable = self._derived.counts.not_recomputable

@@ -60,7 +60,7 @@ class PartialFile:
         os.fsync(self._file.fileno())
         self._file.close()
         # On disk. If we die before the next step, the next run finds a partial file with an end,
-        # cuts that off and asks for nothing more than the end again.
+        # cuts that off and asks for the last entry again.
         self.path.rename(path)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -87,9 +87,10 @@ class PartialFile:
             self._digest.update(piece)
 
     def _scan(self) -> tuple[int, bytes]:
-        """Where the last complete entry ends, and its line."""
+        """Where the last entry to keep ends, and its line."""
         self._file.seek(0)
         at, kept, last, policies = 0, 0, b"", set[bytes]()
+        before, newest = (0, b""), set[bytes]()
         for line in self._file:
             if not line.endswith(b"\n"):
                 break
@@ -97,12 +98,18 @@ class PartialFile:
             if self.header is None:
                 self.header = header_of(line, str(self.path))
             elif line.startswith(ENTRIES):
-                kept, last = at, line
+                before, kept, last = (kept, last), at, line
                 self.entries += 1
-                self.policies |= policies
-                policies.clear()
+                self.policies |= newest
+                newest, policies = policies, set()
             elif line.startswith(POLICY):
                 policies.add(policy_digest(line))
+        if self.header is not None and last and _seq(last, self.path) + 1 == self.header["to"]:
+            # Only the ending is missing: the proof of the last entry, and erasures behind it. They
+            # come with an entry, so this one is asked for again.
+            self.entries -= 1
+            return before
+        self.policies |= newest
         return kept, last
 
 

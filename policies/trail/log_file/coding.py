@@ -16,6 +16,7 @@ from policies.trail.log_file.lines import (
     DamagedLine,
     EndLine,
     EntryLine,
+    ErasureLine,
     FrontierLine,
     HeaderLine,
     Line,
@@ -106,6 +107,9 @@ def _wire(line: Line) -> dict[str, Any]:
             return {"checkpoint": line.note}
         case ProofLine():
             return {"hashes": _b64s(line.hashes)}
+        case ErasureLine():
+            proof = None if line.proof is None else _b64s(line.proof)
+            return {"erasure": line.entry, "proof": proof}
         case EndLine():
             return {"end": True, "entries": line.entries, "sha256": line.sha256}
         case TruncatedLine():
@@ -126,6 +130,10 @@ def _parsed(wire: Any) -> Line | None:
             return CheckpointLine(note)
         case {"hashes": list(hashes), **rest} if not rest:
             return ProofLine(_hashes(hashes))
+        case {"erasure": str(entry), "proof": list(hashes), **rest} if not rest:
+            return ErasureLine(entry, _hashes(hashes))
+        case {"erasure": str(entry), "proof": None, **rest} if not rest:
+            return ErasureLine(entry, None)
         case {"end": True, "entries": int(entries), "sha256": str(digest), **rest} if not rest:
             return EndLine(_count(entries), digest)
         case {"truncated": str(reason), **rest} if not rest:

@@ -73,6 +73,15 @@ class ProofLine(NamedTuple):
     hashes: list[bytes]
 
 
+class ErasureLine(NamedTuple):
+    """A `redact` entry behind the file's end that erased openings of entries before it: its stored
+    bytes as text, and its inclusion proof in the tree of the checkpoint that stands behind the
+    `ProofLine`; None if that does not cover it."""
+
+    entry: str
+    proof: list[bytes] | None
+
+
 class EndLine(NamedTuple):
     """The last line: the number of entries, damaged ones included, and the SHA-256 in hex of every
     byte before this line."""
@@ -95,6 +104,7 @@ Line: TypeAlias = (
     | PolicyLine
     | CheckpointLine
     | ProofLine
+    | ErasureLine
     | EndLine
     | TruncatedLine
 )

@@ -20,6 +20,7 @@ from policies.trail.log_file.lines import (
     DamagedLine,
     EndLine,
     EntryLine,
+    ErasureLine,
     FrontierLine,
     HeaderLine,
     Line,
@@ -41,13 +42,15 @@ class BadLogFile(ValueError):
 
 
 _BODY = frozenset({EntryLine, DamagedLine, PolicyLine, CheckpointLine})
+_ENDING: frozenset[type] = frozenset({ErasureLine, EndLine})
 # INVARIANT: the order of a file's lines. Beyond this table, the frontier is there exactly if the
-# file does not begin with the log's first entry, and the proof's checkpoint is followed by the end.
+# file does not begin with the log's first entry, and no entry follows the proof's checkpoint.
 _FOLLOWS: dict[type | None, frozenset[type]] = {
-    HeaderLine: _BODY | {FrontierLine, EndLine},
-    FrontierLine: _BODY | {EndLine},
-    **{each: _BODY | {ProofLine, EndLine} for each in _BODY},
+    HeaderLine: _BODY | _ENDING | {FrontierLine},
+    FrontierLine: _BODY | _ENDING,
+    **{each: _BODY | _ENDING | {ProofLine} for each in _BODY},
     ProofLine: frozenset({CheckpointLine}),
+    ErasureLine: _ENDING,
     EndLine: frozenset(),
 }
 _NAMES: dict[type, str] = {
@@ -58,6 +61,7 @@ _NAMES: dict[type, str] = {
     PolicyLine: "a policy",
     CheckpointLine: "a checkpoint",
     ProofLine: "the proof of the last entry",
+    ErasureLine: "a later erasure",
     EndLine: "the last line",
     TruncatedLine: "the reason of a truncation",
 }
@@ -150,7 +154,7 @@ class LogFileReader:
             # A part without the tree before it could not be verified.
             allowed = {FrontierLine} if header.first else allowed - {FrontierLine}
         elif self._proved and last is CheckpointLine:
-            allowed = {EndLine}
+            allowed = _ENDING
         if kind not in allowed:
             assert last is not None
             raise self._fault(

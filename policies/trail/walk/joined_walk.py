@@ -12,7 +12,7 @@ caller, with the tree up to them.
 from collections.abc import Callable
 from typing import Any
 
-from policies.ground.canonical import b64, encode
+from policies.ground.canonical import NotCanonical, b64, encode, unb64
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
 from policies.trail.walk.compact_range import extend
@@ -124,7 +124,8 @@ class JoinedWalk:
         if start.log != self._log:
             other = f"seq {seq}: belongs to another log, or to another version of the format"
             return Finding(seq, Reason.WRONG_LOG, other, start.eid)
-        if self._prev is not None and start.prev != self._prev:
+        # In a part, the hash before its first entry may be unknown; it must be one all the same.
+        if start.prev != self._prev and (self._prev is not None or not _is_hash(start.prev)):
             broken = f"seq {seq}: `prev` is not the hash of the entry before"
             return Finding(seq, Reason.CHAIN_BROKEN, broken, start.eid)
         if start.ts.decode() < self.last_ts:
@@ -163,3 +164,10 @@ class JoinedWalk:
             return found
         text = found.message.partition(": ")[2]
         return Finding(seq, found.reason, f"seq {seq}: {text}", found.eid)
+
+
+def _is_hash(text: bytes) -> bool:
+    try:
+        return len(unb64(text.decode())) == 32
+    except NotCanonical:
+        return False

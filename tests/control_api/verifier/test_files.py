@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from policies.ground.signing import Signer
+from policies.trail.log_file.lines import ErasureLine
+from policies.trail.proofs import inclusion
 from policies.trail.stored_entry import StoredRow
 from tests.control_api.verifier.world import (
     KEY,
@@ -17,6 +19,7 @@ from tests.control_api.verifier.world import (
     SIZE,
     WITNESS_KEY,
     export,
+    node_of,
     note,
     put,
     rotated_keys,
@@ -39,6 +42,7 @@ def test_a_whole_log_holds_and_is_signed(tmp_path: Path, capsys: Capture) -> Non
         "findings": [],
         "unproven_tail": 0,
         "not_recomputable": None,
+        "erased": {"entries": 0, "behind_the_file": 0, "unproven": 0},
     }
 
 
@@ -244,6 +248,33 @@ def test_a_redact_entry_excuses_missing_openings(tmp_path: Path, capsys: Capture
         log.rows[3] = log.rows[3]._replace(openings=b"{}")
         answer = run(capsys, put(tmp_path, export(log.rows, notes={})), "--json")
         assert answer.reasons == reasons
+
+
+@pytest.mark.parametrize("proven", [True, False])
+def test_an_erasure_behind_a_part_excuses_missing_openings(
+    proven: bool, tmp_path: Path, capsys: Capture
+) -> None:
+    from policies.ground.canonical import encode
+    from policies.trail.record import make_record
+    from tests.policies.trail.walk.world import mixed_log
+
+    log = mixed_log()
+    pub = {"by": "key_1", "reason": "asked", "events": [[3, 3]]}
+    log.direct(make_record("redact", "redact-1", encode(pub)))
+    rows = [*log.rows[:3], log.rows[3]._replace(openings=b"{}"), *log.rows[4:10]]
+    proof = inclusion.make(SIZE, SIZE + 1, node_of(log.rows)) if proven else None
+    erasure = ErasureLine(log.rows[SIZE].entry.decode(), proof)
+    tail = note(SIZE + 1, log.rows) if proven else None
+    notes = None if proven else {10: note(10)}
+    part = export(rows, notes=notes, tail=tail, whole=log.rows, erasures=[erasure])
+    answer = run(capsys, put(tmp_path, part), "--key", KEY, "--json")
+    assert (answer.code, answer.json["level"]) == (0, "signed"), answer.out
+    counted = {"entries": 1, "behind_the_file": 1, "unproven": int(not proven)}
+    assert answer.json["erased"] == counted
+    assert ("no checkpoint covers yet" in run(capsys, put(tmp_path, part)).out) == (not proven)
+    part = export(rows, notes=notes, tail=tail, whole=log.rows)
+    answer = run(capsys, put(tmp_path, part), "--key", KEY, "--json")
+    assert answer.reasons == ["opening_missing"]
 
 
 # ------------------------------------------------------------------------------------- the file

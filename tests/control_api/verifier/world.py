@@ -17,6 +17,7 @@ from policies.trail.log_file.coding import encode_line
 from policies.trail.log_file.lines import (
     CheckpointLine,
     EntryLine,
+    ErasureLine,
     FrontierLine,
     HeaderLine,
     ProofLine,
@@ -85,9 +86,11 @@ def export(
     until: int | None = None,
     tail: str | None = None,
     tree: Frontier | None = None,
+    whole: Sequence[StoredRow] = ROWS,
+    erasures: Sequence[ErasureLine] = (),
 ) -> bytes:
     """A whole file of the rows, the first of which is number `first`. `notes` by size; None is one
-    at the end. `tail` is a note on a larger log of `ROWS`."""
+    at the end. `tail` is a note on a larger log of the rows `whole`."""
     until = first + len(rows) if until is None else until
     if notes is None:
         notes = {} if tail else {until: note(until)}
@@ -106,9 +109,11 @@ def export(
         file.write(writer.line(CheckpointLine(notes[first + len(rows)])))
     if tail is not None:
         size = checkpoint.parse(signed_note.parse(tail).text).size
-        hashes = inclusion.make(first + len(rows) - 1, size, node_of(ROWS))
+        hashes = inclusion.make(first + len(rows) - 1, size, node_of(whole))
         file.write(writer.line(ProofLine(hashes)))
         file.write(writer.line(CheckpointLine(tail)))
+    for erasure in erasures:
+        file.write(writer.line(erasure))
     file.write(writer.end())
     return file.getvalue()
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from deploy.client.export import command
-from policies.trail.log_file.lines import EntryLine, HeaderLine, Line, PolicyLine
+from policies.trail.log_file.lines import EntryLine, HeaderLine, Line, PolicyLine, ProofLine
 from policies.trail.log_file.reader import LogFileReader
 from tests.deploy.client.conftest import Operator, evaluate
 from tests.stack import Stack
+from tests.waiting import until
 
 EVENTS = 30
 
@@ -144,6 +145,29 @@ def test_what_arrived_is_kept_for_the_next_run(
     assert target.read_bytes().startswith(kept)
     assert seqs_of(target) == whole(target)
     assert b'"later"' not in target.read_bytes()  # the log as of the first run's start
+
+
+def test_a_connection_that_breaks_behind_the_last_entry_leaves_nothing_out(
+    operator: Operator, filled: Stack, tmp_path: Path
+) -> None:
+    def part(name: str, url: str = "") -> Path:
+        target = tmp_path / name
+        target.unlink(missing_ok=True)
+        words = ("--url", url) if url else ()
+        operator.done("export", "-o", str(target), "--to", str(EVENTS), *words)
+        return target
+
+    def proven() -> bool:
+        return isinstance(lines_of(part("whole"))[-3], ProofLine)
+
+    until("a checkpoint covers the part", proven)
+    whole_part = tmp_path / "whole"
+    lines, size = lines_of(whole_part), whole_part.stat().st_size
+    # The response has a head, too: these cuts lie in and around the proof and the lines behind it.
+    for number, back in enumerate(range(-300, 1000, 200)):
+        with relay(filled.control.port, size - back) as url:
+            cut = lines_of(part(f"cut-{number}", url))
+        assert cut[1:-1] == lines[1:-1]
 
 
 BEGUN = b'{"format":"sluice-log/1","log":"x","from":0,"to":9,"openings":"all"}\n%b\n'

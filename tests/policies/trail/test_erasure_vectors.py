@@ -15,6 +15,8 @@ from policies.ground.canonical import encode
 from policies.trail.entry import index_of
 from policies.trail.erasure.hold import hold_placed, hold_released
 from policies.trail.erasure.redaction import redact_record
+from policies.trail.log_file.coding import encode_line
+from policies.trail.log_file.reader import LogFileReader
 from policies.trail.record import Record
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead, VerificationReport, Verifier
@@ -130,3 +132,22 @@ def test_only_the_redact_entry_excuses_what_is_missing() -> None:
     assert not report.valid
     assert "seq 0: " in str(report.reason)
     assert missing == [0, 1, 3, 5]
+
+
+def test_the_golden_part_brings_its_erasure_along() -> None:
+    golden = vector("erased_part")["part"].encode()
+    *body, proof, note, erasure, _ = [json.loads(line) for line in golden.splitlines()]
+    log = [orjson.loads(each["utf8"]) for each in vector("erasure")["entries"]]
+    assert [line["entry"] for line in body if "entry" in line] == log[:6]
+    assert json.loads(erasure["erasure"]) == log[8]
+    # The last leaf of nine: its only neighbour is the tree of the eight before it.
+    leaves = [bytes.fromhex(each["leaf"]) for each in vector("erasure")["entries"]]
+    left = naive_root(leaves[:8])
+    assert erasure["proof"] == [base64.b64encode(left).decode()]
+    root = hashlib.sha256(b"\1" + left + leaves[8]).digest()
+    assert note["checkpoint"].split("\n")[1:3] == ["9", base64.b64encode(root).decode()]
+    assert len(proof["hashes"]) == 4
+    reader = LogFileReader()
+    lines = list(reader.feed(golden))
+    reader.finish()
+    assert b"".join(map(encode_line, lines)) == golden

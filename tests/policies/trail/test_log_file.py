@@ -16,6 +16,7 @@ from policies.trail.log_file.lines import (
     DamagedLine,
     EndLine,
     EntryLine,
+    ErasureLine,
     FrontierLine,
     HeaderLine,
     Line,
@@ -39,6 +40,7 @@ PART = HEADER._replace(first=3)
 FRONTIER = FrontierLine(3, [b"a" * 32, b"b" * 32])
 NOTE = CheckpointLine("default\n3\nAAAA\n\n— default AAAA\n")
 PROOF = ProofLine([b"c" * 32])
+ERASURE = ErasureLine('{"kind":"redact"}', [b"d" * 32])
 ALL: list[Line] = [
     HEADER,
     FRONTIER,
@@ -47,6 +49,8 @@ ALL: list[Line] = [
     PolicyLine(b'{"role":"analyst"}'),
     NOTE,
     PROOF,
+    ERASURE,
+    ERASURE._replace(proof=None),
     EndLine(8, "0" * 64),
     TruncatedLine("the service stopped"),
 ]
@@ -135,6 +139,9 @@ def test_the_lines_before_a_fault_are_still_returned() -> None:
         (written(HEADER, HEADER), Reason.FILE_MALFORMED),
         (written(HEADER, *ENTRIES, PROOF), Reason.FILE_MALFORMED),
         (written(HEADER, *ENTRIES, PROOF, NOTE, ENTRIES[0]), Reason.FILE_MALFORMED),
+        (written(HEADER, *ENTRIES, PROOF, ERASURE), Reason.FILE_MALFORMED),
+        (written(HEADER, *ENTRIES, ERASURE, ENTRIES[0]), Reason.FILE_MALFORMED),
+        (written(HEADER, *ENTRIES, ERASURE, PROOF, NOTE), Reason.FILE_MALFORMED),
         (written(HEADER, FRONTIER, ENTRIES[3]), Reason.FILE_MALFORMED),
         (written(PART, ENTRIES[3]), Reason.FILE_MALFORMED),
         (written(PART), Reason.FILE_MALFORMED),
@@ -147,7 +154,7 @@ def test_anything_else_is_refused(raw: bytes, expected: Reason | None) -> None:
 
 
 def test_a_part_begins_with_its_frontier_and_ends_with_a_proof() -> None:
-    lines: list[Line] = [PART, FRONTIER, NOTE, *ENTRIES[3:], PROOF, NOTE]
+    lines: list[Line] = [PART, FRONTIER, NOTE, *ENTRIES[3:], PROOF, NOTE, ERASURE, ERASURE]
     assert read(written(*lines))[:-1] == lines
 
 
@@ -167,6 +174,9 @@ def test_a_part_begins_with_its_frontier_and_ends_with_a_proof() -> None:
         b'{"end":true,"entries":-1,"sha256":""}',
         b'{"damaged":{"entry":"?","openings":null,"seq":1}}',
         b'{"frontier":[],"size":"0"}',
+        b'{"erasure":{},"proof":null}',
+        b'{"erasure":""}',
+        b'{"erasure":"","proof":["AAAA"]}',
     ],
 )
 def test_a_line_of_another_form_is_refused(raw: bytes) -> None:

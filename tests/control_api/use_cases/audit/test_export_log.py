@@ -7,6 +7,8 @@ import gzip
 import hashlib
 import http.client
 import json
+import threading
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -16,12 +18,15 @@ from control_api.app_context import MAX_EXPORTS
 from control_api.http.stream import sending
 from control_api.log.export import file
 from control_api.maintenance import retention
+from control_api.verifier.file.check import CheckOptions
+from control_api.verifier.file.verify_file import verify_file
 from policies.ground.canonical import unb64
 from policies.trail.log_file.lines import (
     MEDIA_TYPE,
     CheckpointLine,
     DamagedLine,
     EntryLine,
+    ErasureLine,
     FrontierLine,
     HeaderLine,
     Line,
@@ -394,11 +399,7 @@ def test_checkpoints_stand_where_they_cover_what_came_before(either: ControlApi)
     filled(either)
     wanted = len(entries_of(exported(either)))
 
-    def covered() -> int:
-        notes = either.admin("GET", "/v1/audit/checkpoints")
-        return max((each["size"] for each in notes), default=0)
-
-    within(30, lambda: covered() >= wanted, "a checkpoint")
+    within(30, lambda: covered(either) >= wanted, "a checkpoint")
     lines = exported(either)
     at = header_of(lines).first
     for line in lines:
@@ -414,3 +415,67 @@ def test_checkpoints_stand_where_they_cover_what_came_before(either: ControlApi)
     _, size, root = note.note.split("\n")[:3]
     leaf = leaf_hash(last.entry)
     assert inclusion.verify(leaf, wanted - 2, int(size), proof.hashes, unb64(root))
+
+
+def verdict(lines: bytes, path: Path) -> Any:
+    """What `sluice verify` says of a file."""
+    path.write_bytes(lines)
+    done = verify_file(lambda: path.open("rb"), "the file", CheckOptions(), again=True)
+    assert done.valid, [each.text() for each in done.findings]
+    return done.to_wire()["erased"]
+
+
+def erased(api: ControlApi, user_id: str) -> int:
+    body = {"user_id": user_id, "reason": "asked"}
+    seq: int = api.admin("POST", "/v1/audit/redact", body)["seq"]
+    return seq
+
+
+def test_a_part_that_ends_before_an_erasure_brings_it_along(
+    either: ControlApi, tmp_path: Path
+) -> None:
+    filled(either, 6)
+    until = len(entries_of(exported(either)))
+    either.evaluate(user_id="bob")
+    seq = erased(either, "ann")
+    # Not covered yet, or covered already: either way a reader can tell it from a silent removal.
+    counted = verdict(either.call("GET", f"{PATH}?to={until}").raw, tmp_path / "early")
+    assert (counted["entries"], counted["behind_the_file"]) == (6, 6)
+    within(30, lambda: covered(either) > seq, "a checkpoint")
+    answer = either.call("GET", f"{PATH}?to={until}")
+    assert verdict(answer.raw, tmp_path / "part") == {**counted, "unproven": 0}
+    *_, proof, note, erasure, _ = lines_of(answer.raw)
+    assert isinstance(proof, ProofLine)
+    assert isinstance(note, CheckpointLine)
+    assert isinstance(erasure, ErasureLine)
+    assert orjson.loads(erasure.entry)["seq"] == seq
+    # A part without openings needs none; the whole log has the entry itself.
+    for query in (f"?to={until}&openings=none", ""):
+        assert not [x for x in exported(either, query) if isinstance(x, ErasureLine)]
+
+
+def test_an_erasure_while_an_export_runs_is_no_finding(
+    either: ControlApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "PAGE_ROWS", 2)
+    filled(either, 6)
+    paused, go_on = threading.Event(), threading.Event()
+
+    async def rest(_: float) -> None:
+        paused.set()
+        await asyncio.to_thread(go_on.wait, 30)
+
+    monkeypatch.setattr(file, "rest", rest)
+    connection, response = started(either)
+    assert paused.wait(30)
+    erased(either, "ann")
+    go_on.set()
+    counted = verdict(response.read(), tmp_path / "log")
+    connection.close()
+    # The first page was read before.
+    assert 0 < counted["behind_the_file"] == counted["entries"] <= 6
+
+
+def covered(api: ControlApi) -> int:
+    notes = api.admin("GET", "/v1/audit/checkpoints")
+    return max((each["size"] for each in notes), default=0)

@@ -1,0 +1,122 @@
+"""Writes what stands behind an export's last entry: its proof, and the erasures after it.
+
+An erasure deletes openings at once, and its `redact` entry comes last in the log: behind the end of
+a part, or of an export that was running. Without that entry a reader could not tell an erasure from
+openings that were removed silently, so the file brings it along, with its own proof.
+"""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.log.export.place import entry_proof
+from control_api.log.export.signatures import OriginSpan, StoredCheckpoint, covering, newest
+from control_api.store.queries import redactions
+from control_api.store.queries.purges import first_kept
+from control_api.store.store import Store
+from policies.ground.errors import Conflict, Unavailable
+from policies.trail.log_file.lines import CheckpointLine, ErasureLine, HeaderLine, Line, ProofLine
+from policies.trail.record import MAX_ENTRY
+from policies.trail.walk.erasures import erased_ranges
+
+PAGE = 100
+"""Erasures read at a time: each takes a proof, and an entry of at most 64 KiB."""
+
+
+class ExportStopped(Exception):
+    """the export can't continue; the message says why, and the file says so too"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The ending of one export, written once its last page was read."""
+
+    store: Store
+    tenant_id: str
+    header: HeaderLine
+    spans: list[OriginSpan]
+
+    async def lines(self) -> AsyncGenerator[Line, None]:
+        """The lines, in order. Raises `ExportStopped` if a purge has removed erasures meanwhile."""
+        if self.header.until == self.header.first:
+            return
+        async with self.store.reading(self.tenant_id) as connection:
+            checkpoint = await self._checkpoint(connection)
+            proof = None
+            if checkpoint is not None:
+                proof = await self._proof(connection, self.header.until - 1, checkpoint.size)
+        if checkpoint is not None and proof is not None:
+            yield ProofLine(proof)
+            yield CheckpointLine(checkpoint.note)
+        if self.header.with_openings:
+            # A file without the proof of its last entry has no tree for those behind it either.
+            size = 0 if checkpoint is None or proof is None else checkpoint.size
+            async for line in self._erasures(size):
+                yield line
+
+    async def _checkpoint(self, connection: AsyncConnection) -> StoredCheckpoint | None:
+        """The checkpoint that the file's last entry is proven in: the first one after it, unless
+        one of just its size was written already. For erasures behind it, the newest of all."""
+        until = self.header.until
+        if self.header.with_openings and await self._page(connection, until - 1, 1):
+            last = self.spans[-1]
+            found = await newest(
+                connection, self.tenant_id, last, max(until, last.above), last.most
+            )
+            if found is not None:
+                return found
+        span = next(each for each in self.spans if each.above < until <= each.most)
+        found = await covering(connection, self.tenant_id, span, until)
+        return None if found is None or found.size == until else found
+
+    async def _proof(self, connection: AsyncConnection, seq: int, size: int) -> list[bytes] | None:
+        """The proof of an entry; None if it can't be made. The file stays valid, and its
+        verification says what is not proven."""
+        try:
+            return await entry_proof(connection, self.tenant_id, seq, size)
+        except (Conflict, Unavailable):
+            return None
+
+    async def _erasures(self, size: int) -> AsyncGenerator[ErasureLine, None]:
+        """The `redact` entries behind the file that name an entry before its end, proven in the
+        tree of `size` as far as that goes. Those that name only entries before the file are among
+        them: it may be the continuation of another."""
+        after = self.header.until - 1
+        while True:
+            async with self.store.reading(self.tenant_id) as connection:
+                rows = await self._page(connection, after, PAGE)
+                lines = [await self._line(connection, row, size) for row in rows]
+                kept = (await connection.execute(select(first_kept(self.tenant_id)))).scalar_one()
+            if kept > self.header.until:
+                raise ExportStopped(
+                    f"retention removed the erasures from seq {self.header.until} to {kept - 1} "
+                    "before they were exported: export again"
+                )
+            for line in lines:
+                if line is not None:
+                    yield line
+            if len(rows) < PAGE:
+                return
+            after = rows[-1].seq
+
+    async def _line(
+        self, connection: AsyncConnection, row: Row[Any], size: int
+    ) -> ErasureLine | None:
+        try:
+            text = row.entry.decode()
+            ranges = erased_ranges(orjson.loads(text))
+        except (ValueError, TypeError, LookupError, AttributeError):
+            return None  # damaged: it excuses nothing
+        if len(row.entry) > MAX_ENTRY or all(first >= self.header.until for first, _ in ranges):
+            return None
+        proof = await self._proof(connection, row.seq, size) if row.seq < size else None
+        return ErasureLine(text, proof)
+
+    async def _page(self, connection: AsyncConnection, after: int, limit: int) -> list[Row[Any]]:
+        return await redactions.page(
+            connection, self.tenant_id, before=None, after=after, limit=limit
+        )
