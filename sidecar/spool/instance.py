@@ -44,9 +44,10 @@ class Instance:
     """`source` is the sidecar id under which its records were made.
 
     `acked`: every record below this number is in the control API's log. `end`: every record below
-    is on disk and may ship. `retained`: the number of first segments with nothing left to ship;
-    they stay for a control API that comes back with less than it signed for. `gaps`: the number of
-    gap records that it begins with, if this process began it.
+    is on disk and may ship. `begun`: the number of the first record, there or yet to come, of the
+    newest segment whose header is on disk. `retained`: the number of first segments with nothing
+    left to ship; they stay for a control API that comes back with less than it signed for. `gaps`:
+    the number of gap records that it begins with, if this process began it.
     """
 
     ordinal: int
@@ -60,6 +61,7 @@ class Instance:
     cursor: RecordPosition = _START
     gaps: int = 0
     retained: int = 0
+    begun: int = 0
 
     @property
     def unshipped(self) -> int:
@@ -79,8 +81,8 @@ class Instance:
         return RecordPosition(found[-1], 0, found[-1]) if found and n <= self.end else None
 
     def count_retained(self) -> None:
-        # A segment counts only once a record of the next one is on disk: without it, a restart
-        # could not tell the next number.
-        shipped = min(self.acked, self.end - 1)
+        # A segment counts only once the next one's header is on disk: without it, a restart could
+        # not tell the next number.
+        shipped = min(self.acked, max(self.begun, self.end - 1))
         later = list(self.segments)[1:]
         self.retained = sum(1 for segment in later if segment.first <= shipped)

@@ -131,6 +131,7 @@ def _load(disk: Disk, instance: Instance) -> _LastSegment | None:
     instance.acked = max(acked, first_kept)
     if last is not None:
         instance.source, instance.end = last.header.source, last.scan.next
+        instance.begun = last.segment.first
         _check_chain(instance, last.scan)
     elif instance.acked > 0 and instance.ending is None:
         # Its numbers were used up to here, and nothing shows how far beyond.

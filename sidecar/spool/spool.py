@@ -27,6 +27,7 @@ from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import FRAME, MAX_PAYLOAD
 from sidecar.spool.storage.layout import CONFLICT, DAMAGED
 from sidecar.spool.writing.deadlines import Deadlines
+from sidecar.spool.writing.quiet import QUIET_SECONDS
 
 _NOT_STORED = bytes(32)
 
@@ -65,11 +66,8 @@ class Spool:
         self._memory_bytes = settings.memory_bytes
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._done.set_result(None)
-        self._deadlines = (
-            Deadlines(clock.monotonic, settings.timeout_ms / 1000)
-            if settings.mode == "strict"
-            else None
-        )
+        strict = settings.mode == "strict"
+        self._deadlines = Deadlines(clock.monotonic, settings.timeout_ms / 1000) if strict else None
 
     @classmethod
     async def open(
@@ -79,11 +77,12 @@ class Spool:
         clock: Clock,
         random_bytes: Callable[[int], bytes],
         disk: Disk | None = None,
+        quiet_seconds: float = QUIET_SECONDS,
     ) -> "Spool":
         """Lock the directory and continue where the previous process stopped. Raises `SpoolLocked`
         if another process holds it, `SpoolUnwritable` if it can't be made or read."""
-        components = await open_components(settings, source_id, clock, random_bytes, disk or Disk())
-        return cls(settings, components, clock)
+        parts = await open_components(settings, source_id, clock, random_bytes, disk, quiet_seconds)
+        return cls(settings, parts, clock)
 
     def put(self, record: Record, *, denial: bool, urgent: bool = True) -> PlacedRecord:
         """Number and chain the record, and send it on its way to the disk.

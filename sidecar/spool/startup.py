@@ -41,10 +41,12 @@ async def open_components(
     source_id: str,
     clock: Clock,
     random_bytes: Callable[[int], bytes],
-    disk: Disk,
+    disk: Disk | None,
+    quiet_seconds: float,
 ) -> SpoolComponents:
     """Build the parts. Raises `SpoolLocked` if another process holds the directory,
     `SpoolUnwritable` if it can't be made or read."""
+    disk = disk or Disk()
     # One thread, so that file operations on the backlog never overtake each other.
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-executor")
     in_thread = asyncio.get_running_loop().run_in_executor
@@ -59,7 +61,7 @@ async def open_components(
         resources = SpoolResources(root, source_id, size, disk, executor, clock, random_bytes)
         backlog = Backlog(resources, quota, found.instances, keep)
         maintenance = Maintenance(
-            SegmentPool(root, disk, quota, size, found.spares), backlog, resources
+            SegmentPool(root, disk, quota, size, found.spares), backlog, resources, quiet_seconds
         )
         # Rotation and maintenance need each other, so maintenance gets the rotation only here.
         rotation = InstanceRotation(resources, backlog, maintenance.wake)

@@ -9,7 +9,8 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from sidecar.platform.state_logger import StateLogger
 from sidecar.spool.instance import Instance, RecordPosition, Segment
@@ -18,11 +19,19 @@ from sidecar.spool.reading.reader import InstanceReader, RecordBatch
 from sidecar.spool.reading.retention import RetainedInstances
 from sidecar.spool.resources import SpoolResources
 from sidecar.spool.storage.layout import Ending, aside_directory, write_acked
-from sidecar.spool.storage.segment_pool import Quota
+from sidecar.spool.storage.segment_pool import Quota, reuse
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class Reusable(NamedTuple):
+    """A segment of which `used` bytes were written, and the name that it gets as a spare."""
+
+    segment: Segment
+    used: int
+    spare: Path
 
 
 class Backlog:
@@ -48,6 +57,7 @@ class Backlog:
         self._outage = StateLogger(log, "tidying the spool")
         self._oldest = OldestAge(resources.clock.monotonic)
         self._retained = RetainedInstances(resources.clock.monotonic, retain_bytes)
+        self._monotonic = resources.clock.monotonic
         for instance in self.instances:
             self._retained.retain(instance)
         self.notify()
@@ -62,8 +72,13 @@ class Backlog:
         was there before; 0 if nothing waits."""
         return self._oldest.seconds()
 
+    def quiet_seconds(self) -> float:
+        """Seconds since records became durable, were receipted or had to be sent again."""
+        return self._monotonic() - self._touched
+
     def notify(self) -> None:
         """Wake the reader: records became durable."""
+        self._touched = self._monotonic()
         self._oldest.grow_to(self.depth)
         self._new_records.set()
 
@@ -133,6 +148,22 @@ class Backlog:
         self._quota.release(freed)
         return freed
 
+    async def drop(self, instance: Instance, reusable: Reusable | None) -> bool:
+        """Delete all retained segments, but turn `reusable` into a spare. Returns whether it is."""
+        self._retained.retain(instance)
+        reused = False
+        # Out of the list in the step in which the thread gets its work: a read that was submitted
+        # before still finds the file, and a later one does not look for it.
+        while (owner := self._retained.pop_expired(everything=True)) is not None:
+            segment = owner.segments.popleft()
+            if reusable is not None and segment is reusable.segment:
+                reused = await self._in_thread(self._reuse, reusable)
+                freed = 0 if reused else segment.size
+            else:
+                freed = await self._in_thread(self._remove_segments, owner, owner.acked, [segment])
+            self._quota.release(freed)
+        return reused
+
     async def acknowledge(self, instance_id: str, n: int) -> int:
         """Note that everything up to record `n` is in the control API's log. Returns the bytes
         freed."""
@@ -143,6 +174,7 @@ class Backlog:
         # A receipt may cover records beyond those just read: a previous process sent them.
         instance.acked = max(instance.acked, min(n + 1, instance.end))
         self._oldest.shrink_by(depth - self.depth)
+        self._touched = self._monotonic()
         # The next read continues here, without scanning from the segment's start.
         if self._after.n == instance.acked:
             instance.cursor = self._after
@@ -191,6 +223,15 @@ class Backlog:
         except OSError as error:
             self._outage.failing(f"an acknowledged segment can't be removed: {error}")
         return freed
+
+    def _reuse(self, reusable: Reusable) -> bool:
+        segment, used, spare = reusable
+        try:
+            reuse(self._disk, segment.path, used, spare)
+        except OSError as error:
+            self._outage.failing(f"an acknowledged segment can't be emptied: {error}")
+            return False
+        return True
 
     def _remove_instance(self, instance: Instance) -> int | None:
         """Remove the directory, or set it aside. Returns the bytes freed; None on failure."""

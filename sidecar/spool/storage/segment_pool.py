@@ -6,6 +6,7 @@ no room, but not what follows from that.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -57,8 +58,7 @@ class SegmentPool:
                 "`max_bytes` is reached: the control API does not take the records"
             )
             return None
-        self._last_ordinal += 1
-        path = spare_file(self._root, self._last_ordinal)
+        path = self.next_name()
         # Reserved before the file exists: the limit holds even while it is being written.
         self._quota.reserve(self.size)
         loop = asyncio.get_running_loop()
@@ -73,6 +73,11 @@ class SegmentPool:
         self._outage.recovered()
         return path
 
+    def next_name(self) -> Path:
+        """Where another spare belongs."""
+        self._last_ordinal += 1
+        return spare_file(self._root, self._last_ordinal)
+
     async def close(self, seconds: float) -> None:
         """Wait for a spare in the making: the directory's next owner must not find a file that is
         still being written."""
@@ -82,6 +87,30 @@ class SegmentPool:
 
     def _make(self, path: Path) -> None:
         # If we die before the rename, the next start removes the unfinished file.
-        unfinished = path.with_name(path.name + ".tmp")
+        unfinished = _unfinished(path)
         self._disk.create_zeroed(unfinished, self.size)
         self._disk.rename(unfinished, path)
+
+
+def reuse(disk: Disk, segment: Path, used: int, spare: Path) -> None:
+    """Turn a segment whose first `used` bytes were written into a spare. Blocks. Raises `OSError`;
+    then neither file is left, unless the disk does not even remove them."""
+    unfinished = _unfinished(spare)
+    try:
+        disk.rename(segment, unfinished)
+        # Synced first: zeros that a power cut leaves under the old name would look like damage. If
+        # we die from here on, the next start removes the unfinished file.
+        disk.sync_directory(segment.parent)
+        disk.sync_directory(spare.parent)
+        disk.rewrite(unfinished, bytes(used))
+        # Only zeros are left in it. If we die after this, it is a spare like any other.
+        disk.rename(unfinished, spare)
+    except OSError:
+        for each in (segment, unfinished):
+            with contextlib.suppress(OSError):  # report the first failure
+                disk.remove(each)
+        raise
+
+
+def _unfinished(spare: Path) -> Path:
+    return spare.with_name(spare.name + ".tmp")

@@ -75,6 +75,12 @@ class Appender:
             self.add((gap,), denial=True)
         return self.durable()
 
+    def roll(self) -> asyncio.Future[None]:
+        """Continue in a spare segment. The future is done once its header is on disk."""
+        self.batches.grow(urgent=True)
+        self._open_segment()
+        return self.durable()
+
     def durable(self) -> asyncio.Future[None]:
         """A future that is done once everything added so far is on disk. It fails with
         `SpoolUnwritable` if that won't happen."""
@@ -129,6 +135,8 @@ class Appender:
         """The writer has finished a job."""
         self.waiting -= job.size
         if error is None:
+            if job.start is not None:
+                job.instance.begun = job.start.segment.first
             # An instance that has ended ships nothing beyond its ending.
             if job.instance.ending is None:
                 job.instance.end = job.end

@@ -14,6 +14,7 @@ from sidecar.spool.recovery import Recovered
 from sidecar.spool.resources import SpoolResources
 from sidecar.spool.storage.segment_pool import SegmentPool
 from sidecar.spool.writing.instance_rotation import InstanceRotation
+from sidecar.spool.writing.quiet import QuietSpool
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,10 @@ class Maintenance:
         spares: SegmentPool,
         backlog: Backlog,
         resources: SpoolResources,
+        quiet_seconds: float,
     ) -> None:
         self._spares = spares
+        self._quiet_seconds = quiet_seconds
         self._backlog = backlog
         self._executor = resources.executor
         self._loop = asyncio.get_running_loop()
@@ -49,6 +52,7 @@ class Maintenance:
         spool then refuses every record, and `run` retries."""
         self._rotation = rotation
         self._appender = rotation.appender
+        self._quiet = QuietSpool(self._spares, self._backlog, self._appender, self._quiet_seconds)
         if found.resumed is not None:
             await self._in_thread(
                 rotation.writer.resume, found.resumed.segment.path, found.resumed.offset
@@ -71,7 +75,7 @@ class Maintenance:
                 # The failure itself has woken us: do not retry without a pause.
                 self._woken.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if well else backoff.next_pause()):
+                async with asyncio.timeout(self._quiet.pause() if well else backoff.next_pause()):
                     await self._woken.wait()
 
     def wake(self) -> None:
@@ -116,6 +120,8 @@ class Maintenance:
         if rotation.refusal is None and rotation.losses:
             rotation.declare()
         await self._backlog.retire()
+        if rotation.refusal is None:
+            await self._quiet.drop()
         waits = rotation.refusal is not None or rotation.losses
         return len(self._appender.spares) >= SPARE_SEGMENTS and not waits
 

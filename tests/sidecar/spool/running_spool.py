@@ -23,6 +23,7 @@ from policies.trail.spool_chain import core_hash, read_payload
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import frame_at, read_header
+from sidecar.spool.writing.quiet import QUIET_SECONDS
 from tests.waiting import until_async
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
@@ -130,10 +131,15 @@ class FaultyDisk(Disk):
 
 @asynccontextmanager
 async def running(
-    root: Path, disk: Disk | None = None, source: str = SOURCE, **changes: Any
+    root: Path,
+    disk: Disk | None = None,
+    source: str = SOURCE,
+    quiet_seconds: float = QUIET_SECONDS,
+    **changes: Any,
 ) -> AsyncIterator[Spool]:
     """An open spool with its loop; closed without waiting long for a disk that hangs."""
-    spool = await Spool.open(settings(root, **changes), source, CLOCK, os.urandom, disk)
+    configured = settings(root, **changes)
+    spool = await Spool.open(configured, source, CLOCK, os.urandom, disk, quiet_seconds)
     loop = asyncio.create_task(spool.run())
     try:
         yield spool

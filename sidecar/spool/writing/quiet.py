@@ -1,0 +1,70 @@
+"""Takes what was receipted off the disk of a spool that has nothing to do, so that a value that is
+erased from the log does not stay in the spool.
+
+Under load, segments leave by themselves: each is deleted some time after the next one began. The
+last segment of a quiet sidecar would stay for days. So once nothing was written or receipted for a
+while:
+
+1. A new segment begins. Its header says the next number and the hash of the record before it: all
+   that the chain needs.
+2. Retained segments are deleted.
+3. The segment before the new one becomes a spare: its records are overwritten with zeros. A new
+   spare would be written in full, for a sidecar that decides every few minutes far more than its
+   records.
+
+Knows when, and in which order. Knows nothing of receipts.
+"""
+
+import asyncio
+import contextlib
+
+from sidecar.spool.errors import SpoolError
+from sidecar.spool.reading.backlog import Backlog, Reusable
+from sidecar.spool.storage.segment_pool import SegmentPool
+from sidecar.spool.writing.appender import Appender
+
+QUIET_SECONDS = 60.0
+"""How long nothing must be written or receipted."""
+
+
+class QuietSpool:
+    """Call `drop` every `pause` seconds, while the spool takes records."""
+
+    def __init__(
+        self, spares: SegmentPool, backlog: Backlog, appender: Appender, seconds: float
+    ) -> None:
+        self._spares = spares
+        self._backlog = backlog
+        self._appender = appender
+        self._seconds = seconds
+
+    def pause(self) -> float:
+        """Seconds until `drop` may have something to do."""
+        left = self._seconds - self._backlog.quiet_seconds()
+        # Due already, and `drop` could do nothing: records wait for their receipt, or for room.
+        return left if left > 0 else self._seconds
+
+    async def drop(self) -> None:
+        """Drop all receipted records, if the spool is quiet."""
+        appender, backlog = self._appender, self._backlog
+        busy = backlog.depth > 0 or appender.waiting > 0
+        if busy or backlog.quiet_seconds() < self._seconds:
+            return
+        instance, last = appender.instance, appender.instance.segments[-1]
+        if last.first == appender.n:
+            # It holds no record. An earlier drop may have left segments, if the process died.
+            await backlog.trim(everything=True)
+            return
+        if not appender.spares:
+            return
+        reusable = None
+        if last.size == self._spares.size:
+            reusable = Reusable(last, last.size - appender.room, self._spares.next_name())
+        # If we die before the header is on disk, the next start continues in the old segment; from
+        # then on in the new one. A failure ends the instance, which `InstanceRotation` handles.
+        with contextlib.suppress(SpoolError):
+            await asyncio.shield(appender.roll())
+            # Requests went on meanwhile, and the control API may have lost records: `drop` looks
+            # again at what is receipted.
+            if await backlog.drop(instance, reusable) and reusable is not None:
+                appender.spares.append(reusable.spare)
