@@ -70,6 +70,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
+def postgres_server(pytestconfig: pytest.Config) -> postgres.Server:
+    """The run's PostgreSQL."""
+    return postgres.running(*pytestconfig.stash[SERVERS])
+
+
+@pytest.fixture
 def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
     """`postgresql+asyncpg://…` of a fresh, empty database on a real PostgreSQL."""
     with postgres.running(*pytestconfig.stash[SERVERS]).database() as url:

@@ -59,20 +59,45 @@ class Server(NamedTuple):
         self._run("createdb", f"--owner={OWNER}", *copied, name)
         return name, f"postgresql+asyncpg://{OWNER}:{self.password}@127.0.0.1:{self.port}/{name}"
 
+    def can_dump(self) -> bool:
+        """Whether this PostgreSQL came with `pg_dump`."""
+        return Path(self.binaries, "pg_dump").exists()
+
+    def dump(self, url: str) -> bytes:
+        """What `pg_dump` writes of the database at `url`."""
+        return self._run("pg_dump", "--no-password", _name(url))
+
+    def files(self, url: str) -> Path:
+        """The directory of the database's files, with all changes so far."""
+        query = (
+            "SELECT current_setting('data_directory') || '/base/' || oid"
+            " FROM pg_database WHERE datname = current_database()"
+        )
+        shown = self.execute(unbound(url), "CHECKPOINT", query)
+        return Path(shown.splitlines()[-1])
+
+    def execute(self, url: str, *commands: str) -> str:
+        """What `psql` prints: each command outside of a transaction, by the role in `url`."""
+        role = url.partition("://")[2].partition(":")[0]
+        each = [f"--command={command}" for command in commands]
+        options = ["--no-psqlrc", "--tuples-only", "--no-align"]
+        return self._run("psql", *options, *each, _name(url), role=role).decode()
+
     def make_roles(self) -> None:
         """Create the ordinary roles, with the superuser's password."""
         for role in (OWNER, SERVICE):
             made = f"CREATE ROLE {role} LOGIN PASSWORD '{self.password}'"
             self._run("psql", "--no-psqlrc", f"--command={made}", "postgres")
 
-    def _run(self, command: str, *arguments: str) -> None:
-        place = ["--host=127.0.0.1", f"--port={self.port}", f"--username={SUPERUSER}"]
-        subprocess.run(
+    def _run(self, command: str, *arguments: str, role: str = SUPERUSER) -> bytes:
+        place = ["--host=127.0.0.1", f"--port={self.port}", f"--username={role}"]
+        done = subprocess.run(
             [f"{self.binaries}/{command}", *place, *arguments],
             env=os.environ | {"PGPASSWORD": self.password},
             check=True,
             capture_output=True,
         )
+        return done.stdout
 
 
 def unbound(url: str) -> str:
@@ -114,6 +139,10 @@ def running(folder: Path, owner: int, *, durable: bool = False) -> Server:
         if not answer.exists():
             raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text()}")
     return Server(**json.loads(answer.read_text()))
+
+
+def _name(url: str) -> str:
+    return url.rpartition("/")[2].partition("?")[0]
 
 
 def _wait(until: Callable[[], bool]) -> None:

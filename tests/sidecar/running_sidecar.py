@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from aiohttp import ClientSession
@@ -19,6 +19,7 @@ from policies.definitions.model import Key
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
 from policies.ground.listen_address import ListenAddress
+from policies.ground.redis_url import RedisUrl
 from policies.retrieval import Retrieval
 from policies.trail.spool_chain import read_payload
 from sidecar.api.http_server import HttpServer
@@ -28,10 +29,21 @@ from sidecar.live_keys import LiveKeys
 from sidecar.settings.model import AgentSettings, SidecarSettings, UpstreamTls
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.storage.disk import Disk
+from sidecar.spool.writing.quiet import QUIET_SECONDS
 from tests import waiting
-from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY, FakeControlApi
+from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY
 
 EVALUATE = "/v1/context/evaluate"
+
+
+class ControlApiPlace(Protocol):
+    """Where a control API is found, real or not."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def redis_url(self) -> RedisUrl | None: ...
 
 
 class FakeClock:
@@ -194,7 +206,7 @@ async def until(what: str, true: Callable[[], object], seconds: float = 10) -> N
     await waiting.until_async(what, true, seconds)
 
 
-def settings(tmp_path: Path, control: FakeControlApi, **changed: Any) -> SidecarSettings:
+def settings(tmp_path: Path, control: ControlApiPlace, **changed: Any) -> SidecarSettings:
     """The settings of a sidecar of `control`, on a port that the system chooses."""
     for name, key in (("sidecar.key", SIDECAR_KEY), ("agent.key", EVALUATE_KEY)):
         (tmp_path / name).write_text(key)
@@ -220,19 +232,22 @@ def settings(tmp_path: Path, control: FakeControlApi, **changed: Any) -> Sidecar
 @asynccontextmanager
 async def sidecar(
     tmp_path: Path,
-    control: FakeControlApi,
+    control: ControlApiPlace,
     *,
     disk: Disk | None = None,
     clock: FakeClock | None = None,
     synced: bool = True,
     ships: bool = False,
+    quiet_seconds: float = QUIET_SECONDS,
     **changed: Any,
 ) -> AsyncIterator[RunningSidecar]:
     """A sidecar of `control`, ready to decide if `synced`. `ships`: records leave the spool."""
     clock = clock or FakeClock()
     configured = settings(tmp_path, control, **changed)
     control_clock = ControlClock(clock.clock)
-    spool = await Spool.open(configured.spool, configured.id, control_clock.clock, os.urandom, disk)
+    spool = await Spool.open(
+        configured.spool, configured.id, control_clock.clock, os.urandom, disk, quiet_seconds
+    )
     stop = asyncio.Event()
     parts = Components(configured, spool, control_clock, os.urandom, stop.set)
     loops = [spool.run(), parts.follower.run(), *([parts.shipper.run()] if ships else [])]
