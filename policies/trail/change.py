@@ -48,15 +48,16 @@ def change_record(
     *,
     record_id: str,
     change: ObjectChange | None = None,
+    committed: tuple[bytes, bytes] = (b"{}", b"{}"),
 ) -> Record:
     """A change to the configuration. `what` is a name like `policy.updated`; `target` is the id of
     what changed; `by` is the id of the key that changed it, or `disk`, `enrolment` or `system`.
     `detail` must be within the log's encoding, and never holds a secret. `change` is None if no
-    object changed."""
+    object changed. `committed` are the commitments to what may be personal, and their openings."""
     pub: dict[str, Any] = {"what": what, "target": target, "by": by, "detail": detail}
     if change is not None:
         pub |= _members(change)
-    return make_record("change", record_id, encode(pub))
+    return make_record("change", record_id, encode(pub), *committed)
 
 
 def object_digest(shown: Mapping[str, Any] | None) -> str | None:

@@ -21,7 +21,7 @@ from policies.sets.policy_set import role_document
 from policies.trail.change import MAX_SHOWN, ObjectChange, PublishedAs, change_record
 from policies.trail.checkpoint import Checkpoint, key_id, sign
 from policies.trail.commitment import commitment, field_salt
-from policies.trail.erasure.hold import hold_placed, hold_released
+from policies.trail.erasure.hold import Hold, hold_placed, hold_released
 from policies.trail.erasure.redaction import redact_record
 from policies.trail.log_file.coding import encode_line
 from policies.trail.log_file.lines import (
@@ -270,16 +270,14 @@ def _erased_log() -> Log:
     made, by, why = Log(), "key_1", "litigation 2026-9"
     for number in range(4):
         made.direct(decided(seed=number))
-    made.direct(
-        hold_placed("hld_1", "session", "s_1", by, why, record_id="hold-4", salt=salt_of(4))
-    )
-    made.direct(
-        hold_placed(
-            "hld_2", "user", "ann@example.com", by, why, record_id="hold-5", salt=salt_of(5)
-        )
-    )
-    for number, hold in enumerate(("hld_1", "hld_2"), 6):
-        made.direct(hold_released(hold, by, "settled", record_id=f"release-{number}"))
+    at = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
+    session = Hold("hld_1", "session", "s_1", why, by, at + 4000)
+    user = Hold("hld_2", "user", "ann@example.com", why, by, at + 5000)
+    for number, hold in enumerate((session, user), 4):
+        made.direct(hold_placed(hold, record_id=f"hold-{number}", salt=salt_of(number)))
+    for number, hold in enumerate((session, user), 6):
+        time = at + 1000 * number
+        made.direct(hold_released(hold, by, time, "settled", record_id=f"release-{number}"))
     erased = (0, 1, 3, 5)
     made.direct(redact_record(by, "erasure request 2026-114", erased, record_id="redact-8"))
     for seq in erased:

@@ -15,6 +15,7 @@ from control_api.store.queries.rows import Position, columns_of, newest_first, v
 from control_api.store.schema.log import entries_with_openings, log_entries, log_index, openings
 from control_api.store.schema.proofs import holds
 from control_api.store.schema.tables import sessions
+from policies.trail.erasure.hold import Hold
 from policies.trail.record import masked_user
 
 _FACETS = {"session": "session_id", "agent": "agent_id", "user": "user_id"}
@@ -33,6 +34,10 @@ class StoredHold:
     seq: int
     released_by: str | None = None
     released_at: int | None = None
+
+    def recorded(self) -> Hold:
+        """The hold as entries of the log know it: without its `seq`."""
+        return Hold(**{name: getattr(self, name) for name in Hold._fields})
 
 
 class ActiveHolds:

@@ -15,7 +15,7 @@ from control_api.store.transaction import Transaction
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import Conflict, NotFound
 from policies.ground.ids import prefixed
-from policies.trail.erasure.hold import hold_placed, hold_released
+from policies.trail.erasure.hold import Hold, hold_placed, hold_released
 
 MAX_HOLDS = 1000
 """The most active holds of one tenant: each is compared with what a purge or an erasure removes."""
@@ -64,15 +64,12 @@ async def place_hold(app: AppContext, caller: Caller, request: NewHold) -> HoldS
             raise Conflict(
                 f"the tenant already has {MAX_HOLDS} active holds, the most allowed: release one"
             )
-        hold_id, salt = prefixed("hld_", app.entropy(16)), app.entropy(32)
-        given = (request.object_type, request.object_id)
-        record = hold_placed(
-            hold_id, *given, caller.by, request.reason, record_id=app.new_id(), salt=salt
-        )
-        placed = await tx.append(record)
-        hold = StoredHold(hold_id, *given, request.reason, caller.by, tx.now, placed.seq)
-        await holds.add(tx.connection, tx.tenant_id, hold)
-        return hold
+        given = (request.object_type, request.object_id, request.reason)
+        hold = Hold(prefixed("hld_", app.entropy(16)), *given, caller.by, tx.now)
+        record = hold_placed(hold, record_id=app.new_id(), salt=app.entropy(32))
+        stored = StoredHold(*hold[:6], (await tx.append(record)).seq)
+        await holds.add(tx.connection, tx.tenant_id, stored)
+        return stored
 
     return _shown(await app.store.write(caller.tenant_id, work))
 
@@ -100,8 +97,11 @@ async def release_hold(app: AppContext, caller: Caller, request: Release) -> Hol
             raise NotFound(f"no such hold: `{request.hold_id}`")
         if hold.released_at is not None:
             return hold
-        record = hold_released(hold.hold_id, caller.by, request.reason, record_id=app.new_id())
-        await tx.append(record)
+        await tx.append(
+            hold_released(
+                hold.recorded(), caller.by, tx.now, request.reason, record_id=app.new_id()
+            )
+        )
         await holds.release(tx.connection, tx.tenant_id, hold.hold_id, caller.by, tx.now)
         return replace(hold, released_by=caller.by, released_at=tx.now)
 

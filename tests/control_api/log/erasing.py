@@ -10,7 +10,7 @@ from control_api.store.queries import holds
 from control_api.store.queries.holds import StoredHold
 from control_api.store.queries.redactions import ErasureTarget
 from control_api.store.transaction import Transaction
-from policies.trail.erasure.hold import hold_placed
+from policies.trail.erasure.hold import Hold, hold_placed
 from tests.control_api.store.world import TENANT, World, event_id
 
 
@@ -28,18 +28,9 @@ async def hold(world: World, object_type: str, object_id: str) -> str:
     hold_id = f"hld_{os.urandom(4).hex()}"
 
     async def work(tx: Transaction) -> None:
-        placed = await tx.append(
-            hold_placed(
-                hold_id,
-                object_type,
-                object_id,
-                "key_1",
-                "litigation",
-                record_id=event_id(),
-                salt=os.urandom(32),
-            )
-        )
-        row = StoredHold(hold_id, object_type, object_id, "litigation", "key_1", tx.now, placed.seq)
+        placed = Hold(hold_id, object_type, object_id, "litigation", "key_1", tx.now)
+        entry = await tx.append(hold_placed(placed, record_id=event_id(), salt=os.urandom(32)))
+        row = StoredHold(*placed[:6], entry.seq)
         await holds.add(tx.connection, tx.tenant_id, row)
 
     await world.store.write(TENANT, work)

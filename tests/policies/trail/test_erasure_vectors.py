@@ -13,7 +13,7 @@ import orjson
 
 from policies.ground.canonical import encode
 from policies.trail.entry import index_of
-from policies.trail.erasure.hold import hold_placed, hold_released
+from policies.trail.erasure.hold import Hold, hold_placed, hold_released
 from policies.trail.erasure.redaction import redact_record
 from policies.trail.log_file.coding import encode_line
 from policies.trail.log_file.reader import LogFileReader
@@ -24,38 +24,70 @@ from tests.policies.test_vectors import stdlib, u32, vector
 from tests.policies.world import naive_root, salt
 
 USER = "ann@example.com"
-HELD = {"by": "key_1", "what": "hold.placed"}
+MIDNIGHT = 1_767_225_600_000_000
+WHY = "litigation 2026-9"
+
+
+def held(number: int, kind: str, object_id: str) -> dict[str, Any]:
+    """A hold as its route shows it, without `seq`."""
+    return {
+        "hold_id": f"hld_{number}", "object_type": kind, "object_id": object_id, "reason": WHY,
+        "placed_by": "key_1", "placed_at": f"2026-01-01T00:00:00.00{3 + number}000Z",
+        "released_by": None, "released_at": None,
+    }  # fmt: skip
+
+
+# A user's id is left out: only `cm.user_id` says whose hold it is.
+SHOWN = (held(1, "session", "s_1"), held(2, "user", ""))
+DETAILS = (
+    {"object_type": "session", "object_id": "s_1", "reason": WHY},
+    {"object_type": "user", "reason": WHY},
+)
+
+
+def digest(shown: dict[str, Any]) -> str:
+    return hashlib.sha256(stdlib(shown)).hexdigest()
+
+
+def placed(number: int) -> dict[str, Any]:
+    shown = SHOWN[number - 1]
+    return {
+        "by": "key_1", "what": "hold.placed", "target": f"hld_{number}",
+        "detail": DETAILS[number - 1], "before": None, "before_sha256": None,
+        "after": shown, "after_sha256": digest(shown),
+    }  # fmt: skip
+
+
+def released(number: int) -> dict[str, Any]:
+    shown = SHOWN[number - 1]
+    changed = {"released_by": "key_1", "released_at": f"2026-01-01T00:00:00.00{5 + number}000Z"}
+    return {
+        "by": "key_1", "what": "hold.released", "target": f"hld_{number}",
+        "detail": {"reason": "settled"},
+        "before": dict.fromkeys(changed), "before_sha256": digest(shown),
+        "after": changed, "after_sha256": digest(shown | changed),
+    }  # fmt: skip
+
+
 PUBLIC = {
-    4: HELD
-    | {
-        "target": "hld_1",
-        "detail": {"object_type": "session", "object_id": "s_1", "reason": "litigation 2026-9"},
-    },
-    5: HELD
-    | {"target": "hld_2", "detail": {"object_type": "user", "reason": "litigation 2026-9"}},
-    **{
-        seq: {
-            "by": "key_1", "what": "hold.released", "target": hold, "detail": {"reason": "settled"},
-        }
-        for seq, hold in ((6, "hld_1"), (7, "hld_2"))
-    },
-    8: {
-        "by": "key_1",
-        "events": [[0, 1], [3, 3], [5, 5]],
-        "reason": "erasure request 2026-114",
-    },
-}  # fmt: skip
+    4: placed(1),
+    5: placed(2),
+    6: released(1),
+    7: released(2),
+    8: {"by": "key_1", "events": [[0, 1], [3, 3], [5, 5]], "reason": "erasure request 2026-114"},
+}
 """What the format document says of `pub`, by the entry's number."""
 
 
 def made() -> list[Record]:
-    by, why = "key_1", "litigation 2026-9"
+    session = Hold("hld_1", "session", "s_1", WHY, "key_1", MIDNIGHT + 4000)
+    user = Hold("hld_2", "user", USER, WHY, "key_1", MIDNIGHT + 5000)
     return [
-        hold_placed("hld_1", "session", "s_1", by, why, record_id="hold-4", salt=salt(4)),
-        hold_placed("hld_2", "user", USER, by, why, record_id="hold-5", salt=salt(5)),
-        hold_released("hld_1", by, "settled", record_id="release-6"),
-        hold_released("hld_2", by, "settled", record_id="release-7"),
-        redact_record(by, "erasure request 2026-114", [0, 1, 3, 5], record_id="redact-8"),
+        hold_placed(session, record_id="hold-4", salt=salt(4)),
+        hold_placed(user, record_id="hold-5", salt=salt(5)),
+        hold_released(session, "key_1", MIDNIGHT + 6000, "settled", record_id="release-6"),
+        hold_released(user, "key_1", MIDNIGHT + 7000, "settled", record_id="release-7"),
+        redact_record("key_1", "erasure request 2026-114", [0, 1, 3, 5], record_id="redact-8"),
     ]
 
 

@@ -93,6 +93,21 @@ def test_the_digests_are_those_of_what_the_routes_show(either: ControlApi) -> No
     assert last(api, "tenant.settings")["after_sha256"] == object_digest(settings)
 
 
+@pytest.mark.parametrize("kind", ["session", "user"])
+def test_a_holds_digests_say_nothing_of_a_user(api: ControlApi, kind: str) -> None:
+    held = {"object_type": kind, "object_id": "x-1", "reason": "litigation"}
+    placed = api.admin("POST", "/v1/audit/holds", held)
+    path = f"/v1/audit/holds/{placed['hold_id']}/release"
+    released = api.admin("POST", path, {"reason": "settled"})
+    for shown in (placed, released):
+        del shown["seq"]  # it is not known before the entry is placed
+        shown["object_id"] = "x-1" if kind == "session" else ""
+    first, pub = last(api, "hold.placed"), last(api, "hold.released")
+    assert first["after_sha256"] == pub["before_sha256"] == object_digest(placed)
+    assert pub["after_sha256"] == object_digest(released)
+    assert ("x-1" in str(first), "x-1" in str(pub)) == (kind == "session", False)
+
+
 def test_no_secret_and_nothing_personal_is_in_a_change(api: ControlApi) -> None:
     api.approved("agt_p", owner="Berta Personal", description="Berta's", display_name="Berta")
     key = api.new_key()
