@@ -95,6 +95,6 @@ async def _checkpoint(
     # to a log that may have gone on differently.
     if row is None or latest is None or row.origin != latest.origin:
         raise NotFound(
-            f"no checkpoint of {size} entries: `/v1/audit/checkpoints` lists those that are kept"
+            f"no checkpoint of {size} entries: the list of checkpoints shows those that are kept"
         )
     return row

@@ -1,11 +1,9 @@
 """Shows a signed checkpoint of the tenant's log: a note that proves the log's size and content at
 one time to anyone who has the log's public key."""
 
-from pydantic import Field
-
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import QueryInt, RequestModel
+from control_api.requests.base import LogSize, RequestModel
 from control_api.responses.audit import Document
 from control_api.store.queries import checkpoints
 from policies.ground.errors import NotFound
@@ -14,7 +12,7 @@ from policies.ground.errors import NotFound
 class CheckpointRequest(RequestModel):
     """`size` asks for an older checkpoint."""
 
-    size: QueryInt | None = Field(None, ge=0, lt=1 << 53)
+    size: LogSize | None = None
 
 
 async def show_checkpoint(app: AppContext, caller: Caller, request: CheckpointRequest) -> Document:
