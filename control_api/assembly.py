@@ -67,17 +67,17 @@ def assemble(
     if worker is not None:
         count = instruments.jobs.unanswered.inc
         peer_metrics = PeerMetrics(settings.data_dir, worker.index, worker.count, registry, count)
+    notes = open_store(settings.checkpoint_store)
     return AppContext(
         settings=settings,
         clock=clock,
         entropy=entropy,
         store=opened.store,
         log=opened.log,
-        checkpoints=CheckpointMaker(
-            opened.store, opened.ring, open_store(settings.checkpoint_store)
-        ),
+        checkpoints=CheckpointMaker(opened.store, opened.ring, notes),
         cosigner=Cosigner(
             opened.store,
+            notes,
             settings.witnesses,
             lambda: log_keys.trusted(opened.store, opened.ring),
             instruments.witnesses,

@@ -1,29 +1,31 @@
-"""Checkpoints in a directory: `<dir>/<tenant>/<number>.note`, each file written once.
+"""Checkpoints in a directory, each file written once (`note_folder`):
 
-A note is written beside its place, synced, and linked to its name, which fails if the name exists.
-So a name never shows half a note, and of two writers one is refused. The directory may be shared
-by several processes and, on a network file system with hard links, by several machines.
+    <dir>/<tenant>/<number>.note                                the notes
+    <dir>/<tenant>/cosigned/<key id>/<incarnation>-<size>.note  those cosigned by a witness
 
-Of each day the last note stays, so that years of checkpoints stay a small directory. Knows nothing
-of signatures.
+The directory may be shared by several processes and, on a network file system with hard links, by
+several machines. Of each day the last note stays, and the last of each witness, so that years of
+checkpoints stay a small directory. Knows nothing of signatures.
 """
 
 import os
 import re
-import secrets
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from control_api.checkpoint_store.note_folder import NoteFolder, fault
 from control_api.checkpoint_store.stored_note import (
-    MAX_NOTE,
+    COSIGNED,
+    MAX_WITNESSES,
     CheckpointStoreFault,
+    CosignedNote,
     StoredNote,
 )
 
-_NAME = re.compile(r"([0-9]{20})\.note\Z")
-_DAY = 86_400
+_NOTE = re.compile(r"([0-9]{20})\.note\Z")
+_COSIGNED_NOTE = re.compile(r"[0-9]{10}-[0-9]{20}\.note\Z")
+_WITNESS = re.compile(r"[0-9a-f]{8}\Z")
 _TRIES = 10
 
 
@@ -38,49 +40,60 @@ class FileStore:
 
     def notes(self, tenant_id: str) -> Iterator[StoredNote]:
         folder = self._folder(tenant_id)
-        below: int | None = None
+        below: str | None = None
         for _ in range(_TRIES):
-            for number in self._numbers(folder):
-                if below is not None and number >= below:
+            for name in folder.names():
+                if below is not None and name >= below:
                     continue
-                note = self._read(folder, number)
+                note = folder.read(name)
                 if note is None:
                     # A newer note has replaced it meanwhile. List again: its successor is the
                     # latest now.
                     break
-                below = number
-                yield StoredNote(number, note)
+                below = name
+                yield StoredNote(int(name[:20]), note)
             else:
                 return
-        raise CheckpointStoreFault(f"`{folder}` changes faster than it can be read")
+        raise CheckpointStoreFault(f"`{folder.path}` changes faster than it can be read")
 
     def put(self, tenant_id: str, number: int, note: str) -> bool:
-        folder = self._folder(tenant_id)
-        place = folder / _name(number)
-        unfinished = folder / f".{number}.{os.getpid()}.{secrets.token_hex(4)}"
+        folder, name = self._folder(tenant_id), f"{number:020}.note"
         try:
-            _make(folder)
-            try:
-                _write(unfinished, note.encode())
-                # If we die here, a file that no reader looks at is left.
-                os.link(unfinished, place)
-            except FileExistsError:
+            if not folder.create(name, note):
                 return False
-            finally:
-                with suppress(FileNotFoundError):
-                    unfinished.unlink()
-            # An old name may be free again, because its note was replaced (`_drop_replaced`). Then
+            # An old name may be free again, because its note was replaced (`drop_replaced`). Then
             # a later one exists, which this writer has not seen.
-            numbers = self._numbers(folder)
-            if numbers[0] != number:
-                place.unlink(missing_ok=True)
+            names = folder.names()
+            if names[0] != name:
+                folder.remove(name)
                 return False
             # The note is on disk, but its name only after this.
-            _sync(folder)
-            _drop_replaced(folder, numbers)
+            folder.sync()
+            folder.drop_replaced(names)
         except OSError as error:
-            raise _fault(folder, error) from error
+            raise fault(folder.path, error) from error
         return True
+
+    def put_cosigned(self, tenant_id: str, cosigned: CosignedNote) -> None:
+        folder = self._cosigned(tenant_id, cosigned.witness)
+        try:
+            folder.create(f"{cosigned.incarnation:010}-{cosigned.size:020}.note", cosigned.note)
+            folder.sync()
+            folder.drop_replaced(folder.names())
+        except OSError as error:
+            raise fault(folder.path, error) from error
+
+    def cosigned(self, tenant_id: str) -> list[str]:
+        parent = self._folder(tenant_id).path / COSIGNED
+        try:
+            witnesses = [each.name for each in os.scandir(parent)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise fault(parent, error) from error
+        witnesses = sorted(name for name in witnesses if _WITNESS.match(name))
+        found = (self._latest_of(tenant_id, each) for each in witnesses[:MAX_WITNESSES])
+        return [note for note in found if note is not None]
 
     def tenants(self) -> list[str]:
         try:
@@ -88,77 +101,24 @@ class FileStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _fault(self._directory, error) from error
+            raise fault(self._directory, error) from error
         return sorted(unquote(name) for name in found)
 
-    def _folder(self, tenant_id: str) -> Path:
+    def _latest_of(self, tenant_id: str, witness: str) -> str | None:
+        folder = self._cosigned(tenant_id, witness)
+        # One that was replaced while it was read has a successor.
+        for _ in range(_TRIES):
+            names = folder.names()
+            note = folder.read(names[0]) if names else None
+            if note is not None or not names:
+                return note
+        raise CheckpointStoreFault(f"`{folder.path}` changes faster than it can be read")
+
+    def _folder(self, tenant_id: str) -> NoteFolder:
         # `quote` leaves dots alone, and a folder `..` would be another one.
-        return self._directory / quote(tenant_id, safe="").replace(".", "%2E")
+        name = quote(tenant_id, safe="").replace(".", "%2E")
+        return NoteFolder(self._directory / name, _NOTE)
 
-    def _numbers(self, folder: Path) -> list[int]:
-        """The numbers of the kept notes, the highest first."""
-        try:
-            names = (_NAME.match(each.name) for each in os.scandir(folder))
-            return sorted((int(name[1]) for name in names if name), reverse=True)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise _fault(folder, error) from error
-
-    def _read(self, folder: Path, number: int) -> str | None:
-        try:
-            with (folder / _name(number)).open("rb") as file:
-                # What is no text is no valid note either; the reader finds that out.
-                return file.read(MAX_NOTE).decode(errors="replace")
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _fault(folder, error) from error
-
-
-def _name(number: int) -> str:
-    return f"{number:020}.note"
-
-
-def _write(path: Path, content: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _make(folder: Path) -> None:
-    if folder.is_dir():
-        return
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The names of new folders must survive a power failure too.
-    for each in (folder.parent, folder.parent.parent):
-        _sync(each)
-
-
-def _drop_replaced(folder: Path, numbers: list[int]) -> None:
-    """Removes the note before the newest one, if both are of the same log and day."""
-    if len(numbers) < 2:
-        return
-    newest, before = (folder / _name(number) for number in numbers[:2])
-    with suppress(FileNotFoundError):  # another process was faster
-        if _origin_and_day(newest) == _origin_and_day(before):
-            before.unlink()
-
-
-def _origin_and_day(path: Path) -> tuple[bytes, int]:
-    with path.open("rb") as file:
-        return file.readline(MAX_NOTE), int(os.fstat(file.fileno()).st_mtime) // _DAY
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _fault(path: Path, error: OSError) -> CheckpointStoreFault:
-    return CheckpointStoreFault(f"checkpoint store `{path}`: {error.strerror}")
+    def _cosigned(self, tenant_id: str, witness: str) -> NoteFolder:
+        path = self._folder(tenant_id).path / COSIGNED / witness
+        return NoteFolder(path, _COSIGNED_NOTE)

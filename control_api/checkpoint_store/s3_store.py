@@ -1,7 +1,11 @@
-"""Checkpoints in an S3 bucket: `<prefix>/<tenant>/<key>.note`, each object written once.
+"""Checkpoints in an S3 bucket, each object written once:
 
-The key counts down (10^20 - 1 - number), so that a list begins with the latest note: it costs one
-request, however many notes there are. `If-None-Match: *` makes a put fail if the object exists. A
+    <prefix>/<tenant>/<number>.note                                the notes
+    <prefix>/<tenant>/cosigned/<key id>/<incarnation>-<size>.note  those cosigned by a witness
+
+All numbers count down (10^20 - 1 - number; 10^10 - 1 - incarnation), so that a list begins with the
+latest note, and no digit sorts after `cosigned`: it costs one request, however many notes there
+are. `If-None-Match: *` makes a put fail if the object exists. A
 server that ignores that condition could lose notes, so the first put checks that it does not.
 
 Needs `s3:GetObject`, `s3:PutObject` and `s3:ListBucket`; never deletes. botocore finds endpoint,
@@ -17,12 +21,16 @@ import botocore.exceptions
 import botocore.session
 
 from control_api.checkpoint_store.stored_note import (
+    COSIGNED,
     MAX_NOTE,
+    MAX_WITNESSES,
     CheckpointStoreFault,
+    CosignedNote,
     StoredNote,
 )
 
 _LAST = 10**20 - 1
+_LAST_INCARNATION = 10**10 - 1
 _SUFFIX = ".note"
 _TAKEN = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 _PROBE = "conditional-writes"
@@ -43,11 +51,11 @@ class S3Store:
 
     def latest(self, tenant_id: str) -> StoredNote | None:
         try:
-            found = self._client.list_objects_v2(
-                Bucket=self._bucket, Prefix=self._folder(tenant_id), MaxKeys=1
-            )
-            keys = [each["Key"] for each in found.get("Contents", ())]
-            return self._read(keys[0]) if keys else None
+            key = self._first_key(self._folder(tenant_id))
+            # Only cosigned notes: someone has removed the others.
+            if key is None or key.startswith(self._cosigned(tenant_id)):
+                return None
+            return self._stored(key)
         except _FAULTS as error:
             raise self._fault(error) from error
 
@@ -56,10 +64,9 @@ class S3Store:
         while True:
             try:
                 found = self._client.list_objects_v2(
-                    Bucket=self._bucket, Prefix=self._folder(tenant_id), **after
+                    Bucket=self._bucket, Prefix=self._folder(tenant_id), Delimiter="/", **after
                 )
-                keys = [each["Key"] for each in found.get("Contents", ())]
-                page = [self._read(key) for key in keys]
+                page = [self._stored(each["Key"]) for each in found.get("Contents", ())]
             except _FAULTS as error:
                 raise self._fault(error) from error
             yield from page
@@ -69,9 +76,31 @@ class S3Store:
 
     def put(self, tenant_id: str, number: int, note: str) -> bool:
         try:
-            if not self._checked:
-                self._check_conditions()
+            self._check_conditions()
             return self._create(f"{self._folder(tenant_id)}{_LAST - number:020}{_SUFFIX}", note)
+        except _FAULTS as error:
+            raise self._fault(error) from error
+
+    def put_cosigned(self, tenant_id: str, cosigned: CosignedNote) -> None:
+        incarnation, size = _LAST_INCARNATION - cosigned.incarnation, _LAST - cosigned.size
+        name = f"{cosigned.witness}/{incarnation:010}-{size:020}{_SUFFIX}"
+        try:
+            self._check_conditions()
+            self._create(f"{self._cosigned(tenant_id)}{name}", cosigned.note)
+        except _FAULTS as error:
+            raise self._fault(error) from error
+
+    def cosigned(self, tenant_id: str) -> list[str]:
+        try:
+            found = self._client.list_objects_v2(
+                Bucket=self._bucket,
+                Prefix=self._cosigned(tenant_id),
+                Delimiter="/",
+                MaxKeys=MAX_WITNESSES,
+            )
+            folders = [each["Prefix"] for each in found.get("CommonPrefixes", ())]
+            keys = [self._first_key(each) for each in folders]
+            return [self._read(key) for key in keys if key is not None]
         except _FAULTS as error:
             raise self._fault(error) from error
 
@@ -92,7 +121,13 @@ class S3Store:
             self._made = botocore.session.Session().create_client("s3", config=_CONFIG)
         return self._made
 
+    def _first_key(self, prefix: str) -> str | None:
+        found = self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, MaxKeys=1)
+        return next((str(each["Key"]) for each in found.get("Contents", ())), None)
+
     def _check_conditions(self) -> None:
+        if self._checked:
+            return
         key = f"{self._prefix}{_PROBE}"
         # The first of these creates the object, unless an earlier start has. The second must fail.
         if self._create(key, "") and self._create(key, ""):
@@ -119,15 +154,21 @@ class S3Store:
             raise
         return True
 
-    def _read(self, key: str) -> StoredNote:
+    def _read(self, key: str) -> str:
         answer = self._client.get_object(Bucket=self._bucket, Key=key)
         with answer["Body"] as body:
-            note = body.read(MAX_NOTE).decode(errors="replace")
+            note: bytes = body.read(MAX_NOTE)
+        return note.decode(errors="replace")
+
+    def _stored(self, key: str) -> StoredNote:
         digits = key.rpartition("/")[2].removesuffix(_SUFFIX)
         # A key that is no number of ours was put there by someone else. As the latest note it
         # stops all signing, which an operator notices.
         number = _LAST - int(digits) if digits.isascii() and digits.isdigit() else _LAST
-        return StoredNote(number, note)
+        return StoredNote(number, self._read(key))
+
+    def _cosigned(self, tenant_id: str) -> str:
+        return f"{self._folder(tenant_id)}{COSIGNED}/"
 
     def _folder(self, tenant_id: str) -> str:
         return f"{self._prefix}{quote(tenant_id, safe='')}/"

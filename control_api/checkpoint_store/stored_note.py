@@ -5,6 +5,10 @@ one, and only if that number is still free. So of two writers that both saw the 
 one is refused and has to look again: every note was compared with the one before it, and a log that
 was forked can't have both of its branches in one store.
 
+What a witness has cosigned is stored beside the series, a whole note each, so that each proves
+itself and no note is ever replaced. A witness answers when it likes, perhaps long after the next
+note.
+
 Calls block, so a service makes them in a thread. Knows nothing of databases or signatures: the
 reader of a note verifies it.
 """
@@ -14,6 +18,10 @@ from typing import NamedTuple, Protocol
 
 from policies.ground.errors import Unavailable
 
+COSIGNED = "cosigned"
+"""The folder of a tenant's cosigned notes, in which each witness has one."""
+MAX_WITNESSES = 50
+"""Of so many witnesses a store reads the latest note."""
 MAX_NOTE = 64 * 1024
 """The most bytes that a store reads of a note. A note with many cosignatures has some 10 KiB."""
 
@@ -26,6 +34,16 @@ class StoredNote(NamedTuple):
     """The note at one place of a tenant's series. `note` is as it was found: not verified."""
 
     number: int
+    note: str
+
+
+class CosignedNote(NamedTuple):
+    """A note with the cosignature of the witness whose key id is `witness`, 8 hex digits. Of one
+    log, `incarnation` and `size` never decrease together."""
+
+    witness: str
+    incarnation: int
+    size: int
     note: str
 
 
@@ -42,6 +60,15 @@ class CheckpointStore(Protocol):
 
     def notes(self, tenant_id: str) -> Iterator[StoredNote]:
         """The tenant's kept notes, newest first."""
+        ...
+
+    def put_cosigned(self, tenant_id: str, cosigned: CosignedNote) -> None:
+        """Stores a cosigned note, durably when this returns. One of the same witness and place
+        that is there already stays."""
+        ...
+
+    def cosigned(self, tenant_id: str) -> list[str]:
+        """The latest cosigned note of each witness."""
         ...
 
     def tenants(self) -> list[str]:

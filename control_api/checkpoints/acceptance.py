@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from control_api.checkpoint_store.cosigned import cosigned
 from control_api.checkpoint_store.stored_note import CheckpointStore, StoredNote
 from control_api.checkpoints.agreement import read_agreeing
 from control_api.checkpoints.divergence import Diverged
@@ -55,7 +56,7 @@ class Acceptance:
         try:
             await self._maker.make(tenant_id)
         except Diverged:
-            last = await asyncio.to_thread(self._notes.latest, tenant_id)
+            last = await asyncio.to_thread(self._latest, tenant_id)
         else:
             raise Conflict(f"the log of tenant `{tenant_id}` agrees with its checkpoints")
         incarnation = await self._store.write(tenant_id, lambda tx: self._begin(tx, last, reason))
@@ -67,6 +68,11 @@ class Acceptance:
         assert made is not None  # the log has an entry at least
         return Accepted(incarnation.origin, incarnation.seq, made)
 
+    def _latest(self, tenant_id: str) -> StoredNote | None:
+        last = self._notes.latest(tenant_id)
+        # The entry cites it with what witnesses said of it: the database may have lost that.
+        return last and last._replace(note=cosigned(self._notes, tenant_id, last.note))
+
     async def _begin(
         self, tx: Transaction, last: StoredNote | None, reason: str
     ) -> StoredIncarnation:
@@ -74,7 +80,11 @@ class Acceptance:
         state = await read_state(tx.connection, tx.tenant_id)
         cited = _cited(last, state)
         before = await checkpoints.latest_incarnation(tx.connection, tx.tenant_id)
-        if before is not None and (before.origin, before.cited_note) == (state.origin, cited or ""):
+        # Of the cited note only the text counts: a cosignature may have come since.
+        if before is not None and (before.origin, _text(before.cited_note)) == (
+            state.origin,
+            _text(cited or ""),
+        ):
             return before
         if not state.log:
             raise Conflict(f"tenant `{tx.tenant_id}` has no log yet")
@@ -102,6 +112,11 @@ class Acceptance:
         number = 1 if last is None else last.number + 1
         if not await asyncio.to_thread(self._notes.put, tenant_id, number, note):
             raise Unavailable(f"another process has just signed the log of tenant `{tenant_id}`")
+
+
+def _text(note: str) -> str:
+    """What is signed of the note."""
+    return note.partition("\n\n")[0]
 
 
 def _cited(last: StoredNote | None, state: LogState) -> str | None:

@@ -10,11 +10,11 @@ import asyncio
 import logging
 from typing import NamedTuple
 
+from control_api.checkpoint_store.cosigned import cosigned
 from control_api.checkpoint_store.stored_note import CheckpointStore
 from control_api.checkpoints.agreement import read_agreeing
 from control_api.checkpoints.divergence import Diverged
 from control_api.checkpoints.expected import Expected, read_expected
-from control_api.checkpoints.log_state import LogState
 from control_api.checkpoints.read_back import StoredNode
 from control_api.log.purge_plan import PurgeMismatch
 from control_api.log.verify import Signed
@@ -26,6 +26,7 @@ from policies.ground.errors import Unavailable
 from policies.ground.signing import KeyRing
 from policies.trail import checkpoint
 from policies.trail.findings import Finding
+from policies.trail.proofs import signed_note
 
 TRIES = 10
 """Another replica may put its note first."""
@@ -95,7 +96,10 @@ class CheckpointMaker:
         try:
             expected = await self._expected(tenant_id)
         except Diverged as error:
-            return Signed((), error.finding, error.note)
+            note = error.note
+            if note is not None:
+                note = await asyncio.to_thread(cosigned, self._notes, tenant_id, note)
+            return Signed((), error.finding, note)
         return Signed(tuple(expected.before), None, expected.latest)
 
     async def _expected(self, tenant_id: str) -> Expected:
@@ -122,7 +126,7 @@ class CheckpointMaker:
                     continue  # another replica was first: look again
                 self._say_if_apart(tenant_id, expected)
             # The store has the note. If we die here, the next run finds it and publishes it.
-            return await self._publish(tenant_id, state, note, nodes)
+            return await self._publish(tenant_id, expected, note, nodes)
         raise Unavailable(f"other processes are signing the log of tenant `{tenant_id}`")
 
     def _say_if_apart(self, tenant_id: str, expected: Expected) -> None:
@@ -166,16 +170,20 @@ class CheckpointMaker:
             raise
 
     async def _publish(
-        self, tenant_id: str, state: LogState, note: str, nodes: list[StoredNode]
+        self, tenant_id: str, expected: Expected, note: str, nodes: list[StoredNode]
     ) -> StoredCheckpoint:
-        published = state.published
+        state, published = expected.state, expected.state.published
         if published is not None and published.size == state.size:
             return published
-        at, frontier = state.checkpoint(), state.frontier()
+        at, frontier, count = state.checkpoint(), state.frontier(), 0
+        if expected.is_stored:
+            # The database does not have it, or has lost it: then it may have cosignatures.
+            note = await asyncio.to_thread(cosigned, self._notes, tenant_id, note)
+            count = len(signed_note.parse(note).signatures) - 1
 
         async def work(tx: Transaction) -> StoredCheckpoint:
             await tree_nodes.extend(tx.connection, tenant_id, nodes)
-            made = StoredCheckpoint(at.origin, at.size, at.root, frontier, note, tx.now)
+            made = StoredCheckpoint(at.origin, at.size, at.root, frontier, note, tx.now, count)
             return await checkpoints.add(tx.connection, tenant_id, made)
 
         return await self._store.write(tenant_id, work)

@@ -1,5 +1,8 @@
 """Collects the cosignatures of witnesses for published checkpoints.
 
+A cosignature is put into the checkpoint store, then merged into the published note. If we die in
+between, the next run asks again, and a witness cosigns the same checkpoint again.
+
 INVARIANT: nothing waits for a witness. Each has a task of its own, which takes the latest
 checkpoint of each log; what was published meanwhile replaces what is still waiting. A checkpoint
 that a witness missed gets its cosignature only indirectly, by the next one.
@@ -12,6 +15,7 @@ from functools import partial
 
 from aiohttp import ClientSession
 
+from control_api.checkpoint_store.stored_note import CheckpointStore, CosignedNote
 from control_api.checkpoints.level import merged
 from control_api.checkpoints.witness_client import (
     NotCosigned,
@@ -28,6 +32,7 @@ from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.errors import SluiceError
+from policies.trail.incarnation import split_origin
 from policies.trail.proofs.signed_note import Signature, VerifierKey
 
 TRIES = 3
@@ -43,11 +48,13 @@ class Cosigner:
     def __init__(
         self,
         store: Store,
+        notes: CheckpointStore,
         addresses: Collection[WitnessAddress],
         publics: Callable[[], Awaitable[Collection[bytes]]],
         metrics: WitnessingMetrics,
     ) -> None:
         self._store = store
+        self._notes = notes
         self._publics = publics
         self._metrics = metrics
         self._keys = tuple(each.key for each in addresses)
@@ -139,6 +146,11 @@ class Cosigner:
         return grown.hashes
 
     async def _store_line(self, tenant_id: str, made: StoredCheckpoint, line: Signature) -> None:
+        note, _ = merged(made.note, (line,), self._keys)
+        incarnation = split_origin(made.origin)[1]
+        outside = CosignedNote(line.key_id.hex(), incarnation, made.size, note)
+        await asyncio.to_thread(self._notes.put_cosigned, tenant_id, outside)
+
         async def work(tx: Transaction) -> None:
             stored = await checkpoints.at(tx.connection, tenant_id, made.size)
             if stored is not None and stored.origin == made.origin:

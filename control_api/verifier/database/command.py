@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
+from control_api.checkpoint_store.cosigned import cosigned
 from control_api.checkpoint_store.location import StoreLocation, open_store
 from control_api.checkpoint_store.stored_note import CheckpointStore, CheckpointStoreFault
 from control_api.log import verify as online
@@ -30,12 +31,13 @@ from control_api.verifier.database.rows import last_entry, neighbour_rows, publi
 from control_api.verifier.known_notes import KnownNotes
 from control_api.verifier.neighbours import describe
 from control_api.verifier.outcome import Outcome, Unusable
-from control_api.verifier.trusted_keys import TrustedKeys
+from control_api.verifier.trusted_keys import TrustedKeys, witnessed
 from policies.ground.clock import Clock
 from policies.ground.signing import Endorsement
 from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote
 from policies.trail.findings import Finding, Reason
+from policies.trail.proofs import signed_note
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 
 _SEQ = re.compile(r"seq ([0-9]{1,18}): ")
@@ -113,7 +115,7 @@ async def _verify_log(
         purged = await purged_size(connection, tenant)
     # Between anchor and log: the service may run, and the store must be no older than the one and
     # no newer than the other.
-    latest = None if notes is None else notes.latest(tenant)
+    latest = None if notes is None else _latest(notes, tenant)
     async with store.reading(tenant) as connection:
         log, origin, published = await published_notes(connection, tenant)
     outcome.log, outcome.origin = log, origin
@@ -132,7 +134,9 @@ async def _verify_log(
                 for mark, raw in await neighbour_rows(connection, tenant, finding.seq):
                     outcome.neighbours.append(f"{mark:<6}  {describe(raw)}")
     if latest is not None:
-        published = [*published, *_of_store(latest.note, purged, outcome)]
+        published = _of_store(latest, published, purged, outcome)
+        if latest not in published and options.witnesses:
+            outcome.notes.append(_cosigned(latest, options.witnesses))
     judge = CheckpointJudge(log, origin, keys, options.witnesses, options.quorum)
     judged = KnownNotes(judge, origin, options.known)
     for text in published:
@@ -158,23 +162,40 @@ async def _claimed(store: Store, origin: str, outcome: Outcome) -> list[dict[str
     return claimed
 
 
-def _of_store(note: str, purged: int, outcome: Outcome) -> list[str]:
-    """The store's latest note, if it is about this log. One about a log that the database does not
-    have, or not under this name, means that the database was emptied or put back. One of fewer
-    entries than were `purged` means that nothing it could be compared with is left."""
-    said, log, origin = note.partition("\n")[0], outcome.log, outcome.origin
+def _latest(notes: CheckpointStore, tenant: str) -> str | None:
+    """The store's latest note, with the cosignatures that it has for it."""
+    stored = notes.latest(tenant)
+    return None if stored is None else cosigned(notes, tenant, stored.note)
+
+
+def _of_store(latest: str, published: list[str], purged: int, outcome: Outcome) -> list[str]:
+    """The published note and the store's latest, if that is about this log. One about a log that
+    the database does not have, or not under this name, means that the database was emptied or put
+    back. One of fewer entries than were `purged` means that nothing is left to compare it with."""
+    said, log, origin = latest.partition("\n")[0], outcome.log, outcome.origin
     if said == origin:
         with suppress(BadNote):
-            size = checkpoint.unverified(note).size
+            size = checkpoint.unverified(latest).size
             if size < purged:
                 message = f"{purged} entries were purged, the store's latest note counts {size}"
                 outcome.add(Finding(purged, Reason.PURGE_UNCOVERED, message))
-        return [note]
+        return [*published, latest]
     message = f"the store's latest checkpoint is of `{said:.80}`, the database has `{origin}`"
     if not log:
         message = f"the store has a checkpoint of `{said:.80}`, the database has no such log"
     outcome.add(Finding(outcome.size, Reason.LOG_BEHIND_CHECKPOINT, message))
-    return []
+    return published
+
+
+def _cosigned(latest: str, witnesses: Sequence[VerifierKey]) -> str:
+    """Who has cosigned a note of the store that the database has nothing to compare with."""
+    try:
+        size = checkpoint.unverified(latest).size
+        names = [each.key.name for each in witnessed(signed_note.parse(latest), witnesses)]
+    except BadNote as error:
+        return f"the store's latest checkpoint can't be judged: {error}"
+    by = ", ".join(f"`{name}`" for name in names) or "none of the given witnesses"
+    return f"the store's latest checkpoint, of {size} entries, is cosigned by {by}"
 
 
 def _finding(broken_at: str | None, text: str | None) -> Finding | None:

@@ -141,6 +141,24 @@ def parse(note: str) -> Note:
     return Note(text + "\n", tuple(map(_signature, lines)))
 
 
+def joined(note: str, others: Iterable[str]) -> str:
+    """The note with the signatures by further keys that others with the same text have. Others that
+    can't be read are left out. Verifies nothing. Raises `BadNote` if `note` can't be read."""
+    known = parse(note)
+    # One line a key: a wrong line of a key whose line is here would spoil the note.
+    lines = {(each.name, each.key_id): each for each in known.signatures}
+    for each in others:
+        try:
+            other = parse(each)
+        except BadNote:
+            continue
+        if other.text == known.text:
+            lines = {(line.name, line.key_id): line for line in other.signatures} | lines
+    # The log's own signature stays the first.
+    added = [line for line in lines.values() if line not in known.signatures]
+    return Note(known.text, (*known.signatures, *added)[:MAX_SIGNATURES]).render()
+
+
 def verified(note: Note, keys: Collection[VerifierKey]) -> list[Signature]:
     """The Ed25519 signatures by `keys`, one for each key that signed, in the note's order. Those of
     other keys are ignored. Raises `BadNote` if one of these keys has a signature that is wrong,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from control_api.checkpoint_store.file_store import FileStore
-from control_api.checkpoint_store.stored_note import CheckpointStoreFault, StoredNote
+from control_api.checkpoint_store.stored_note import CheckpointStoreFault, CosignedNote, StoredNote
 
 DAY = 86_400
 
@@ -62,6 +62,28 @@ def test_the_number_of_a_note_that_was_replaced_is_not_given_again(tmp_path: Pat
         assert store.put("acme", number, f"log\n{number}\n")
     assert not store.put("acme", 2, "log\nlate\n")
     assert [each.number for each in store.notes("acme")] == [3]
+
+
+def test_each_witness_has_its_latest_cosigned_note(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    assert store.cosigned("acme") == []
+    assert store.put("acme", 1, "log\n9\n")
+    for incarnation, size in ((0, 9), (0, 10), (1, 4)):
+        note = f"log#{incarnation}\n{size}\n"
+        store.put_cosigned("acme", CosignedNote("0a0b0c0d", incarnation, size, note))
+    # Late, and a second one of the same checkpoint: neither replaces anything.
+    store.put_cosigned("acme", CosignedNote("0a0b0c0d", 1, 3, "log#1\n3\n"))
+    store.put_cosigned("acme", CosignedNote("0a0b0c0d", 1, 4, "log#1\nagain\n"))
+    store.put_cosigned("acme", CosignedNote("ffffffff", 0, 9, "log\n9\n"))
+    assert store.cosigned("acme") == ["log#1\n4\n", "log\n9\n"]
+    # Of one origin and day the last stays, as in the series.
+    [one, other] = sorted((tmp_path / "acme" / "cosigned").iterdir())
+    assert len(list(one.iterdir())) == 2
+    assert store.latest("acme") == StoredNote(1, "log\n9\n")
+    assert store.tenants() == ["acme"]
+    next(other.iterdir()).unlink()
+    (other / "text").write_text("not a note")
+    assert store.cosigned("acme") == ["log#1\n4\n"]
 
 
 @pytest.mark.parametrize("tenant", ["..", ".", "a/b", "a%2Fb", "ten_Ä x"])

@@ -11,7 +11,7 @@ import pytest
 
 from control_api.checkpoint_store.location import StoreLocation, open_store
 from control_api.checkpoint_store.s3_store import S3Store
-from control_api.checkpoint_store.stored_note import CheckpointStoreFault, StoredNote
+from control_api.checkpoint_store.stored_note import CheckpointStoreFault, CosignedNote, StoredNote
 from tests.sidecar.protocols.s3.moto_server import running_moto
 
 botocore = pytest.importorskip("botocore.session")
@@ -50,6 +50,22 @@ def test_the_latest_note_comes_first() -> None:
     assert store.tenants() == ["acme", "ten_Ä/.."]
     # Another prefix of the same bucket is another store.
     assert open_store(StoreLocation.parse("s3://latest/sluice")).latest("acme") is None
+
+
+def test_each_witness_has_its_latest_cosigned_note() -> None:
+    store = open_store(StoreLocation.parse(f"s3://{bucket('cosigned')}/notes"))
+    assert store.cosigned("acme") == []
+    for incarnation, size in ((0, 9), (0, 10), (1, 4), (1, 3)):
+        note = f"log#{incarnation}\n{size}\n"
+        store.put_cosigned("acme", CosignedNote("0a0b0c0d", incarnation, size, note))
+    assert store.latest("acme") is None
+    store.put_cosigned("acme", CosignedNote("0a0b0c0d", 1, 4, "log#1\nagain\n"))
+    store.put_cosigned("acme", CosignedNote("ffffffff", 0, 9, "log\n9\n"))
+    assert store.cosigned("acme") == ["log#1\n4\n", "log\n9\n"]
+    assert store.put("acme", 1, "log\n9\n")
+    assert store.latest("acme") == StoredNote(1, "log\n9\n")
+    assert list(store.notes("acme")) == [StoredNote(1, "log\n9\n")]
+    assert store.tenants() == ["acme"]
 
 
 def test_of_several_writers_one_is_accepted() -> None:

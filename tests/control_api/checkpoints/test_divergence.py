@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.stored_note import CosignedNote
 from control_api.checkpoints.acceptance import Acceptance
 from control_api.checkpoints.divergence import Diverged
 from control_api.log.append import Log
@@ -24,6 +25,7 @@ from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Reason
 from policies.trail.incarnation import split_origin
 from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.proofs.signed_note import Signature
 from tests.control_api.checkpoints.signing import LOG, RING, SIGNER, grow, latest, maker, sizes
 from tests.control_api.log.purging import DAY, keep_days
 from tests.control_api.store.world import TENANT, World, event_id, opened
@@ -198,6 +200,8 @@ async def test_an_operator_accepts_a_new_incarnation(
         await service.make(TENANT)
         last = FileStore(notes).latest(TENANT)
         assert last is not None
+        cosigned = last.note + Signature("witness", bytes(4), bytes(72)).line()
+        FileStore(notes).put_cosigned(TENANT, CosignedNote("00000000", 0, 5, cosigned))
         acceptance = Acceptance(world.store, RING, FileStore(notes), event_id)
         with pytest.raises(Conflict):
             await acceptance.accept(TENANT, "nothing is wrong")
@@ -228,7 +232,7 @@ async def test_an_operator_accepts_a_new_incarnation(
         async with world.store.reading(TENANT) as connection:
             row = await checkpoints.latest_incarnation(connection, TENANT)
         assert row is not None
-        assert row.cited_note == last.note
+        assert row.cited_note == cosigned
         assert split_origin(row.origin) == (LOG, 1)
 
 

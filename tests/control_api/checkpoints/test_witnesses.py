@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from control_api.checkpoint_store.cosigned import cosigned
+from control_api.checkpoint_store.file_store import FileStore
 from control_api.checkpoints.level import Level, level_of
 from control_api.checkpoints.witnesses import Cosigner
 from control_api.metrics.witness_metrics import WitnessingMetrics
@@ -50,14 +52,15 @@ def address(witness: WitnessProcess) -> WitnessAddress:
 class Asking:
     """A cosigner at work, and its metrics."""
 
-    def __init__(self, world: World, *addresses: WitnessAddress) -> None:
+    def __init__(self, world: World, notes: Path, *addresses: WitnessAddress) -> None:
         self.registry = CollectorRegistry()
         self.addresses = addresses
 
         async def publics() -> list[bytes]:
             return [SIGNER.public]
 
-        self.cosigner = Cosigner(world.store, addresses, publics, WitnessingMetrics(self.registry))
+        metrics = WitnessingMetrics(self.registry)
+        self.cosigner = Cosigner(world.store, FileStore(notes), addresses, publics, metrics)
         self._world = world
 
     @asynccontextmanager
@@ -100,7 +103,7 @@ async def test_two_witnesses_cosign_what_grows_and_a_hung_one_delays_nothing(
     kind = uuid.uuid4().hex  # the same log on the other database is another one
     one, two = address(witness(f"one-{kind}")), address(witness(f"two-{kind}"))
     async with _hung() as hung:
-        asking, signing = Asking(world, one, two, hung), maker(world, notes)
+        asking, signing = Asking(world, notes, one, two, hung), maker(world, notes)
         async with asking.running():
             for round_ in (1, 2, 3):
                 await grow(world, 7)
@@ -118,7 +121,7 @@ async def test_two_witnesses_cosign_what_grows_and_a_hung_one_delays_nothing(
             await grow(world, 5)
             made = await signing.make(TENANT)
             assert made is not None
-            other = Asking(world, one, two)
+            other = Asking(world, notes, one, two)
             async with other.running():
                 other.cosigner.offer(TENANT, made)
                 asking.cosigner.offer(TENANT, made)
@@ -129,6 +132,17 @@ async def test_two_witnesses_cosign_what_grows_and_a_hung_one_delays_nothing(
             assert (row.witnesses, row.note.count("— ")) == (2, 3)
             # What was cosigned is still the log's own checkpoint.
             assert await signing.make(TENANT) == row
+    # With the database gone, the store still shows the level.
+    stored, keys = FileStore(notes).latest(TENANT), [one.key, two.key]
+    assert stored is not None
+    note = cosigned(FileStore(notes), TENANT, stored.note)
+    assert level_of(note, LOG, [SIGNER.public], keys, 2) == (Level.witnessed, 2)
+    # And a database that has lost its checkpoints gets them back with their cosignatures.
+    await world.rows("DELETE FROM checkpoints")
+    restored = await maker(world, notes).make(TENANT)
+    assert restored is not None
+    assert (restored.size, restored.witnesses) == (row.size, 2)
+    assert level_of(restored.note, LOG, [SIGNER.public], keys, 2) == (Level.witnessed, 2)
 
 
 async def test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so(
@@ -139,14 +153,14 @@ async def test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so(
         await grow(world, 9)
         made = await maker(world, notes).make(TENANT)
         assert made is not None
-        asking = Asking(world, watching)
+        asking = Asking(world, notes, watching)
         async with asking.running():
             asking.cosigner.offer(TENANT, made)
             await asking.until(watching, "cosigned")
     # The insider makes the whole log anew, of the same name and with the same key, and has emptied
     # the checkpoint store too.
     async with opened(f"sqlite+aiosqlite:///{tmp_path / 'second.db'}") as world:
-        asking, signing = Asking(world, watching), maker(world, tmp_path / "emptied")
+        asking, signing = Asking(world, notes, watching), maker(world, tmp_path / "emptied")
         async with asking.running():
             for count, outcome in ((5, "ahead"), (10, "inconsistent")):
                 await grow(world, count)
@@ -168,7 +182,7 @@ async def test_a_witness_that_comes_late_is_asked_again(
         await grow(world, 3)
         made = await maker(world, notes).make(TENANT)
         assert made is not None
-        asking = Asking(world, away)
+        asking = Asking(world, notes, away)
         async with asking.running():
             asking.cosigner.offer(TENANT, made)
             await asking.until(away, "unreachable")
@@ -181,6 +195,35 @@ async def test_a_witness_that_comes_late_is_asked_again(
                 await asking.until(away, "cosigned")
                 assert submit(port, b"").status == 400
             assert await asking.level(1) == (Level.witnessed, 1)
+
+
+async def test_the_store_has_a_cosignature_before_the_database(
+    tmp_path: Path, notes: Path, witness: Callable[[str], WitnessProcess]
+) -> None:
+    watching = address(witness("between"))
+    async with opened(f"sqlite+aiosqlite:///{tmp_path / 'between.db'}") as world:
+        await grow(world, 3)
+        made = await maker(world, notes).make(TENANT)
+        assert made is not None
+        full = notes / TENANT / "cosigned"
+        full.write_text("no folder can be made here")
+        asking = Asking(world, notes, watching)
+        async with asking.running():
+            asking.cosigner.offer(TENANT, made)
+            await asking.until(watching, "failed")
+            assert await asking.level(1) == (Level.signed, 0)
+            full.unlink()
+            await asking.until(watching, "cosigned")
+            assert await asking.level(1) == (Level.witnessed, 1)
+        # As after a kill between the two: the witness is asked again, the store keeps what it has.
+        stored = FileStore(notes).cosigned(TENANT)
+        await world.rows("UPDATE checkpoints SET note = :note, witnesses = 0", note=made.note)
+        asking = Asking(world, notes, watching)
+        async with asking.running():
+            asking.cosigner.offer(TENANT, made)
+            await asking.until(watching, "cosigned")
+            assert await asking.level(1) == (Level.witnessed, 1)
+        assert FileStore(notes).cosigned(TENANT) == stored
 
 
 @pytest.mark.parametrize(
@@ -209,7 +252,7 @@ async def test_no_answer_of_a_witness_harms_a_checkpoint(
         await grow(world, 3)
         made = await maker(world, notes).make(TENANT)
         assert made is not None
-        asking = Asking(world, lying)
+        asking = Asking(world, notes, lying)
         async with asking.running():
             asking.cosigner.offer(TENANT, made)
             await asking.until(lying, outcome)

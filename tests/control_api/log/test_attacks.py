@@ -177,7 +177,7 @@ async def test_a_witness_refuses_what_it_is_shown_after_an_attack_with_every_key
     config = configure(tmp_path, name="watching", logs=[{"origin": LOG, "key": key}])
     with WitnessProcess(config) as process:
         watching = address(process)
-        asking = Asking(attacked.world, watching)
+        asking = Asking(attacked.world, attacked.notes, watching)
         async with asking.running():
             asking.cosigner.offer(TENANT, await asking.latest())
             await asking.until(watching, "cosigned")

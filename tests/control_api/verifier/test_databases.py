@@ -11,13 +11,16 @@ import pytest
 from sqlalchemy import text
 
 from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoint_store.stored_note import CosignedNote
 from control_api.checkpoints.maker import CheckpointMaker
 from control_api.log.ingest import ingest
 from control_api.log.purge import Purge
-from policies.ground.signing import KeyRing
+from policies.ground.signing import KeyRing, Signer
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs import cosignature
+from policies.trail.proofs.signed_note import COSIGNATURE, VerifierKey
 from tests.control_api.log.purging import keep_days
 from tests.control_api.store.world import (
     TENANT,
@@ -33,6 +36,8 @@ from tests.control_api.verifier.world import SIGNER, Answer, run
 
 Capture = pytest.CaptureFixture[str]
 SIZE = 12
+WITNESS = Signer(bytes([9]) * 32)
+WITNESS_KEY = VerifierKey("w", COSIGNATURE, WITNESS.public)
 
 
 @contextlib.asynccontextmanager
@@ -128,8 +133,22 @@ async def test_the_store_outside_shows_what_the_database_alone_hides(
         known.write_text(other)
         answer = await verify(capsys, sqlite_url, *store, *key, "--checkpoint", str(known))
         assert answer.reasons == ["root_mismatch"]
+        cosigned = [*key, "--witness", WITNESS_KEY.text()]
+        answer = await verify(capsys, sqlite_url, *store, *cosigned)
+        assert (answer.json["level"], answer.reasons) == ("signed", ["quorum_missing"])
+        note = await note_of(world, 10)
+        text = note.partition("\n\n")[0] + "\n"
+        line = cosignature.cosign(text, "w", WITNESS, 1_767_225_600).line()
+        notes.put_cosigned(TENANT, CosignedNote("00000000", 0, 10, note + line))
+        answer = await verify(capsys, sqlite_url, *store, *cosigned)
+        assert (answer.code, answer.json["level"]) == (0, "witnessed")
         for table in ("log_entries", "openings", "log_heads", "log_index", "log_spans", "sources"):
             await sql(world.url, f"DELETE FROM {table}")
+        shown = await asyncio.to_thread(
+            run, capsys, "--database", sqlite_url, "--log", TENANT, *store, *cosigned
+        )
+        assert shown.code == 1
+        assert "the store's latest checkpoint, of 10 entries, is cosigned by `w`" in shown.out
         answer = await verify(capsys, sqlite_url, *store, *key)
         assert answer.code == 1
         assert answer.reasons[0] == "log_behind_checkpoint"
