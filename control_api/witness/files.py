@@ -4,13 +4,12 @@ Two processes with one key and two memories could sign two versions of a log. Bo
 the state directory are locked, for as long as the process lives.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from control_api.security import secret_file
+from control_api.security import file_lock, secret_file
 from control_api.security.secret_file import UnusableFile
 from policies.ground.canonical import b64, unb64
 from policies.ground.signing import Signer
@@ -45,14 +44,13 @@ def locked(path: Path) -> Iterator[None]:
     """Holds the lock of a file, at most until the process ends, however it ends. Raises
     `UnusableFile` if another one has it."""
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        handle = file_lock.acquire(path)
+    except BlockingIOError as error:
+        raise UnusableFile(f"`{path}` is in use by another witness process") from error
     except OSError as error:
         raise UnusableFile(f"`{path}` can't be opened: {error.strerror}") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    except BlockingIOError as error:
-        raise UnusableFile(f"`{path}` is in use by another witness process") from error
     finally:
         os.close(handle)
 

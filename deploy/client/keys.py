@@ -4,16 +4,14 @@ written to a file that only its owner can read."""
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from deploy.client.client import Client, Commands, positive
 from deploy.client.connection import ApiResponse, segment
 from deploy.client.credentials import UnusableArguments
+from deploy.client.new_file import new_file
 
 PATH = "/v1/keys"
 COLUMNS = (
@@ -63,14 +61,16 @@ def _create(client: Client, options: argparse.Namespace) -> int:
     # Null means that the key never expires; without the field, the API applies its default.
     if options.expires_days is not None or options.never_expires:
         body["expires_days"] = options.expires_days
-    # If we die after the request, the key exists and its secret is lost; `keys revoke` ends it.
-    with _secret_file(options.out) as file:
+    # The file comes first: the API shows a secret only once. If we die after the request, the key
+    # exists and its secret is lost; `keys revoke` ends it.
+    with new_file(options.out) as file:
         return _print_key(client, client.api.request("POST", PATH, body=body), options.out, file)
 
 
 def _rotate(client: Client, options: argparse.Namespace) -> int:
     path = f"{PATH}/{segment(options.key_id)}/rotate"
-    with _secret_file(options.out) as file:
+    # The file comes first: the API shows a secret only once.
+    with new_file(options.out) as file:
         return _print_key(client, client.api.request("POST", path), options.out, file)
 
 
@@ -90,32 +90,6 @@ def _bind(client: Client, options: argparse.Namespace) -> int:
     path = f"{PATH}/{segment(options.key_id)}/binding"
     response = client.api.request("PATCH", path, body=body)
     return client.report(response, f"key {options.key_id} is bound")
-
-
-@contextlib.contextmanager
-def _secret_file(name: str | None) -> Iterator[int | None]:
-    """An empty file for the secret; None without a name. Removed if it stays empty.
-
-    The file is created before the key: the API shows a secret only once, and one that can't be
-    written would be lost.
-    """
-    if name is None:
-        yield None
-        return
-    try:
-        # O_EXCL: an existing file may be open to others, or hold a key that is still in use.
-        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise UnusableArguments(f"--out `{name}` can't be created: {error.strerror}") from error
-    try:
-        yield file
-    except BaseException:
-        # A file that contains the secret stays, whatever failed afterwards.
-        if not os.fstat(file).st_size:
-            Path(name).unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(file)
 
 
 def _print_key(client: Client, response: ApiResponse, name: str | None, file: int | None) -> int:

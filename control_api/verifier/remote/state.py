@@ -1,7 +1,6 @@
 """What a monitor has verified so far: the file of `--state`. Replaced as a whole, synced before and
 after, so that a run that is killed leaves the state of the last one that succeeded."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from control_api.security import file_lock
 from control_api.verifier.outcome import Unusable
 from policies.ground.canonical import b64, unb64
 from policies.trail.merkle_tree import Frontier
@@ -115,13 +115,12 @@ def write_state(path: Path, state: Verified) -> None:
 def locked(path: Path) -> Iterator[None]:
     """Keeps a second run on the same state out. Raises `Unusable`."""
     try:
-        handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        handle = file_lock.acquire(Path(f"{path}.lock"))
+    except BlockingIOError as error:
+        raise Unusable(f"--state `{path}` is in use by another run") from error
     except OSError as error:
         raise Unusable(f"--state `{path}` can't be locked: {error.strerror}") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
-    except BlockingIOError as error:
-        raise Unusable(f"--state `{path}` is in use by another run") from error
     finally:
         os.close(handle)

@@ -7,17 +7,15 @@ be lost on its way, and the erasure that it told of is recorded all the same.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from deploy.client.client import Client, common
 from deploy.client.connection import ApiUnreachable, RequestRefused
 from deploy.client.credentials import UnusableArguments
+from deploy.client.new_file import new_file
 from deploy.client.redact.report import Report
 from deploy.client.redact.target import Target, add_options, target_of
 
@@ -52,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _redact(client: Client, options: argparse.Namespace) -> int:
     target = target_of(options)
-    with _report_file(options.output) as file:
+    with new_file(options.output) as file:
         if not options.yes and not _confirmed(target):
             raise UnusableArguments("nothing was erased: not confirmed")
         erasure = _Erasure(client, target, options.reason)
@@ -116,25 +114,6 @@ def _confirmed(target: Target) -> bool:
     )
     print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip() == YES
-
-
-@contextlib.contextmanager
-def _report_file(name: str | None) -> Iterator[int | None]:
-    """An empty file for the report, made before anything is erased; removed if it stays empty."""
-    if name is None:
-        yield None
-        return
-    try:
-        # Who may read it is for the operator to decide: it says when which request was answered.
-        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise UnusableArguments(f"`{name}` can't be created: {error.strerror}") from error
-    try:
-        yield file
-    finally:
-        if not os.fstat(file).st_size:
-            Path(name).unlink(missing_ok=True)
-        os.close(file)
 
 
 def _written(report: Report, file: int | None) -> int:

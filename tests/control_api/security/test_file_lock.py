@@ -1,0 +1,36 @@
+"""One process at a time holds a lock, and an error inside is not taken for a lock that is held."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from control_api.security import file_lock
+from control_api.security.secret_file import UnusableFile
+from control_api.verifier.outcome import Unusable
+from control_api.verifier.remote import state
+from control_api.witness import files
+
+
+def test_a_lock_is_held_once_and_free_again(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    handle = file_lock.acquire(path)
+    with pytest.raises(BlockingIOError):
+        file_lock.acquire(path)
+    os.close(handle)
+    os.close(file_lock.acquire(path))
+    with pytest.raises(NotADirectoryError):
+        file_lock.acquire(path / "below")
+
+
+def test_who_meets_a_held_lock_says_what_is_in_use(tmp_path: Path) -> None:
+    for locked, refusal in ((state.locked, Unusable), (files.locked, UnusableFile)):
+        path = tmp_path / locked.__module__
+        with locked(path), pytest.raises(refusal, match="in use by another"), locked(path):
+            pass
+        with pytest.raises(refusal, match="No such file"), locked(tmp_path / "absent" / "x"):
+            pass
+        with pytest.raises(BlockingIOError), locked(path):
+            raise BlockingIOError
