@@ -6,7 +6,7 @@ may also begin and remove entries that are still to be read: the verification th
 the purged entries. Knows the answer's form; `scan` and `anchor_check` know how to check.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from operator import index
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from policies.trail import verify as proof
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.purge import Anchor
+from policies.trail.walk.silences import Silences
 
 TRIES = 5
 """Purges run hourly. A verification that meets a purge in every try reports its last result."""
@@ -52,17 +53,24 @@ UNSIGNED = Signed()
 
 
 async def verify(
-    store: Store, tenant_id: str, publics: Collection[bytes] = (), signed: Signed = UNSIGNED
+    store: Store,
+    tenant_id: str,
+    publics: Collection[bytes] = (),
+    signed: Signed = UNSIGNED,
+    silences: Callable[[Silences], None] | None = None,
 ) -> dict[str, Any]:
     """The answer of contract section 4. `publics` are the keys trusted to sign the log's notes:
-    without any, a purged log can't verify. Raises `ReadFault` if the database does not answer."""
+    without any, a purged log can't verify. `silences` is told of the log's silences, which the
+    answer has no place for. Raises `ReadFault` if the database does not answer."""
     snapshot = await _snapshot(store, tenant_id)
     tries = TRIES
     while True:
-        answer = await _verify(store, tenant_id, snapshot, publics, signed)
+        answer, found = await _verify(store, tenant_id, snapshot, publics, signed)
         before, snapshot, tries = snapshot, await _snapshot(store, tenant_id), tries - 1
         # A fault while the anchor moved proves nothing: a purge removed entries during the scan.
         if answer["valid"] or snapshot.anchor == before.anchor or not tries:
+            if silences is not None:
+                silences(found)
             return answer
 
 
@@ -88,7 +96,7 @@ async def _verify(
     snapshot: LogSnapshot,
     publics: Collection[bytes],
     signed: Signed,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Silences]:
     log = "" if snapshot.head is None else snapshot.head.log
     head, fault = _parse_head(snapshot.head, snapshot.last_row)
     check = AnchorCheck(snapshot.anchor, log, publics)
@@ -112,7 +120,8 @@ async def _verify(
     found = fault or report.finding or signed.finding
     answer = _answer(report, found, check, store.clock.now())
     latest = None if signed.note is None else latest_answer(signed.note)
-    return answer if latest is None else {**answer, "checkpoint": latest}
+    answer = answer if latest is None else {**answer, "checkpoint": latest}
+    return answer, verifier.silences
 
 
 async def _last_row(connection: AsyncConnection, tenant_id: str) -> int:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from policies.trail.findings import Finding
+from policies.trail.walk.silences import Silences, silence
 
 
 class Level(StrEnum):
@@ -24,8 +25,8 @@ class Unusable(Exception):
 class Outcome:
     """The result of one verification. `first` and `size` are the range of entries, `size`
     exclusive. `covered` is the largest size that a checkpoint proves, None without one;
-    `pinned` says whether keys were pinned. `facts` are
-    lines for the summary about keys, witnesses and the rest."""
+    `pinned` says whether keys were pinned. `to_end` says that no larger log is known
+    of. `notes` are lines for the summary about keys, witnesses and the rest."""
 
     subject: str
     log: str = ""
@@ -38,6 +39,8 @@ class Outcome:
     first_ts: str = ""
     last_ts: str = ""
     made_at: str = ""
+    to_end: bool = True
+    silences: Silences = field(default_factory=Silences)
     level: Level = Level.UNSIGNED
     covered: int | None = None
     covered_by: str = ""
@@ -70,6 +73,14 @@ class Outcome:
         """The entries at the end that no checkpoint covers yet."""
         return self.size - min(max(self.covered or 0, self.first), self.size)
 
+    @property
+    def silent_at_end(self) -> bool:
+        """Whether the file was made so long after its last entry that a running service would have
+        recorded a heartbeat meanwhile."""
+        if not (self.last_ts and self.made_at and self.to_end):
+            return False
+        return self.made_at > self.last_ts and silence(0, self.last_ts, self.made_at) is not None
+
     def add(self, finding: Finding, most: int = 100) -> None:
         """Keeps at most `most` findings, and counts the others."""
         if len(self.findings) < most:
@@ -89,5 +100,15 @@ class Outcome:
                 "entries": self.erased,
                 "behind_the_file": self.erased_later,
                 "unproven": self.erased_unproven,
+            },
+            "freshness": {
+                "last_entry": self.last_ts or None,
+                "made_at": self.made_at or None,
+                "silent_at_end": self.silent_at_end,
+                "silences": self.silences.count,
+                "longest": [
+                    {"seq": each.seq, "from": each.begin, "to": each.end}
+                    for each in self.silences.longest()
+                ],
             },
         }

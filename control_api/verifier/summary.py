@@ -13,6 +13,7 @@ _INCOMPLETE = {
 }
 """Reasons that say that something is missing, rather than changed."""
 MOST_SHOWN = 20
+MOST_SILENCES = 5
 
 
 def summary(outcome: Outcome) -> str:
@@ -25,6 +26,7 @@ def summary(outcome: Outcome) -> str:
             ("integrity", _integrity(outcome)),
             ("completeness", _completeness(outcome)),
             ("freshness", _freshness(outcome)),
+            *[("silence", each) for each in _silences(outcome)],
             ("level", _level(outcome)),
             *[("signed by", outcome.covered_by)] * bool(outcome.covered_by),
             *[("witness", each) for each in outcome.witnesses],
@@ -101,6 +103,29 @@ def _freshness(outcome: Outcome) -> str:
         return "there is no entry"
     text = f"the last entry is of {outcome.last_ts}"
     return text + f", the file was made {outcome.made_at}" * bool(outcome.made_at)
+
+
+def _silences(outcome: Outcome) -> list[str]:
+    """When nothing was recorded, though a running service records a heartbeat every hour."""
+    lines = []
+    if outcome.silent_at_end:
+        lines.append(
+            f"nothing after {outcome.last_ts}: the service was stopped, or newer entries are "
+            "missing in the file"
+        )
+    kept = sorted(outcome.silences.longest(), key=lambda each: -each.duration)
+    lines += [
+        f"{_hours(each.duration)} before seq {each.seq}: nothing from {each.begin} to {each.end}"
+        for each in kept[:MOST_SILENCES]
+    ]
+    if more := outcome.silences.count - len(lines) + outcome.silent_at_end:
+        lines.append(f"and {more:,} shorter ones of more than an hour")
+    return lines
+
+
+def _hours(duration: int) -> str:
+    minutes = duration // 60_000_000
+    return f"{minutes // 60:,} h {minutes % 60:02} min"
 
 
 def _level(outcome: Outcome) -> str:

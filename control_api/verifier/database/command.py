@@ -39,6 +39,7 @@ from policies.trail.checkpoint import BadNote
 from policies.trail.findings import Finding, Reason
 from policies.trail.proofs import signed_note
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
+from policies.trail.walk.silences import Silences
 
 _SEQ = re.compile(r"seq ([0-9]{1,18}): ")
 MOST_SHOWN = 20
@@ -121,7 +122,9 @@ async def _verify_log(
     outcome.log, outcome.origin = log, origin
     keys = TrustedKeys(options.keys, await _claimed(store, origin, outcome))
     publics = [*keys.reasons, *keys.former] if keys.pinned else keys.claimed
-    answer = await online.verify(store, tenant, publics)
+    found: list[Silences] = []
+    answer = await online.verify(store, tenant, publics, silences=found.append)
+    outcome.silences = found[-1]
     finding = _finding(answer["broken_at"], answer["reason"])
     outcome.first = outcome.oldest = answer["first_seq"] or 0
     outcome.size = outcome.first + answer["total"]

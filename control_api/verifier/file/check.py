@@ -233,6 +233,8 @@ class FileCheck:
                 outcome.add(finding)
             for finding in purge_findings(walk.notable, self._base):
                 outcome.add(finding)
+        outcome.silences = walk.silences
+        outcome.to_end = self._broken is None and self._ending.proven is None
         outcome.erased = walk.erasures.excused
         outcome.erased_later = self._ending.erased
         outcome.erased_unproven = self._ending.unproven

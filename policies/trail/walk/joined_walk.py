@@ -18,6 +18,7 @@ from policies.trail.merkle_tree import Frontier
 from policies.trail.walk.compact_range import extend
 from policies.trail.walk.erasures import Erasures
 from policies.trail.walk.range_result import BEFORE, Other, RangeResult, Source, Start
+from policies.trail.walk.silences import Silences, silence
 
 OnOther = Callable[[bytes, Frontier], Finding | None]
 MOST_SOURCES = 200_000
@@ -46,6 +47,7 @@ class JoinedWalk:
         self.decisions = self.without_openings = 0
         self.sources: dict[Source, tuple[int, bytes]] = {}
         self.erasures = Erasures()
+        self.silences = Silences()
         self.roots: dict[int, bytes] = {}
         """The roots at the wanted sizes, as far as the walk has come."""
         self.notable: list[tuple[int, str, dict[str, Any]]] = []
@@ -102,7 +104,11 @@ class JoinedWalk:
         extend(self.tree, result.end, result.hashes)
         for source, claim in result.sources.items():
             self.sources[source] = (claim.last_n, claim.last_hash)
-        self.first_ts = self.first_ts or result.start.ts.decode()
+        begins = result.start.ts.decode()
+        if self.last_ts and (before_range := silence(before.size, self.last_ts, begins)):
+            self.silences.add([before_range])
+        self.silences.add(each for each in result.silences if each.seq < result.end)
+        self.first_ts = self.first_ts or begins
         self.last_leaf, self.last_ts = result.last_leaf, result.last_ts.decode()
         self._prev = b64(result.last_leaf).encode()
         self.decisions += result.decisions

@@ -5,6 +5,7 @@ from array import array
 from typing import Any, NamedTuple
 
 from policies.trail.findings import Finding
+from policies.trail.walk.silences import Silence
 
 Source = tuple[bytes, bytes]
 
@@ -64,4 +65,5 @@ class RangeResult(NamedTuple):
     notable: list[tuple[int, str, dict[str, Any]]]
     others: list[Other]
     marks: list[tuple[int, tuple[bytes, ...]]]
+    silences: list[Silence]
     finding: Finding | None

@@ -30,6 +30,7 @@ from policies.trail.walk.erasures import erased_ranges
 from policies.trail.walk.faults import check_source, position_fault
 from policies.trail.walk.known_line import ENTRY_AT, Known, match_line
 from policies.trail.walk.range_result import BEFORE, Other, RangeResult, Source, SourceClaim, Start
+from policies.trail.walk.silences import Silence, silence
 
 POSITION = ("log", "seq", "prev", "ts")
 _sha256 = hashlib.sha256
@@ -61,6 +62,7 @@ class RangeWalk:
         self._erased: list[tuple[int, int]] = []
         self._notable: list[tuple[int, str, dict[str, Any]]] = []
         self._others: list[Other] = []
+        self._silences: list[Silence] = []
         self._finding: Finding | None = None
 
     def feed(self, lines: list[bytes], *, utf8: bool) -> bool:
@@ -76,7 +78,7 @@ class RangeWalk:
         return RangeResult(
             self._start, self._tree.end, self._tree.hashes, self._leaf, self._ts,
             self._decisions, self._without, self._sources, array("q", self._ids), self._missing,
-            self._erased, self._notable, self._others, self._marks, self._finding,
+            self._erased, self._notable, self._others, self._marks, self._silences, self._finding,
         )  # fmt: skip
 
     # --------------------------------------------------------------------------- the fast path
@@ -139,7 +141,17 @@ class RangeWalk:
         except ValueError:
             return False
         self._second = ts[:19]
+        self._listen(ts)
         return True
+
+    def _listen(self, ts: bytes) -> None:
+        """Note the silence before an entry of the time `ts`. It may not count yet: if it does not
+        in the end, the walk ends there, and so does what `JoinedWalk` takes in."""
+        if self._start is None or self._ts[:13] == ts[:13]:
+            return
+        found = silence(self._tree.end, self._ts.decode(), ts.decode())
+        if found is not None and found not in self._silences[-1:]:
+            self._silences.append(found)
 
     # --------------------------------------------------------------------------- the full check
 
@@ -189,6 +201,7 @@ class RangeWalk:
         missing = None if opened is None else check_openings(entry, opened)
         claim = self._claim(entry, seq) if sourced else None
         erased = erased_ranges(entry) if entry["kind"] == REDACT else []
+        self._listen(ts)
         if self._start is None:
             self._start = Start(seq, prev, ts, log, entry["eid"])
             self._tree, self._log = CompactRange(seq), log

@@ -43,6 +43,13 @@ def test_a_whole_log_holds_and_is_signed(tmp_path: Path, capsys: Capture) -> Non
         "unproven_tail": 0,
         "not_recomputable": None,
         "erased": {"entries": 0, "behind_the_file": 0, "unproven": 0},
+        "freshness": {
+            "last_entry": "2026-01-01T00:00:00.031000Z",
+            "made_at": "2026-01-01T00:30:00.000000Z",
+            "silent_at_end": False,
+            "silences": 0,
+            "longest": [],
+        },
     }
 
 

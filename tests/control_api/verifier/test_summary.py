@@ -10,8 +10,20 @@ import pytest
 from tests.control_api.verifier.world import KEY, ROWS, SIZE, WITNESS_KEY, export, note, put, run
 from tests.control_api.verifier.world import witnessed as cosigned
 from tests.documents import commands, paste
+from tests.policies.world import START, Log, decided
 
 Capture = pytest.CaptureFixture[str]
+
+
+def silent() -> bytes:
+    """A service that was stopped over two nights, and again when the file was made."""
+    log = Log()
+    for number, hours in enumerate((0, 1, 1, 14, 15, 16, 31, 32)):
+        log.direct(decided(seed=number), at=START + hours * 3_600_000_000)
+    notes = {len(log.rows): note(len(log.rows), log.rows)}
+    return export(log.rows, notes=notes, made_at="2026-01-02T12:00:00.000000Z")
+
+
 GOLDEN = Path(__file__).parent / "golden"
 CASES: dict[str, tuple[Callable[[], bytes], list[str]]] = {
     "signed": (export, ["--key", KEY]),
@@ -22,6 +34,7 @@ CASES: dict[str, tuple[Callable[[], bytes], list[str]]] = {
     ),
     "tail": (lambda: export(notes={10: note(10)}), ["--key", KEY]),
     "part": (lambda: export(ROWS[8:20], first=8, tail=note(SIZE)), ["--key", KEY]),
+    "silent": (silent, ["--key", KEY]),
     "changed": (
         lambda: export(
             [*ROWS[:5], ROWS[5]._replace(entry=ROWS[5].entry.replace(b"DENY", b"DONT")), *ROWS[6:]]

@@ -36,7 +36,7 @@ KEY = VerifierKey(LOG, ED25519, SIGNER.public).text()
 WITNESS_KEY = VerifierKey("witness.example", COSIGNATURE, WITNESS.public).text()
 ROWS = mixed_log().rows
 SIZE = len(ROWS)
-MADE_AT = "2026-01-02T00:00:00.000000Z"
+MADE_AT = "2026-01-01T00:30:00.000000Z"
 
 
 @dataclass
@@ -88,6 +88,7 @@ def export(
     tree: Frontier | None = None,
     whole: Sequence[StoredRow] = ROWS,
     erasures: Sequence[ErasureLine] = (),
+    made_at: str = MADE_AT,
 ) -> bytes:
     """A whole file of the rows, the first of which is number `first`. `notes` by size; None is one
     at the end. `tail` is a note on a larger log of the rows `whole`."""
@@ -96,7 +97,7 @@ def export(
         notes = {} if tail else {until: note(until)}
     writer, file = LogFileWriter(), io.BytesIO()
     keys = [{"key": KEY, "endorsement": None}] if keys is None else keys
-    file.write(writer.line(HeaderLine(LOG, origin, keys, 0, first, until, openings, MADE_AT)))
+    file.write(writer.line(HeaderLine(LOG, origin, keys, 0, first, until, openings, made_at)))
     if first:
         tree = tree_of(ROWS[:first]) if tree is None else tree
         file.write(writer.line(FrontierLine(first, tree.hashes)))
