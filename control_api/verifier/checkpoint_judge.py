@@ -81,7 +81,8 @@ class CheckpointJudge:
             message = f"the checkpoint of {found.size} entries: {error}"
             return Finding(at, Reason.SIGNATURE_MISSING, message)
         if judged is None:
-            message = f"the checkpoint of {found.size} entries is not signed by a pinned key"
+            which = "a pinned key" if self._keys.pinned else "a key that the log claims"
+            message = f"the checkpoint of {found.size} entries is not signed by {which}"
             return Finding(at, Reason.SIGNATURE_MISSING, message)
         if self._keys.pinned and not judged.trusted:
             self.former += 1
@@ -140,8 +141,9 @@ class CheckpointJudge:
             return Judged(found, True, f"{short(signer[0])} ({signer[1]})")
         if not self._keys.pinned:
             claimed = self._keys.claimed_signer(note, found.origin)
-            who = "no key" if claimed is None else f"{short(claimed)} (claimed, not pinned)"
-            return Judged(found, False, who)
+            if claimed is None:
+                return None
+            return Judged(found, False, f"{short(claimed)} (claimed, not pinned)")
         former = self._keys.former_signer(note, found.origin)
         if former is not None:
             return Judged(found, False, f"{short(former[0])} ({former[1]})")

@@ -81,6 +81,15 @@ def test_another_key_is_a_finding(tmp_path: Path, capsys: Capture) -> None:
     assert answer.json["level"] == "unsigned"
 
 
+def test_a_checkpoint_by_a_key_that_the_file_does_not_claim_is_a_finding(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    path = put(tmp_path, export(notes={SIZE: note(SIZE, signer=STRANGER)}))
+    answer = run(capsys, path, "--json")
+    assert (answer.code, answer.reasons) == (1, ["signature_missing"])
+    assert answer.json["unproven_tail"] == SIZE
+
+
 def test_a_rotated_key_is_followed_both_ways(tmp_path: Path, capsys: Capture) -> None:
     successor, keys = rotated_keys()
     notes = {10: note(10), SIZE: note(SIZE, signer=successor)}
