@@ -31,7 +31,7 @@ from policies.trail.stored_entry import (
 )
 from policies.trail.walk.erasures import KIND as REDACT
 from policies.trail.walk.erasures import Erasures, erased_ranges
-from policies.trail.walk.silences import Silences, silence
+from policies.trail.walk.silences import Silences
 
 _POSITION = ("log", "seq", "prev", "ts")
 # The last member of every entry. Compared as bytes, since `True == 1`.
@@ -90,7 +90,6 @@ class Verifier:
         self.erasures = Erasures()
         """The missing openings so far, without those that a `redact` entry has excused."""
         self.silences = Silences()
-        """The times without an entry so far."""
 
     def feed(self, row: StoredRow) -> bool:
         """Check one entry. False once something was found: feeding more changes nothing."""
@@ -184,10 +183,8 @@ class Verifier:
         self._tree.append(leaf)
         if self._tree.size in self._expected:
             self._check_root(self._expected[self._tree.size])
-        ts = entry["ts"]
-        if ts[:13] != self._ts[:13] and self._ts and (found := silence(seq, self._ts, ts)):
-            self.silences.add([found])
-        self._last_leaf, self._prev, self._ts = leaf, b64(leaf), ts
+        self.silences.between(seq, self._ts, entry["ts"])
+        self._last_leaf, self._prev, self._ts = leaf, b64(leaf), entry["ts"]
         if entry["kind"] == "decision":
             self._events += 1
         if not complete:

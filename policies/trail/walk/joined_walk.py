@@ -18,7 +18,7 @@ from policies.trail.merkle_tree import Frontier
 from policies.trail.walk.compact_range import extend
 from policies.trail.walk.erasures import Erasures
 from policies.trail.walk.range_result import BEFORE, Other, RangeResult, Source, Start
-from policies.trail.walk.silences import Silences, silence
+from policies.trail.walk.silences import Silences
 
 OnOther = Callable[[bytes, Frontier], Finding | None]
 MOST_SOURCES = 200_000
@@ -105,8 +105,7 @@ class JoinedWalk:
         for source, claim in result.sources.items():
             self.sources[source] = (claim.last_n, claim.last_hash)
         begins = result.start.ts.decode()
-        if self.last_ts and (before_range := silence(before.size, self.last_ts, begins)):
-            self.silences.add([before_range])
+        self.silences.between(before.size, self.last_ts, begins)
         self.silences.add(each for each in result.silences if each.seq < result.end)
         self.first_ts = self.first_ts or begins
         self.last_leaf, self.last_ts = result.last_leaf, result.last_ts.decode()

@@ -145,8 +145,7 @@ class RangeWalk:
         return True
 
     def _listen(self, ts: bytes) -> None:
-        """Note the silence before an entry of the time `ts`. It may not count yet: if it does not
-        in the end, the walk ends there, and so does what `JoinedWalk` takes in."""
+        """Note the silence before an entry of the time `ts`. If that fails, the walk ends there."""
         if self._start is None or self._ts[:13] == ts[:13]:
             return
         found = silence(self._tree.end, self._ts.decode(), ts.decode())

@@ -49,6 +49,11 @@ class Silences:
         self.count = 0
         self._kept: list[Silence] = []
 
+    def between(self, seq: int, begin: str, end: str) -> None:
+        """Note the silence before entry `seq`, if it is one. `begin` is empty for a first entry."""
+        if begin[:_HOUR] != end[:_HOUR] and begin and (found := silence(seq, begin, end)):
+            self.add([found])
+
     def add(self, found: Iterable[Silence]) -> None:
         for each in found:
             self.count += 1
