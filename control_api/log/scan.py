@@ -5,7 +5,7 @@ Knows SQL and pages; `policies.trail.verify` knows what makes an entry valid.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ class LogRange:
     """The entries from `first` up to `until` (exclusive) of a log of `size`.
 
     If `first` is 0, rows with a negative seq are scanned too: there must not be any. `pause` is the
-    time in seconds that other tasks get after each stretch; `max_rows` bounds a page.
+    time in seconds that other tasks get after each `stretch` of rows; `max_rows` bounds a page.
     """
 
     first: int
@@ -42,6 +42,7 @@ class LogRange:
     size: int
     pause: float = 0.0
     max_rows: int = MAX_ROWS
+    stretch: int = STRETCH
 
 
 async def scan(
@@ -50,9 +51,11 @@ async def scan(
     verifier: proof.Verifier,
     part: LogRange,
     check_rows: Callable[[Sequence[Row[Any]]], Finding | None] | None = None,
+    follow: Callable[[Sequence[Row[Any]]], Awaitable[None]] | None = None,
 ) -> Finding | None:
     """Feeds every entry of the range to the verifier, and returns any fault that the verifier does
-    not report itself. `check_rows` makes further checks on the rows that the verifier accepted.
+    not report itself. `check_rows` makes further checks on the rows that the verifier accepted;
+    what passed them too is given to `follow`, in order.
     """
     after = part.first - 1 if part.first else BEFORE_ALL
     limit, spans = FIRST_ROWS, SpanCheck(part.first, part.until, part.size)
@@ -66,8 +69,8 @@ async def scan(
                 return await spans.fault(connection, tenant_id)
             first, last = rows[0].seq, rows[-1].seq
             unindexed = await find_unindexed(connection, tenant_id, first, last + 1, part.size)
-        for at in range(0, len(rows), STRETCH):
-            stretch = rows[at : at + STRETCH]
+        for at in range(0, len(rows), part.stretch):
+            stretch = rows[at : at + part.stretch]
             wrong = next((n for n, row in enumerate(stretch) if not _user_id_matches(row)), None)
             # In order of `seq`: a fault that the verifier finds before this one is reported first.
             if not verifier.feed_all(map(_row, stretch[:wrong])):
@@ -78,6 +81,8 @@ async def scan(
                 return Finding(row.seq, Reason.COLUMN_MISMATCH, wrong_user, row.eid)
             if check_rows is not None and (fault := check_rows(stretch)):
                 return fault
+            if follow is not None:
+                await follow(stretch)
             await asyncio.sleep(part.pause)
         if unindexed:
             return unindexed

@@ -13,6 +13,7 @@ from control_api.store.queries import log_keys, tenants
 from control_api.store.queries.self_checks import SelfCheck
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import SluiceError
+from policies.trail.recompute.recomputer import RecomputeCounts
 
 FIRST_SECONDS = 10.0
 INTERVAL_SECONDS = 60.0
@@ -24,7 +25,7 @@ class SelfVerification:
 
     def __init__(self, app: AppContext) -> None:
         self._app = app
-        self._checker = SelfChecker(app.store)
+        self._checker = SelfChecker(app.store, self._count)
         self._states: dict[str, SelfCheck] = {}
         jobs = app.instruments.jobs
         jobs.self_verification_age.set_function(self.age)
@@ -69,6 +70,13 @@ class SelfVerification:
             )
         if state.reason is None and was is not None:
             _log.info("the log of tenant `%s` verifies again", tenant_id)
+
+    def _count(self, counts: RecomputeCounts) -> None:
+        derived = self._app.instruments.jobs.derived_decisions
+        derived.labels("follows").inc(counts.recomputed)
+        derived.labels("differs").inc(counts.findings)
+        derived.labels("unknown").inc(counts.not_recomputable)
+        derived.labels("outside").inc(counts.outside)
 
     def age(self) -> float:
         """Seconds since every log was last verified to its end; NaN if one never was."""

@@ -101,6 +101,11 @@ class JobMetrics:
             "Logs that the scheduled verification found damaged.",
             registry=registry,
         )
+        self.derived_decisions = counter(
+            "sluice_self_verification_decisions_total",
+            "Decisions that the scheduled verification derived again, by result.",
+            ("result",),
+        )
         self.key_expiry = _OptionalGauge(
             "sluice_key_expiry_seconds",
             "Until the next live API key of any tenant expires.",

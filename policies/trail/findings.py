@@ -101,6 +101,9 @@ SENTENCES: dict[Reason, str] = {
 }
 """What each reason means, in one sentence."""
 
+DERIVED = frozenset((Reason.DECISION_DIFFERS, Reason.FACTS_CONTRADICT, Reason.DOCUMENT_MISMATCH))
+"""What deriving a decision again can find. The log around it may verify as a whole."""
+
 
 class Finding(NamedTuple):
     """One finding. `seq` is where it is, None if it concerns the log or the file as a whole; `eid`

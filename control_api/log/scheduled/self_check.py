@@ -3,20 +3,24 @@ may have been another process's.
 
     claim      the log's state, so that one replica at a time verifies it
     verify     the next entries, slowly, or from the start if a new round is due
+    derive     the decisions among them again
     save       how far it came; after a finding it stays before it, so that a repair is noticed
 
-The walk's sources live in memory: after a restart, the first record of each sidecar is taken at its
-word in that round. Knows not when to run.
+A decision that doesn't follow from its facts is a finding, but no end: the log around it verifies.
+It is told until the walk comes by again and it is gone. The walk's sources live in memory: after a
+restart, the first record of each sidecar is taken at its word in that round. Knows not when to run.
 """
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Row, bindparam, select
 
 from control_api.log.anchor_check import AnchorCheck, check_purged_rows
 from control_api.log.erasure import ledger
 from control_api.log.scan import LogRange, scan
+from control_api.log.scheduled.rederivation import Derivations, stopped
 from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import self_checks
 from control_api.store.queries.purges import latest_anchor
@@ -28,6 +32,7 @@ from policies.ground.canonical import rfc3339
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
 from policies.trail.purge import Anchor, Purged
+from policies.trail.recompute.recomputer import RecomputeCounts
 from policies.trail.verify import LogHead, Verifier
 
 ROUND = DAY
@@ -40,6 +45,8 @@ LEASE = 600_000_000
 """Microseconds after which another process continues, if the one that verifies has died."""
 PAUSE = 0.01
 """Seconds that other tasks get after each millisecond of verifying."""
+STRETCH = 25
+"""Entries verified and derived in about a millisecond."""
 PAGE_ROWS = 250
 
 
@@ -52,11 +59,16 @@ class _Snapshot:
 
 
 class SelfChecker:
-    """Verifies the logs of one store. `publics` gives the keys trusted to sign their notes."""
+    """Verifies the logs of one store. `publics` gives the keys trusted to sign their notes.
+    `count` takes how the decisions of each step ended."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, count: Callable[[RecomputeCounts], object] | None = None
+    ) -> None:
         self._store = store
+        self._count = count
         self._walks: dict[str, Verifier] = {}
+        self._derivations = Derivations(store, PAUSE)
 
     async def step(
         self, tenant_id: str, publics: Collection[bytes]
@@ -97,38 +109,53 @@ class SelfChecker:
             return done, False
         check = AnchorCheck(snapshot.anchor, snapshot.log, publics)
         state = _due_state(before, snapshot.anchor, snapshot.head.size, now)
-        found = check.fault or snapshot.fault
+        found = told = check.fault or snapshot.fault
         if found is None:
-            found, reached, leaf = await self._walk(tenant_id, snapshot, check, state)
-            if found is None:
-                state = replace(
-                    state, size=reached.size, frontier=reached.to_bytes(), last_leaf=leaf
-                )
-        state = replace(
-            state,
-            broken_at=None if found is None else found.place,
-            reason=None if found is None else found.text(),
-            leased_until=None,
-        )
-        if found is not None:
-            self._walks.pop(tenant_id, None)
+            found, told, state = await self._advance(tenant_id, snapshot, check, state)
+        if told is not None:
             # A purge may have removed entries while they were read.
             now_there = await self._snapshot(tenant_id)
             if now_there is None or now_there.anchor != snapshot.anchor:
+                self._derivations.forget(tenant_id)
                 return replace(before, leased_until=None), False
+        place, text = (None, None) if told is None else (told.place, told.text())
+        state = replace(state, broken_at=place, reason=text, leased_until=None)
+        if found is not None:
+            self._walks.pop(tenant_id, None)
+            self._derivations.forget(tenant_id)
             return state, False
         if state.size < snapshot.head.size:
             return state, True
         return replace(state, finished_at=now, finished_size=state.size), False
 
-    async def _walk(
+    async def _advance(
         self, tenant_id: str, snapshot: _Snapshot, check: AnchorCheck, state: SelfCheck
+    ) -> tuple[Finding | None, Finding | None, SelfCheck]:
+        """What stops the walk, what to tell, and the state after the step."""
+        derivation = await self._derivations.at(tenant_id, check.first, state.size)
+        found, tree, leaf = await self._walk(tenant_id, snapshot, check, state, derivation.follow)
+        if self._count is not None:
+            self._count(derivation.take_counts())
+        if found is not None:
+            return found, found, state
+        self._derivations.hold(tenant_id, derivation)
+        told = await derivation.told(state)
+        after = replace(state, size=tree.size, frontier=tree.to_bytes(), last_leaf=leaf)
+        return None, told, after
+
+    async def _walk(
+        self,
+        tenant_id: str,
+        snapshot: _Snapshot,
+        check: AnchorCheck,
+        state: SelfCheck,
+        follow: Callable[[Sequence[Row[Any]]], Awaitable[None]],
     ) -> tuple[Finding | None, Frontier, bytes]:
         verifier = self._verifier(tenant_id, snapshot, check, state)
         head = snapshot.head
         until = min(head.size, state.size + ENTRIES)
-        part = LogRange(state.size, until, head.size, PAUSE, PAGE_ROWS)
-        found = await scan(self._store, tenant_id, verifier, part, check.check_rows)
+        part = LogRange(state.size, until, head.size, PAUSE, PAGE_ROWS, STRETCH)
+        found = await scan(self._store, tenant_id, verifier, part, check.check_rows, follow)
         tree, leaf, broken = verifier.reached()
         await ledger.excuse(self._store, tenant_id, verifier.erasures, until)
         found = found or broken or await ledger.missing(self._store, tenant_id, verifier.erasures)
@@ -174,7 +201,7 @@ class SelfChecker:
 def _fresh(state: SelfCheck, size: int, now: int) -> bool:
     """Whether an idle log was verified lately: it is not worth another write."""
     return (
-        state.broken_at is None
+        not stopped(state)
         and state.finished_at is not None
         and state.finished_size == size
         and now - state.finished_at < IDLE
@@ -191,7 +218,7 @@ def _due_state(before: SelfCheck, anchor: Anchor | None, size: int, now: int) ->
     first, frontier, leaf = 0, b"", b""
     if anchor is not None:
         first, frontier, leaf = anchor.purged.size, anchor.purged.frontier, anchor.purged.last_leaf
-    due = before.size >= size and before.broken_at is None and now - before.started_at >= ROUND
+    due = before.size >= size and not stopped(before) and now - before.started_at >= ROUND
     try:
         _tree(before)
         readable = True

@@ -6,6 +6,7 @@ Knows nothing of whether it is true.
 
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -21,7 +22,8 @@ _RESPONSE = ("decision", "policy_name", "policy_id", "policy_version", "reason",
 
 class RecordedFacts(NamedTuple):
     """The facts of an entry, without the role's policies: `role` is their document's digest, None
-    if there was none. `time` is when the enforcement point decided, in microseconds."""
+    if there was none, as are `key_digest` and `agent_digest`. `time` is when the enforcement point
+    decided, in microseconds."""
 
     retrieval: Retrieval
     settings: TenantSettings
@@ -29,6 +31,8 @@ class RecordedFacts(NamedTuple):
     agent: Agent | None
     session: Session | None
     role: str | None
+    key_digest: str
+    agent_digest: str | None
     revision: int
     time: int
     sourced: bool
@@ -48,17 +52,52 @@ def read_facts(entry: Mapping[str, Any]) -> RecordedFacts:
     settings = TenantSettings(
         "", require_agent_id=facts["require_agent_id"], frozen_at=facts.get("frozen_at")
     )
+    cited_agent, agent_digest = (None, None) if agent is None else _agent(*_agent_members(agent))
+    key, key_digest = _key(*_key_members(facts["key"]))
     return RecordedFacts(
         _retrieval(pub["request"]),
         settings,
-        Key.from_wire(facts["key"]),
-        None if agent is None else Agent.from_wire(agent),
+        key,
+        cited_agent,
         None if session is None else _session(session),
         role,
+        key_digest,
+        agent_digest,
         facts["revision"],
         micros(entry["ts"] if src is None else src["t"]),
         src is not None,
     )
+
+
+def cited_role(entry: Mapping[str, Any]) -> str | None:
+    """The digest of the document that a `decision` entry cites, as far as it can be read."""
+    facts = entry["pub"].get("facts")
+    role = facts.get("role") if isinstance(facts, dict) else None
+    return role if isinstance(role, str) else None
+
+
+# The same few agents and keys decide most of a log. Making one again, encoded and hashed, takes a
+# third of the time that the rest of a decision does.
+@lru_cache(maxsize=1024, typed=True)
+def _agent(*members: Any) -> tuple[Agent, str]:
+    agent = Agent(*members)
+    return agent, hashlib.sha256(agent.wire).hexdigest()
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _key(*members: Any) -> tuple[Key, str]:
+    key = Key(*members)
+    return key, hashlib.sha256(key.wire).hexdigest()
+
+
+def _agent_members(wire: Mapping[str, Any]) -> tuple[Any, ...]:
+    roles = tuple(wire["permitted_roles"])
+    return wire["agent_id"], wire["status"], roles, wire["bound_key_id"]
+
+
+def _key_members(wire: Mapping[str, Any]) -> tuple[Any, ...]:
+    roles = tuple(wire["permitted_roles"])
+    return wire["key_id"], wire["scope"], wire["bound_agent_id"], roles, wire["expires_at"]
 
 
 def _retrieval(request: Mapping[str, Any]) -> Retrieval:

@@ -69,6 +69,15 @@ class Recomputer:
         self._same: OrderedDict[tuple[str, int], str | None] = OrderedDict()
         self._owners: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
 
+    def has_role(self, digest: str) -> bool:
+        """Whether the next decision that cites this document can do without it."""
+        return digest in self._roles
+
+    def take_counts(self) -> RecomputeCounts:
+        """The counts since they were last taken."""
+        counts, self.counts = self.counts, RecomputeCounts()
+        return counts
+
     def feed(self, entry: Mapping[str, Any]) -> Finding | None:
         """Take in a decoded entry. A finding says what is wrong with this one; the walk can go
         on."""
@@ -176,9 +185,9 @@ class Recomputer:
     def _hold_against_changes(self, recorded: RecordedFacts) -> bool:
         """Whether the changes that the log recorded before agree with the facts. False if they are
         not known; raises `_Contradiction` if they don't agree."""
-        key = recorded.key
-        wanted = [*_documents_of(recorded), (f"key/{key.key_id}", _digest(key.wire))]
-        results = {self._held(name, value, recorded) for name, value in wanted}
+        key = f"key/{recorded.key.key_id}", recorded.key_digest
+        wanted = [*_documents_of(recorded), key]
+        results = [self._held(name, value, recorded) for name, value in wanted]
         # Of these two the usual case leaves no entry, so an unknown one says nothing.
         self._held(FREEZE, _freeze(recorded), recorded)
         session = recorded.session
@@ -200,19 +209,13 @@ def _documents_of(recorded: RecordedFacts) -> list[tuple[str, str | None]]:
     """The names and digests of the documents that the facts come from, without the key's."""
     named = [(role_name(recorded.retrieval.agent_role), recorded.role)]
     if recorded.retrieval.agent_id is not None:
-        agent = recorded.agent
-        digest = None if agent is None else _digest(agent.wire)
-        named.append((agent_name(recorded.retrieval.agent_id), digest))
+        named.append((agent_name(recorded.retrieval.agent_id), recorded.agent_digest))
     return named
 
 
 def _freeze(recorded: RecordedFacts) -> str | None:
     since = recorded.settings.frozen_at
     return None if since is None else str(since)
-
-
-def _digest(wire: bytes) -> str:
-    return hashlib.sha256(wire).hexdigest()
 
 
 def _short(value: str | None) -> str:

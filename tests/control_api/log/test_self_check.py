@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -10,13 +11,19 @@ from control_api.log.scan import scan
 from control_api.log.scheduled import self_check
 from control_api.log.scheduled.self_check import SelfChecker
 from control_api.store.queries.self_checks import SelfCheck
+from tests.control_api.log import purging
 from tests.control_api.log.erasing import erase
 from tests.control_api.log.purging import DAY, SIGNER, aged, fill, purge
-from tests.control_api.store.world import TENANT, World, decision, sql
+from tests.control_api.store import world as worlds
+from tests.control_api.store.world import TENANT, World, sql
+
+# What was decided without facts follows only if it is a denial.
+decision = partial(worlds.decision, "DENY")
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
+    monkeypatch.setattr(purging, "decision", lambda verdict="", **asked: decision(**asked))
     monkeypatch.setattr(self_check, "ENTRIES", 20)
     monkeypatch.setattr(self_check, "PAUSE", 0.0)
 

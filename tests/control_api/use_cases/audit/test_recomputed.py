@@ -37,8 +37,8 @@ def walked(
     return recomputer, [each for each in map(recomputer.feed, entries) if each is not None]
 
 
-def test_a_day_of_changes_and_decisions_is_derived_again(either: ControlApi) -> None:
-    api = either
+def a_day(api: ControlApi) -> None:
+    """Ten decisions, and every kind of change between them that they depend on."""
     agent = api.approved("agt_a")
     bound = api.new_key()
     assert api.evaluate(bound, agent_id=agent)["decision"] == "ALLOW"
@@ -65,7 +65,11 @@ def test_a_day_of_changes_and_decisions_is_derived_again(either: ControlApi) -> 
     api.admin("DELETE", "/v1/freeze")
     api.admin("POST", f"/v1/keys/{key['key_id']}/rotate")
     assert api.evaluate()["decision"] == "ALLOW"
-    recomputer, found = walked(api)
+
+
+def test_a_day_of_changes_and_decisions_is_derived_again(either: ControlApi) -> None:
+    a_day(either)
+    recomputer, found = walked(either)
     assert found == []
     assert (recomputer.counts.recomputed, recomputer.counts.not_recomputable) == (10, 0)
 

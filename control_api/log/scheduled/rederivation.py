@@ -1,0 +1,161 @@
+"""Derives the decisions of a log again while the scheduled verification walks over it.
+
+    Derivations.at    the derivation of a log as far as its verification has come
+    follow(rows)      derive the decisions of rows that were just verified
+    told(before)      the first that differs: found now, or in an earlier step
+
+A decision that doesn't follow is a finding, but the log around it verifies: the walk goes on.
+
+What was in force is known from the log's `change` entries, and those are few, so any process can
+continue where another one stopped, and no state has to be stored. What is only compared (facts of
+one revision, owners of sessions) begins anew there. Verifies no hash, and writes nothing.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, bindparam, select, text
+
+from control_api.store.queries import cited_documents
+from control_api.store.queries.self_checks import SelfCheck
+from control_api.store.schema.log import log_entries
+from control_api.store.store import Store
+from policies.trail.findings import DERIVED, Finding, Reason
+from policies.trail.recompute.facts import cited_role
+from policies.trail.recompute.recomputer import RecomputeCounts, Recomputer
+
+PAGE_ROWS = 250
+HELD = 16
+"""Logs whose derivation stays in memory between their steps. Others read their changes again."""
+_READ = ("decision", "change", "incarnation")
+_NO_CHANGE = {"kind": "incarnation"}
+
+
+class Rederivation:
+    """One walk over the log of `tenant_id` from entry `first` on, which is where the log begins,
+    after a purge or not. `size` is how far it has come."""
+
+    def __init__(self, store: Store, tenant_id: str, first: int) -> None:
+        self.first = self.size = first
+        self._found: Finding | None = None
+        self._store = store
+        self._tenant_id = tenant_id
+        self._documents: dict[str, bytes] = {}
+        self._recomputer = Recomputer(self._documents.get)
+
+    def take_counts(self) -> RecomputeCounts:
+        """How the decisions ended since the counts were last taken."""
+        return self._recomputer.take_counts()
+
+    async def advance(self, size: int, pause: float) -> None:
+        """Begin a step at `size`: take in the changes before it, which an earlier step verified.
+        `pause` is the time in seconds that other tasks get after each page."""
+        self._found = None
+        while self.size < size:
+            page = {"tenant": self._tenant_id, "first": self.size, "until": size, "n": PAGE_ROWS}
+            async with self._store.reading(self._tenant_id) as connection:
+                rows = (await connection.execute(_CHANGES, page)).all()
+            for row in rows:
+                self._recomputer.feed(_change(row.entry))
+            self.size = rows[-1].seq + 1 if len(rows) == PAGE_ROWS else size
+            await asyncio.sleep(pause)
+
+    async def follow(self, rows: Sequence[Row[Any]]) -> None:
+        """Derive the decisions among the rows that follow, which the verifier has accepted."""
+        entries = [orjson.loads(row.entry) for row in rows if row.kind in _READ]
+        await self._fetch_documents(entries)
+        for entry in entries:
+            found = self._recomputer.feed(entry)
+            if found is not None and self._found is None:
+                self._found = found._replace(message=f"seq {found.seq}: {found.message}")
+        self.size = rows[-1].seq + 1
+
+    async def told(self, before: SelfCheck) -> Finding | None:
+        """The first decision that differs: one of this step, or the one that an earlier step told,
+        unless this step came by it. `before` is the state at the step's begin."""
+        code, _, message = (before.reason or "").partition(": ")
+        if code not in DERIVED:
+            return self._found
+        wanted = {"tenant": self._tenant_id, "eid": before.broken_at}
+        async with self._store.reading(self._tenant_id) as connection:
+            seq = await connection.scalar(_PLACE, wanted)
+        if seq is None or before.size <= seq < self.size:
+            return self._found
+        found = self._found
+        if found is not None and found.seq is not None and found.seq < seq:
+            return found
+        return Finding(seq, Reason(code), message, before.broken_at)
+
+    async def _fetch_documents(self, entries: Sequence[dict[str, Any]]) -> None:
+        """The documents that these cite, and that the recomputer doesn't have compiled. They are
+        dropped with the next rows: each may have 1 MiB."""
+        self._documents.clear()
+        cited = {cited_role(each) for each in entries if each["kind"] == "decision"}
+        missing = [role for role in cited if role and not self._recomputer.has_role(role)]
+        if missing:
+            async with self._store.reading(self._tenant_id) as connection:
+                found = await cited_documents.by_digests(connection, self._tenant_id, missing)
+            self._documents.update(found)
+
+
+class Derivations:
+    """The derivations of the logs of one store, those used last in memory."""
+
+    def __init__(self, store: Store, pause: float) -> None:
+        """`pause` is the time in seconds that other tasks get after each page of changes."""
+        self._store, self._pause = store, pause
+        self._held: OrderedDict[str, Rederivation] = OrderedDict()
+
+    async def at(self, tenant_id: str, first: int, size: int) -> Rederivation:
+        """The derivation of a log that begins at entry `first`, up to `size`. Each round and each
+        purge begins another. It is not held until `hold`: a step that fails leaves none."""
+        held = self._held.pop(tenant_id, None)
+        if held is None or held.first != first or held.size > size or size == first:
+            held = Rederivation(self._store, tenant_id, first)
+        await held.advance(size, self._pause)
+        return held
+
+    def hold(self, tenant_id: str, derivation: Rederivation) -> None:
+        """Keep it for the log's next step."""
+        self._held[tenant_id] = derivation
+        if len(self._held) > HELD:
+            self._held.popitem(last=False)
+
+    def forget(self, tenant_id: str) -> None:
+        """Drop it: the rows that it has seen were not all there."""
+        self._held.pop(tenant_id, None)
+
+
+def stopped(state: SelfCheck) -> bool:
+    """Whether the walk stays before what it found."""
+    return state.reason is not None and state.reason.partition(": ")[0] not in DERIVED
+
+
+def _change(raw: bytes) -> dict[str, Any]:
+    """An entry that was verified once. One that was damaged since makes all before it unknown, as
+    an incarnation does: the next round's walk over the bytes finds it."""
+    try:
+        entry = orjson.loads(raw)
+        return entry if isinstance(entry, dict) and "pub" in entry else _NO_CHANGE
+    except ValueError:
+        return _NO_CHANGE
+
+
+_CHANGES = (
+    select(log_entries.c.seq, log_entries.c.entry)
+    .where(
+        log_entries.c.tenant_id == bindparam("tenant"),
+        log_entries.c.seq >= bindparam("first"),
+        log_entries.c.seq < bindparam("until"),
+        # In the words of the index of rare kinds: otherwise no database uses it.
+        text("kind IN ('change', 'incarnation') AND kind NOT IN ('decision', 'lineage')"),
+    )
+    .order_by(log_entries.c.seq)
+    .limit(bindparam("n"))
+)
+_PLACE = select(log_entries.c.seq).where(
+    log_entries.c.tenant_id == bindparam("tenant"), log_entries.c.eid == bindparam("eid")
+)
