@@ -45,6 +45,7 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command("sessions", "list, show and revoke sessions"),
             Command("policies", "list, show, apply, delete and restore policies"),
             Command("events", "search the audit trail, or follow it as it grows"),
+            Command("changes", "list who changed what, and when"),
             Command("export", "export the audit trail as a file that proves itself"),
             Command("redact", "erase a person from the audit trail, and report it"),
             Command("fleet", "list the sidecars, or wait until all have a revision"),

@@ -1,5 +1,5 @@
 """The operator's commands: `sluice agents`, `keys`, `sessions`, `policies`, `events`, `export`,
-`fleet`, `revoke` and `freeze`, over the control API's HTTP API.
+`changes`, `fleet`, `revoke` and `freeze`, over the control API's HTTP API.
 
 Each command has a file of the same name (`export` a folder). The other files serve all of them:
 

@@ -1,4 +1,5 @@
-"""`sluice fleet`: lists the tenant's sidecars, or waits until all of them have a revision."""
+"""`sluice fleet`: lists the tenant's sidecars, waits until all of them have a revision, or shows by
+their own records which have applied it."""
 
 from __future__ import annotations
 
@@ -24,6 +25,14 @@ COLUMNS = (
     ("REFUSING", "refusing"),
     ("FORKED", "forked"),
 )
+ACKNOWLEDGED = "/v1/audit/acknowledgements"
+ACKNOWLEDGED_COLUMNS = (
+    ("SIDECAR", "sidecar_id"),
+    ("APPLIED AT", "at"),
+    ("ENTRY", "seq"),
+    ("LAST REVISION", "last_revision"),
+    ("LAST SEEN", "last_seen"),
+)
 MAX_WAIT = 25
 """The most seconds that one request asks to wait. The API allows 30, but many gateways give up
 then."""
@@ -34,7 +43,15 @@ PAUSE = 1.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Lists the sidecars, newest first."
     paged(common(parser, _fleet))
-    parser.add_argument(
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument(
+        "--applied",
+        type=positive,
+        metavar="REVISION",
+        help="show when each live sidecar applied this revision, by the first entry of its own "
+        "records in the audit trail that shows it; exit with 1 if one has not",
+    )
+    asked.add_argument(
         "--wait-for",
         type=positive,
         metavar="REVISION",
@@ -51,6 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _fleet(client: Client, options: argparse.Namespace) -> int:
+    if options.applied is not None:
+        return _applied(client, options.applied)
     if options.wait_for is None:
         return client.list(PATH, {}, options, COLUMNS)
     behind = _wait(client, options.wait_for, options.timeout)
@@ -64,6 +83,22 @@ def _fleet(client: Client, options: argparse.Namespace) -> int:
     if not client.out.as_json:
         client.out.document(None, f"every live sidecar has revision {options.wait_for}")
     return 0
+
+
+def _applied(client: Client, revision: int) -> int:
+    applied, missing = [], []
+    query: dict[str, Any] | None = {"revision": revision, "limit": PAGE}
+    while query is not None:
+        response = client.api.request("GET", ACKNOWLEDGED, query)
+        applied += response.body["applied"]
+        missing += response.body["missing"]
+        query = response.next()
+    if client.out.as_json:
+        value = {"revision": revision, "applied": applied, "missing": missing}
+        client.out.document(value, "")
+    else:
+        client.out.rows([applied, missing], ACKNOWLEDGED_COLUMNS)
+    return 1 if missing else 0
 
 
 def _wait(client: Client, revision: int, seconds: int) -> list[dict[str, Any]]:

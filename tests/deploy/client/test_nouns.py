@@ -128,28 +128,55 @@ def test_a_list_longer_than_a_page_follows_its_links(
     assert len(operator.done(*words, "--limit", "3").json) == 3
 
 
+REPORT = {
+    "sidecar_id": "sc-1",
+    "run_id": "9f1c2a7b00d1",
+    "version": "1.0.0",
+    "agent_id": None,
+    "agent_role": "support",
+    "epoch": "0",
+    "revision": 1,
+    "policy_set_age_ms": 5,
+    "spool_depth": 0,
+    "oldest_unshipped_ms": None,
+    "refusing": None,
+}
+
+
 def test_the_fleet_is_listed_and_waited_for(operator: Operator, stack: Stack) -> None:
     assert operator.done("fleet", "--json").json == []
     assert operator.done("fleet", "--wait-for", "1").out == "every live sidecar has revision 1\n"
-    report = {
-        "sidecar_id": "sc-1",
-        "run_id": "9f1c2a7b00d1",
-        "version": "1.0.0",
-        "agent_id": None,
-        "agent_role": "support",
-        "epoch": "0",
-        "revision": 1,
-        "policy_set_age_ms": 5,
-        "spool_depth": 0,
-        "oldest_unshipped_ms": None,
-        "refusing": None,
-    }
-    stack.admin("POST", "/v1/sidecars/report", report)
+    stack.admin("POST", "/v1/sidecars/report", REPORT)
     assert operator.done("fleet").out.splitlines()[1].startswith("sc-1")
     late = operator("fleet", "--wait-for", "999999", "--timeout", "1")
     assert late.code == 1
     assert "sc-1" in late.out
     assert "1 live sidecars lack revision 999999" in late.err
+
+
+def test_the_administrative_trail_is_listed(operator: Operator, stack: Stack) -> None:
+    stack.admin("POST", "/v1/agents", {"agent_id": "agt_c", "agent_role": "support"})
+    operator.done("agents", "submit", "agt_c")
+    words = ("changes", "--type", "agent", "--object", "agt_c")
+    newest, oldest = operator.done(*words, "--json").json
+    assert (newest["action"], newest["after"]["status"]) == ("status", "pending_approval")
+    heading, first, second = operator.done(*words).out.splitlines()
+    assert heading.split() == ["TIME", "TYPE", "OBJECT", "ACTION", "BY", "CHANGED"]
+    assert first[heading.index("CHANGED") :] == "status: draft → pending_approval"
+    assert first.split()[1:5] == ["agent", "agt_c", "status", newest["actor"]]
+    assert second.split()[3:] == [oldest["action"], oldest["actor"], "-"]
+    assert len(operator.done(*words, "--action", "status", "--json").json) == 1
+    assert operator.done(*words, "--to", oldest["timestamp"], "--json").json == []
+
+
+def test_the_fleets_own_records_show_what_it_has_applied(operator: Operator, stack: Stack) -> None:
+    stack.admin("POST", "/v1/sidecars/report", {**REPORT, "sidecar_id": "sc-9"})
+    shown = operator("fleet", "--applied", "1", "--json").json
+    assert (shown["revision"], shown["applied"]) == (1, [])
+    lacking = operator("fleet", "--applied", "1")
+    assert lacking.code == 1
+    [row] = [line for line in lacking.out.splitlines() if line.startswith("sc-9")]
+    assert row.split()[1:3] == ["-", "-"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""`sluice changes`: who changed what, when, and from what to what, as the audit trail holds it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from deploy.client.client import Client, add_fields, common, given, paged
+
+PATH = "/v1/audit/changes"
+COLUMNS = (
+    ("TIME", "timestamp"),
+    ("TYPE", "object_type"),
+    ("OBJECT", "object_id"),
+    ("ACTION", "action"),
+    ("BY", "actor"),
+    ("CHANGED", "changed"),
+)
+FILTERS = {
+    "type": ("object_type", "only changes of this type of object, such as policy or agent"),
+    "object": ("object_id", "only changes of the object with this id"),
+    "action": ("action", "only this action, such as created or status"),
+    "by": ("actor", "only changes by the key with this id"),
+    "from": ("from", "only changes at or after this time, such as 2026-01-31T12:00:00Z"),
+    "to": ("to", "only changes before this time"),
+}
+_TOLD_ELSEWHERE = ("created_at", "updated_at", "version")
+"""Members that differ with every change, and say no more than its time."""
+WIDTH = 40
+"""The most characters of a value in the table; `--json` has all of it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Lists administrative changes, newest first. The table shows the members that differ, with "
+        "their values before and after; --json shows both in full."
+    )
+    add_fields(paged(common(parser, _changes)), FILTERS)
+
+
+def _changes(client: Client, options: argparse.Namespace) -> int:
+    query = given(options, FILTERS)
+    if client.out.as_json:
+        return client.list(PATH, query, options, COLUMNS)
+    pages = client.api.pages(PATH, query, None if options.all else options.limit)
+    client.out.rows(_shown(pages), COLUMNS)
+    return 0
+
+
+def _shown(pages: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+    for page in pages:
+        yield [{**row, "changed": _changed(row["before"], row["after"])} for row in page]
+
+
+def _changed(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str | None:
+    """The members that differ, in words; None for an object that was made or removed."""
+    if before is None or after is None:
+        return None
+    names = [name for name in {**before, **after} if name not in _TOLD_ELSEWHERE]
+    return "; ".join(
+        f"{name}: {_value(before.get(name))} → {_value(after.get(name))}"
+        for name in names
+        if before.get(name) != after.get(name)
+    )
+
+
+def _value(value: object) -> str:
+    if value is None or value in ([], ""):
+        return "none"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= WIDTH else f"{text[:WIDTH]}…"
