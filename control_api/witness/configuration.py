@@ -99,6 +99,10 @@ def _logs(node: Node | None, faults: DefinitionFaults) -> dict[str, tuple[Verifi
         return logs
     for origin, key in _lines(node.value, faults):
         logs[origin] = (*logs.get(origin, ()), key)
+        # After an incarnation the log signs with the same key under the new origin's name, and
+        # operators copy the line that they have. The origin is signed, so this adds no log.
+        if key.name != origin and is_name(origin):
+            logs[origin] += (key._replace(name=origin),)
     return logs
 
 

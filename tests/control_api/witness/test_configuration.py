@@ -44,6 +44,17 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
         assert part in text
 
 
+def test_the_key_of_a_log_serves_its_next_origin_too(tmp_path: Path) -> None:
+    path = tmp_path / "witness.yaml"
+    log = Log("log.example/a")
+    lines = [{"origin": origin, "key": log.verifier_key} for origin in (log.origin, "a#1")]
+    configure(tmp_path, logs=lines)
+    served = load(path).logs
+    assert [key.name for key in served["log.example/a"]] == ["log.example/a"]
+    assert [key.name for key in served["a#1"]] == ["log.example/a", "a#1"]
+    assert len({key.public for keys in served.values() for key in keys}) == 1
+
+
 def test_a_witness_key_is_no_log_key(tmp_path: Path) -> None:
     key = Log("witness.example/w1").typed_key(4)
     path = configure(tmp_path, logs=[{"origin": "a", "key": key}])
