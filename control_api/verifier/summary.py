@@ -12,6 +12,8 @@ _INCOMPLETE = {
     Reason.INCARNATION,
 }
 """Reasons that say that something is missing, rather than changed."""
+_OF_LEVEL = {Reason.QUORUM_MISSING}
+"""Reasons that say what a log is not proven by, not that anything in it is wrong."""
 MOST_SHOWN = 20
 MOST_SILENCES = 5
 
@@ -71,7 +73,8 @@ def _entries(outcome: Outcome) -> str:
 
 
 def _integrity(outcome: Outcome) -> str:
-    changed = [each for each in outcome.findings if each.reason not in _INCOMPLETE]
+    other = _INCOMPLETE | _OF_LEVEL
+    changed = [each for each in outcome.findings if each.reason not in other]
     if changed:
         return f"BROKEN: {changed[0].message}"
     if outcome.covered is None:
@@ -131,6 +134,11 @@ def _hours(duration: int) -> str:
 def _level(outcome: Outcome) -> str:
     if outcome.level is Level.WITNESSED:
         return "witnessed: the owner could not show others another log"
+    if outcome.level is Level.SIGNED and any(each.reason in _OF_LEVEL for each in outcome.findings):
+        return (
+            "signed, NOT witnessed as asked: witnesses cosign within seconds of a checkpoint, so "
+            "export it again"
+        )
     if outcome.level is Level.SIGNED:
         return "signed: only who has the log's key could have made another one"
     if outcome.pinned:

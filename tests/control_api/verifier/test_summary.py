@@ -32,6 +32,7 @@ CASES: dict[str, tuple[Callable[[], bytes], list[str]]] = {
         lambda: export(notes={SIZE: cosigned(note(SIZE))}),
         ["--key", KEY, "--witness", WITNESS_KEY],
     ),
+    "not_witnessed": (export, ["--key", KEY, "--witness", WITNESS_KEY]),
     "tail": (lambda: export(notes={10: note(10)}), ["--key", KEY]),
     "part": (lambda: export(ROWS[8:20], first=8, tail=note(SIZE)), ["--key", KEY]),
     "silent": (silent, ["--key", KEY]),
