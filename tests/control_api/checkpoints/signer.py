@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from control_api.checkpoint_store import file_store
+from control_api.checkpoint_store.note_folder import NoteFolder
 from control_api.checkpoints import maker as maker_module
 from control_api.store.queries import checkpoints, tree_nodes
 from policies.trail import checkpoint
@@ -26,7 +26,7 @@ STEPS = {
     "read-back": (maker_module, "read_agreeing"),
     "signature": (checkpoint, "sign"),
     "note unnamed": (os, "link"),
-    "note not synced": (file_store, "_sync"),
+    "note not synced": (NoteFolder, "sync"),
     "nodes": (tree_nodes, "extend"),
     "row": (checkpoints, "add"),
 }
