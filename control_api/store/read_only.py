@@ -89,6 +89,10 @@ class ReadOnlySqlite:
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
         return self.reading(tenant_id)
 
+    async def run_reading(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
+        async with self.reading(tenant_id) as connection:
+            return await connection.run_sync(work)
+
     def writing(self, lane: str) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
         raise WriteFault
 

@@ -44,22 +44,26 @@ class SqliteDatabase:
     transaction and one sync."""
 
     def __init__(self, url: URL) -> None:
-        # Two engines with one connection each for the writer: `run` works in a thread, `writing` on
-        # the event loop. `_lock` lets one of them write at a time.
+        # Two engines each: `run` and `run_reading` work in threads, `writing` and `reading` on the
+        # event loop. The writer's have one connection, and `_lock` lets one of them write at a
+        # time.
         pool: dict[str, Any] = {"connect_args": _CONNECT, "max_overflow": 0, **NO_VALUES}
         blocking = url.set(drivername="sqlite")
         self._path = url.database or ""
         self._batches = create_engine(blocking, pool_size=1, **pool)
         self._writer = create_async_engine(url, pool_size=1, **pool)
         self._readers = create_async_engine(url, pool_size=READERS, **pool)
+        self._pages = create_engine(blocking, pool_size=READERS, **pool)
         # A plain BEGIN would take the write lock only at the first write, and fail there if another
         # process has written since the transaction's first read.
         _configure(self._batches, "BEGIN IMMEDIATE", _set_up_writer)
         _configure(self._writer.sync_engine, "BEGIN IMMEDIATE", _set_up_writer)
         _configure(self._readers.sync_engine, "BEGIN", _set_up_reader)
+        _configure(self._pages, "BEGIN", _set_up_reader)
         # Work without an await runs in this thread, one transaction at a time. Through the event
         # loop, each statement would cost two of the loop's turns, together more than the inserts.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
+        self._read_threads = ThreadPoolExecutor(READERS, thread_name_prefix="sqlite-reader")
         self._lock = asyncio.Lock()
 
     @classmethod
@@ -90,6 +94,12 @@ class SqliteDatabase:
 
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
         return self.reading(tenant_id)
+
+    async def run_reading(self, tenant_id: str, work: Callable[[Connection], T]) -> T:  # noqa: ARG002
+        # If the caller is cancelled, the thread reads to the end and returns its connection.
+        return await asyncio.get_running_loop().run_in_executor(
+            self._read_threads, self._read, work
+        )
 
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:  # noqa: ARG002
@@ -139,6 +149,10 @@ class SqliteDatabase:
                 cursor.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
                 cursor.close()
 
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        with self._pages.connect() as connection:
+            return work(connection)  # leaving the block rolls back, and there is nothing to commit
+
     def _transact(self, work: Callable[[Connection], T]) -> T:
         with self._batches.begin() as connection:
             return work(connection)
@@ -147,6 +161,9 @@ class SqliteDatabase:
         await self._readers.dispose()
         await self._writer.dispose()
         loop = asyncio.get_running_loop()
+        # Waits for reads whose caller was cancelled.
+        await loop.run_in_executor(None, self._read_threads.shutdown)
+        self._pages.dispose()
         # The writer's comes last: the last connection to close copies the WAL into the file.
         await loop.run_in_executor(self._thread, self._batches.dispose)
         self._thread.shutdown()

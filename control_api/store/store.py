@@ -75,6 +75,17 @@ class Store:
         """Reads one tenant's rows. Raises `ReadFault` if the database does not answer."""
         return _raising_read_faults(self._database.reading(tenant_id))
 
+    async def run_reading(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
+        """Runs `work(connection)` in a transaction like that of `reading`, and returns its result.
+        On SQLite it runs in a thread, beside the event loop; on PostgreSQL on the event loop, so
+        leave what computes for long to the caller. Raises like `reading`."""
+        try:
+            return await self._database.run_reading(tenant_id, work)
+        except FAULTS as error:
+            if is_fault(error):
+                raise ReadFault from error
+            raise
+
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
         """Like `reading`, but all reads see the database as it was at the first of them (not at
         this call)."""

@@ -96,6 +96,10 @@ class PostgresqlDatabase:
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
         return self._pool.transaction(begin.snapshot(tenant_id))
 
+    async def run_reading(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
+        async with self.reading(tenant_id) as connection:
+            return await connection.run_sync(work)
+
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:
         async with (

@@ -207,6 +207,22 @@ async def test_a_lost_connection_is_a_fault_and_the_next_write_succeeds(
         assert await publish(world.store, {"role/a": b"1"}) == 1
 
 
+async def test_work_that_reads_sees_what_is_committed_and_cannot_write(world: World) -> None:
+    def names(connection: Connection) -> list[str]:
+        return list(connection.execute(select(tenants.c.name)).scalars())
+
+    def rename(connection: Connection) -> None:
+        connection.execute(text("UPDATE tenants SET name = 'x' WHERE tenant_id = 'default'"))
+
+    before = await world.store.run_reading(TENANT, names)
+    assert before
+    with pytest.raises(ReadFault):
+        await world.store.run_reading(TENANT, rename)
+    # Its connection goes back, however the work ends.
+    for _ in range(20):
+        assert await world.store.run_reading(TENANT, names) == before
+
+
 async def test_a_reader_that_loses_its_connection_gets_a_read_fault(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
         with pytest.raises(ReadFault):
