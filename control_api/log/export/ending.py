@@ -64,9 +64,8 @@ class Ending:
         until = self.header.until
         if self.header.with_openings and await self._page(connection, until - 1, 1):
             last = self.spans[-1]
-            found = await newest(
-                connection, self.tenant_id, last, max(until, last.above), last.most
-            )
+            above = max(until, last.above)
+            found = await connection.run_sync(newest, self.tenant_id, last, above, last.most)
             if found is not None:
                 return found
         span = next(each for each in self.spans if each.above < until <= each.most)

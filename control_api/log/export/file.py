@@ -2,7 +2,8 @@
 that belong to them, then its ending.
 
 Each page is a transaction of its own, so a slow reader keeps nothing open in the database. Memory
-holds one page. The export covers the log up to the head as of its start. Knows no HTTP.
+holds two pages: one is read while the one before it is sent. The export covers the log up to the
+head as of its start. Knows no HTTP.
 """
 
 import asyncio
@@ -10,13 +11,21 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.log.export.ahead import Ahead
 from control_api.log.export.ending import Ending, ExportStopped
 from control_api.log.export.pace import rest
 from control_api.log.export.place import first_recorded, tree_before
-from control_api.log.export.rows import EntryLines, read_lines
+from control_api.log.export.rows import (
+    EntryLines,
+    JoinedLines,
+    named_digests,
+    read_cited,
+    read_joined,
+    read_rows,
+)
 from control_api.log.export.signatures import (
     OriginSpan,
     StoredCheckpoint,
@@ -41,7 +50,9 @@ from policies.trail.log_file.lines import (
 )
 from policies.trail.log_file.writer import LogFileWriter
 
-PAGE_ROWS = 1000
+PAGE_ROWS, PAGE_BYTES = 2000, 4 * 1024 * 1024
+"""The most rows of a page, and the bytes that it should have, by the page before it."""
+FIRST_ROWS = 500
 DOCUMENTS = 8
 """Documents read at a time: each may have 1 MiB."""
 
@@ -67,13 +78,26 @@ WhyStop = Callable[[], Awaitable[str | None]]
 
 
 class _Page(NamedTuple):
-    """Entries up to `until`, exclusive; the documents that they are the first to cite; and a
-    checkpoint of just `until` entries, if there is one."""
+    """Entries up to `until`, exclusive; and a checkpoint of just `until` entries, if there is one.
+    `kept` is the first entry that no purge had removed when the page was read."""
 
     until: int
-    entries: EntryLines
-    documents: list[bytes]
+    joined: JoinedLines
     checkpoint: StoredCheckpoint | None
+    kept: int
+
+    def next_rows(self) -> int:
+        """The rows of the next page."""
+        if not self.joined.lines:
+            return min(FIRST_ROWS, PAGE_ROWS)
+        return max(1, min(PAGE_ROWS, PAGE_BYTES * self.joined.joined // len(self.joined.lines)))
+
+
+class _Checked(NamedTuple):
+    """A page's lines, and the documents that it is the first to cite."""
+
+    lines: EntryLines
+    documents: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,26 +120,26 @@ class Export:
         opening = (self.header, self.frontier, self.start)
         yield b"".join(file.line(each) for each in opening if each is not None)
         at, sent = self.header.first, set[str]()
-        # Hashing a page takes about a millisecond: not on the event loop.
+        # Hashing a page takes milliseconds: not on the event loop.
         run = asyncio.get_running_loop().run_in_executor
-        while at < self.header.until:
-            started = self.store.clock.monotonic()
-            try:
-                if reason := await why_stop():
-                    raise ExportStopped(f"{reason}; continue with `from={at}`")
-                page = await self._page(at, sent)
-            except ExportStopped as stop:
-                yield encode_line(TruncatedLine(str(stop)))
-                raise
-            sent |= page.entries.cited
-            for body in page.documents:
-                yield file.line(PolicyLine(body))
-            yield await run(None, file.joined, page.entries.lines, page.entries.rows)
-            if page.checkpoint is not None:
-                yield file.line(CheckpointLine(page.checkpoint.note))
-            at = page.until
-            await rest(self.store.clock.monotonic() - started)
         try:
+            async with Ahead[_Page](self.store.group) as pages:
+                pages.start(self._read(at, min(FIRST_ROWS, PAGE_ROWS)))
+                while at < self.header.until:
+                    started = self.store.clock.monotonic()
+                    page = await pages.take()
+                    if reason := await why_stop():
+                        raise ExportStopped(f"{reason}; continue with `from={at}`")
+                    lines, documents = await self._checked(at, page, sent)
+                    if page.until < self.header.until:
+                        pages.start(self._read(page.until, page.next_rows()))
+                    for body in documents:
+                        yield file.line(PolicyLine(body))
+                    yield await run(None, file.joined, *lines)
+                    if page.checkpoint is not None:
+                        yield file.line(CheckpointLine(page.checkpoint.note))
+                    at = page.until
+                    await rest(self.store.clock.monotonic() - started)
             async for line in Ending(self.store, self.tenant_id, self.header, self.spans).lines():
                 yield file.line(line)
         except ExportStopped as stop:
@@ -123,31 +147,48 @@ class Export:
             raise
         yield file.end()
 
-    async def _page(self, at: int, sent: set[str]) -> _Page:
-        """The page from `at` on. `sent` are the documents that are in the file already. Raises
-        `ExportStopped` if a purge has removed entries of it."""
+    async def _read(self, at: int, rows: int) -> _Page:
+        """The page from `at` on, of `rows` entries at most."""
         span = next(each for each in self.spans if each.above <= at < each.most)
-        until = min(at + PAGE_ROWS, self.header.until, span.most)
-        async with self.store.reading(self.tenant_id) as connection:
-            checkpoint = await newest(connection, self.tenant_id, span, at, until)
-            until = until if checkpoint is None else checkpoint.size
-            page = await read_lines(
-                connection, self.tenant_id, at, until, self.header.with_openings, sent
-            )
-            new = sorted(page.cited)
-            documents = list[bytes]()
-            for first in range(0, len(new), DOCUMENTS):
-                part = new[first : first + DOCUMENTS]
-                found = await cited_documents.by_digests(connection, self.tenant_id, part)
-                documents += found.values()
+        most = min(at + rows, self.header.until, span.most)
+
+        def read(connection: Connection) -> _Page:
+            checkpoint = newest(connection, self.tenant_id, span, at, most)
+            until = most if checkpoint is None else checkpoint.size
+            openings = self.header.with_openings
+            joined = read_joined(connection, self.tenant_id, at, until, openings)
             # Read last: a purge commits its anchor before it removes the first row.
-            kept = (await connection.execute(select(first_kept(self.tenant_id)))).scalar_one()
+            kept = connection.execute(select(first_kept(self.tenant_id))).scalar_one()
+            return _Page(until, joined, checkpoint, kept)
+
+        return await self.store.run_reading(self.tenant_id, read)
+
+    async def _checked(self, at: int, page: _Page, sent: set[str]) -> _Checked:
+        """The page's lines, and its documents that are not among those `sent`, to which they are
+        added. Raises `ExportStopped` if a purge has removed entries of it."""
+        run = asyncio.get_running_loop().run_in_executor
+        lines, kept = EntryLines(page.joined.lines, page.joined.found), page.kept
+        documents = list[bytes]()
+        named = await run(None, named_digests, page.joined)
+        if named is None or not named <= sent:
+            part = (self.tenant_id, at, page.until)
+            async with self.store.reading(self.tenant_id) as connection:
+                if named is None:
+                    lines = await read_rows(connection, *part, self.header.with_openings)
+                # What looks like a new one may be in another kind of entry.
+                new = sorted(await read_cited(connection, *part) - sent)
+                for first in range(0, len(new), DOCUMENTS):
+                    some = new[first : first + DOCUMENTS]
+                    found = await cited_documents.by_digests(connection, self.tenant_id, some)
+                    documents += found.values()
+                kept = (await connection.execute(select(first_kept(self.tenant_id)))).scalar_one()
+            sent.update(new)
         if kept > at:
             raise ExportStopped(
                 f"retention removed the entries from seq {at} to {kept - 1} before they were "
                 "exported: export again"
             )
-        return _Page(until, page, documents, checkpoint)
+        return _Checked(lines, documents)
 
 
 async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRing) -> Export:

@@ -6,13 +6,11 @@ that can't be joined is read again row by row. Nothing is verified or repaired: 
 hide damage. Knows neither the order of the file's other lines nor who reads it.
 """
 
-import asyncio
 import re
-from collections.abc import Set
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, TextClause, bindparam, text
+from sqlalchemy import Connection, Row, TextClause, bindparam, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from policies.trail.log_file.coding import encode_line
@@ -33,60 +31,55 @@ _END = b"}\n"
 _ROLE = b',"role":"'
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DIGITS = 64
+_AROUND = len(_OPENINGS) + len(_END) - 1
+"""The bytes from the separator to the end of a line that are not openings."""
 _NEAR = 200
 """How much earlier than in the line before a line's role is looked for first, in bytes."""
 
 
+class JoinedLines(NamedTuple):
+    """The lines of a range's entries: `found` rows, of which `joined` have a line here. `opened`
+    are the bytes of all their openings, None for lines without openings."""
+
+    lines: bytes
+    found: int
+    joined: int
+    opened: int | None
+
+
 class EntryLines(NamedTuple):
-    """The lines of the entries in a range, `rows` in number, and the digests of the documents that
-    decisions among them are the first to cite."""
+    """Whole lines, of `rows` entries."""
 
     lines: bytes
     rows: int
-    cited: frozenset[str]
 
 
-async def read_lines(
-    connection: AsyncConnection,
-    tenant_id: str,
-    first: int,
-    until: int,
-    openings: bool,
-    known: Set[str],
-) -> EntryLines:
-    """The entries from `first` up to `until` (exclusive) that exist; `known` are the digests of the
-    documents that need no second mention. On SQLite, the connection must be in one transaction for
-    all statements to see the same rows."""
+def read_joined(
+    connection: Connection, tenant_id: str, first: int, until: int, openings: bool
+) -> JoinedLines:
+    """The entries from `first` up to `until` (exclusive) that exist, as the database joins them."""
     wanted = {"tenant": tenant_id, "first": first, "until": until}
-    dialect = connection.dialect.name
-    found = (await connection.execute(_joined(dialect, openings), wanted)).one()
-    lines, rows = b"" if found.lines is None else bytes(found.lines), found.found
-    # About a millisecond for a page: not on the event loop.
-    run = asyncio.get_running_loop().run_in_executor
+    found = connection.execute(_joined(connection.dialect.name, openings), wanted).one()
+    lines = b"" if found.lines is None else bytes(found.lines)
     opened = int(found.opened or 0) if openings else None
-    named = await run(None, _checked, lines, rows, opened) if rows == found.joined else None
-    if named is None:
-        lines, rows = await _row_by_row(connection, wanted, openings)
-    elif named <= known:
-        return EntryLines(lines, rows, frozenset())
-    # A new one may be of another kind of entry. The database knows.
-    found_roles = await connection.execute(_CITED[dialect], {**wanted, "mark": _ROLE})
-    cited = {bytes(each).decode("latin-1") for each in found_roles.scalars()}
-    return EntryLines(lines, rows, frozenset(filter(_DIGEST.match, cited)) - known)
+    return JoinedLines(lines, found.found, found.joined, opened)
 
 
-def _checked(lines: bytes, rows: int, opened: int | None) -> set[str] | None:
-    """The digests that follow the first `,"role":"` of a line, of whatever kind; None if these are
-    not the lines of `rows` rows that each divide into an entry and its openings. `opened` are the
-    bytes of openings, None for lines without.
+def named_digests(page: JoinedLines) -> set[str] | None:
+    """The digests that follow the first `,"role":"` of a line, whatever kind of entry has it; None
+    unless these are the lines of all rows, and each divides into an entry and its openings.
 
-    The database could tell all of that, but it looks for bytes ten times as slowly.
+    The database could tell all of that, but it looks for bytes ten times as slowly. Takes about a
+    millisecond for a thousand lines.
     """
+    if page.joined != page.found:
+        return None
+    lines, openings = page.lines, page.opened is not None
     find, rfind = lines.find, lines.rfind
-    roles, at, found, counted, place = set[bytes](), 0, 0, 0, 0
+    roles, at, found, opened, place = set[bytes](), 0, 0, 0, 0
     while (end := find(b"\n", at)) >= 0:
-        if opened is not None:
-            counted += end - rfind(_OPENINGS, at, end)
+        if openings:
+            opened += end - rfind(_OPENINGS, at, end) - _AROUND
         # Most lines have it about where the line before has it.
         role = find(_ROLE, at + place, end)
         if role < 0 and place:
@@ -96,25 +89,34 @@ def _checked(lines: bytes, rows: int, opened: int | None) -> set[str] | None:
             roles.add(lines[role + len(_ROLE) : role + len(_ROLE) + _DIGITS])
         at = end + 1
         found += 1
-    # A line feed inside a row makes it two lines.
-    if found != rows or at != len(lines):
-        return None
-    # Openings that hold the separator themselves, as only damaged ones do, are found too short.
-    if opened is not None and counted != opened + rows * (len(_OPENINGS) + len(_END) - 1):
+    # A line feed inside a row makes it two lines. Openings that hold the separator themselves, as
+    # only damaged ones do, are found too short.
+    if found != page.found or (openings and opened != page.opened):
         return None
     return set(filter(_DIGEST.match, (role.decode("latin-1") for role in roles)))
 
 
-async def _row_by_row(
-    connection: AsyncConnection, wanted: dict[str, Any], openings: bool
-) -> tuple[bytes, int]:
-    lines, after = [], wanted["first"] - 1
+async def read_cited(
+    connection: AsyncConnection, tenant_id: str, first: int, until: int
+) -> set[str]:
+    """The digests of the documents that decisions in the range cite."""
+    wanted = {"tenant": tenant_id, "first": first, "until": until, "mark": _ROLE}
+    found = await connection.execute(_CITED[connection.dialect.name], wanted)
+    digests = (bytes(each).decode("latin-1") for each in found.scalars())
+    return set(filter(_DIGEST.match, digests))
+
+
+async def read_rows(
+    connection: AsyncConnection, tenant_id: str, first: int, until: int, openings: bool
+) -> EntryLines:
+    """The entries from `first` up to `until` (exclusive) that exist, row by row."""
+    wanted = {"tenant": tenant_id, "until": until, "rows": FEW, "largest": LARGEST}
+    lines, after = list[bytes](), first - 1
     while True:
-        part = {**wanted, "after": after, "rows": FEW, "largest": LARGEST}
-        rows = (await connection.execute(_ROWS, part)).all()
+        rows = (await connection.execute(_ROWS, {**wanted, "after": after})).all()
         lines += [_line(row, openings) for row in rows]
         if len(rows) < FEW:
-            return b"".join(lines), len(lines)
+            return EntryLines(b"".join(lines), len(lines))
         after = rows[-1].seq
 
 
@@ -214,5 +216,5 @@ _ROWS = text("""
     FROM log_entries LEFT OUTER JOIN openings
       ON openings.tenant_id = log_entries.tenant_id AND openings.seq = log_entries.seq
     WHERE log_entries.tenant_id = :tenant
-      AND log_entries.seq >= :first AND log_entries.seq < :until AND log_entries.seq > :after
+      AND log_entries.seq > :after AND log_entries.seq < :until
     ORDER BY log_entries.seq LIMIT :rows""")

@@ -7,7 +7,7 @@ sizes. Knows no entry.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries import log_keys
@@ -44,12 +44,12 @@ async def origin_spans(connection: AsyncConnection, tenant_id: str, log: str) ->
     ]
 
 
-async def newest(
-    connection: AsyncConnection, tenant_id: str, span: OriginSpan, above: int, most: int
+def newest(
+    connection: Connection, tenant_id: str, span: OriginSpan, above: int, most: int
 ) -> StoredCheckpoint | None:
     """The newest checkpoint of a size above `above` and up to `most`."""
     wanted = {"tenant": tenant_id, "origin": span.origin, "above": above, "most": most}
-    row = (await connection.execute(_NEWEST, wanted)).one_or_none()
+    row = connection.execute(_NEWEST, wanted).one_or_none()
     return None if row is None else StoredCheckpoint(*row)
 
 
