@@ -28,7 +28,6 @@ PIECE = 1024 * 1024
 MAX_LINE = 16 * 1024 * 1024
 FAULTS = (OSError, EOFError, http.client.HTTPException, zlib.error)
 """What reading a response raises when its connection breaks."""
-_ENTRY_AFTER = tuple(b"\n" + each for each in ENTRIES)
 
 
 class Readable(Protocol):
@@ -85,7 +84,9 @@ class Download:
                 self._take(piece, continued)
         except FAULTS as error:
             raise Broken(getattr(error, "strerror", None) or str(error) or "cut off") from error
-        self._check_end()
+        # Of a whole export, the file has all lines: no need to hash them twice.
+        received = self._received if continued else self._file
+        self._check_end(received.hexdigest())
 
     def _skip_beginning(self) -> None:
         """Read up to the first line of the body of the file: header, frontier and a checkpoint at
@@ -138,8 +139,9 @@ class Download:
     def _keep(self, lines: bytes, continued: bool) -> None:
         if not lines:
             return
-        self._received.update(lines)
-        entries = lines.startswith(ENTRIES) + sum(map(lines.count, _ENTRY_AFTER))
+        if continued:
+            self._received.update(lines)
+        entries = _entries(lines)
         self._entries += entries
         if continued and POLICY in lines:
             lines = self._without_known_policies(lines)
@@ -157,7 +159,7 @@ class Download:
             kept.append(line)
         return b"".join(kept)
 
-    def _check_end(self) -> None:
+    def _check_end(self, received: str) -> None:
         try:
             end = json.loads(self._held)
             reason = end.get("truncated")
@@ -167,8 +169,18 @@ class Download:
                 raise ValueError
         except (ValueError, LookupError, TypeError, AttributeError):
             raise Broken("the response ended without its last line") from None
-        if (end["entries"], end["sha256"]) != (self._entries, self._received.hexdigest()):
+        if (end["entries"], end["sha256"]) != (self._entries, received):
             raise Broken("the response is not the one whose SHA-256 its last line has")
+
+
+def _entries(lines: bytes) -> int:
+    """How many of these whole lines hold an entry."""
+    # Twice as fast as `bytes.count`, which looks at each byte.
+    entries, at, find, startswith = 0, 0, lines.find, lines.startswith
+    while (end := find(b"\n", at)) >= 0:
+        entries += startswith(ENTRIES, at)
+        at = end + 1
+    return entries
 
 
 def _lines(block: bytes) -> list[bytes]:

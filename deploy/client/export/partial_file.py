@@ -52,9 +52,13 @@ class PartialFile:
         self._file.write(lines)
         self.entries += entries
 
+    def hexdigest(self) -> str:
+        """The SHA-256 of what it holds, in hex."""
+        return self._digest.hexdigest()
+
     def complete(self, path: Path) -> None:
         """Write the last line, and give the file its name. Raises `OSError`."""
-        end = {"end": True, "entries": self.entries, "sha256": self._digest.hexdigest()}
+        end = {"end": True, "entries": self.entries, "sha256": self.hexdigest()}
         self._file.write(json.dumps(end, separators=(",", ":")).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
