@@ -12,6 +12,7 @@ from policies.ground.canonical import b64, rfc3339
 from policies.trail import checkpoint
 from policies.trail.checkpoint import BadNote, Checkpoint
 from policies.trail.findings import Finding, Reason
+from policies.trail.incarnation import is_origin_of
 from policies.trail.proofs import signed_note
 from policies.trail.proofs.cosignature import Cosignature
 from policies.trail.proofs.signed_note import Note, VerifierKey
@@ -19,27 +20,27 @@ from policies.trail.proofs.signed_note import Note, VerifierKey
 
 @dataclass(slots=True)
 class Judged:
-    """A checkpoint that fits the tree. `trusted` says that a trusted key signed it."""
+    """A checkpoint that fits the tree. `at` is the entry that a finding about it names. `trusted`
+    says that a trusted key signed it."""
 
     checkpoint: Checkpoint
+    at: int
     trusted: bool
     signed_by: str
     cosignatures: list[Cosignature] = field(default_factory=list)
 
 
 class CheckpointJudge:
-    """Judges the notes of one log, whose newest checkpoints have the origin `origin`."""
+    """Judges the notes of one log, of any of its incarnations."""
 
     def __init__(
         self,
         log: str,
-        origin: str,
         keys: TrustedKeys,
         witnesses: Sequence[VerifierKey] = (),
         quorum: int | None = None,
     ) -> None:
         self._log = log
-        self._origin = origin
         self._keys = keys
         self._witnesses = tuple(dict.fromkeys(witnesses))
         self._quorum = len(self._witnesses) if quorum is None else quorum
@@ -58,14 +59,17 @@ class CheckpointJudge:
                 raise BadNote("the checkpoint has extension lines")
         except BadNote as error:
             return Finding(where, Reason.CHECKPOINT_UNREADABLE, f"a checkpoint: {error}")
-        if not self._is_origin(found.origin):
+        if not is_origin_of(found.origin, self._log):
             other = f"a checkpoint is one of `{found.origin:.80}`, not of log `{self._log}`"
             return Finding(where, Reason.CHECKPOINT_UNREADABLE, other)
         return note, found
 
-    def judge(self, note: Note, found: Checkpoint, root: bytes) -> Finding | None:
-        """Compare a checkpoint with the tree's `root` at its size, and verify who signed it."""
-        at = max(found.size - 1, 0)
+    def judge(
+        self, note: Note, found: Checkpoint, root: bytes, at: int | None = None
+    ) -> Finding | None:
+        """Compare a checkpoint with the tree's `root` at its size, and verify who signed it. A
+        finding names the entry `at`, the last that the checkpoint covers if that is None."""
+        at = max(found.size - 1, 0) if at is None else at
         self.count += 1
         if found.root != root:
             message = (
@@ -74,7 +78,7 @@ class CheckpointJudge:
             )
             return Finding(at, Reason.ROOT_MISMATCH, message)
         try:
-            judged = self._signed(note, found)
+            judged = self._signed(note, found, at)
             if judged is not None:
                 judged.cosignatures = witnessed(note, self._witnesses)
         except BadNote as error:
@@ -122,31 +126,23 @@ class CheckpointJudge:
         elif count < self._quorum:
             size = newest.checkpoint.size
             message = f"the checkpoint of {size} entries has {count} of {self._quorum} cosignatures"
-            outcome.add(Finding(max(size - 1, 0), Reason.QUORUM_MISSING, message))
+            outcome.add(Finding(newest.at, Reason.QUORUM_MISSING, message))
 
     def _rank(self, judged: Judged) -> tuple[int, int]:
         return judged.checkpoint.size, len(judged.cosignatures)
 
-    def _is_origin(self, origin: str) -> bool:
-        """Whether checkpoints of this log may have this origin: the log's name, with `#` and the
-        number of an incarnation."""
-        name, mark, number = origin.rpartition("#")
-        return origin in (self._log, self._origin) or (
-            bool(mark) and name == self._log and number.isascii() and number.isdecimal()
-        )
-
-    def _signed(self, note: Note, found: Checkpoint) -> Judged | None:
+    def _signed(self, note: Note, found: Checkpoint, at: int) -> Judged | None:
         signer = self._keys.signer(note, found.origin)
         if signer is not None:
-            return Judged(found, True, f"{short(signer[0])} ({signer[1]})")
+            return Judged(found, at, True, f"{short(signer[0])} ({signer[1]})")
         if not self._keys.pinned:
             claimed = self._keys.claimed_signer(note, found.origin)
             if claimed is None:
                 return None
-            return Judged(found, False, f"{short(claimed)} (claimed, not pinned)")
+            return Judged(found, at, False, f"{short(claimed)} (claimed, not pinned)")
         former = self._keys.former_signer(note, found.origin)
         if former is not None:
-            return Judged(found, False, f"{short(former[0])} ({former[1]})")
+            return Judged(found, at, False, f"{short(former[0])} ({former[1]})")
         return None
 
 

@@ -98,11 +98,15 @@ class TrustedKeys:
         return None if found is None else found[0]
 
     def _signer(self, note: Note, origin: str, keys: dict[bytes, str]) -> tuple[bytes, str] | None:
-        for public, reason in keys.items():
-            # A pinned key's own name does not matter: a log may be renamed, its key stays.
-            if signed_note.verified(note, [VerifierKey(origin, ED25519, public)]):
-                return public, reason
-        return None
+        # Every key is tried, not only up to the first that signed: a wrong signature by any of them
+        # makes the note unusable. A pinned key's own name does not matter: a log may be renamed,
+        # its key stays.
+        signers = [
+            (public, reason)
+            for public, reason in keys.items()
+            if signed_note.verified(note, [VerifierKey(origin, ED25519, public)])
+        ]
+        return next(iter(signers), None)
 
 
 def witnessed(note: Note, witnesses: Sequence[VerifierKey]) -> list[cosignature.Cosignature]:

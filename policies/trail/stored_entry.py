@@ -60,10 +60,18 @@ class StoredRow(NamedTuple):
     openings: bytes | None = None
 
 
+def load_entry(raw: bytes) -> Any:
+    """What the bytes say. Raises `EntryFinding` if they are too many to be read, and `ValueError`
+    if they are not JSON."""
+    if len(raw) > MAX_ENTRY:
+        raise EntryFinding(Reason.TOO_LARGE, f"has {len(raw)} bytes; the limit is {MAX_ENTRY}")
+    return orjson.loads(raw)
+
+
 def check_entry(raw: bytes, entry: Any) -> bool:
-    """Check `raw`, decoded as `entry`, by itself. Returns whether it came from an enforcement
-    point. Raises `EntryFinding`, and `ValueError`, `TypeError` or `LookupError` for bytes that are
-    not an entry at all."""
+    """Check `raw`, which `load_entry` read as `entry`, by itself. Returns whether it came from an
+    enforcement point. Raises `EntryFinding`, and `ValueError`, `TypeError` or `LookupError` for
+    bytes that are not an entry at all."""
     # Readers may disagree on duplicate keys or escapes, so only the canonical spelling counts as
     # the entry.
     if encode(entry) != raw:
@@ -72,8 +80,6 @@ def check_entry(raw: bytes, entry: Any) -> bool:
     sourced = members == SOURCED
     if not sourced and members != MEMBERS:
         raise EntryFinding(Reason.WRONG_MEMBERS, "has other members than an entry")
-    if len(raw) > MAX_ENTRY:
-        raise EntryFinding(Reason.TOO_LARGE, f"has {len(raw)} bytes; the limit is {MAX_ENTRY}")
     try:
         check(entry, KNOWN)  # no floats, keys of the profile only, 64 levels at most
     except NotCanonical as error:

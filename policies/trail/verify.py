@@ -16,8 +16,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import orjson
-
 from policies.ground.canonical import b64, encode
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
@@ -28,6 +26,7 @@ from policies.trail.stored_entry import (
     StoredRow,
     check_columns,
     check_entry,
+    load_entry,
 )
 from policies.trail.walk.erasures import KIND as REDACT
 from policies.trail.walk.erasures import Erasures, erased_ranges
@@ -102,7 +101,7 @@ class Verifier:
         row = entry = None
         try:
             for row in rows:
-                entry = orjson.loads(row.entry)
+                entry = load_entry(row.entry)
                 self._check(row, entry)
                 # From here on, an error comes from the iterator, such as a lost connection to the
                 # database. It says nothing about the log, so it is raised.
@@ -223,7 +222,7 @@ class Verifier:
         if before is None:
             # After a purge the source's earlier records may be gone, so take this one's word for
             # them. In a walk from the first entry, each source has to begin with number 0.
-            before = (n - 1, prev) if self._base else (-1, "")
+            before = (n - 1, prev) if self._base and n > 0 else (-1, "")
         if n - 1 != before[0]:
             raise EntryFinding(
                 Reason.SOURCE_GAP, f"source `{source[0]}` counts {n} after {before[0]}"

@@ -63,12 +63,12 @@ def read_entry(raw: bytes, seq: int) -> dict[str, Any]:
 def follow(place: Place, entry: dict[str, Any]) -> None:
     """Checks that the entry continues the log. Raises `Broken`."""
     seq = place.seq
-    if type(entry["v"]) is not int or entry["v"] != 1 or entry["log"] != place.log:
-        raise Broken("wrong_log", "another log or version", seq)
     if type(entry["seq"]) is not int or entry["seq"] != seq:
         later = type(entry["seq"]) is int and entry["seq"] > seq
         reason = "entries_missing" if later else "wrong_seq"
         raise Broken(reason, f"says seq {entry['seq']}", seq)
+    if type(entry["v"]) is not int or entry["v"] != 1 or entry["log"] != place.log:
+        raise Broken("wrong_log", "another log or version", seq)
     expected = _base64(place.prev) if place.prev is not None else entry["prev"]
     if entry["prev"] != expected or (seq > 0 and hash_of(expected) is None):
         raise Broken("chain_broken", "prev is not the hash of the entry before", seq)
@@ -112,7 +112,7 @@ def _follow_source(place: Place, entry: dict[str, Any]) -> None:
     src = entry["src"]
     key, n = (src["id"], src["inst"]), src["n"]
     before = place.sources.get(key)
-    if before is None and (place.whole or n == 0):
+    if before is None and (place.whole or n <= 0):
         before = (-1, "")
     if before is not None:
         if n != before[0] + 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, BinaryIO, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 from tests.second_verifier import encoding
 from tests.second_verifier.entry_rules import is_time
 from tests.second_verifier.findings import Broken, NotAnExport
-from tests.second_verifier.notes import hash_of
+from tests.second_verifier.notes import base64_of, hash_of
 
 LONGEST = 16 * 1024 * 1024
 _MEMBERS: dict[str, set[str]] = {
@@ -125,7 +124,7 @@ def _is_well_formed(kind: str, value: dict[str, Any]) -> bool:
     if kind in ("checkpoint", "truncated"):
         return isinstance(value[kind], str)
     if kind == "end":
-        counted = type(value["entries"]) is int and isinstance(value["sha256"], str)
+        counted = _is_number(value["entries"]) and isinstance(value["sha256"], str)
         return value["end"] is True and counted
     if kind == "damaged":
         return _is_row(value["damaged"])
@@ -133,18 +132,19 @@ def _is_well_formed(kind: str, value: dict[str, Any]) -> bool:
         proof, text = value["proof"], isinstance(value["erasure"], str)
         return text and (proof is None or (isinstance(proof, list) and all(map(hash_of, proof))))
     hashes = isinstance(value[kind], list) and all(hash_of(each) for each in value[kind])
-    return hashes and type(value.get("size", 0)) is int
+    return hashes and _is_number(value.get("size", 0))
 
 
 def _is_row(row: Any) -> bool:
     if not isinstance(row, dict) or set(row) != {"entry", "openings", "seq"}:
         return False
-    try:
-        for name in ("entry", "openings"):
-            b64decode(row[name] or "", validate=True)
-    except (TypeError, ValueError):
-        return False
-    return type(row["seq"]) is int
+    given = [row[name] for name in ("entry", "openings")]
+    readable = all(each is None or base64_of(each) is not None for each in given)
+    return readable and _is_number(row["seq"])
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _are_keys(keys: Any) -> bool:

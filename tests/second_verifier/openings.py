@@ -58,7 +58,7 @@ class Ledger:
         events = pub.get("events")
         for each in events if isinstance(events, list) else ():
             if isinstance(each, list) and [type(end) for end in each] == [int, int]:
-                self._erased.append((each[0], each[1], seq))
+                self._erased += [(each[0], each[1], seq)] if each[0] >= 0 else []
 
     def findings(self) -> list[Finding]:
         """What is missing without an excuse."""

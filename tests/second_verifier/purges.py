@@ -16,6 +16,8 @@ class Purges:
     def __init__(self) -> None:
         self.findings: list[Finding] = []
         self._before: tuple[int, list[bytes]] = (0, [])
+        self.first_prev: str | None = None
+        """The `prev` of the file's first entry."""
 
     def begins_after(self, tree: Tree) -> None:
         """The tree of the entries before the file."""
@@ -38,5 +40,5 @@ class Purges:
             return False
         begins_here = size == self._before[0]
         return b64encode(root_of(known)).decode() == pub.get("root") and (
-            not begins_here or known == self._before[1]
+            not begins_here or (known == self._before[1] and pub.get("last") == self.first_prev)
         )

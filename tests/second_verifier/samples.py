@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.second_verifier import damage
-from tests.second_verifier.drafts import draw, end_line
+from tests.second_verifier import edits, rewrites
+from tests.second_verifier.drafts import Draft, finished
+from tests.second_verifier.drawing import draw
 
 GOOD = 5
 """One file in so many is left as it is."""
+TWICE = 0.2
+"""The share of damaged files that are damaged in two ways: the first finding is told then."""
+
+
+def _erased_behind(draft: Draft) -> bool:
+    behind = draft.entries[draft.stop :]
+    return draft.with_openings and any(entry["kind"] == "redact" for entry in behind)
+
+
+WAYS: tuple[Any, ...] = (*rewrites.REWRITES, *edits.EDITS, edits.change_bytes)
+NEEDS: dict[str, Callable[[Draft], object]] = {
+    "erase_without_an_excuse": lambda draft: _has(draft, "redact"),
+    "misstate_a_purge": lambda draft: draft.start == draft.kept > 0 and _has(draft, "purge"),
+    "forge_the_frontier": lambda draft: draft.start,
+    "misname_an_origin": lambda draft: draft.checkpoints,
+    "change_a_document": lambda draft: draft.documents,
+    "damage_a_document_line": lambda draft: draft.documents,
+    "delete_the_erasures": _erased_behind,
+    "change_an_erasure": _erased_behind,
+    "deny_a_source_its_beginning": lambda draft: draft.start,
+}
+"""What a log must have for a damage to have an effect."""
 
 
 class Sample(NamedTuple):
@@ -24,26 +48,43 @@ class Sample(NamedTuple):
 def sample(number: int) -> Sample:
     """The file of that number."""
     random = Random(number)
+    way = WAYS[(number // GOOD * (GOOD - 1) + number % GOOD - 1) % len(WAYS)]
+    good = number % GOOD == 0
     draft = draw(random)
+    while not good and not (draft.start < draft.stop and _suits(draft, way.__name__)):
+        draft = draw(random)
     keys = draft.pinned() if random.random() < 0.8 else []
     witnesses = draft.witness_keys() if keys else []
-    ways = len(damage.REWRITES) + len(damage.EDITS) + 1
-    way = (number // GOOD * (GOOD - 1) + number % GOOD - 1) % ways
-    if number % GOOD == 0 or draft.start == draft.stop:
+    if good:
         return Sample(finished(draft.lines()), "nothing", keys, witnesses)
-    if way < len(damage.REWRITES):
-        rewrite = damage.REWRITES[way]
-        rewrite(draft, random)
-        return Sample(finished(draft.lines()), rewrite.__name__, keys, witnesses)
-    lines, way = draft.lines(), way - len(damage.REWRITES)
-    if way < len(damage.EDITS):
-        edit = damage.EDITS[way]
+    raw, done = _damaged(draft, way, random)
+    return Sample(raw, done, keys, witnesses)
+
+
+def _damaged(draft: Draft, way: Any, random: Random) -> tuple[bytes, str]:
+    """The file's bytes after the damage, and its name."""
+    done = way.__name__
+    if way in rewrites.REWRITES:
+        way(draft, random)
+    more = random.random() < TWICE
+    if more and way not in rewrites.REWRITES:
+        second = random.choice(rewrites.REWRITES)
+        second(draft, random)
+        done = f"{second.__name__}, {done}"
+    lines, empty = draft.lines(), draft.start >= draft.stop
+    if way in edits.EDITS and not empty:
+        way(lines, random)
+    elif more and way in rewrites.REWRITES and not empty:
+        edit = random.choice(edits.EDITS)
         edit(lines, random)
-        return Sample(finished(lines), edit.__name__, keys, witnesses)
-    raw = damage.change_bytes(finished(lines), random)
-    return Sample(raw, damage.change_bytes.__name__, keys, witnesses)
+        done = f"{done}, {edit.__name__}"
+    raw = finished(lines)
+    return (edits.change_bytes(raw, random) if way is edits.change_bytes else raw), done
 
 
-def finished(lines: list[bytes]) -> bytes:
-    """The file of these lines, with a last line that fits them."""
-    return b"".join(line + b"\n" for line in [*lines, end_line(lines)])
+def _suits(draft: Draft, way: str) -> bool:
+    return way not in NEEDS or bool(NEEDS[way](draft))
+
+
+def _has(draft: Draft, kind: str) -> bool:
+    return any(entry["kind"] == kind for entry in draft.entries[draft.start : draft.stop])

@@ -10,8 +10,9 @@ from random import Random
 
 import pytest
 
-from tests.second_verifier.drafts import draw
-from tests.second_verifier.samples import Sample, finished
+from tests.second_verifier.drafts import finished
+from tests.second_verifier.drawing import draw
+from tests.second_verifier.samples import Sample
 from tests.second_verifier.test_agreement import product_verdict, second_verdict
 
 Change = Callable[[list[bytes], int], None]

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from control_api.verifier.__main__ import main
-from tests.second_verifier.drafts import base64, draw
-from tests.second_verifier.samples import finished
+from tests.second_verifier.drafts import finished
+from tests.second_verifier.drawing import draw
+from tests.second_verifier.signers import base64
 from tests.second_verifier.verifier import Pins, verify
 
 HASH = base64(b"1" * 32)

@@ -9,9 +9,10 @@ from random import Random
 
 import pytest
 
-from tests.second_verifier import damage, encoding
+from tests.second_verifier import edits, encoding
 from tests.second_verifier.__main__ import main
-from tests.second_verifier.drafts import Draft, draw, end_line
+from tests.second_verifier.drafts import Draft, end_line
+from tests.second_verifier.drawing import draw
 from tests.second_verifier.entry_rules import core_hash
 from tests.second_verifier.findings import Answer
 from tests.second_verifier.notes import read_key, read_note
@@ -21,18 +22,18 @@ from tests.second_verifier.verifier import Pins, verify
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 
-CERTAIN: dict[damage.Edit, str] = {
-    damage.add_white_space: "not_canonical",
-    damage.write_a_key_twice: "not_canonical",
-    damage.write_half_a_surrogate: "not_an_entry",
-    damage.write_no_utf8: "not_an_entry",
-    damage.write_a_wide_integer: "not_an_entry",
-    damage.write_a_float: "outside_profile",
-    damage.write_an_upper_case_key: "outside_profile",
-    damage.write_too_much: "too_large",
-    damage.delete_the_oldest: "entries_missing",
-    damage.delete_the_newest: "file_malformed",
-    damage.change_a_text: "chain_broken",
+CERTAIN: dict[edits.Edit, str] = {
+    edits.add_white_space: "not_canonical",
+    edits.write_a_key_twice: "not_canonical",
+    edits.write_half_a_surrogate: "not_an_entry",
+    edits.write_no_utf8: "not_an_entry",
+    edits.write_a_wide_integer: "not_an_entry",
+    edits.write_a_float: "outside_profile",
+    edits.write_an_upper_case_key: "outside_profile",
+    edits.write_too_much: "too_large",
+    edits.delete_the_oldest: "entries_missing",
+    edits.delete_the_newest: "file_malformed",
+    edits.change_a_text: "chain_broken",
 }
 
 
@@ -68,7 +69,7 @@ def test_it_verifies_the_golden_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("edit", CERTAIN, ids=lambda edit: edit.__name__)
-def test_damage_has_its_reason(edit: damage.Edit) -> None:
+def test_damage_has_its_reason(edit: edits.Edit) -> None:
     draft = _whole_log()
     lines = draft.lines()
     assert _answer(lines, draft).valid

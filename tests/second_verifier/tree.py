@@ -64,3 +64,16 @@ def included(leaf: bytes, index: int, size: int, path: list[bytes], root: bytes)
             node = node_hash(node, step)
         place, last = place >> 1, last >> 1
     return last == 0 and node == root
+
+
+def lefts(index: int, size: int, path: list[bytes]) -> list[bytes]:
+    """Those hashes of an inclusion proof that stand on the left: the complete subtrees before the
+    leaf, the largest first."""
+    found, place, last = [], index, size - 1
+    for step in path:
+        if place & 1 or place == last:
+            found.append(step)
+            while not place & 1 and place != 0:
+                place, last = place >> 1, last >> 1
+        place, last = place >> 1, last >> 1
+    return found[::-1]

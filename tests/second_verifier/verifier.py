@@ -3,6 +3,7 @@ network and no secret."""
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -11,9 +12,9 @@ from tests.second_verifier import duplicates, purges
 from tests.second_verifier.entry_rules import Place, follow, read_entry
 from tests.second_verifier.export_file import ExportFile, Line
 from tests.second_verifier.findings import Answer, Broken, Finding
-from tests.second_verifier.notes import BadNote, Key, Note, read_note, trusted_keys
+from tests.second_verifier.notes import BadNote, Key, Note, WrongSignature, read_note, trusted_keys
 from tests.second_verifier.openings import Ledger, check_openings
-from tests.second_verifier.tree import Tree, included, leaf_hash
+from tests.second_verifier.tree import Tree, included, leaf_hash, lefts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,9 @@ class Walk:
         self.keys = trusted_keys(pins.keys, header["keys"])
         self.ledger, self.ids = Ledger(), duplicates.Ids()
         self.purges = purges.Purges()
-        self.last_leaf = b""
+        self.last_leaf, self.before_last = b"", list[bytes]()
         self.newest: Note | None = None
+        self.newest_at = 0
         self._proof: list[bytes] | None = None
         self._ended_at: int | None = None
         self._larger: Note | None = None
@@ -134,6 +136,8 @@ class Walk:
         seq = self.place.seq
         entry, leaf = read_entry(raw, seq), leaf_hash(raw)
         follow(self.place, entry)
+        if seq == self.export.header["from"]:
+            self.purges.first_prev = entry["prev"]
         if openings is not None and check_openings(openings, entry["cm"], seq):
             self.ledger.missing(seq)
         if entry["kind"] == "redact":
@@ -141,6 +145,7 @@ class Walk:
         if entry["kind"] == "purge":
             self.purges.entry(entry["pub"], seq)
         self.ids.add(entry["eid"], seq)
+        self.before_last = list(self.tree.frontier)
         self.tree.append(leaf)
         place, self.last_leaf = self.place, leaf
         place.seq, place.prev, place.ts = seq + 1, leaf, entry["ts"]
@@ -162,22 +167,38 @@ class Walk:
         except (BadNote, TypeError, AttributeError):
             self._found("checkpoint_unreadable", "not in the form of a checkpoint")
             return
-        if proof is None and note.size != self.tree.size:
-            raise Broken("file_malformed", "a checkpoint that stands in the wrong place")
-        if note.origin.partition("#")[0] != self.export.header["log"]:
+        if not is_origin(note.origin, self.export.header["log"]):
             self._found("checkpoint_unreadable", f"a checkpoint of `{note.origin}`")
+        elif proof is None and note.size != self.tree.size:
+            raise Broken("file_malformed", "a checkpoint that stands in the wrong place")
         elif not self._agrees(note, proof):
-            self._found("root_mismatch", "the tree has another root")
-        elif any(note.signed_by(key) for key in self.keys.current):
-            self.newest = note
+            raise Broken("root_mismatch", "the tree has another root", self._last_seq())
+        else:
             self._larger = note if proof is not None else None
-        elif not any(note.signed_by(key) for key in self.keys.former):
-            self._found("signature_missing", "not signed by a key that is trusted")
+            if not self._is_signed(note):
+                self._found("signature_missing", "not signed by a key that is trusted")
 
     def _agrees(self, note: Note, proof: list[bytes] | None) -> bool:
         if proof is None:
             return note.root == self.tree.root()
-        return included(self.last_leaf, self.place.seq - 1, note.size, proof, note.root)
+        index = self.place.seq - 1
+        return (
+            included(self.last_leaf, index, note.size, proof, note.root)
+            and lefts(index, note.size, proof) == self.before_last
+        )
+
+    def _is_signed(self, note: Note) -> bool:
+        try:
+            # All are asked: one wrong signature by a known key is enough.
+            signed = {note.signed_by(key) for key in self.keys.current}
+            if True not in signed:
+                return True in {note.signed_by(key) for key in self.keys.former}
+            for witness in self.pins.witnesses:
+                note.cosigned_by(witness)
+        except WrongSignature:
+            return False
+        self.newest, self.newest_at = note, self._last_seq()
+        return True
 
     def _missing_proofs(self) -> list[Finding]:
         if not self.pins.keys:
@@ -189,11 +210,18 @@ class Walk:
             return []
         cosigned = sum(self.newest.cosigned_by(each) for each in self.pins.witnesses)
         if cosigned < (self.pins.quorum or len(self.pins.witnesses)):
-            last = self.newest.size - 1
-            return [Finding("quorum_missing", f"{cosigned} cosignatures", last)]
+            return [Finding("quorum_missing", f"{cosigned} cosignatures", self.newest_at)]
         self.answer.level = "witnessed"
         return []
 
     def _found(self, reason: str, message: str) -> None:
         """A finding about a checkpoint: its `seq` is that of the last entry before it."""
-        self.answer.findings.append(Finding(reason, message, max(self.place.seq - 1, 0)))
+        self.answer.findings.append(Finding(reason, message, self._last_seq()))
+
+    def _last_seq(self) -> int:
+        return max(self.place.seq - 1, 0)
+
+
+def is_origin(origin: str, log: str) -> bool:
+    """Whether checkpoints of the log may have this origin, in any of its incarnations."""
+    return origin == log or bool(re.fullmatch(re.escape(log) + "#[1-9][0-9]{0,8}", origin))

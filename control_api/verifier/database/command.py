@@ -140,7 +140,7 @@ async def _verify_log(
         published = _of_store(latest, published, purged, outcome)
         if latest not in published and options.witnesses:
             outcome.notes.append(_cosigned(latest, options.witnesses))
-    judge = CheckpointJudge(log, origin, keys, options.witnesses, options.quorum)
+    judge = CheckpointJudge(log, keys, options.witnesses, options.quorum)
     judged = KnownNotes(judge, origin, options.known)
     for text in published:
         judged.add(text, outcome)

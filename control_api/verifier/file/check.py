@@ -70,13 +70,7 @@ class FileCheck:
         last_leaf = tree.hashes[-1] if tree.size & 1 else None
         self.walk = JoinedWalk(header.log, tree, last_leaf)
         self.keys = TrustedKeys(options.keys, header.keys)
-        self._judge = CheckpointJudge(
-            header.log,
-            header.origin,
-            self.keys,
-            options.witnesses,
-            options.quorum,
-        )
+        self._judge = CheckpointJudge(header.log, self.keys, options.witnesses, options.quorum)
         self._known = KnownNotes(self._judge, header.origin, options.known)
         self.newest_note = ""
         """The newest checkpoint that was read."""
@@ -168,7 +162,8 @@ class FileCheck:
                 message = f"the entries are not the beginning of the checkpoint of {size} entries"
                 return Finding(max(tree.size - 1, 0), Reason.ROOT_MISMATCH, message)
             self._ending.proven = checkpoint
-            self._note_finding(self._judge.judge(note, checkpoint, root))
+            at = max(tree.size - 1, 0)
+            self._note_finding(self._judge.judge(note, checkpoint, root, at))
             return None
         if checkpoint.size != tree.size:
             message = f"a checkpoint of {checkpoint.size} entries stands after {tree.size}"
@@ -231,7 +226,7 @@ class FileCheck:
         if self._broken is None:
             for finding in walk.erasures.findings(MOST_FINDINGS):
                 outcome.add(finding)
-            for finding in purge_findings(walk.notable, self._base):
+            for finding in purge_findings(walk.notable, self._base, walk.first_prev):
                 outcome.add(finding)
         outcome.silences = walk.silences
         outcome.to_end = self._broken is None and self._ending.proven is None

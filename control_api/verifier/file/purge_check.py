@@ -11,25 +11,36 @@ from policies.trail.purge import KIND
 
 
 def purge_findings(
-    notable: Iterable[tuple[int, str, dict[str, Any]]], base: Frontier
+    notable: Iterable[tuple[int, str, dict[str, Any]]], base: Frontier, first_prev: str
 ) -> Iterator[Finding]:
     """What is wrong with the `purge` entries among `notable`, each `(seq, kind, pub)`. `base` is
-    the tree before the file's first entry."""
+    the tree before the file's first entry, which cites `first_prev`."""
     before = [b64(each) for each in base.hashes]
     for seq, kind, pub in notable:
-        fault = _fault(pub, seq, base.size, before) if kind == KIND else None
+        if kind != KIND:
+            continue
+        fault = _fault(pub, seq)
+        if fault is None and pub["size"] == base.size > 0:
+            fault = _misfit(pub, before, first_prev)
         if fault is not None:
             yield Finding(seq, Reason.PURGE_MISMATCH, f"seq {seq}: {fault}")
 
 
-def _fault(pub: dict[str, Any], seq: int, first: int, before: list[str]) -> str | None:
+def _misfit(pub: dict[str, Any], before: list[str], first_prev: str) -> str | None:
+    """Why a purge of just what precedes the file does not fit the file's beginning."""
+    if pub["frontier"] != before:
+        return "the purge says another frontier than the file begins with"
+    if pub.get("last") != first_prev:
+        return "the purge says another last entry than the file's first one follows"
+    return None
+
+
+def _fault(pub: dict[str, Any], seq: int) -> str | None:
     size, frontier = pub.get("size"), pub.get("frontier")
     if type(size) is not int or not isinstance(frontier, list) or not 0 <= size <= seq:
         return "the purge does not say what it removed"
     if size == 0:
         return None
-    if size == first and frontier != before:
-        return "the purge says another frontier than the file begins with"
     try:
         tree = Frontier.from_bytes(size, b"".join(_hash(each) for each in frontier))
     except (ValueError, TypeError) as error:

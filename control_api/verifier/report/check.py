@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from control_api.verifier.checkpoint_judge import CheckpointJudge
 from control_api.verifier.file.check import CheckOptions
 from control_api.verifier.known_notes import KnownNotes
@@ -18,7 +16,7 @@ from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.proofs import inclusion
-from policies.trail.stored_entry import EntryFinding, check_entry, check_openings
+from policies.trail.stored_entry import EntryFinding, check_entry, check_openings, load_entry
 
 LEVELS = {
     Level.UNSIGNED: "unsigned: no key is pinned, so anyone could have made this report",
@@ -96,7 +94,7 @@ def _check(report: Evidence, result: ReportOutcome, options: CheckOptions) -> No
     outcome.log, outcome.origin = report.log, report.origin
     outcome.claimed_keys = [str(key["key"]) for key in report.keys]
     keys = TrustedKeys(options.keys, report.keys)
-    judge = CheckpointJudge(report.log, report.origin, keys, options.witnesses, options.quorum)
+    judge = CheckpointJudge(report.log, keys, options.witnesses, options.quorum)
     checkpoint = _checkpoint(report.note, judge, outcome)
     last = -1
     for item in report.items:
@@ -142,7 +140,7 @@ def _check_item(
     add = result.outcome.add
     where = f"entry {result.entries} of the report"
     try:
-        entry = orjson.loads(item.entry)
+        entry = load_entry(item.entry)
         check_entry(item.entry, entry)
         seq: int = entry["seq"]
         if type(seq) is not int or entry["v"] != 1 or entry["log"] != log:

@@ -15,6 +15,7 @@ from typing import Any
 from policies.ground.canonical import NotCanonical, b64, encode, unb64
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs.subtree import HASH
 from policies.trail.walk.compact_range import extend
 from policies.trail.walk.erasures import Erasures
 from policies.trail.walk.range_result import BEFORE, Other, RangeResult, Source, Start
@@ -48,6 +49,8 @@ class JoinedWalk:
         self.sources: dict[Source, tuple[int, bytes]] = {}
         self.erasures = Erasures()
         self.silences = Silences()
+        self.first_prev = ""
+        """The `prev` of the first entry, once it was walked."""
         self.roots: dict[int, bytes] = {}
         """The roots at the wanted sizes, as far as the walk has come."""
         self.notable: list[tuple[int, str, dict[str, Any]]] = []
@@ -73,14 +76,24 @@ class JoinedWalk:
         leading = [other for other in result.others if other.end == BEFORE]
         self.broken = self._others(leading, before, on_other)
         if self.broken is None and result.start is not None:
-            self.broken = self._start_fault(result.start) or self._source_fault(result)
-            if self.broken is None:
-                self._take(result, before)
+            self.broken = self._start_fault(result.start)
         if self.broken is None:
-            self.broken = self._others(result.others[len(leading) :], before, on_other)
+            self.broken = self._inner(result, result.others[len(leading) :], before, on_other)
         if self.broken is None and result.finding is not None:
             self.broken = self._placed(result.finding)
         return self.broken is None
+
+    def _inner(
+        self, result: RangeResult, others: list[Other], before: Frontier, on_other: OnOther
+    ) -> Finding | None:
+        """Take in the entries, and judge the lines between them. The first that fails counts."""
+        fault = None if result.start is None else self._source_fault(result)
+        if fault is None:
+            if result.start is not None and result.last_leaf:
+                self._take(result, before)
+            return self._others(others, before, on_other)
+        earlier = [other for other in others if fault.seq is None or other.end <= fault.seq]
+        return self._others(earlier, before, on_other) or fault
 
     def _others(self, others: list[Other], before: Frontier, on_other: OnOther) -> Finding | None:
         for other in others:
@@ -107,7 +120,8 @@ class JoinedWalk:
         begins = result.start.ts.decode()
         self.silences.between(before.size, self.last_ts, begins)
         self.silences.add(each for each in result.silences if each.seq < result.end)
-        self.first_ts = self.first_ts or begins
+        if not self.first_ts:
+            self.first_prev, self.first_ts = result.start.prev.decode(), begins
         self.last_leaf, self.last_ts = result.last_leaf, result.last_ts.decode()
         self._prev = b64(result.last_leaf).encode()
         self.decisions += result.decisions
@@ -149,7 +163,8 @@ class JoinedWalk:
                     return Finding(claim.seq, Reason.SOURCE_GAP, many, eid)
                 # After a purge, or in a part, the source's earlier records may be gone, so take
                 # this one's word for them. In a walk from the first entry, each begins with 0.
-                before = (claim.n - 1, claim.prev) if self._trusting else (-1, b"")
+                trusted = self._trusting and claim.n > 0
+                before = (claim.n - 1, claim.prev) if trusted else (-1, b"")
             name = source[0].decode(errors="replace")
             if claim.n - 1 != before[0]:
                 gap = f"seq {claim.seq}: source `{name}` counts {claim.n} after {before[0]}"
@@ -173,6 +188,6 @@ class JoinedWalk:
 
 def _is_hash(text: bytes) -> bool:
     try:
-        return len(unb64(text.decode())) == 32
+        return len(unb64(text.decode())) == HASH
     except NotCanonical:
         return False

@@ -15,15 +15,13 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Collection
 from typing import Any
 
-import orjson
-
 from policies.ground.canonical import b64, encode, micros
 from policies.trail.commitment import committer
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import plain_entry
 from policies.trail.record import MAX_ENTRY
 from policies.trail.spool_chain import core_hash
-from policies.trail.stored_entry import EntryFinding, check_entry, check_openings
+from policies.trail.stored_entry import EntryFinding, check_entry, check_openings, load_entry
 from policies.trail.walk.compact_range import CompactRange
 from policies.trail.walk.erasures import KIND as REDACT
 from policies.trail.walk.erasures import erased_ranges
@@ -164,7 +162,7 @@ class RangeWalk:
         raw, openings = parts
         entry = None
         try:
-            entry = orjson.loads(raw)
+            entry = load_entry(raw)
             self._entry(raw, entry, check_entry(raw, entry), openings)
         # The bytes may be anything: what decoding or a look-up raises on them is a finding too.
         except (EntryFinding, ValueError, TypeError, LookupError, AttributeError) as error:
@@ -190,22 +188,25 @@ class RangeWalk:
     ) -> None:
         seq, log = entry["seq"], encode(entry["log"])
         prev, ts = entry["prev"].encode(), entry["ts"].encode()
-        log = b',"log":' + log
-        if type(seq) is not int or seq < 0 or not raw.endswith(b',"v":1}'):
+        # Another version is another log's, whatever it says.
+        log = b',"log":' + log if raw.endswith(b',"v":1}') else b""
+        if type(seq) is not int or seq < 0:
             raise position_fault(entry, self._tree.end, raw)
         place = (self._tree.end, self._log, self._prev)
         if self._start is not None and ((seq, log, prev) != place or ts < self._ts):
             same = log == self._log
             raise position_fault(entry, self._tree.end, raw, same_log=same, prev=self._prev)
-        missing = None if opened is None else check_openings(entry, opened)
         claim = self._claim(entry, seq) if sourced else None
-        erased = erased_ranges(entry) if entry["kind"] == REDACT else []
         self._listen(ts)
         if self._start is None:
             self._start = Start(seq, prev, ts, log, entry["eid"])
             self._tree, self._log = CompactRange(seq), log
         if claim is not None:
             self._sources[claim[0]] = claim[1]
+        # From here on the claims stand, even if the openings fail: what the part before says about
+        # the place and the source comes first.
+        missing = None if opened is None else check_openings(entry, opened)
+        erased = erased_ranges(entry) if entry["kind"] == REDACT else []
         if missing is not None:
             self._missing.append(seq)
         self._erased += erased

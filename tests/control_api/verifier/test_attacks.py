@@ -12,9 +12,10 @@ import pytest
 
 from control_api.verifier.__main__ import main
 from policies.trail.merkle_tree import Frontier
-from tests.second_verifier import damage
-from tests.second_verifier.drafts import Draft, Signer, base64, chain_sources, draw
-from tests.second_verifier.samples import finished
+from tests.second_verifier import rewrites
+from tests.second_verifier.drafts import Draft, finished
+from tests.second_verifier.drawing import chain_sources, draw
+from tests.second_verifier.signers import Signer, base64
 
 Attack = Callable[[Draft], None]
 
@@ -25,7 +26,7 @@ def change_a_verdict(draft: Draft) -> None:
 
 
 def delete_the_newest(draft: Draft) -> None:
-    damage.remove(draft, draft.stop - 1)
+    rewrites.remove(draft, draft.stop - 1)
     draft.checkpoints = {draft.stop}
 
 
@@ -35,7 +36,7 @@ def delete_the_newest_two(draft: Draft) -> None:
 
 
 def drop_a_sidecar_record(draft: Draft) -> None:
-    damage.remove(draft, _of_source(draft))
+    rewrites.remove(draft, _of_source(draft))
     draft.checkpoints = {draft.stop}
 
 
