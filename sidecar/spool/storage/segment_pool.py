@@ -1,8 +1,8 @@
 """Spare segments, filled with zeros ahead of need, and the quota that limits all segments.
 
 A spare is written to its last byte and synced before it counts. So it doubles as the room kept for
-denials on a full disk: other programs could take space that is only promised. Knows when there is
-no room, but not what follows from that.
+denials on a full disk: other programs could take space that is only promised. A segment whose
+records may go becomes a spare again. Knows when there is no room, but not what follows from that.
 """
 
 import asyncio
