@@ -2,7 +2,8 @@
 
     python -m control_api.verifier FILE          also `sluice verify FILE`
 
-Exit codes: 0 if all holds, 1 for findings, 2 for what can't be verified at all.
+Exit codes: 0 if all holds, 1 for findings, 2 for what can't be verified at all, or not be compared
+with a checkpoint that was given.
 """
 
 import os
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:
         # The reader has gone, such as `head`. Python would complain again at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0 if outcome.valid else 1
+    return outcome.exit_code
 
 
 def _verify(options: Namespace) -> Outcome | ReportOutcome:

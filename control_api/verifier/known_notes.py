@@ -4,10 +4,12 @@ earlier run pinned. The log must contain each."""
 from collections.abc import Mapping, Sequence
 
 from control_api.verifier.checkpoint_judge import CheckpointJudge
-from control_api.verifier.outcome import Outcome, Unusable
+from control_api.verifier.outcome import NotCompared, Outcome, Unusable
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
+from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs.signed_note import Note
+from policies.trail.proofs.subtree import frontier_nodes
 
 
 class KnownNotes:
@@ -16,7 +18,7 @@ class KnownNotes:
     def __init__(self, judge: CheckpointJudge, origin: str, texts: Sequence[str]) -> None:
         """Raises `Unusable` for a text that is no checkpoint of this log: it comes from the
         arguments."""
-        self._judge, self._origin = judge, origin
+        self._judge, self._origin, self._given = judge, origin, len(texts)
         self._notes: list[tuple[Note, Checkpoint]] = []
         for text in texts:
             found = judge.read(text, None)
@@ -42,7 +44,7 @@ class KnownNotes:
         # A part may end before the note's size, but its last checkpoint tells how long the log is.
         newest = self._judge.newest
         reach = max(outcome.size, 0 if newest is None else newest.checkpoint.size)
-        for note, found in self._notes:
+        for number, (note, found) in enumerate(self._notes):
             size = found.size
             root = roots.get(size)
             if found.origin != self._origin:
@@ -57,7 +59,23 @@ class KnownNotes:
             elif size > reach and whole:
                 message = f"the checkpoint given counts {size} entries, the log ends at {reach}"
                 outcome.add(Finding(reach, Reason.LOG_BEHIND_CHECKPOINT, message))
-            else:
-                outcome.notes.append(
-                    f"the checkpoint given, of {size} entries, lies outside and was not compared"
-                )
+            elif number < self._given:
+                outcome.not_compared.append(NotCompared(size, _why_not(outcome, size, whole=whole)))
+
+
+def _why_not(outcome: Outcome, size: int, *, whole: bool) -> str:
+    if size >= outcome.first:
+        return "lies behind this part of the log" if whole else "lies outside of what was verified"
+    if outcome.first > outcome.oldest:
+        return "lies before this part of the log"
+    return f"lies inside the purged prefix; the smallest to compare is one of {outcome.first}"
+
+
+def earlier_roots(tree: Frontier) -> dict[int, bytes]:
+    """The roots of the smaller trees that follow from this one's frontier alone: those of its
+    largest complete subtree, of its two largest, and so on; and its own."""
+    roots, size = {0: Frontier().root()}, 0
+    for count, node in enumerate(frontier_nodes(tree.size), 1):
+        size += 1 << node.level
+        roots[size] = Frontier(size, tree.hashes[:count]).root()
+    return roots

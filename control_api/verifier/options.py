@@ -16,7 +16,8 @@ Verifies an audit log without trusting the service that wrote it: an export (FIL
 standard input; gzip and zstd are recognised), a database (--database), or what is new in a running
 service (--url)."""
 _EPILOG = """\
-Exit codes: 0 all holds; 1 findings; 2 unusable arguments, file, database or service."""
+Exit codes: 0 all holds; 1 findings; 2 unusable arguments, file, database or service, or a
+--checkpoint that lies outside of what was verified."""
 
 
 def parser() -> argparse.ArgumentParser:

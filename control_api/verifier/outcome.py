@@ -3,7 +3,7 @@ nothing."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from policies.trail.findings import Finding
 from policies.trail.walk.silences import Silences, silence
@@ -15,6 +15,14 @@ class Level(StrEnum):
     UNSIGNED = "unsigned"
     SIGNED = "signed"
     WITNESSED = "witnessed"
+
+
+class NotCompared(NamedTuple):
+    """A checkpoint of `size` entries that the arguments gave and the log could not be compared
+    with, and why."""
+
+    size: int
+    why: str
 
 
 class Unusable(Exception):
@@ -58,10 +66,16 @@ class Outcome:
     keys: list[str] = field(default_factory=list)
     witnesses: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    not_compared: list[NotCompared] = field(default_factory=list)
 
     @property
     def valid(self) -> bool:
         return not self.findings
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all holds, 1 for findings, 2 if a checkpoint that was given could not be used."""
+        return 1 if self.findings else 2 if self.not_compared else 0
 
     @property
     def entries(self) -> int:
@@ -96,6 +110,7 @@ class Outcome:
             "findings": [finding.to_wire() for finding in self.findings],
             "unproven_tail": self.unproven_tail,
             "not_recomputable": self.not_recomputable,
+            "not_compared": [each._asdict() for each in self.not_compared],
             "erased": {
                 "entries": self.erased,
                 "behind_the_file": self.erased_later,

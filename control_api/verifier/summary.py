@@ -1,6 +1,6 @@
 """Explains an outcome to people: what is proven, what isn't, and what was found."""
 
-from control_api.verifier.outcome import Level, Outcome
+from control_api.verifier.outcome import Level, NotCompared, Outcome
 from policies.trail.findings import Finding, Reason
 
 _INCOMPLETE = {
@@ -34,6 +34,7 @@ def summary(outcome: Outcome) -> str:
             *[("witness", each) for each in outcome.witnesses],
             ("openings", _openings(outcome)),
             *_recompute(outcome),
+            *[("not compared", not_compared(each)) for each in outcome.not_compared],
             *[("note", each) for each in outcome.notes],
         ]
     )
@@ -54,10 +55,17 @@ def summary(outcome: Outcome) -> str:
 
 
 def _headline(outcome: Outcome) -> str:
+    if outcome.valid and outcome.not_compared:
+        return f"INCOMPLETE: {outcome.subject} holds, but a checkpoint given was not compared"
     if outcome.valid:
         return f"OK: {outcome.subject} holds"
     count = len(outcome.findings) + outcome.more_findings
     return f"NOT VALID: {outcome.subject}: {count} finding{'s' if count != 1 else ''}"
+
+
+def not_compared(each: NotCompared) -> str:
+    """A line about a checkpoint that could not be compared."""
+    return f"the checkpoint given, of {each.size:,} entries, {each.why}"
 
 
 def _table(rows: list[tuple[str, str]]) -> list[str]:

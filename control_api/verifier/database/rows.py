@@ -7,12 +7,17 @@ import orjson
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries import checkpoints
+from control_api.store.queries import checkpoints, tree_nodes
 from control_api.store.queries.purges import latest_anchor
+from control_api.store.queries.tree_nodes import TooManyRows
 from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.store import Store
+from control_api.verifier.known_notes import earlier_roots
 from policies.trail.incarnation import is_origin_of
 from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs import consistency
+from policies.trail.proofs.subtree import Part, frontier_nodes
+from policies.trail.proofs.wide_tree import KnownNodes, NodeGap
 
 PAGE = 5000
 
@@ -82,7 +87,9 @@ async def roots_at(store: Store, tenant: str, sizes: Collection[int], end: int) 
             tree = Frontier() if anchor is None else anchor.purged.tree()
         except (ValueError, TypeError):
             return {}
-    roots = {tree.size: tree.root()}
+        purged = {size for size in wanted if 0 < size < tree.size}
+        roots = await _purged_roots(connection, tenant, tree, purged)
+    roots |= earlier_roots(tree)
     while tree.size < wanted[-1]:
         query = (
             select(log_entries.c.hash)
@@ -99,3 +106,28 @@ async def roots_at(store: Store, tenant: str, sizes: Collection[int], end: int) 
             if tree.size in wanted:
                 roots[tree.size] = tree.root()
     return {size: root for size, root in roots.items() if size in sizes}
+
+
+async def _purged_roots(
+    connection: AsyncConnection, tenant: str, anchor: Frontier, sizes: Collection[int]
+) -> dict[int, bytes]:
+    """The roots at sizes inside the purged prefix, where stored nodes prove that the anchor's tree
+    begins with that tree: those at multiples of 256, and at most checkpoints that are kept."""
+    roots: dict[int, bytes] = {}
+    for size in sizes:
+        known, parts = KnownNodes(), consistency.parts(size, anchor.size)
+        wanted = {*(node for part in parts for node in part.nodes()), *frontier_nodes(size)}
+        try:
+            stored = await checkpoints.at(connection, tenant, size)
+            if stored is not None:
+                known.add_frontier(Frontier.from_bytes(size, stored.frontier))
+            known.add_frontier(anchor)
+            await tree_nodes.read(connection, tenant, wanted, known)
+            hashes = [part.root(known.hash) for part in parts]
+            root = Part(0, size).root(known.hash)
+        except (NodeGap, TooManyRows, ValueError, TypeError):
+            continue
+        # Stored nodes may be forged: only a proof that leads to the anchor's root counts.
+        if consistency.verify(size, root, anchor.size, anchor.root(), hashes):
+            roots[size] = root
+    return roots

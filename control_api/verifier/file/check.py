@@ -15,7 +15,7 @@ from control_api.verifier.file.ending import Ending
 from control_api.verifier.file.pool import Walked, WalkOptions, walk_chunks
 from control_api.verifier.file.purge_check import purge_findings
 from control_api.verifier.file.source import LineChunks
-from control_api.verifier.known_notes import KnownNotes
+from control_api.verifier.known_notes import KnownNotes, earlier_roots
 from control_api.verifier.neighbours import neighbours
 from control_api.verifier.outcome import Outcome
 from control_api.verifier.progress import Progress
@@ -65,7 +65,6 @@ class FileCheck:
         self._broken = frontier if isinstance(frontier, Finding) else None
         tree = Frontier() if isinstance(frontier, Finding) else frontier
         self._base = Frontier(tree.size, list(tree.hashes))
-        self._base_root = tree.root()
         # The last leaf before the part is known only if it is a subtree of its own.
         last_leaf = tree.hashes[-1] if tree.size & 1 else None
         self.walk = JoinedWalk(header.log, tree, last_leaf)
@@ -236,6 +235,6 @@ class FileCheck:
         if self._derived is not None:
             outcome.recomputed = self._derived.counts.recomputed
             outcome.not_recomputable = self._derived.counts.not_recomputable
-        roots = {walk.base: self._base_root, **walk.roots}
+        roots = {**earlier_roots(self._base), **walk.roots}
         self._known.compare(outcome, roots, whole=self._broken is None)
         self._judge.conclude(outcome, whole=self._broken is None)

@@ -11,6 +11,7 @@ from control_api.verifier.file.check import CheckOptions
 from control_api.verifier.known_notes import KnownNotes
 from control_api.verifier.outcome import Level, Outcome
 from control_api.verifier.report.evidence import BadReport, Evidence, Item, parse
+from control_api.verifier.summary import not_compared
 from control_api.verifier.trusted_keys import TrustedKeys
 from policies.trail.checkpoint import Checkpoint
 from policies.trail.findings import Finding, Reason
@@ -40,6 +41,10 @@ class ReportOutcome:
     def valid(self) -> bool:
         return self.outcome.valid
 
+    @property
+    def exit_code(self) -> int:
+        return self.outcome.exit_code
+
     def to_wire(self) -> dict[str, Any]:
         """As for an export; `unproven_tail` counts entries that no checkpoint covers."""
         wire = self.outcome.to_wire()
@@ -63,6 +68,7 @@ class ReportOutcome:
             *[("witness", each) for each in outcome.witnesses],
             ("openings", f"checked; {self.unopened:,} entries lack some" * bool(self.unopened)
              or "checked"),
+            *[("not compared", not_compared(each)) for each in outcome.not_compared],
             *[("note", each) for each in outcome.notes],
         ]  # fmt: skip
         lines += [f"{name:<13} {text}" for name, text in rows]

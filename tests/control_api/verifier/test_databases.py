@@ -21,7 +21,7 @@ from policies.trail.checkpoint import Checkpoint
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs import cosignature
 from policies.trail.proofs.signed_note import COSIGNATURE, VerifierKey
-from tests.control_api.log.purging import keep_days
+from tests.control_api.log.purging import aged, keep_days, purge
 from tests.control_api.store.world import (
     TENANT,
     Spool,
@@ -172,6 +172,34 @@ async def test_a_purge_beyond_the_stores_checkpoint_is_named(
     answer = await verify(capsys, sqlite_url, *key, "--store", f"file://{tmp_path}/notes")
     assert (answer.code, answer.reasons) == (1, ["purge_uncovered"])
     assert answer.json["findings"][0]["seq"] == SIZE
+
+
+async def test_a_checkpoint_inside_a_purged_prefix_is_compared_where_stored_nodes_prove_it(
+    sqlite_url: str, tmp_path: Path, capsys: Capture
+) -> None:
+    async with opened(sqlite_url) as world:
+        await aged(world, 516, 4)  # so that the frontier alone gives the root of 512, not of 256
+        notes, forks = {}, {}
+        for size in (255, 256):
+            notes[size] = await note_of(world, size)
+            forks[size] = await note_of(world, size, fork=True)
+        await purge(world).run(TENANT)
+
+        async def compared(text: str) -> Answer:
+            (tmp_path / "note").write_text(text)
+            key = base64.b64encode(SIGNER.public).decode()
+            known = str(tmp_path / "note")
+            return await verify(capsys, sqlite_url, "--key", key, "--checkpoint", known)
+
+        answer = await compared(notes[256])
+        assert (answer.code, answer.json["not_compared"]) == (0, []), answer.out
+        assert (await compared(forks[256])).reasons == ["root_mismatch"]
+        answer = await compared(notes[255])
+        assert (answer.code, answer.reasons) == (2, [])
+        assert "inside the purged prefix" in answer.json["not_compared"][0]["why"]
+        # A node that was changed proves nothing, for or against.
+        await sql(world.url, "UPDATE tree_nodes SET hash = :zero WHERE place = 0", zero=bytes(32))
+        assert (await compared(notes[256])).code == 2
 
 
 async def test_what_is_no_database_is_unusable(tmp_path: Path, capsys: Capture) -> None:

@@ -42,6 +42,7 @@ def test_a_whole_log_holds_and_is_signed(tmp_path: Path, capsys: Capture) -> Non
         "findings": [],
         "unproven_tail": 0,
         "not_recomputable": None,
+        "not_compared": [],
         "erased": {"entries": 0, "behind_the_file": 0, "unproven": 0},
         "freshness": {
             "last_entry": "2026-01-01T00:00:00.031000Z",
@@ -158,6 +159,31 @@ def test_a_checkpoint_from_outside_must_be_contained(tmp_path: Path, capsys: Cap
     fork = put(tmp_path, note(10, other).encode(), "fork")
     answer = run(capsys, path, "--key", KEY, "--checkpoint", fork, "--json")
     assert answer.reasons == ["root_mismatch"]
+
+
+def test_a_checkpoint_that_can_t_be_compared_is_told(tmp_path: Path, capsys: Capture) -> None:
+    # The tree of 22 entries is known by its subtrees of 16, 4 and 2.
+    for oldest, why in ((22, "lies inside the purged prefix"), (0, "lies before this part")):
+        path = put(tmp_path, export(ROWS[22:], first=22, oldest=oldest))
+        for size, code in ((0, 0), (16, 0), (20, 0), (22, 0), (21, 2), (8, 2), (25, 0)):
+            known = put(tmp_path, note(size).encode(), "note")
+            answer = run(capsys, path, "--key", KEY, "--checkpoint", known, "--json")
+            assert (answer.code, answer.json["valid"]) == (code, True), (size, answer.out)
+            assert [each["size"] for each in answer.json["not_compared"]] == [size] * (code == 2)
+        shown = run(
+            capsys, path, "--key", KEY, "--checkpoint", put(tmp_path, note(8).encode(), "n")
+        )
+        assert shown.code == 2
+        assert shown.out.startswith("INCOMPLETE: ")
+        assert f"the checkpoint given, of 8 entries, {why}" in shown.out
+        other = [*ROWS[:4], ROWS[4]._replace(hash=bytes(32)), *ROWS[5:]]
+        for size in (16, 20, 22):
+            fork = put(tmp_path, note(size, other).encode(), "fork")
+            answer = run(capsys, path, "--key", KEY, "--checkpoint", fork, "--json")
+            assert (answer.code, answer.reasons) == (1, ["root_mismatch"])
+    part = put(tmp_path, export(ROWS[:20], tail=note(SIZE)))
+    known = put(tmp_path, note(25).encode(), "note")
+    assert run(capsys, part, "--checkpoint", known).code == 2
 
 
 def test_a_checkpoint_of_the_origin_before_an_incarnation_is_told(
