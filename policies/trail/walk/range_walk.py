@@ -144,11 +144,10 @@ class RangeWalk:
 
     def _listen(self, ts: bytes) -> None:
         """Note the silence before an entry of the time `ts`. If that fails, the walk ends there."""
-        if self._start is None or self._ts[:13] == ts[:13]:
-            return
-        found = silence(self._tree.end, self._ts.decode(), ts.decode())
-        if found is not None and found not in self._silences[-1:]:
-            self._silences.append(found)
+        if self._start is not None and self._ts[:13] != ts[:13]:
+            found = silence(self._tree.end, self._ts.decode(), ts.decode())
+            if found is not None and found not in self._silences[-1:]:
+                self._silences.append(found)
 
     # --------------------------------------------------------------------------- the full check
 
