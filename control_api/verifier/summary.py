@@ -144,8 +144,8 @@ def _level(outcome: Outcome) -> str:
         return "witnessed: the owner could not show others another log"
     if outcome.level is Level.SIGNED and any(each.reason in _OF_LEVEL for each in outcome.findings):
         return (
-            "signed, NOT witnessed as asked: witnesses cosign within seconds of a checkpoint, so "
-            "export it again"
+            "signed, NOT witnessed as asked: witnesses cosign within seconds, so export it again; "
+            "if that does not help, ask the owner and the witness why"
         )
     if outcome.level is Level.SIGNED:
         return "signed: only who has the log's key could have made another one"
