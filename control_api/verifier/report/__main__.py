@@ -68,6 +68,8 @@ def _report(arguments: list[str]) -> int:
         print(f"{len(report.items):,} entries: `{folder}/report.html`, `{folder}/report.json`")
     else:
         print(f"No entry matches; `{folder}/report.html` and `{folder}/report.json` say so.")
+        if "user" in report.selection:
+            print("A user who was erased is not found either.")
     return 0
 
 

@@ -12,6 +12,10 @@ from control_api.verifier.report.shown import shown
 from control_api.verifier.report.style import CSS, POLICY
 from policies.trail import checkpoint
 
+_NO_RELEASE = (
+    "Nothing is recorded. A sidecar records what it released; the control API only decides, and "
+    "knows no more than its callers report."
+)
 _N, _T = '<th class="n">', '<th class="t">'
 
 
@@ -23,7 +27,8 @@ def page(report: Evidence, checked: ReportOutcome, export: Outcome) -> bytes:
     if not entries:
         parts.append(
             "<h2>Nothing was found</h2><p>No entry of the export matches what was asked for. "
-            "That says nothing of what the export does not contain.</p>"
+            "That says nothing of what the export does not contain. A user who was erased "
+            "is not found either.</p>"
         )
     else:
         parts += _tables(entries)
@@ -73,19 +78,22 @@ def _tables(entries: list[rows.Entry]) -> list[str]:
     return [
         _table("What happened, in order", [_N + "No.", _T + "Time (UTC)", "What"],
                [rows.story(each) for each in entries]),
-        _table("Who decided", ["Policy", "Id and version", "Allowed", "Denied"],
+        _table("Who decided",
+               ["Policy", "Id and version", "Allowed", "Denied", "The role's policies (SHA-256)"],
                rows.policies(entries)),
         _table("What was released, and what was done with it",
                [_N + "No.", "Event", "Action", "Outcome", "Details and digests"],
-               rows.releases(entries)),
+               rows.releases(entries), _NO_RELEASE),
         _table("What was changed meanwhile",
                [_N + "No.", _T + "Time (UTC)", "What", "By", "Details"], rows.changes(entries)),
     ]  # fmt: skip
 
 
-def _table(title: str, head: list[str], body: list[list[str]]) -> str:
+def _table(
+    title: str, head: list[str], body: list[list[str]], otherwise: str = "Nothing is recorded."
+) -> str:
     if not body:
-        return f"<h2>{title}</h2><p>Nothing is recorded.</p>"
+        return f"<h2>{title}</h2><p>{otherwise}</p>"
     cells = "".join(each if each.startswith("<th") else f"<th>{each}" for each in head)
     lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in body)
     return f"<h2>{title}</h2><table><thead><tr>{cells}</tr></thead><tbody>\n{lines}</tbody></table>"
@@ -101,6 +109,7 @@ def _proven(checked: ReportOutcome, export: Outcome) -> str:
     no = [
         "That this page shows all that belongs here: only the export, searched again, shows that.",
         "That nothing is recorded after the export was made.",
+        "That decisions follow from their facts and policies: verifying the export shows that.",
         "That this page was not edited: report.json is the evidence, this page explains it.",
     ]
     if unproven:
@@ -124,8 +133,8 @@ def _commands(export: Outcome) -> str:
         "<h2>How to check it</h2><p>Get the log's key from its owner over another channel (paper, "
         "a call, a signed mail), and put it into log.key:</p><pre>pip install sluice\n"
         "sluice verify report.json --key log.key</pre>"
-        "<p>With the export, also that nothing was left out:</p>"
-        "<pre>sluice verify EXPORT --key log.key\n"
+        "<p>With the export, also that nothing was left out, and that every decision follows from "
+        "its facts and policies:</p><pre>sluice verify EXPORT --key log.key --recompute\n"
         "sluice report EXPORT --key log.key … -o AGAIN</pre>"
         f"<p>Keys that the export claims:</p><ul>{claimed or '<li>none</li>'}</ul>"
     )

@@ -10,6 +10,7 @@ from control_api.verifier.report.evidence import Item
 from control_api.verifier.report.shown import shown
 from policies.trail.entry import audit_event, lineage_action
 from policies.trail.merkle_tree import leaf_hash
+from policies.trail.recompute.facts import cited_role
 
 
 class Entry(NamedTuple):
@@ -46,14 +47,17 @@ def story(entry: Entry) -> list[str]:
 
 
 def policies(entries: list[Entry]) -> list[list[str]]:
-    """Policy, id and version, allowed, denied; in the order of their first decision."""
+    """Policy, id and version, allowed, denied, and the documents of the role's policies by which it
+    decided; in the order of their first decision."""
     counts: Counter[tuple[Any, ...]] = Counter()
-    order: dict[tuple[Any, ...], None] = {}
+    order: dict[tuple[Any, ...], dict[str, None]] = {}
     for entry in entries:
         if entry.kind == "decision":
             response = entry.wire["pub"]["response"]
             by = tuple(map(response.get, ("policy_name", "policy_id", "policy_version")))
-            order[by] = None
+            documents = order.setdefault(by, {})
+            if (digest := cited_role(entry.wire)) is not None:
+                documents[digest] = None
             counts[*by, response["decision"]] += 1
     return [
         [
@@ -61,8 +65,9 @@ def policies(entries: list[Entry]) -> list[list[str]]:
             "no policy decided" if id_ is None else f"{shown(id_)}, version {shown(version)}",
             str(counts[name, id_, version, "ALLOW"]),
             str(counts[name, id_, version, "DENY"]),
+            "<br>".join(map(shown, documents)) or "none",
         ]
-        for name, id_, version in order
+        for (name, id_, version), documents in order.items()
     ]
 
 
@@ -119,7 +124,7 @@ def _decision(entry: Entry) -> str:
         ("sensitivity", event["sensitivity_level"]),
         ("task", event["task_type"]),
         ("query", event["query"]),
-        ("sidecar", event["sidecar_id"]),
+        ("decided by", event["sidecar_id"] or "the control API"),
         ("event", event["event_id"]),
     ]
     told = "; ".join(f"{name} {shown(value)}" for name, value in facts if value is not None)

@@ -63,6 +63,15 @@ def test_all_decisions_about_it_and_what_was_changed_meanwhile(
     assert "version <bdi>3</bdi>" in page
     assert "00" * 32 in page  # the digest of what was released
     assert "sluice verify report.json --key log.key" in page
+    assert "sluice verify EXPORT --key log.key --recompute" in page
+    # By which policies, and where.
+    facts = [entries[seq]["pub"]["facts"] for seq in decisions]
+    roles = {each["role"] for each in facts if each and each["role"]}
+    assert roles
+    assert all(f"<bdi>{role}</bdi>" in page for role in roles)
+    by_sidecars = [entries[seq]["src"]["id"] for seq in decisions if "src" in entries[seq]]
+    decider = by_sidecars[0] if by_sidecars else "the control API"
+    assert f"decided by <bdi>{decider}</bdi>" in page
 
 
 def test_the_same_export_gives_the_same_bytes(tmp_path: Path, capsys: Capture) -> None:
