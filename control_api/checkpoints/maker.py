@@ -109,7 +109,12 @@ class CheckpointMaker:
         """Notes that a log diverged, and says so in the log of the service, once."""
         if self.diverged.get(tenant_id) != error.finding:
             self.diverged[tenant_id] = error.finding
-            _log.error("%s; it is not signed until `sluice accept-incarnation`", error)
+            _log.error(
+                "%s; it is not signed until it agrees again, or an operator runs `sluice "
+                "accept-incarnation --log %s --reason …`",
+                error,
+                tenant_id,
+            )
 
     async def _make(self, tenant_id: str) -> StoredCheckpoint | None:
         for _ in range(TRIES):

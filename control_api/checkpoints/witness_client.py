@@ -7,6 +7,7 @@ the witness's key. Doesn't know which sizes the log has.
 from enum import StrEnum
 from typing import NamedTuple
 
+import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
 
 from control_api.security.witness_addresses import WitnessAddress
@@ -96,7 +97,7 @@ class WitnessClient:
         if status >= 500:
             raise NotCosigned(Refusal.unreachable, f"it answered {status}")
         refusal = _BY_STATUS.get(status, Refusal.unusable)
-        raise NotCosigned(refusal, f"it answered {status}: {raw[:200]!r}")
+        raise NotCosigned(refusal, f"it answered {status}: {_told(raw)}")
 
     def _verified(self, raw: bytes, note: str, now: int) -> Signature:
         """The witness's own line. Lines of other keys are ignored, as the protocol asks."""
@@ -134,3 +135,11 @@ def _size(raw: bytes) -> OtherSize:
     if size > MAX_SIZE or str(size).encode() + b"\n" != raw:
         raise NotCosigned(Refusal.unusable, f"it answered 409 without a size: {raw[:32]!r}")
     return OtherSize(size)
+
+
+def _told(raw: bytes) -> str:
+    """The message of an answer: `sluice witness` sends JSON, others plain text."""
+    try:
+        return repr(orjson.loads(raw)["message"])[:200]
+    except (ValueError, LookupError, TypeError):
+        return repr(raw[:200])

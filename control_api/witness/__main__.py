@@ -34,7 +34,7 @@ name: witness.example.com/sluice
 # Both are made at the first start. Keep the key secret, and never restore an old copy of the state.
 key_file: witness.key
 state: witness-state
-# The logs you witness. Each origin is a line of its own: a log that begins again as `<log>#2` is
+# The logs you witness. Each origin is a line of its own: a log that begins again as `<log>#1` is
 # refused until you add that line, so ask its operator first why it had to.
 logs: []
 #  - origin: tenant-a/0123

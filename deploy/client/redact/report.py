@@ -78,11 +78,13 @@ class Report:
                     "matched exactly as recorded, which may be a mask such as `[EMAIL]`"
                 )
             ]
+        entries = _counted(self.entries, "entry", "entries")
+        sessions = _counted(self.sessions, "session", "sessions")
         state = "complete" if self.complete else "NOT COMPLETE: the same command erases the rest"
         lines = [
             f"erasure of {self.target.text}: {state}",
             f"reason: {self.reason}",
-            f"{self.entries} entries and {self.sessions} sessions lost their personal values",
+            f"{entries} and {sessions} lost their personal values",
         ]
         for entry in self.redactions:
             lines.append(f"  {entry['timestamp']}, recorded as seq {entry['seq']} by {entry['by']}")
@@ -96,3 +98,7 @@ class Report:
 def _ranges(ranges: list[list[int]]) -> str:
     each = (f"{first}" if first == last else f"{first} to {last}" for first, last in ranges)
     return ", ".join(each) or "none, only sessions"
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
