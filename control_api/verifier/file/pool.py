@@ -35,7 +35,7 @@ class WorkerDied(Exception):
 
 def walk_chunk(chunk: bytes, options: WalkOptions) -> RangeResult:
     walk = RangeWalk(with_openings=options.with_openings, wanted=options.wanted)
-    walk.feed(chunk.split(b"\n"), utf8=chunk.isascii())
+    walk.feed(chunk)
     return walk.result()
 
 
@@ -70,23 +70,21 @@ class _Pool:
     def walk(self, chunks: Iterator[bytes]) -> Iterator[Walked]:
         done: dict[int, Walked] = {}
         sent = given = 0
-        more = True
-        while more or self._busy or done:
+        # The next chunk is read while all workers are busy, so that none waits for it.
+        chunk = next(chunks, None)
+        while chunk is not None or self._busy or done:
             # No further ahead than there are workers: results wait in memory for their turn.
-            while more and self._idle and sent - given <= 2 * len(self._processes):
-                chunk = next(chunks, None)
-                if chunk is None:
-                    more = False
-                    break
+            while chunk is not None and self._idle and sent - given <= 2 * len(self._processes):
                 worker = self._idle.pop()
                 worker.send_bytes(chunk)
                 self._busy[worker] = (sent, chunk)
                 sent += 1
+                chunk = next(chunks, None)
             for ready in wait(list(self._busy)) if self._busy else ():
                 assert isinstance(ready, Connection)
-                number, chunk = self._busy.pop(ready)
+                number, walked = self._busy.pop(ready)
                 try:
-                    done[number] = Walked(chunk, ready.recv())
+                    done[number] = Walked(walked, ready.recv())
                 except (EOFError, OSError) as error:
                     raise WorkerDied("a process that verified a part of the file died") from error
                 self._idle.append(ready)

@@ -14,6 +14,8 @@ from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs.subtree import Part
 
 _sha256 = hashlib.sha256
+_LEVEL = 3
+_SUBTREE = 1 << _LEVEL
 
 
 class CompactRange:
@@ -26,15 +28,36 @@ class CompactRange:
         self.begin = self.end = begin
         self.hashes: list[bytes] = []
 
-    def append(self, leaf: bytes) -> None:
-        hashes, place, begin, level = self.hashes, self.end, self.begin, 0
+    def append(self, leaf: bytes, level: int = 0) -> None:
+        """Append a leaf, or the root of a complete subtree of `2**level` leaves. The end must be a
+        multiple of that."""
+        hashes, begin = self.hashes, self.begin
+        place, self.end = self.end >> level, self.end + (1 << level)
         # As in `Frontier.append`, but a subtree whose left half begins before the range stays open.
         while place & 1 and (place - 1) << level >= begin:
             leaf = _sha256(b"\1" + hashes.pop() + leaf).digest()
             place >>= 1
             level += 1
         hashes.append(leaf)
-        self.end += 1
+
+    def extend(self, leaves: Sequence[bytes]) -> None:
+        at = 0
+        while at < len(leaves):
+            if self.end % _SUBTREE == 0 and len(leaves) - at >= _SUBTREE:
+                # A subtree's nodes take less time level by level than leaf by leaf.
+                self.append(_root(leaves[at : at + _SUBTREE]), _LEVEL)
+                at += _SUBTREE
+            else:
+                self.append(leaves[at])
+                at += 1
+
+
+def _root(nodes: Sequence[bytes]) -> bytes:
+    """The root over the nodes of one level, whose number is a power of two."""
+    while len(nodes) > 1:
+        pairs = zip(nodes[::2], nodes[1::2], strict=True)
+        nodes = [_sha256(b"\1%b%b" % pair).digest() for pair in pairs]
+    return nodes[0]
 
 
 def extend(tree: Frontier, end: int, hashes: Sequence[bytes]) -> None:

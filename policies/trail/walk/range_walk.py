@@ -1,7 +1,7 @@
 """Verifies the lines of a range of an export, without knowing what precedes it.
 
     walk = RangeWalk()
-    walk.feed(lines)                            stops at the first finding
+    walk.feed(chunk of lines)                   stops at the first finding
     result = walk.result()                      `JoinedWalk.join` takes the results in order
 
 What only the part before it can tell (is `prev` right? does a source continue?) is noted as a claim
@@ -11,28 +11,37 @@ than entries are noted in order, with the tree as far as they stand.
 
 import hashlib
 from array import array
-from binascii import a2b_base64, b2a_base64
-from collections.abc import Collection
+from binascii import b2a_base64
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Any
 
-from policies.ground.canonical import b64, encode, micros
-from policies.trail.commitment import committer
+from policies.ground.canonical import b64, encode
 from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import plain_entry
-from policies.trail.record import MAX_ENTRY
 from policies.trail.spool_chain import core_hash
 from policies.trail.stored_entry import EntryFinding, check_entry, check_openings, load_entry
+from policies.trail.walk.columns import (
+    all_opened,
+    contents_hold,
+    leaf_hashes,
+    places_hold,
+    spell,
+)
 from policies.trail.walk.compact_range import CompactRange
 from policies.trail.walk.erasures import KIND as REDACT
 from policies.trail.walk.erasures import erased_ranges
 from policies.trail.walk.faults import check_source, position_fault
-from policies.trail.walk.known_line import ENTRY_AT, Known, match_line
-from policies.trail.walk.range_result import BEFORE, Other, RangeResult, Source, SourceClaim, Start
+from policies.trail.walk.known_lines import Columns, KnownForm, Row
+from policies.trail.walk.range_result import BEFORE, Other, RangeResult, SourceClaim, Start
 from policies.trail.walk.silences import Silence, silence
+from policies.trail.walk.source_chains import SourceChains
 
 POSITION = ("log", "seq", "prev", "ts")
+_BLOCK = 64 * 1024
+"""Bytes, at least, that are checked together: few enough to stay in the processor's cache."""
+_HOUR = len("2026-01-01T00")
 _sha256 = hashlib.sha256
-_user, _query = committer("user_id"), committer("query")
 
 NOTABLE = ("purge", "incarnation")
 
@@ -52,9 +61,8 @@ class RangeWalk:
         self._leaf = b""
         self._prev = b""
         self._ts = b""
-        self._second = b""
         self._decisions = self._without = 0
-        self._sources: dict[Source, SourceClaim] = {}
+        self._sources = SourceChains()
         self._ids: list[int] = []
         self._missing: list[int] = []
         self._erased: list[tuple[int, int]] = []
@@ -63,90 +71,86 @@ class RangeWalk:
         self._silences: list[Silence] = []
         self._finding: Finding | None = None
 
-    def feed(self, lines: list[bytes], *, utf8: bool) -> bool:
-        """Check lines until one fails. True if none did. `utf8` says that all are valid UTF-8."""
-        for line in lines:
-            known = match_line(line) if utf8 or _is_utf8(line) else None
-            if (known is None or not self._known(line, known)) and not self._other(line):
+    def feed(self, chunk: bytes) -> bool:
+        """Check lines, without the last one's line feed, until one fails. True if none did."""
+        at = 0
+        while at <= len(chunk):
+            end = chunk.find(b"\n", at + _BLOCK)
+            end = len(chunk) if end < 0 else end
+            if not self._block(b"\n%b\n" % chunk[at:end]):
                 return False
+            at = end + 1
         return True
 
     def result(self) -> RangeResult:
         self._ids.sort()
+        sources = self._sources.result()
         return RangeResult(
             self._start, self._tree.end, self._tree.hashes, self._leaf, self._ts,
-            self._decisions, self._without, self._sources, array("q", self._ids), self._missing,
+            self._decisions, self._without, sources, array("q", self._ids), self._missing,
             self._erased, self._notable, self._others, self._marks, self._silences, self._finding,
         )  # fmt: skip
 
     # --------------------------------------------------------------------------- the fast path
 
-    def _known(self, line: bytes, known: Known) -> bool:
-        """Take in a line in the known form if all holds; else leave everything as it was, for the
+    def _block(self, block: bytes) -> bool:
+        """Check a block of whole lines, with a line feed before and after."""
+        form = KnownForm(block)
+        rows = None if self._start is None else form.rows(block)
+        if rows is not None and self._known(rows):
+            return True
+        lines, rows = [], []
+        for line in block[1:-1].split(b"\n"):
+            row = None if self._start is None else form.rows(b"\n%b\n" % line)
+            if row is not None:
+                lines.append(line)
+                rows += row
+                continue
+            if not (self._both(lines, rows) and self._other(line)):
+                return False
+            lines, rows = [], []
+        return self._both(lines, rows)
+
+    def _both(self, lines: list[bytes], rows: list[Row]) -> bool:
+        """Take in lines in the known form: together if they hold, else one by one."""
+        return not rows or self._known(rows) or all(map(self._other, lines))
+
+    def _known(self, rows: list[Row]) -> bool:
+        """Take in lines in the known form if all holds; else leave everything as it was, for the
         full check to say what is wrong."""
-        head, query, user, eid, log, masked, prev = known[0].groups()
-        (seq_text, src, src_id, inst, n, src_prev, ts, _, opened, query_salt, query_value,
-         user_salt, user_value) = known[1].groups()  # fmt: skip
-        tree, seq = self._tree, int(seq_text)
-        if self._start is None:
-            tree = CompactRange(seq)
-        elif seq != tree.end or prev != self._prev or ts < self._ts or log != self._log:
-            return False
-        raw_end = known[1].end(8)
-        if raw_end - ENTRY_AT > MAX_ENTRY or (ts[:19] != self._second and not self._is_time(ts)):
-            return False
-        if (opened is not None) != self._with_openings:
-            return False
-        if opened is not None and not (
-            _user(a2b_base64(user_salt), user_value) == a2b_base64(user)
-            and _query_holds(query, query_salt, query_value)
+        columns = Columns(*zip(*rows, strict=True))
+        first, count = self._tree.end, len(rows)
+        opened = columns.user_salt if self._with_openings else ()
+        if any(columns.user_salt) != bool(opened) or (
+            self._wanted and not self._wanted.isdisjoint(range(first + 1, first + count + 1))
         ):
             return False
-        raw = line[ENTRY_AT:raw_end]
-        claim, source = None, (src_id, inst)
-        if src is not None:
-            number = int(n)
-            before = self._sources.get(source)
-            if before is not None and (number != before.last_n + 1 or src_prev != before.last_hash):
-                return False
-            # The core is the entry without its place, whose four members are cut out.
-            pub = line[known[0].end(7) + 1 : known[1].start(1) - 7]
-            core = b'%b%b%b%b,"v":1}' % (head, masked, pub, src)
-            hashed = b2a_base64(core_hash(core), newline=False)
-            if before is None:
-                claim = SourceClaim(seq, eid, number, src_prev, number, hashed)
-            else:
-                first_seq, first_eid, first_n, first_prev, _, _ = before
-                claim = SourceClaim(first_seq, first_eid, first_n, first_prev, number, hashed)
-        # From here on the entry counts.
-        if self._start is None:
-            self._start, self._tree, self._log = Start(seq, prev, ts, log, eid.decode()), tree, log
-        if claim is not None:
-            self._sources[source] = claim
-        self._leaf = leaf = _sha256(b"\0" + raw).digest()
-        tree.append(leaf)
-        self._prev, self._ts = b2a_base64(leaf, newline=False), ts
-        self._ids.append(hash(eid))
-        self._decisions += 1
-        self._without += opened is None
-        if tree.end in self._wanted:
-            self._marks.append((tree.end, tuple(tree.hashes)))
-        return True
-
-    def _is_time(self, ts: bytes) -> bool:
-        try:
-            micros(ts.decode())
-        except ValueError:
+        leaves = leaf_hashes(columns.raw)
+        if not (
+            places_hold(columns, first, self._log, self._ts)
+            and spell([self._leaf, *leaves[:-1]], columns.prev)
+            and contents_hold(columns)
+            and (not opened or all_opened(columns))
+            and self._sources.take(columns, first)
+        ):
             return False
-        self._second = ts[:19]
-        self._listen(ts)
+        # From here on the entries count.
+        self._listen(columns.ts)
+        self._tree.extend(leaves)
+        self._leaf, self._ts = leaves[-1], columns.ts[-1]
+        self._prev = b2a_base64(self._leaf, newline=False)
+        self._ids += map(hash, columns.eid)
+        self._decisions += count
+        self._without += 0 if opened else count
         return True
 
-    def _listen(self, ts: bytes) -> None:
-        """Note the silence before an entry of the time `ts`. If that fails, the walk ends there."""
-        if self._start is not None and self._ts[:13] != ts[:13]:
-            found = silence(self._tree.end, self._ts.decode(), ts.decode())
-            if found is not None and found not in self._silences[-1:]:
+    def _listen(self, times: Sequence[bytes]) -> None:
+        """Note the silences before the next entries, which have these times. If such an entry
+        fails, the walk ends there."""
+        if self._start is None or self._ts[:_HOUR] == times[-1][:_HOUR]:
+            return
+        for seq, (begin, end) in enumerate(pairwise((self._ts, *times)), self._tree.end):
+            if found := silence(seq, begin.decode(), end.decode()):
                 self._silences.append(found)
 
     # --------------------------------------------------------------------------- the full check
@@ -195,13 +199,13 @@ class RangeWalk:
         if self._start is not None and ((seq, log, prev) != place or ts < self._ts):
             same = log == self._log
             raise position_fault(entry, self._tree.end, raw, same_log=same, prev=self._prev)
-        claim = self._claim(entry, seq) if sourced else None
-        self._listen(ts)
+        chain = self._chain(entry, seq) if sourced else None
+        self._listen([ts])
         if self._start is None:
             self._start = Start(seq, prev, ts, log, entry["eid"])
             self._tree, self._log = CompactRange(seq), log
-        if claim is not None:
-            self._sources[claim[0]] = claim[1]
+        if chain is not None:
+            self._sources.put(*chain)
         # From here on the claims stand, even if the openings fail: what the part before says about
         # the place and the source comes first.
         missing = None if opened is None else check_openings(entry, opened)
@@ -220,9 +224,9 @@ class RangeWalk:
         if self._tree.end in self._wanted:
             self._marks.append((self._tree.end, tuple(self._tree.hashes)))
 
-    def _claim(self, entry: dict[str, Any], seq: int) -> tuple[Source, SourceClaim]:
+    def _chain(self, entry: dict[str, Any], seq: int) -> tuple[bytes, SourceClaim]:
         src = entry["src"]
-        source = (src["id"].encode(), src["inst"].encode())
+        source = encode({"id": src["id"], "inst": src["inst"]})[1:-1]
         n, prev = src["n"], src["prev"].encode()
         before = self._sources.get(source)
         if before is not None:
@@ -232,19 +236,3 @@ class RangeWalk:
         if before is not None:
             return source, before._replace(last_n=n, last_hash=hashed)
         return source, SourceClaim(seq, entry["eid"].encode(), n, prev, n, hashed)
-
-
-def _query_holds(committed: bytes | None, salt: bytes | None, value: bytes) -> bool:
-    """Whether the opening of `query` matches its commitment. Neither may be there alone. The known
-    form has one spelling of base64, so comparing the bytes is enough."""
-    if committed is None or salt is None:
-        return committed is salt
-    return _query(a2b_base64(salt), value) == a2b_base64(committed)
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -28,8 +28,7 @@ def test_ranges_join_to_the_tree_of_their_leaves(size: int) -> None:
         tree = Frontier()
         for begin, end in ((0, cut), (cut, size)):
             part = CompactRange(begin)
-            for leaf in leaves[begin:end]:
-                part.append(leaf)
+            part.extend(leaves[begin:end])
             extend(tree, end, part.hashes)
         assert tree == whole
 

@@ -36,7 +36,7 @@ def mixed_log() -> Log:
 
 def range_of(some: list[bytes], *, with_openings: bool = True) -> RangeResult:
     walk = RangeWalk(with_openings=with_openings)
-    walk.feed(some, utf8=b"".join(some).isascii())
+    walk.feed(b"\n".join(some))
     return walk.result()
 
 

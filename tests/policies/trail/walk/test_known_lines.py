@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from policies.trail.stored_entry import check_entry
 from policies.trail.walk import range_walk
-from policies.trail.walk.known_line import match_line
+from policies.trail.walk.known_lines import KnownForm, Row
 from policies.trail.walk.range_result import RangeResult
-from policies.trail.walk.range_walk import RangeWalk
 from tests.policies.trail.walk.world import lines, mixed_log, range_of
 from tests.policies.world import masked_log
 
@@ -22,14 +22,32 @@ def slowly(
     some: list[bytes], monkeypatch: pytest.MonkeyPatch, *, with_openings: bool = True
 ) -> RangeResult:
     with monkeypatch.context() as patched:
-        patched.setattr(range_walk, "match_line", lambda _: None)
+        patched.setattr(KnownForm, "rows", lambda _form, _block: None)
         return range_of(some, with_openings=with_openings)
 
 
-def test_decisions_take_the_fast_path() -> None:
-    escaped = [line for line in DECISIONS if match_line(line) is None]
-    assert not escaped
-    assert sum(match_line(line) is not None for line in LINES) >= 20
+def rows(*some: bytes) -> list[Row] | None:
+    block = b"\n%b\n" % b"\n".join(some)
+    return KnownForm(block).rows(block)
+
+
+def test_decisions_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    following = [line for line in DECISIONS if b'"prev":"","pub"' not in line]
+    found = rows(*following)
+    assert found is not None
+    assert len(found) == len(following) >= 20
+    assert rows(*following, b"") is None
+    checked = []
+
+    def counted(raw: bytes, entry: Any) -> bool:
+        checked.append(raw)
+        return check_entry(raw, entry)
+
+    monkeypatch.setattr(range_walk, "check_entry", counted)
+    range_of(LINES)
+    # The full check took the range's first line, and what is no decision.
+    assert [raw for raw in checked if b'"kind":"decision"' in raw] == checked[:1]
+    assert len(checked) <= len(LINES) - 20
 
 
 @pytest.mark.parametrize("some", [LINES, MASKED], ids=["mixed", "masked"])
@@ -78,10 +96,12 @@ def test_a_mutated_line_gets_the_same_verdict_by_both_paths(
 ) -> None:
     rng = random.Random(seed)
     for _ in range(50):
-        at = rng.randrange(len(LINES))
-        some = [LINES[at - 1], mutated(LINES[at], rng)] if at and rng.random() < 0.5 else [
-            mutated(LINES[at], rng)
-        ]  # fmt: skip
+        at = rng.randrange(1, len(LINES))
+        some = LINES[max(at - rng.randrange(4), 0) : at + rng.randrange(1, 4)]
+        # The first line of a range takes the full check.
+        some = [LINES[some_at - 1], *some] if (some_at := LINES.index(some[0])) else some
+        place = rng.randrange(1, len(some))
+        some[place] = mutated(some[place], rng)
         assert range_of(some) == slowly(some, monkeypatch), some
 
 
@@ -101,15 +121,17 @@ HOSTILE: dict[str, Any] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_line_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = HOSTILE[name]
-    line = next(line for line in DECISIONS if old in line)
-    some = [line.replace(old, new, 1)]
-    walk = RangeWalk()
-    assert not walk.feed(some, utf8=False)
-    assert walk.result().finding == slowly(some, monkeypatch).finding
+    at = next(at for at, line in enumerate(LINES) if at and line in DECISIONS and old in line)
+    some = [LINES[at - 1], LINES[at].replace(old, new, 1)]
+    found = range_of(some)
+    assert found.finding is not None
+    assert found == slowly(some, monkeypatch)
 
 
 def test_an_entry_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = DECISIONS[0].replace(b'"context_hash":"', b'"context_hash":"' + b"x" * 65536)
-    assert match_line(line) is not None
-    assert range_of([line]).finding == slowly([line], monkeypatch).finding
-    assert range_of([line]).finding is not None
+    at = next(at for at, line in enumerate(LINES) if at and line in DECISIONS)
+    line = LINES[at].replace(b'"context_hash":"', b'"context_hash":"' + b"x" * 65536)
+    assert rows(line) is not None
+    found = range_of([LINES[at - 1], line])
+    assert found.finding is not None
+    assert found == slowly([LINES[at - 1], line], monkeypatch)
