@@ -4,8 +4,8 @@
 
 Decisions of many agents in many sessions on many sources, each with its openings, numbered, chained
 and stored by the service's own code in large transactions; counts and the search index are kept
-like everything else. The database must be migrated; a new one gets the tenant `default`. About
-15,000 entries a second on SQLite.
+like everything else. The database must be migrated; a new one gets the tenant `default`. A
+million entries take 75 s of CPU on SQLite: 13,000 a second, if the core is free.
 """
 
 from __future__ import annotations
