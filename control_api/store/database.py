@@ -58,6 +58,10 @@ class Database(Protocol):
         turns of the event loop for each statement."""
         ...
 
+    async def run_snapshot(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
+        """Like `run_reading`, but all reads see one state on either database."""
+        ...
+
     def writing(self, lane: str) -> AbstractAsyncContextManager[AsyncConnection]:
         """A transaction that writes the rows of the lane's tenants, in the lane's order. It commits
         at the end and rolls back on an exception."""

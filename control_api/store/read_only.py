@@ -93,6 +93,9 @@ class ReadOnlySqlite:
         async with self.reading(tenant_id) as connection:
             return await connection.run_sync(work)
 
+    async def run_snapshot(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
+        return await self.run_reading(tenant_id, work)
+
     def writing(self, lane: str) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
         raise WriteFault
 

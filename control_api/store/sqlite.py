@@ -101,6 +101,9 @@ class SqliteDatabase:
             self._read_threads, self._read, work
         )
 
+    async def run_snapshot(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
+        return await self.run_reading(tenant_id, work)
+
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:  # noqa: ARG002
         async with self._lock, self._writer.begin() as connection:

@@ -79,12 +79,11 @@ class Store:
         """Runs `work(connection)` in a transaction like that of `reading`, and returns its result.
         On SQLite it runs in a thread, beside the event loop; on PostgreSQL on the event loop, so
         leave what computes for long to the caller. Raises like `reading`."""
-        try:
-            return await self._database.run_reading(tenant_id, work)
-        except FAULTS as error:
-            if is_fault(error):
-                raise ReadFault from error
-            raise
+        return await _run(self._database.run_reading(tenant_id, work))
+
+    async def run_snapshot(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
+        """Like `run_reading`, but all reads see the database as it was at the first of them."""
+        return await _run(self._database.run_snapshot(tenant_id, work))
 
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
         """Like `reading`, but all reads see the database as it was at the first of them (not at
@@ -205,6 +204,15 @@ def _call(work: Callable[[Connection, bool], T], again: bool, connection: Connec
 async def _pause(longest: float) -> None:
     # A random pause, so that two transactions that collided don't collide again.
     await asyncio.sleep(random.uniform(longest / 4, longest))  # noqa: S311  # no secret
+
+
+async def _run(reading: Awaitable[T]) -> T:
+    try:
+        return await reading
+    except FAULTS as error:
+        if is_fault(error):
+            raise ReadFault from error
+        raise
 
 
 @asynccontextmanager

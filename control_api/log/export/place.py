@@ -77,7 +77,7 @@ async def _known(
     if anchor is not None:
         known.add_frontier(anchor.purged.tree())
     try:
-        await tree_nodes.read(connection, tenant_id, wanted, known)
+        await connection.run_sync(tree_nodes.read, tenant_id, wanted, known)
     except NodeGap as gap:
         raise Conflict(
             f"the tree before the part can't be computed, since {gap}: export the whole log, "

@@ -7,13 +7,13 @@ text in which a proof travels.
 """
 
 from collections.abc import Collection, Iterable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from sqlalchemy import bindparam, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Row, bindparam, select
 
 from control_api.log.proofs.signed_tree import BrokenTree, SignedTree
-from control_api.store.queries.purges import first_kept, latest_anchor
+from control_api.store.queries import checkpoints
+from control_api.store.queries.purges import first_kept, read_latest_anchor
 from control_api.store.queries.tree_nodes import TooManyRows
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.store import Store
@@ -63,17 +63,25 @@ async def prove_entry(
     """The entry with this id, of any kind, proven to be in the log's checkpoint of `size`, or in
     its latest if that is None. Raises `NotFound`, `NotCovered`, `IncompleteTree` or
     `BrokenTree`."""
-    async with store.snapshot(tenant_id) as connection:
-        row = (await connection.execute(_ENTRY, {"tenant": tenant_id, "eid": event_id})).first()
+
+    def work(connection: Connection) -> tuple[Row[Any], SignedTree, list[Part]]:
+        row = connection.execute(_ENTRY, {"tenant": tenant_id, "eid": event_id}).first()
         # A purge hides entries as soon as it is committed, before it removes their rows.
         if row is None or row.seq < row.kept:
             raise NotFound(f"no such event: `{event_id}`")
-        anchor = await _anchor(connection, tenant_id) if row.kept else None
-        tree = await SignedTree.load(connection, tenant_id, size, publics)
+        anchor = _anchor(connection, tenant_id) if row.kept else None
+        tree = (
+            SignedTree.beside(row, publics)
+            if size is None
+            else SignedTree.load(connection, tenant_id, size, publics)
+        )
         if tree is None or tree.size <= row.seq:
             raise NotCovered(_not_covered(row.seq, size))
         parts = inclusion.parts(row.seq, tree.size)
-        await _read(connection, tenant_id, tree, anchor, _nodes(parts))
+        _read(connection, tenant_id, tree, anchor, _nodes(parts))
+        return row, tree, parts
+
+    row, tree, parts = await store.run_snapshot(tenant_id, work)
     hashes = tree.roots(parts)
     leaf = leaf_hash(row.entry)
     if not inclusion.verify(leaf, row.seq, tree.size, hashes, tree.root):
@@ -88,8 +96,9 @@ async def prove_growth(
     of its latest if that is None. Raises `NotCovered` or `NotFound` without such a checkpoint,
     `Conflict` if it is smaller than `old_size` or the entries needed were purged, `IncompleteTree`
     or `BrokenTree`."""
-    async with store.snapshot(tenant_id) as connection:
-        tree = await SignedTree.load(connection, tenant_id, new_size, publics)
+
+    def work(connection: Connection) -> tuple[SignedTree, list[Part]]:
+        tree = SignedTree.load(connection, tenant_id, new_size, publics)
         if tree is None:
             raise NotCovered("the log has no checkpoint yet; one is signed within seconds")
         if old_size > tree.size:
@@ -97,34 +106,44 @@ async def prove_growth(
                 f"the log's latest checkpoint has {tree.size} entries, fewer than {old_size}: if"
                 " you hold a signed checkpoint of that size, the log was rolled back since"
             )
-        if not old_size:
-            # Everything begins with nothing.
-            return ProvenGrowth(0, tree.size, [], tree.note)
-        parts = consistency.parts(old_size, tree.size)
-        anchor = await _anchor(connection, tenant_id)
-        await tree.add_earlier(connection, tenant_id, old_size)
-        wanted = {*_nodes(parts), *frontier_nodes(old_size)}
-        try:
-            await _read(connection, tenant_id, tree, anchor, wanted)
-        except BrokenTree:
-            if anchor is None or old_size >= anchor.purged.size:
-                raise
-            raise Conflict(_purged(old_size, anchor)) from None
+        # Everything begins with nothing.
+        parts = consistency.parts(old_size, tree.size) if old_size else []
+        if old_size:
+            _read_growth(connection, tenant_id, tree, parts, old_size)
+        return tree, parts
+
+    tree, parts = await store.run_snapshot(tenant_id, work)
+    if not old_size:
+        return ProvenGrowth(0, tree.size, [], tree.note)
     hashes, (old_root,) = tree.roots(parts), tree.roots([Part(0, old_size)])
     if not consistency.verify(old_size, old_root, tree.size, tree.root, hashes):
         raise _broken(f"the first {old_size} entries", tree)
     return ProvenGrowth(old_size, tree.size, hashes, tree.note)
 
 
-async def _anchor(connection: AsyncConnection, tenant_id: str) -> Anchor | None:
+def _read_growth(
+    connection: Connection, tenant_id: str, tree: SignedTree, parts: list[Part], old_size: int
+) -> None:
+    anchor = _anchor(connection, tenant_id)
+    tree.add_earlier(connection, tenant_id, old_size)
+    wanted = {*_nodes(parts), *frontier_nodes(old_size)}
     try:
-        return await latest_anchor(connection, tenant_id)
+        _read(connection, tenant_id, tree, anchor, wanted)
+    except BrokenTree:
+        if anchor is None or old_size >= anchor.purged.size:
+            raise
+        raise Conflict(_purged(old_size, anchor)) from None
+
+
+def _anchor(connection: Connection, tenant_id: str) -> Anchor | None:
+    try:
+        return read_latest_anchor(connection, tenant_id)
     except (ValueError, TypeError) as error:
         raise BrokenTree("the anchor of the log can't be read") from error
 
 
-async def _read(
-    connection: AsyncConnection,
+def _read(
+    connection: Connection,
     tenant_id: str,
     tree: SignedTree,
     anchor: Anchor | None,
@@ -133,7 +152,7 @@ async def _read(
     try:
         if anchor is not None:
             tree.add_anchor(anchor)
-        await tree.read(connection, tenant_id, wanted)
+        tree.read(connection, tenant_id, wanted)
     except TooManyRows as error:
         raise IncompleteTree(
             f"{error}: {' '.join((IncompleteTree.__doc__ or '').split())}"
@@ -172,7 +191,8 @@ _ENTRY = (
         log_entries.c.entry,
         openings.c.openings,
         first_kept(log_entries.c.tenant_id).label("kept"),
+        *checkpoints.COLUMNS,
     )
-    .select_from(entries_with_openings)
+    .select_from(checkpoints.beside(entries_with_openings, log_entries.c.tenant_id))
     .where(log_entries.c.tenant_id == bindparam("tenant"), log_entries.c.eid == bindparam("eid"))
 )

@@ -7,8 +7,9 @@ of.
 """
 
 from collections.abc import Collection
+from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Row
 
 from control_api.store.queries import checkpoints, tree_nodes
 from control_api.store.queries.checkpoints import StoredCheckpoint
@@ -35,9 +36,9 @@ class SignedTree:
         self._known = KnownNodes()
 
     @classmethod
-    async def load(
+    def load(
         cls,
-        connection: AsyncConnection,
+        connection: Connection,
         tenant_id: str,
         size: int | None,
         publics: Collection[bytes],
@@ -46,15 +47,30 @@ class SignedTree:
         checkpoint at all. Raises `NotFound` if there is none of this size, and `BrokenTree` if the
         stored one does not verify with `publics`."""
         try:
-            row = await _checkpoint(connection, tenant_id, size)
-            if row is None:
-                return None
+            row = _checkpoint(connection, tenant_id, size)
+        except (ValueError, TypeError) as error:
+            raise _unusable(error) from error
+        return None if row is None else cls.of(row, publics)
+
+    @classmethod
+    def beside(cls, row: Row[Any], publics: Collection[bytes]) -> "SignedTree | None":
+        """Like `load` for the latest checkpoint, of a row that `checkpoints.beside` made."""
+        try:
+            found = checkpoints.from_row(row)
+        except (ValueError, TypeError) as error:
+            raise _unusable(error) from error
+        return None if found is None else cls.of(found, publics)
+
+    @classmethod
+    def of(cls, row: StoredCheckpoint, publics: Collection[bytes]) -> "SignedTree":
+        """The tree of a stored checkpoint. Raises `BrokenTree` if it does not verify."""
+        try:
             at = checkpoint.read(row.note, row.origin, publics)
             found = cls(row.note, at.size, at.root)
             found._known.add_frontier(Frontier.from_bytes(at.size, row.frontier))
         except (ValueError, TypeError) as error:
-            # `BadNote` among them; and SQLite lets a column hold anything.
-            raise BrokenTree(f"a stored checkpoint can't be used: {error}") from error
+            # `BadNote` among them.
+            raise _unusable(error) from error
         if at.size != row.size:
             raise BrokenTree(f"the checkpoint of size {row.size} signs size {at.size}")
         return found
@@ -63,34 +79,37 @@ class SignedTree:
         """Use the frontier of what was purged. Raises `ValueError` if it doesn't fit its size."""
         self._known.add_frontier(anchor.purged.tree())
 
-    async def add_earlier(self, connection: AsyncConnection, tenant_id: str, size: int) -> None:
+    def add_earlier(self, connection: Connection, tenant_id: str, size: int) -> None:
         """Use the frontier of an earlier checkpoint, if one of this size is stored."""
         try:
-            row = await checkpoints.at(connection, tenant_id, size)
+            row = checkpoints.read_at(connection, tenant_id, size)
             if row is not None:
                 self._known.add_frontier(Frontier.from_bytes(size, row.frontier))
         except (ValueError, TypeError) as error:
             raise BrokenTree(f"the stored checkpoint of size {size} can't be used") from error
 
-    async def read(
-        self, connection: AsyncConnection, tenant_id: str, nodes: Collection[Node]
-    ) -> None:
+    def read(self, connection: Connection, tenant_id: str, nodes: Collection[Node]) -> None:
         """Read what these nodes follow from. Raises `NodeGap` if a leaf is gone, and `TooManyRows`
         if the stored nodes are so incomplete that it would take too long."""
-        await tree_nodes.read(connection, tenant_id, nodes, self._known)
+        tree_nodes.read(connection, tenant_id, nodes, self._known)
 
     def roots(self, parts: Collection[Part]) -> list[bytes]:
         """The roots of parts whose nodes were read."""
         return [part.root(self._known.hash) for part in parts]
 
 
-async def _checkpoint(
-    connection: AsyncConnection, tenant_id: str, size: int | None
+def _unusable(error: Exception) -> BrokenTree:
+    # SQLite lets a column hold anything.
+    return BrokenTree(f"a stored checkpoint can't be used: {error}")
+
+
+def _checkpoint(
+    connection: Connection, tenant_id: str, size: int | None
 ) -> StoredCheckpoint | None:
-    latest = await checkpoints.latest(connection, tenant_id)
+    latest = checkpoints.read_latest(connection, tenant_id)
     if size is None:
         return latest
-    row = await checkpoints.at(connection, tenant_id, size)
+    row = checkpoints.read_at(connection, tenant_id, size)
     # Since the last incarnation, the log's checkpoints have another origin. Those before it belong
     # to a log that may have gone on differently.
     if row is None or latest is None or row.origin != latest.origin:

@@ -100,6 +100,10 @@ class PostgresqlDatabase:
         async with self.reading(tenant_id) as connection:
             return await connection.run_sync(work)
 
+    async def run_snapshot(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
+        async with self.snapshot(tenant_id) as connection:
+            return await connection.run_sync(work)
+
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:
         async with (

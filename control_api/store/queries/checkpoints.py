@@ -7,7 +7,18 @@ what counts, and the other columns repeat it.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Row,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import columns_of, values_of
@@ -76,7 +87,12 @@ async def cosigned(
 
 async def latest(connection: AsyncConnection, tenant_id: str) -> StoredCheckpoint | None:
     """The checkpoint that was published last."""
-    row = (await connection.execute(_LATEST, {"tenant": tenant_id})).one_or_none()
+    return await connection.run_sync(read_latest, tenant_id)
+
+
+def read_latest(connection: Connection, tenant_id: str) -> StoredCheckpoint | None:
+    """`latest` for work that awaits nothing."""
+    row = connection.execute(_LATEST, {"tenant": tenant_id}).one_or_none()
     return None if row is None else _checkpoint(row)
 
 
@@ -90,8 +106,12 @@ async def readable_latest(connection: AsyncConnection, tenant_id: str) -> Stored
 
 async def at(connection: AsyncConnection, tenant_id: str, size: int) -> StoredCheckpoint | None:
     """The checkpoint of `size` entries that was published last."""
-    wanted = {"tenant": tenant_id, "size": size}
-    row = (await connection.execute(_AT, wanted)).one_or_none()
+    return await connection.run_sync(read_at, tenant_id, size)
+
+
+def read_at(connection: Connection, tenant_id: str, size: int) -> StoredCheckpoint | None:
+    """`at` for work that awaits nothing."""
+    row = connection.execute(_AT, {"tenant": tenant_id, "size": size}).one_or_none()
     return None if row is None else _checkpoint(row)
 
 
@@ -108,7 +128,7 @@ async def page(
     connection: AsyncConnection, tenant_id: str, before: int | None, limit: int
 ) -> list[StoredCheckpoint]:
     """The checkpoints before the number `before`, newest first."""
-    query = select(*_COLUMNS).where(checkpoints.c.tenant_id == tenant_id)
+    query = select(*COLUMNS).where(checkpoints.c.tenant_id == tenant_id)
     if before is not None:
         query = query.where(checkpoints.c.number < before)
     rows = await connection.execute(query.order_by(checkpoints.c.number.desc()).limit(limit))
@@ -130,20 +150,22 @@ async def add_incarnation(
     await connection.execute(insert(incarnations).values(values))
 
 
-_COLUMNS = [checkpoints.c[name] for name in StoredCheckpoint.__dataclass_fields__]
+COLUMNS = [checkpoints.c[name] for name in StoredCheckpoint.__dataclass_fields__]
 _LATEST = (
-    select(*_COLUMNS)
+    select(*COLUMNS)
     .where(checkpoints.c.tenant_id == bindparam("tenant"))
     .order_by(checkpoints.c.number.desc())
     .limit(1)
 )
 _AT = (
-    select(*_COLUMNS)
+    select(*COLUMNS)
     .where(
         checkpoints.c.tenant_id == bindparam("tenant"),
         checkpoints.c.size == bindparam("size"),
     )
-    .order_by(checkpoints.c.number.desc())
+    # Of an expression: ordered by `number` itself, both databases would walk back through a day's
+    # checkpoints in that order instead of looking the size up in its index.
+    .order_by((checkpoints.c.number + 0).desc())
     .limit(1)
 )
 _COSIGNED = (
@@ -152,7 +174,7 @@ _COSIGNED = (
     .values(note=bindparam("cosigned"), witnesses=bindparam("count"))
 )
 _UPTO = (
-    select(*_COLUMNS)
+    select(*COLUMNS)
     .where(
         checkpoints.c.tenant_id == bindparam("tenant"),
         checkpoints.c.size <= bindparam("size"),
@@ -177,6 +199,20 @@ _INCARNATION = (
     .order_by(incarnations.c.number.desc())
     .limit(1)
 )
+
+
+def beside(rows: FromClause, tenant: ColumnElement[str]) -> FromClause:
+    """Each of these rows, with the columns `COLUMNS` of its tenant's latest checkpoint."""
+    every = checkpoints.alias()
+    newest = select(func.max(every.c.number)).where(every.c.tenant_id == tenant).scalar_subquery()
+    latest = (checkpoints.c.tenant_id == tenant) & (checkpoints.c.number == newest)
+    return rows.outerjoin(checkpoints, latest)
+
+
+def from_row(row: Row[Any]) -> StoredCheckpoint | None:
+    """The checkpoint of a row with `COLUMNS`; None if the log has none. Raises `ValueError` or
+    `TypeError` if it was edited to be no such."""
+    return None if row.number is None else _checkpoint(row)
 
 
 def _checkpoint(row: Row[Any]) -> StoredCheckpoint:

@@ -48,7 +48,12 @@ from policies.trail.purge import Anchor, Purged
 async def latest_anchor(connection: AsyncConnection, tenant_id: str) -> Anchor | None:
     """The anchor of the last purge, or None if nothing was purged. Raises `ValueError` or
     `TypeError` if the row is not a valid anchor."""
-    row = (await connection.execute(_NEWEST, {"tenant": tenant_id})).one_or_none()
+    return await connection.run_sync(read_latest_anchor, tenant_id)
+
+
+def read_latest_anchor(connection: Connection, tenant_id: str) -> Anchor | None:
+    """`latest_anchor` for work that awaits nothing."""
+    row = connection.execute(_NEWEST, {"tenant": tenant_id}).one_or_none()
     return None if row is None else _anchor(row)
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, bindparam, select, union_all
+from sqlalchemy import BigInteger, Connection, Select, bindparam, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.log import log_entries
@@ -46,8 +46,8 @@ async def extend(
         await connection.execute(statement, chunk)
 
 
-async def read(
-    connection: AsyncConnection, tenant_id: str, wanted: Collection[Node], known: KnownNodes
+def read(
+    connection: Connection, tenant_id: str, wanted: Collection[Node], known: KnownNodes
 ) -> None:
     """Adds to `known` what the hashes of `wanted` follow from. Usually takes one range of at most
     256 rows a level. A stored node that is missing is replaced by those below it, within
@@ -60,13 +60,13 @@ async def read(
         level, first, end = stored_below(node)
         low, high = spans.get((level, first // WIDTH), (first, end))
         spans[level, first // WIDTH] = min(low, first), max(high, end)
-    await reader.read([(level, *span) for (level, _), span in spans.items()])
+    reader.read([(level, *span) for (level, _), span in spans.items()])
     # Usually that is all. Otherwise find out which nodes are lacking, one by one.
     while not known.suffice(wanted):
         lacking = sorted({each for node in wanted for each in known.lacking(node)})
         for (level, _), group in groupby(lacking, lambda node: (node.level, node.place // WIDTH)):
             nodes = list(group)
-            await reader.read([(level, nodes[0].place, nodes[-1].place + 1)])
+            reader.read([(level, nodes[0].place, nodes[-1].place + 1)])
             for node in nodes:
                 if node not in known:
                     known.mark_absent(node)
@@ -75,13 +75,13 @@ async def read(
 class _Reader:
     """Reads ranges of stored nodes or leaves into `known`, within the limit."""
 
-    def __init__(self, connection: AsyncConnection, tenant_id: str, known: KnownNodes) -> None:
+    def __init__(self, connection: Connection, tenant_id: str, known: KnownNodes) -> None:
         self._connection = connection
         self._tenant_id = tenant_id
         self._known = known
         self._budget = MAX_ROWS
 
-    async def read(self, spans: list[tuple[int, int, int]]) -> None:
+    def read(self, spans: list[tuple[int, int, int]]) -> None:
         """Reads ranges of a level, from a first place up to an end, all in one statement."""
         if not spans:
             return
@@ -94,10 +94,10 @@ class _Reader:
             if level:
                 stored[f"stored{at}"] = level // LEVELS
         query = _query(tuple(level == 0 for level, _, _ in spans))
-        for level, place, hash_ in (await self._connection.execute(query, stored)).all():
+        for level, place, hash_ in self._connection.execute(query, stored):
             # A row that holds no hash is as good as none: what is below it may be right.
             if isinstance(hash_, bytes) and len(hash_) == HASH:
-                self._known.add(Node(level, place), hash_)
+                self._known.add(level, place, hash_)
 
 
 @cache

@@ -122,7 +122,7 @@ async def _purged_roots(
             if stored is not None:
                 known.add_frontier(Frontier.from_bytes(size, stored.frontier))
             known.add_frontier(anchor)
-            await tree_nodes.read(connection, tenant, wanted, known)
+            await connection.run_sync(tree_nodes.read, tenant, wanted, known)
             hashes = [part.root(known.hash) for part in parts]
             root = Part(0, size).root(known.hash)
         except (NodeGap, TooManyRows, ValueError, TypeError):

@@ -86,8 +86,9 @@ class KnownNodes:
     def __contains__(self, node: Node) -> bool:
         return node in self._hashes
 
-    def add(self, node: Node, hash_: bytes) -> None:
-        self._hashes.setdefault(node, hash_)
+    def add(self, level: int, place: int, hash_: bytes) -> None:
+        """Add what was read: some 500 nodes a proof, so without a `Node` for each."""
+        self._hashes.setdefault((level, place), hash_)
 
     def mark_absent(self, node: Node) -> None:
         """Say that `node` is not stored: it has to follow from the nodes below it."""

@@ -78,7 +78,7 @@ def read(
     while lacking := {each for node in wanted for each in known.lacking(node)}:
         for node in lacking:
             gone = node in lost or (not node.level and node.place < kept)
-            known.mark_absent(node) if gone else known.add(node, TREE[node.level][node.place])
+            known.mark_absent(node) if gone else known.add(*node, TREE[node.level][node.place])
         count += len(lacking)
     return count
 
