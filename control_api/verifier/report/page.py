@@ -16,7 +16,7 @@ _NO_RELEASE = (
     "Nothing is recorded. A sidecar records what it released; the control API only decides, and "
     "knows no more than its callers report."
 )
-_N, _T = '<th class="n">', '<th class="t">'
+_N, _T, _S = '<th class="n">', '<th class="t">', '<th class="s">'
 
 
 def page(report: Evidence, checked: ReportOutcome, export: Outcome) -> bytes:
@@ -85,7 +85,8 @@ def _tables(entries: list[rows.Entry]) -> list[str]:
                [_N + "No.", "Event", "Action", "Outcome", "Details and digests"],
                rows.releases(entries), _NO_RELEASE),
         _table("What was changed meanwhile",
-               [_N + "No.", _T + "Time (UTC)", "What", "By", "Details"], rows.changes(entries)),
+               [_N + "No.", _T + "Time (UTC)", _S + "What", _S + "By", "From what to what"],
+               rows.changes(entries)),
     ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from control_api.verifier.report.change import changed, differences
 from control_api.verifier.report.evidence import Item
 from control_api.verifier.report.shown import shown
 from policies.trail.entry import audit_event, lineage_action
@@ -91,13 +92,15 @@ def releases(entries: list[Entry]) -> list[list[str]]:
 
 
 def changes(entries: list[Entry]) -> list[list[str]]:
-    """Number, time, what was changed, by which key, and all that its entry says."""
+    """Number, time, what was changed, by which key, and from what to what; of an entry that does
+    not tell, all that it says."""
     found = []
     for entry in entries:
         if entry.kind not in ("decision", "lineage"):
             pub = dict(entry.wire["pub"])
             what, by = pub.pop("what", entry.kind), pub.pop("by", "the log")
-            row = [str(entry.wire["seq"]), shown(entry.at), shown(what), shown(by), _members(pub)]
+            details = "<br>".join(changed(pub)) or _members(pub)
+            row = [str(entry.wire["seq"]), shown(entry.at), shown(what), shown(by), details]
             found.append(row)
     return found
 
@@ -145,7 +148,9 @@ def _other(entry: Entry) -> str:
     pub = entry.wire["pub"]
     what, by = shown(pub.get("what", entry.kind)), pub.get("by")
     told = f"{what} {shown(pub['target'])}" if "target" in pub else what
-    return told + (f", by {shown(by)}" if by is not None else "")
+    told += f", by {shown(by)}" if by is not None else ""
+    differing = "; ".join(differences(pub))
+    return told + f"<br><span class=small>{differing}</span>" * bool(differing)
 
 
 def _members(value: Any) -> str:

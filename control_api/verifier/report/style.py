@@ -12,7 +12,7 @@ border-bottom:1px solid #ccc}
 table{border-collapse:collapse;width:100%;table-layout:fixed}
 th,td{text-align:left;vertical-align:top;padding:.3rem .5rem;border-bottom:1px solid #ddd;
 overflow-wrap:anywhere}
-th{background:#f3f3f3}th.n{width:6.5rem}th.t{width:14.5rem}
+th{background:#f3f3f3}th.n{width:6.5rem}th.t{width:15.5rem}th.s{width:9rem}
 table.facts th{width:10rem;background:none;font-weight:600}
 .ALLOW{color:#0a5c2b;font-weight:600}.DENY{color:#9b1c1c;font-weight:600}
 .mark{font:700 .75em monospace;color:#7a1f9e;border:1px solid #7a1f9e;border-radius:3px;

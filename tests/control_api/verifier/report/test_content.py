@@ -1,11 +1,14 @@
 """What a report contains: its entries, its page, and what it says when there is nothing."""
 
+import html
 import json
+import re
 import stat
 from pathlib import Path
 
 import pytest
 
+from control_api.verifier.report.change import changed
 from control_api.verifier.report.shown import shown
 from tests.control_api.verifier.report.made import Capture, made, report, seqs
 from tests.control_api.verifier.world import KEY, ROWS, SIZE, export, note, put, run
@@ -175,3 +178,27 @@ def test_invisible_characters_are_shown_by_number(character: str) -> None:
     assert character not in shown(f"a{character}b")
     assert f"U+{ord(character):04X}" in shown(f"a{character}b")
     assert shown("naïve Ω 名") == "<bdi>naïve Ω 名</bdi>"
+
+
+def test_a_change_is_told_from_what_to_what() -> None:
+    pub = {
+        "after": {"status": "approved", "roles": ["a"], "updated_at": "2"},
+        "after_sha256": "bb",
+        "before": {"status": "draft", "roles": ["a"], "updated_at": "1"},
+        "before_sha256": "aa",
+        "detail": {"reason": "<b>", "status": "approved"},
+        "published": [["agent/agt_a", "cc", 4], ["key/k", None, 5], "?"],
+    }
+    text = [html.unescape(re.sub(r"<[^>]+>", "", line)) for line in changed(pub)]
+    assert text == [
+        "status: draft → approved",
+        "reason: <b>",
+        "published at revision 4: agent/agt_a, SHA-256 cc",
+        "key/k gone at revision 5",
+        "?",
+        "SHA-256 before: aa",
+        "SHA-256 after: bb",
+    ]
+    removed = {"before": {"name": "n"}, "after": None, "before_sha256": "aa", "after_sha256": None}
+    assert changed(removed)[0] == "removed: <bdi>name</bdi>: <bdi>n</bdi>"
+    assert changed({"what": "enrolment.refused", "detail": {}}) == []
