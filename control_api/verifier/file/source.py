@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from control_api.verifier.outcome import Unusable
+from policies.trail.log_file.coding import line_feeds
 from policies.trail.log_file.lines import MAX_LINE
 
 PIECE = 256 * 1024
@@ -166,7 +167,7 @@ class LineChunks:
         self._digest.update(self._unhashed)
         self._digest.update(memoryview(chunk)[:last])
         self._unhashed = chunk[last:] + b"\n"
-        self.lines += chunk.count(b"\n") + 1
+        self.lines += line_feeds(chunk) + 1
 
     def _chunks(self, least: int) -> Iterator[bytes]:
         """Chunks of at least `least` bytes, the last one excepted. A line that is too long ends

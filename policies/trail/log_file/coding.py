@@ -10,20 +10,7 @@ from typing import Any
 import orjson
 
 from policies.ground.canonical import b64, encode, micros, unb64
-from policies.trail.log_file.lines import (
-    FORMAT,
-    CheckpointLine,
-    DamagedLine,
-    EndLine,
-    EntryLine,
-    ErasureLine,
-    FrontierLine,
-    HeaderLine,
-    Line,
-    PolicyLine,
-    ProofLine,
-    TruncatedLine,
-)
+from policies.trail.log_file import lines
 
 _ENTRY, _OPENINGS, _POLICY = b'{"entry":', b',"openings":', b'{"policy":'
 _HASH = 32
@@ -33,20 +20,20 @@ class BadLine(ValueError):
     """a line is not one of the format"""
 
 
-def encode_line(line: Line) -> bytes:
+def encode_line(line: lines.Line) -> bytes:
     """The line's bytes, with the line feed."""
-    if isinstance(line, EntryLine):
+    if isinstance(line, lines.EntryLine):
         if line.openings is None:
             return b"%b%b}\n" % (_ENTRY, line.entry)
         return b"%b%b%b%b}\n" % (_ENTRY, line.entry, _OPENINGS, line.openings)
-    if isinstance(line, PolicyLine):
+    if isinstance(line, lines.PolicyLine):
         return b"%b%b}\n" % (_POLICY, line.document)
-    if isinstance(line, HeaderLine):
+    if isinstance(line, lines.HeaderLine):
         return orjson.dumps(_wire(line)) + b"\n"  # unsorted: a file begins with its format
     return encode(_wire(line)) + b"\n"
 
 
-def parse_line(raw: bytes, with_openings: bool = True) -> Line:
+def parse_line(raw: bytes, with_openings: bool = True) -> lines.Line:
     """The line in `raw`, which has no line feed. `with_openings` is what the header says. Raises
     `BadLine`.
 
@@ -55,39 +42,48 @@ def parse_line(raw: bytes, with_openings: bool = True) -> Line:
     if entry := plain_entry(raw, with_openings):
         return entry
     if raw.startswith(_POLICY) and raw.endswith(b"}"):
-        return PolicyLine(raw[len(_POLICY) : -1])
+        return lines.PolicyLine(raw[len(_POLICY) : -1])
     try:
         wire = orjson.loads(raw)
         line = _parsed(wire)
         # One spelling for each line: two readers can't see different things in it.
-        if line is not None and (isinstance(line, HeaderLine) or encode(wire) == raw):
+        if line is not None and (isinstance(line, lines.HeaderLine) or encode(wire) == raw):
             return line
     except (ValueError, TypeError, LookupError):
         pass
-    raise BadLine(f"the line `{raw[:60].decode(errors='replace')}` is not one of `{FORMAT}`")
+    raise BadLine(f"the line `{raw[:60].decode(errors='replace')}` is not one of `{lines.FORMAT}`")
 
 
-def plain_entry(raw: bytes, with_openings: bool) -> EntryLine | None:
+def plain_entry(raw: bytes, with_openings: bool) -> lines.EntryLine | None:
     """The entry of a line; None if `raw` is not an entry's line. Called for nearly every line of a
     file, so it does no more than split it."""
     if not (raw.startswith(_ENTRY) and raw.endswith(b"}")):
         return None
     # `tuple.__new__` makes an `EntryLine` without a call of Python code.
     if not with_openings:
-        return tuple.__new__(EntryLine, (raw[len(_ENTRY) : -1], None))
+        return tuple.__new__(lines.EntryLine, (raw[len(_ENTRY) : -1], None))
     # The last occurrence: an entry may have a member `openings` inside, but openings don't. No
     # text can look like the separator, since its quotes would be escaped.
     entry, found, openings = raw.rpartition(_OPENINGS)
     if not found:
         return None
-    return tuple.__new__(EntryLine, (entry[len(_ENTRY) :], openings[:-1]))
+    return tuple.__new__(lines.EntryLine, (entry[len(_ENTRY) :], openings[:-1]))
 
 
-def _wire(line: Line) -> dict[str, Any]:
+def line_feeds(block: bytes) -> int:
+    """How many lines end in `block`."""
+    # Half the time of `bytes.count`, which looks at each byte by itself: lines are long.
+    count, at = 0, block.find(b"\n")
+    while at >= 0:
+        count, at = count + 1, block.find(b"\n", at + 1)
+    return count
+
+
+def _wire(line: lines.Line) -> dict[str, Any]:
     match line:
-        case HeaderLine():
+        case lines.HeaderLine():
             return {
-                "format": FORMAT,
+                "format": lines.FORMAT,
                 "log": line.log,
                 "origin": line.origin,
                 "keys": line.keys,
@@ -97,52 +93,52 @@ def _wire(line: Line) -> dict[str, Any]:
                 "openings": "all" if line.with_openings else "none",
                 "made_at": line.made_at,
             }
-        case FrontierLine():
+        case lines.FrontierLine():
             return {"frontier": _b64s(line.hashes), "size": line.size}
-        case DamagedLine():
+        case lines.DamagedLine():
             given = {"entry": line.entry, "openings": line.openings}
             shown = {name: None if raw is None else b64(raw) for name, raw in given.items()}
             return {"damaged": {**shown, "seq": line.seq}}
-        case CheckpointLine():
+        case lines.CheckpointLine():
             return {"checkpoint": line.note}
-        case ProofLine():
+        case lines.ProofLine():
             return {"hashes": _b64s(line.hashes)}
-        case ErasureLine():
+        case lines.ErasureLine():
             proof = None if line.proof is None else _b64s(line.proof)
             return {"erasure": line.entry, "proof": proof}
-        case EndLine():
+        case lines.EndLine():
             return {"end": True, "entries": line.entries, "sha256": line.sha256}
-        case TruncatedLine():
+        case lines.TruncatedLine():
             return {"truncated": line.reason}
     raise TypeError(f"{type(line).__name__} is joined by hand")
 
 
-def _parsed(wire: Any) -> Line | None:
+def _parsed(wire: Any) -> lines.Line | None:
     match wire:
         case {"format": str(), **rest}:
             return _header(wire["format"], rest)
         case {"frontier": list(hashes), "size": int(size), **rest} if not rest:
-            return FrontierLine(_count(size), _hashes(hashes))
+            return lines.FrontierLine(_count(size), _hashes(hashes))
         case {"damaged": {"entry": entry, "openings": openings, "seq": int(seq), **inner}, **rest}:
             if not rest and not inner:
-                return DamagedLine(_count(seq), _bytes(entry), _bytes(openings))
+                return lines.DamagedLine(_count(seq), _bytes(entry), _bytes(openings))
         case {"checkpoint": str(note), **rest} if not rest:
-            return CheckpointLine(note)
+            return lines.CheckpointLine(note)
         case {"hashes": list(hashes), **rest} if not rest:
-            return ProofLine(_hashes(hashes))
+            return lines.ProofLine(_hashes(hashes))
         case {"erasure": str(entry), "proof": list(hashes), **rest} if not rest:
-            return ErasureLine(entry, _hashes(hashes))
+            return lines.ErasureLine(entry, _hashes(hashes))
         case {"erasure": str(entry), "proof": None, **rest} if not rest:
-            return ErasureLine(entry, None)
+            return lines.ErasureLine(entry, None)
         case {"end": True, "entries": int(entries), "sha256": str(digest), **rest} if not rest:
-            return EndLine(_count(entries), digest)
+            return lines.EndLine(_count(entries), digest)
         case {"truncated": str(reason), **rest} if not rest:
-            return TruncatedLine(reason)
+            return lines.TruncatedLine(reason)
     return None
 
 
-def _header(given_format: str, rest: dict[Any, Any]) -> HeaderLine:
-    if given_format != FORMAT:
+def _header(given_format: str, rest: dict[Any, Any]) -> lines.HeaderLine:
+    if given_format != lines.FORMAT:
         raise ValueError(given_format)
     first_kept, first, until = (_count(rest[name]) for name in ("first", "from", "to"))
     openings = rest["openings"]
@@ -156,7 +152,7 @@ def _header(given_format: str, rest: dict[Any, Any]) -> HeaderLine:
     for key in keys:
         if not isinstance(key["key"], str):
             raise TypeError(key)
-    return HeaderLine(log, origin, keys, first_kept, first, until, openings == "all", made_at)
+    return lines.HeaderLine(log, origin, keys, first_kept, first, until, openings == "all", made_at)
 
 
 def _count(value: object) -> int:

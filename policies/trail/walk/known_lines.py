@@ -15,6 +15,7 @@ from typing import NamedTuple
 import orjson
 
 from policies.ground.canonical import NotCanonical, check, encode
+from policies.trail.log_file.coding import line_feeds
 
 Row = tuple[bytes, ...]
 
@@ -108,7 +109,7 @@ class KnownForm:
         rows = self._find(block)
         # Each match takes the line feed before its line, and one follows the last. If there are
         # no others, none is within a match or between two.
-        return rows if len(rows) == block.count(b"\n") - 1 else None
+        return rows if len(rows) == line_feeds(block) - 1 else None
 
 
 def _is_utf8(block: bytes) -> bool:
