@@ -4,18 +4,22 @@
     python -m tests.benchmarks.verify_file [ENTRIES]        300,000 unless given
     python -m tests.benchmarks.verify_file memory ENTRIES   memory, from a pipe, without a file
 
-Two thirds of the entries come from three sidecars, with their own chains; all have openings. Times
-are CPU seconds of the processes, so that what else the machine does counts little.
+Two thirds of the entries come from three sidecars, with their own chains; all have openings. They
+are measured with the facts that a decision on a registered agent's session records, and without,
+as a call is recorded that is refused before any are gathered. Times are CPU seconds of the
+processes, so that what else the machine does counts little.
 """
 
+import itertools
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from policies.definitions.model import Agent, Key, Session
 from policies.ground.canonical import b64, rfc3339
 from policies.ground.signing import Signer
 from policies.trail import checkpoint
@@ -24,9 +28,11 @@ from policies.trail.log_file.lines import CheckpointLine, HeaderLine
 from policies.trail.log_file.writer import LogFileWriter
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
+from policies.trail.record import Record
 from policies.trail.spool_chain import core_hash, src_member
-from tests.benchmarks.make_log import records
+from tests.benchmarks.make_log import KINDS, records
 from tests.benchmarks.measure import Figure
+from tests.policies.world import FULL, decided, full_facts
 from tests.stack import ROOT
 
 LOG, START = "default", 1_767_225_600_000_000
@@ -36,15 +42,37 @@ BATCH = 1000
 ROUNDS = 3
 
 
-def export(entries: int) -> Iterator[bytes]:
-    """The bytes of a file of so many entries."""
+def decisions(count: int) -> Iterator[Record]:
+    """Decisions of 50 agents in 200 sessions, with the facts they rest on."""
+    made = []
+    for number in range(min(KINDS, count)):
+        agent, session = f"agt_{number % 50}", f"s_{number % 200}"
+        known = full_facts()
+        facts = known._replace(
+            agent=Agent(agent, "approved", ("analyst", "auditor"), "key_1"),
+            key=Key("key_1", "evaluate", agent, ("analyst",)),
+            session=Session(session, "active", "analyst", agent),
+        )
+        query = f"which clauses bind the lender after closing {number}?"
+        asked = FULL._replace(agent_id=agent, session_id=session, query=query)
+        made.append(decided(asked, facts, seed=number))
+    for number, record in zip(range(count), itertools.cycle(made), strict=False):
+        eid = f"019aa37e-fdfb-756d-b791-{number:012x}"
+        head = record.head.replace(
+            b'"eid":"%b"' % record.eid.encode(), b'"eid":"%b"' % eid.encode()
+        )
+        yield record._replace(eid=eid, head=head)
+
+
+def export(entries: int, made: Iterable[Record]) -> Iterator[bytes]:
+    """The bytes of a file of so many entries, which are the records `made`."""
     writer, tree, prev = LogFileWriter(), Frontier(), ""
     header = [{"key": KEY, "endorsement": None}]
     made_at = rfc3339(START)
     yield writer.line(HeaderLine(LOG, LOG, header, 0, 0, entries, True, made_at))
     chains = {f"sidecar-{n}": (0, "") for n in range(3)}
     lines: list[bytes] = []
-    for seq, record in enumerate(records(0, entries)):
+    for seq, record in enumerate(made):
         ts = rfc3339(START + seq * 500)
         entry = record.entry(LOG, seq, prev, ts)
         if seq % 3:
@@ -90,15 +118,15 @@ def taken(command: list[str]) -> tuple[float, float]:
     return cpu, time.monotonic() - started
 
 
-def rates(entries: int) -> Iterator[Figure]:
+def rates(entries: int, made: Iterable[Record], content: str) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.jsonl"
         with path.open("wb") as file:
-            file.writelines(export(entries))
+            file.writelines(export(entries, made))
         name = str(path)
         runs = [(taken([*FLOOR, name]), taken([*VERIFY, name])) for _ in range(ROUNDS)]
         empty = Path(folder) / "empty.jsonl"
-        empty.write_bytes(b"".join(export(1)))
+        empty.write_bytes(b"".join(export(1, records(0, 1))))
         # What both take for a file of one entry is the start of Python.
         start, idle = (
             min(taken([*command, str(empty)])[0] for _ in range(ROUNDS))
@@ -107,7 +135,7 @@ def rates(entries: int) -> Iterator[Figure]:
         base = min(run[0][0] for run in runs) - idle
         ours = min(run[1][0] for run in runs) - start
         yield Figure(
-            f"verify a file of {entries:,} entries, one process",
+            f"verify a file of {entries:,} entries {content}, one process",
             f"{entries / ours:,.0f}/s; floor {entries / base:,.0f}/s; start {start:.2f} s",
             base / ours,
             ">= 0.6",
@@ -126,7 +154,7 @@ def memory(entries: int) -> Figure:
     """The most memory that the verifier takes for a log that comes through a pipe."""
     reader = subprocess.Popen([*VERIFY, "-"], cwd=ROOT, stdin=subprocess.PIPE)
     assert reader.stdin is not None
-    for piece in export(entries):
+    for piece in export(entries, decisions(entries)):
         reader.stdin.write(piece)
     reader.stdin.close()
     assert reader.wait() == 0
@@ -139,5 +167,9 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["memory"]:
         print(memory(int(sys.argv[2])).row())
     else:
-        for figure in rates(int(sys.argv[1]) if sys.argv[1:] else 300_000):
+        count = int(sys.argv[1]) if sys.argv[1:] else 300_000
+        made = {"with facts": decisions(count), "without facts": records(0, count)}
+        for figure in itertools.chain.from_iterable(
+            rates(count, made[each], each) for each in made
+        ):
             print(figure.row(), flush=True)
