@@ -4,8 +4,10 @@ event loop: how much it works between two turns of the export."""
 import asyncio
 from time import thread_time
 
-IDLE = 0.0005
-"""An event loop that works no longer than this in two turns, in seconds, is idle."""
+TURNS, IDLE = 8, 0.002
+"""An event loop that works no longer than this in so many turns, in seconds, is idle. Requests that
+wait come in waves, of which some turns see nothing; a background task, such as the scheduled
+verification, works for a millisecond and then pauses."""
 SHARE = 20
 """A busy service gets this many times the time that a page took."""
 LONGEST = 0.5
@@ -17,8 +19,7 @@ async def rest(worked: float) -> None:
     # The thread's own time: on a machine that is busy with other processes, the system's scheduler
     # is fair already.
     before = thread_time()
-    # Two turns: the first may find the loop just before its next look for events.
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
     if thread_time() - before > IDLE:
         await asyncio.sleep(min(worked * SHARE, LONGEST))
