@@ -6,9 +6,10 @@ the checkpoints that it has to pass through. Knows nothing of signatures.
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import Connection, Select, bindparam, select
 
 from control_api.store.queries import tree_nodes
 from control_api.store.schema.log import log_entries
@@ -72,25 +73,40 @@ async def read_back(
     while tree.size < until:
         # A page ends at the next checkpoint, where the root is compared.
         end = min((size for size in stops if size > tree.size), default=until)
-        page = {"tenant": tenant_id, "first": tree.size, "until": min(end, until), "rows": limit}
+        wanted = {"tenant": tenant_id, "first": tree.size, "until": min(end, until), "rows": limit}
         # A transaction for each page: a long-lived reader would keep SQLite from folding its WAL.
-        async with store.reading(tenant_id) as connection:
-            rows = (await connection.execute(_PAGE, page)).all()
-        # `seq` is unique and ordered, so first and last tell whether one is missing.
-        if not rows or rows[0].seq != tree.size or rows[-1].seq != tree.size + len(rows) - 1:
+        page = await store.run_reading(tenant_id, partial(_hashed, wanted))
+        if page is None:
             raise EntriesMissing(tree.size)
-        try:
-            nodes += tree.append_all(leaf_hash(row.entry) for row in rows)
-        except TypeError:  # SQLite keeps what is no bytes, if someone puts it there
-            raise EntriesMissing(tree.size) from None
+        nodes += tree.append_all(page.leaves)
         _compare(tree, stops)
         if len(nodes) >= MAX_NODES:
             await _store(store, tenant_id, nodes)
             nodes.clear()
-        weight = sum(len(row.entry) for row in rows)
-        limit = max(1, min(MAX_ROWS, PAGE_BYTES * len(rows) // max(1, weight)))
+        rows, weight = len(page.leaves), page.weight
+        limit = max(1, min(MAX_ROWS, PAGE_BYTES * rows // max(1, weight)))
         await asyncio.sleep(PAUSE)
     return ReadBack(tree.frontier(), nodes)
+
+
+class _Page(NamedTuple):
+    """The hashes of entries that follow one another, and how many bytes they have."""
+
+    leaves: list[bytes]
+    weight: int
+
+
+def _hashed(wanted: dict[str, Any], connection: Connection) -> _Page | None:
+    """The next entries from `first` on; None if one of them is missing."""
+    rows = connection.execute(_PAGE, wanted).all()
+    first = wanted["first"]
+    # `seq` is unique and ordered, so first and last tell whether one is missing.
+    if not rows or rows[0].seq != first or rows[-1].seq != first + len(rows) - 1:
+        return None
+    try:
+        return _Page([leaf_hash(row.entry) for row in rows], sum(len(row.entry) for row in rows))
+    except TypeError:  # SQLite keeps what is no bytes, if someone puts it there
+        return None
 
 
 def _compare(tree: WideTree, stops: dict[int, set[bytes]]) -> None:
