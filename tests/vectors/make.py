@@ -42,6 +42,7 @@ from policies.trail.proofs.tlog_proof import TlogProof
 from policies.trail.spool_chain import core_hash
 from tests.policies.world import POLICY, Log, decided, every_kind, log_core, masked_log
 from tests.policies.world import salt as salt_of
+from tests.vectors.make_files import continued, monitor_state, rare_lines, report
 
 HERE = Path(__file__).parent
 PROOF_SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 256, 257)
@@ -356,6 +357,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     for each in (
         *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
         *(proofs, cosigned, changes, erasure, log_file, erased_part),
+        *(continued, report, monitor_state, rare_lines),
     )
 }
 
