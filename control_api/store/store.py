@@ -11,7 +11,7 @@ caller is cancelled. Knows no table.
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -79,11 +79,13 @@ class Store:
         """Runs `work(connection)` in a transaction like that of `reading`, and returns its result.
         On SQLite it runs in a thread, beside the event loop; on PostgreSQL on the event loop, so
         leave what computes for long to the caller. Raises like `reading`."""
-        return await _run(self._database.run_reading(tenant_id, work))
+        async with _raising_read_faults(nullcontext()):
+            return await self._database.run_reading(tenant_id, work)
 
     async def run_snapshot(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
         """Like `run_reading`, but all reads see the database as it was at the first of them."""
-        return await _run(self._database.run_snapshot(tenant_id, work))
+        async with _raising_read_faults(nullcontext()):
+            return await self._database.run_snapshot(tenant_id, work)
 
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
         """Like `reading`, but all reads see the database as it was at the first of them (not at
@@ -206,19 +208,10 @@ async def _pause(longest: float) -> None:
     await asyncio.sleep(random.uniform(longest / 4, longest))  # noqa: S311  # no secret
 
 
-async def _run(reading: Awaitable[T]) -> T:
-    try:
-        return await reading
-    except FAULTS as error:
-        if is_fault(error):
-            raise ReadFault from error
-        raise
-
-
 @asynccontextmanager
 async def _raising_read_faults(
-    reading: AbstractAsyncContextManager[AsyncConnection],
-) -> AsyncIterator[AsyncConnection]:
+    reading: AbstractAsyncContextManager[T],
+) -> AsyncIterator[T]:
     try:
         async with reading as connection:
             yield connection

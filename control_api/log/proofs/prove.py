@@ -12,8 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from sqlalchemy import Connection, Row, bindparam, select
 
 from control_api.log.proofs.signed_tree import BrokenTree, SignedTree
-from control_api.store.queries import checkpoints
-from control_api.store.queries.purges import first_kept, read_latest_anchor
+from control_api.store.queries import checkpoints, purges
 from control_api.store.queries.tree_nodes import TooManyRows
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.store import Store
@@ -137,7 +136,8 @@ def _read_growth(
 
 def _anchor(connection: Connection, tenant_id: str) -> Anchor | None:
     try:
-        return read_latest_anchor(connection, tenant_id)
+        row = connection.execute(purges.NEWEST, {"tenant": tenant_id}).one_or_none()
+        return None if row is None else purges.anchor_of(row)
     except (ValueError, TypeError) as error:
         raise BrokenTree("the anchor of the log can't be read") from error
 
@@ -190,7 +190,7 @@ _ENTRY = (
         log_entries.c.seq,
         log_entries.c.entry,
         openings.c.openings,
-        first_kept(log_entries.c.tenant_id).label("kept"),
+        purges.first_kept(log_entries.c.tenant_id).label("kept"),
         *checkpoints.COLUMNS,
     )
     .select_from(checkpoints.beside(entries_with_openings, log_entries.c.tenant_id))

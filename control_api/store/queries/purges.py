@@ -48,13 +48,8 @@ from policies.trail.purge import Anchor, Purged
 async def latest_anchor(connection: AsyncConnection, tenant_id: str) -> Anchor | None:
     """The anchor of the last purge, or None if nothing was purged. Raises `ValueError` or
     `TypeError` if the row is not a valid anchor."""
-    return await connection.run_sync(read_latest_anchor, tenant_id)
-
-
-def read_latest_anchor(connection: Connection, tenant_id: str) -> Anchor | None:
-    """`latest_anchor` for work that awaits nothing."""
-    row = connection.execute(_NEWEST, {"tenant": tenant_id}).one_or_none()
-    return None if row is None else _anchor(row)
+    row = (await connection.execute(NEWEST, {"tenant": tenant_id})).one_or_none()
+    return None if row is None else anchor_of(row)
 
 
 async def purged_size(connection: AsyncConnection, tenant_id: str) -> int:
@@ -156,7 +151,7 @@ def remove(
     # Every change of the counts holds this lock. Of two replicas that plan the same step, one
     # removes its rows, and the other finds them gone.
     lock(connection, tenant_id)
-    row = connection.execute(_NEWEST, wanted).one_or_none()
+    row = connection.execute(NEWEST, wanted).one_or_none()
     # INVARIANT: no row is removed before its anchor has a note that covers the purge. Without the
     # note the log would look as if its beginning had been deleted by hand.
     if row is None or row.seq != anchor.seq or row.cover_note is None:
@@ -189,7 +184,7 @@ def _unindexing(dialect: Dialect) -> str:
     return f"DELETE FROM log_index WHERE {where}"  # noqa: S608  # constants only
 
 
-def _anchor(row: Row[Any]) -> Anchor:
+def anchor_of(row: Row[Any]) -> Anchor:
     """The anchor in a row. SQLite does not enforce column types, so a value of the wrong type is
     refused here."""
     purged = Purged(
@@ -211,7 +206,7 @@ def _anchor(row: Row[Any]) -> Anchor:
     )
 
 
-_NEWEST = (
+NEWEST = (
     select(purges)
     .where(purges.c.tenant_id == bindparam("tenant"))
     .order_by(purges.c.seq.desc())
