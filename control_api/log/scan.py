@@ -5,6 +5,7 @@ Knows SQL and pages; `policies.trail.verify` knows what makes an entry valid.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,8 @@ class LogRange:
     """The entries from `first` up to `until` (exclusive) of a log of `size`.
 
     If `first` is 0, rows with a negative seq are scanned too: there must not be any. `pause` is the
-    time in seconds that other tasks get after each `stretch` of rows; `max_rows` bounds a page.
+    time in seconds that other tasks get after each `stretch` of rows, or `rest` times the CPU time
+    that the stretch took, if that is longer; `max_rows` bounds a page.
     """
 
     first: int
@@ -43,6 +45,7 @@ class LogRange:
     pause: float = 0.0
     max_rows: int = MAX_ROWS
     stretch: int = STRETCH
+    rest: float = 0.0
 
 
 async def scan(
@@ -70,7 +73,7 @@ async def scan(
             first, last = rows[0].seq, rows[-1].seq
             unindexed = await find_unindexed(connection, tenant_id, first, last + 1, part.size)
         for at in range(0, len(rows), part.stretch):
-            stretch = rows[at : at + part.stretch]
+            stretch, began = rows[at : at + part.stretch], time.thread_time()
             wrong = next((n for n, row in enumerate(stretch) if not _user_id_matches(row)), None)
             # In order of `seq`: a fault that the verifier finds before this one is reported first.
             if not verifier.feed_all(map(_row, stretch[:wrong])):
@@ -83,7 +86,7 @@ async def scan(
                 return fault
             if follow is not None:
                 await follow(stretch)
-            await asyncio.sleep(part.pause)
+            await asyncio.sleep(max(part.pause, part.rest * (time.thread_time() - began)))
         if unindexed:
             return unindexed
         spans.feed(rows)

@@ -44,6 +44,7 @@ class Rederivation:
         self._store = store
         self._tenant_id = tenant_id
         self._documents: dict[str, bytes] = {}
+        self._absent: set[str] = set()
         self._recomputer = Recomputer(self._documents.get)
 
     def take_counts(self) -> RecomputeCounts:
@@ -54,6 +55,7 @@ class Rederivation:
         """Begin a step at `size`: take in the changes before it, which an earlier step verified.
         `pause` is the time in seconds that other tasks get after each page."""
         self._found = None
+        self._absent.clear()
         while self.size < size:
             page = {"tenant": self._tenant_id, "first": self.size, "until": size, "n": PAGE_ROWS}
             async with self._store.reading(self._tenant_id) as connection:
@@ -94,11 +96,14 @@ class Rederivation:
         dropped with the next rows: each may have 1 MiB."""
         self._documents.clear()
         cited = {cited_role(each) for each in entries if each["kind"] == "decision"}
-        missing = [role for role in cited if role and not self._recomputer.has_role(role)]
+        missing = {role for role in cited if role and not self._recomputer.has_role(role)}
+        missing -= self._absent
         if missing:
             async with self._store.reading(self._tenant_id) as connection:
                 found = await cited_documents.by_digests(connection, self._tenant_id, missing)
             self._documents.update(found)
+            # Asked for once in a step, which also bounds how many there are.
+            self._absent |= missing - found.keys()
 
 
 class Derivations:

@@ -43,10 +43,11 @@ IDLE = 600_000_000
 """Microseconds after which a log without new entries is looked at again."""
 LEASE = 600_000_000
 """Microseconds after which another process continues, if the one that verifies has died."""
-PAUSE = 0.01
-"""Seconds that other tasks get after each millisecond of verifying."""
+PAUSE, REST = 0.01, 9.0
+"""Seconds that other tasks get at least after each stretch, and as a multiple of its CPU time: so
+the verification takes a tenth of one core, however slow that is."""
 STRETCH = 25
-"""Entries verified and derived in about a millisecond."""
+"""Entries verified and derived in one or two milliseconds."""
 PAGE_ROWS = 250
 
 
@@ -154,7 +155,7 @@ class SelfChecker:
         verifier = self._verifier(tenant_id, snapshot, check, state)
         head = snapshot.head
         until = min(head.size, state.size + ENTRIES)
-        part = LogRange(state.size, until, head.size, PAUSE, PAGE_ROWS, STRETCH)
+        part = LogRange(state.size, until, head.size, PAUSE, PAGE_ROWS, STRETCH, REST)
         found = await scan(self._store, tenant_id, verifier, part, check.check_rows, follow)
         tree, leaf, broken = verifier.reached()
         await ledger.excuse(self._store, tenant_id, verifier.erasures, until)
