@@ -20,7 +20,7 @@ from policies.ground.errors import Conflict, NotFound, Unavailable
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.proofs import consistency, inclusion
 from policies.trail.proofs.subtree import Node, Part, frontier_nodes
-from policies.trail.proofs.wide_tree import NodeGap
+from policies.trail.proofs.wide_tree import WIDTH, NodeGap
 from policies.trail.purge import Anchor
 
 
@@ -172,10 +172,12 @@ def _not_covered(seq: int, size: int | None) -> str:
 
 
 def _purged(old_size: int, anchor: Anchor) -> str:
-    size = anchor.purged.size
+    size, below = anchor.purged.size, old_size // WIDTH * WIDTH
+    nearest = [str(each) for each in (below, min(below + WIDTH, size)) if each]
     return (
         f"the first {size} entries were purged, and with them what proves consistency from size"
-        f" {old_size}: only from {size} or a multiple of 256 on is that possible"
+        f" {old_size}: that is possible from {size} on, and below it from multiples of {WIDTH}. The"
+        f" nearest such sizes are {' and '.join(nearest)}"
     )
 
 
