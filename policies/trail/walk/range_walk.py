@@ -75,7 +75,8 @@ class RangeWalk:
         """Check lines, without the last one's line feed, until one fails. True if none did."""
         at = 0
         while at <= len(chunk):
-            end = chunk.find(b"\n", at + _BLOCK)
+            # The first entry gets the full check, alone: it says where the range begins.
+            end = chunk.find(b"\n", at if self._start is None else at + _BLOCK)
             end = len(chunk) if end < 0 else end
             if not self._block(b"\n%b\n" % chunk[at:end]):
                 return False
