@@ -85,7 +85,8 @@ async def _known(
         ) from gap
     except TooManyRows as error:
         raise Unavailable(
-            f"the log's tree is not stored yet: {error}; export the whole log, or try again later"
+            f"nodes of the log's tree are missing: {error}; export the whole log, or try again once"
+            " the scheduled verification has made them, within hours"
         ) from error
     return known
 

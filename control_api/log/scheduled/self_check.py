@@ -4,6 +4,7 @@ may have been another process's.
     claim      the log's state, so that one replica at a time verifies it
     verify     the next entries, slowly, or from the start if a new round is due
     derive     the decisions among them again
+    repair     the stored nodes of the tree over them
     save       how far it came; after a finding it stays before it, so that a repair is noticed
 
 A decision that doesn't follow from its facts is a finding, but no end: the log around it verifies.
@@ -20,8 +21,9 @@ from sqlalchemy import Row, bindparam, select
 from control_api.log.anchor_check import AnchorCheck, check_purged_rows
 from control_api.log.erasure import ledger
 from control_api.log.scan import LogRange, scan
-from control_api.log.scheduled.rederivation import Derivations, stopped
-from control_api.store.counters.dimensions import DAY
+from control_api.log.scheduled.node_repair import NodeRepair, StepNodes
+from control_api.log.scheduled.rederivation import Derivations
+from control_api.log.scheduled.rounds import due_state, is_fresh, tree_of
 from control_api.store.queries import self_checks
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.queries.self_checks import SelfCheck
@@ -35,12 +37,8 @@ from policies.trail.purge import Anchor, Purged
 from policies.trail.recompute.recomputer import RecomputeCounts
 from policies.trail.verify import LogHead, Verifier
 
-ROUND = DAY
-"""A full round begins at most this often; entries that are new are verified within minutes."""
 ENTRIES = 20_000
 """Entries of one step."""
-IDLE = 600_000_000
-"""Microseconds after which a log without new entries is looked at again."""
 LEASE = 600_000_000
 """Microseconds after which another process continues, if the one that verifies has died."""
 PAUSE, REST = 0.01, 9.0
@@ -70,6 +68,7 @@ class SelfChecker:
         self._count = count
         self._walks: dict[str, Verifier] = {}
         self._derivations = Derivations(store, PAUSE)
+        self._nodes = NodeRepair(store)
 
     async def step(
         self, tenant_id: str, publics: Collection[bytes]
@@ -81,7 +80,7 @@ class SelfChecker:
         async with self._store.reading(tenant_id) as connection:
             stored = await self_checks.state(connection, tenant_id)
             size = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
-        if stored is not None and _fresh(stored, 0 if size is None else size.size, now):
+        if stored is not None and is_fresh(stored, 0 if size is None else size.size, now):
             return stored, False
 
         async def claim(tx: Transaction) -> SelfCheck | None:
@@ -109,10 +108,14 @@ class SelfChecker:
             done = replace(before, finished_at=now, finished_size=0, leased_until=None)
             return done, False
         check = AnchorCheck(snapshot.anchor, snapshot.log, publics)
-        state = _due_state(before, snapshot.anchor, snapshot.head.size, now)
         found = told = check.fault or snapshot.fault
+        newest = await self._nodes.newest(tenant_id, snapshot.log, publics)
+        lost = await self._nodes.lost(tenant_id, check.first, newest)
+        state = due_state(before, snapshot.anchor, snapshot.head.size, now, lost)
         if found is None:
-            found, told, state = await self._advance(tenant_id, snapshot, check, state)
+            tree, until = tree_of(state), _until(state, snapshot.head)
+            nodes = await self._nodes.begin(tenant_id, tree, until, newest, publics)
+            found, told, state = await self._advance(tenant_id, snapshot, check, state, nodes)
         if told is not None:
             # A purge may have removed entries while they were read.
             now_there = await self._snapshot(tenant_id)
@@ -130,16 +133,30 @@ class SelfChecker:
         return replace(state, finished_at=now, finished_size=state.size), False
 
     async def _advance(
-        self, tenant_id: str, snapshot: _Snapshot, check: AnchorCheck, state: SelfCheck
+        self,
+        tenant_id: str,
+        snapshot: _Snapshot,
+        check: AnchorCheck,
+        state: SelfCheck,
+        nodes: StepNodes,
     ) -> tuple[Finding | None, Finding | None, SelfCheck]:
         """What stops the walk, what to tell, and the state after the step."""
         derivation = await self._derivations.at(tenant_id, check.first, state.size)
-        found, tree, leaf = await self._walk(tenant_id, snapshot, check, state, derivation.follow)
+        verifier = self._verifier(tenant_id, snapshot, check, state)
+        if nodes.reached is not None:
+            verifier.expect(nodes.reached.size, nodes.reached.root)
+
+        async def follow(rows: Sequence[Row[Any]]) -> None:
+            nodes.follow(rows)
+            await derivation.follow(rows)
+
+        found, tree, leaf = await self._walk(tenant_id, snapshot, check, state, verifier, follow)
         if self._count is not None:
             self._count(derivation.take_counts())
         if found is not None:
             return found, found, state
         self._derivations.hold(tenant_id, derivation)
+        await self._nodes.settle(tenant_id, nodes, tree)
         told = await derivation.told(state)
         after = replace(state, size=tree.size, frontier=tree.to_bytes(), last_leaf=leaf)
         return None, told, after
@@ -150,11 +167,10 @@ class SelfChecker:
         snapshot: _Snapshot,
         check: AnchorCheck,
         state: SelfCheck,
+        verifier: Verifier,
         follow: Callable[[Sequence[Row[Any]]], Awaitable[None]],
     ) -> tuple[Finding | None, Frontier, bytes]:
-        verifier = self._verifier(tenant_id, snapshot, check, state)
-        head = snapshot.head
-        until = min(head.size, state.size + ENTRIES)
+        head, until = snapshot.head, _until(state, snapshot.head)
         part = LogRange(state.size, until, head.size, PAUSE, PAGE_ROWS, STRETCH, REST)
         found = await scan(self._store, tenant_id, verifier, part, check.check_rows, follow)
         tree, leaf, broken = verifier.reached()
@@ -175,11 +191,11 @@ class SelfChecker:
     ) -> Verifier:
         """The walk of the step before, if it was this process's, or else one from its end."""
         held = self._walks.pop(tenant_id, None)
-        if held is not None and held.reached()[:2] == (_tree(state), state.last_leaf):
+        if held is not None and held.reached()[:2] == (tree_of(state), state.last_leaf):
             return held
         if state.size == check.first:
             return check.verifier()
-        root = _tree(state).root()
+        root = tree_of(state).root()
         until_here = Purged(state.size, root, state.frontier, state.last_leaf, 0, state.size)
         return Verifier(snapshot.log, after=until_here)
 
@@ -199,35 +215,8 @@ class SelfChecker:
         return _Snapshot(row.log, head, anchor, fault)
 
 
-def _fresh(state: SelfCheck, size: int, now: int) -> bool:
-    """Whether an idle log was verified lately: it is not worth another write."""
-    return (
-        not stopped(state)
-        and state.finished_at is not None
-        and state.finished_size == size
-        and now - state.finished_at < IDLE
-        and now - state.started_at < ROUND
-    )
-
-
-def _tree(state: SelfCheck) -> Frontier:
-    return Frontier.from_bytes(state.size, state.frontier)
-
-
-def _due_state(before: SelfCheck, anchor: Anchor | None, size: int, now: int) -> SelfCheck:
-    """Where the next step begins: after a purge, and once a round is due, at the anchor."""
-    first, frontier, leaf = 0, b"", b""
-    if anchor is not None:
-        first, frontier, leaf = anchor.purged.size, anchor.purged.frontier, anchor.purged.last_leaf
-    due = before.size >= size and not stopped(before) and now - before.started_at >= ROUND
-    try:
-        _tree(before)
-        readable = True
-    except (ValueError, TypeError):
-        readable = False  # it was changed by hand: nothing of it is trusted
-    if readable and not due and first <= before.size <= size:
-        return before
-    return replace(before, size=first, frontier=frontier, last_leaf=leaf, started_at=now)
+def _until(state: SelfCheck, head: LogHead) -> int:
+    return min(head.size, state.size + ENTRIES)
 
 
 _HEAD = select(log_heads).where(log_heads.c.tenant_id == bindparam("tenant"))

@@ -2,6 +2,8 @@
 
     extend(connection, tenant_id, nodes)            stores nodes as the tree grows
     read(connection, tenant_id, wanted, known)      reads what the wanted nodes follow from
+    stored(connection, tenant_id, nodes)            reads just these nodes, to compare them
+    count(connection, tenant_id, places)            counts nodes of 256 leaves, to see what is lost
 
 Verifies nothing: a proof made from these nodes is checked against a signed root by its maker.
 """
@@ -11,7 +13,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, bindparam, select, union_all
+from sqlalchemy import BigInteger, Connection, Select, bindparam, func, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.log import log_entries
@@ -44,6 +46,28 @@ async def extend(
     )
     for chunk in chunks(rows):
         await connection.execute(statement, chunk)
+
+
+async def stored(
+    connection: AsyncConnection, tenant_id: str, nodes: Iterable[Node]
+) -> dict[Node, bytes]:
+    """Those of these nodes that are stored, with what is stored, which may be no hash at all. Reads
+    the ranges between the first and last of each level."""
+    places: dict[int, set[int]] = {}
+    for node in nodes:
+        places.setdefault(node.level, set()).add(node.place)
+    found: dict[Node, bytes] = {}
+    for level, wanted in places.items():
+        span = {"level": level // LEVELS, "first": min(wanted), "until": max(wanted) + 1}
+        rows = await connection.execute(_STORED, {"tenant": tenant_id, **span})
+        found |= {Node(level, row.place): row.hash for row in rows if row.place in wanted}
+    return found
+
+
+async def count(connection: AsyncConnection, tenant_id: str, places: range) -> int:
+    """How many of the nodes of 256 leaves at these places are stored."""
+    span = {"level": 1, "first": places.start, "until": places.stop}
+    return int(await connection.scalar(_COUNT, {"tenant": tenant_id, **span}) or 0)
 
 
 def read(
@@ -115,3 +139,13 @@ def _range(at: int, leaves: bool) -> Select[Any]:
         table.c[place] < bindparam(f"until{at}"),
     )
     return query if leaves else query.where(tree_nodes.c.level == bindparam(f"stored{at}"))
+
+
+_SPAN = (
+    tree_nodes.c.tenant_id == bindparam("tenant"),
+    tree_nodes.c.level == bindparam("level"),
+    tree_nodes.c.place >= bindparam("first"),
+    tree_nodes.c.place < bindparam("until"),
+)
+_STORED = select(tree_nodes.c.place, tree_nodes.c.hash).where(*_SPAN)
+_COUNT = select(func.count()).select_from(tree_nodes).where(*_SPAN)

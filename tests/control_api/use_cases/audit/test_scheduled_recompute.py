@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from control_api.log.scheduled import rederivation, self_check
+from control_api.log.scheduled.rounds import IDLE
 from control_api.log.scheduled.self_check import SelfChecker
 from control_api.maintenance import self_verification
 from control_api.store.queries.self_checks import SelfCheck
@@ -92,7 +93,7 @@ async def test_any_process_continues_a_derivation(either: ControlApi) -> None:
             "SELECT entry FROM log_entries WHERE eid = :eid", eid=state.broken_at
         )
         assert orjson.loads(bytes(row.entry))["pub"]["response"]["decision"] == "ALLOW"
-        world.now.ahead += self_check.IDLE
+        world.now.ahead += IDLE
         assert (await rounds.whole()).reason == state.reason
 
         await insider.restore(true)

@@ -1,0 +1,176 @@
+"""Keeps the stored nodes of a log's tree whole, while the scheduled verification walks over it.
+
+    newest     the checkpoint up to which nodes have to be stored
+    lost       whether nodes are missing below it, so that a round has to begin for them
+    begin      the nodes that one step over the log completes
+    settle     writes those that are missing, and replaces those that differ
+
+Nodes are an index: a proof from a wrong one is not given out. So a missing node is written as soon
+as its entries verified. One that differs is replaced once the walk's tree has a signed root: until
+then it may be the entries that were forged, and the node that is right. Neither is a finding.
+"""
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import Row
+
+from control_api.store.queries import checkpoints, tree_nodes
+from control_api.store.queries.checkpoints import StoredCheckpoint
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.trail import checkpoint
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.incarnation import is_origin_of
+from policies.trail.merkle_tree import Frontier
+from policies.trail.proofs.subtree import Node
+from policies.trail.proofs.wide_tree import WIDTH, WideTree
+
+MAX_HELD = 65_536
+"""Differing nodes that wait for a signed root, of all logs: those of 16 million entries, in some
+15 MB. What is beyond it waits for the next round."""
+COUNT_SECONDS = 3600.0
+"""Until a log's stored nodes are counted again: reads one row of an index per 256 entries."""
+_log = logging.getLogger("sluice.self_verification")
+
+
+class StepNodes:
+    """The nodes that one step completes. `newest` is the checkpoint up to which they have to be
+    stored, `reached` the largest one that the step can compare its tree with, which the step's
+    verifier does. `held` are nodes of earlier steps that differ from what is stored, and that no
+    signed root has proven yet."""
+
+    def __init__(
+        self,
+        start: Frontier,
+        newest: Checkpoint | None,
+        reached: Checkpoint | None,
+        held: dict[Node, bytes],
+    ) -> None:
+        """Raises `ValueError` if the hashes of `start` don't fit its size."""
+        self.reached = reached
+        self.held = held
+        self._newest = newest
+        self._tree = WideTree(start)
+        self._made: dict[Node, bytes] = {}
+        # The verifier compares only sizes that it comes to.
+        passed = reached is not None and reached.size > start.size
+        same = reached is not None and (reached.size, reached.root) == (start.size, start.root())
+        self._proven = reached if passed or same else None
+
+    def follow(self, rows: Sequence[Row[Any]]) -> None:
+        """Take in rows whose hashes were verified."""
+        if self._newest is not None:
+            self._made.update(self._tree.append_all(row.hash for row in rows))
+
+    async def settle(self, store: Store, tenant_id: str, room: int) -> None:
+        """Write what is missing, and replace what differs and is proven. At most `room` nodes are
+        held after it. Only for a step without a finding."""
+        made = _upto(self._newest, self._made)
+        # A maker that stores nodes at the same time has computed the same ones.
+        async with store.reading(tenant_id) as connection:
+            stored = await tree_nodes.stored(connection, tenant_id, made)
+        missing = {node: hash_ for node, hash_ in made.items() if node not in stored}
+        self.held |= {node: made[node] for node, hash_ in stored.items() if hash_ != made[node]}
+        proven = _upto(self._proven, self.held)
+        if missing or proven:
+
+            async def write(tx: Transaction) -> None:
+                await tree_nodes.extend(tx.connection, tenant_id, (missing | proven).items())
+
+            # If we die here or after it, the step is repeated, and finds these nodes as they are.
+            await store.write(tenant_id, write)
+            _log.warning(
+                "nodes of the tree of tenant `%s` were made again up to entry %d: %d were missing,"
+                " %d were wrong",
+                tenant_id,
+                self._tree.size,
+                len(missing),
+                len(proven),
+            )
+        kept = [each for each in self.held.items() if each[0] not in proven]
+        self.held = dict(kept[:room])
+
+
+class NodeRepair:
+    """The nodes of the logs of one store. What waits for a signed root is in memory: after a
+    restart, the next round finds it again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held: dict[str, tuple[Frontier, dict[Node, bytes]]] = {}
+        self._counted: dict[str, float] = {}
+
+    async def newest(
+        self, tenant_id: str, log: str, publics: Collection[bytes]
+    ) -> Checkpoint | None:
+        """The latest checkpoint of the log's current incarnation; None if there is none yet, or if
+        it is not signed by one of `publics`."""
+        async with self._store.reading(tenant_id) as connection:
+            row = await checkpoints.readable_latest(connection, tenant_id)
+            incarnation = await checkpoints.latest_incarnation(connection, tenant_id)
+        origin = log
+        if incarnation is not None and is_origin_of(incarnation.origin, log):
+            origin = incarnation.origin
+        return _read(row, origin, publics)
+
+    async def lost(self, tenant_id: str, first: int, newest: Checkpoint | None) -> bool:
+        """Whether nodes of 256 entries are missing above the entry `first`, where the log begins.
+        Looks at most once an hour."""
+        now = self._store.clock.monotonic()
+        if newest is None or now < self._counted.get(tenant_id, now):
+            return False
+        self._counted[tenant_id] = now + COUNT_SECONDS
+        places = range(first // WIDTH, newest.size // WIDTH)
+        async with self._store.reading(tenant_id) as connection:
+            return await tree_nodes.count(connection, tenant_id, places) < len(places)
+
+    async def begin(
+        self,
+        tenant_id: str,
+        start: Frontier,
+        until: int,
+        newest: Checkpoint | None,
+        publics: Collection[bytes],
+    ) -> StepNodes:
+        """The nodes of a step that continues the tree `start` to at most `until` entries."""
+        reached, (walked, held) = newest, self._held.pop(tenant_id, (None, {}))
+        if newest is not None and newest.size > until:
+            async with self._store.reading(tenant_id) as connection:
+                try:
+                    row = await checkpoints.upto(connection, tenant_id, newest.origin, until)
+                except (ValueError, TypeError):  # edited by hand
+                    row = None
+            reached = _read(row, newest.origin, publics)
+        if reached is not None and reached.size > until:
+            reached = None  # its row was edited to have another size than it signs
+        # Those of another walk don't belong to the tree that a root proves now.
+        return StepNodes(start, newest, reached, held if walked == start else {})
+
+    async def settle(self, tenant_id: str, nodes: StepNodes, reached: Frontier) -> None:
+        """End a step without a finding, which has come to the tree `reached`."""
+        room = MAX_HELD - sum(len(held) for _, held in self._held.values())
+        await nodes.settle(self._store, tenant_id, room)
+        if nodes.held:
+            copy = Frontier(reached.size, reached.hashes.copy())
+            self._held[tenant_id] = copy, nodes.held
+
+
+def _read(
+    row: StoredCheckpoint | None, origin: str, publics: Collection[bytes]
+) -> Checkpoint | None:
+    """A stored checkpoint as its note says; None unless the note is signed. Whether it should be is
+    not decided here: the maker of checkpoints compares them with the store outside."""
+    if row is None:
+        return None
+    try:
+        return checkpoint.read(row.note, origin, publics)
+    except ValueError:
+        return None
+
+
+def _upto(at: Checkpoint | None, nodes: dict[Node, bytes]) -> dict[Node, bytes]:
+    """The nodes that are complete in the tree of a checkpoint."""
+    size = 0 if at is None else at.size
+    return {node: nodes[node] for node in nodes if (node.place + 1) << node.level <= size}
