@@ -44,7 +44,9 @@ def due_state(
     if anchor is not None:
         first, frontier, leaf = anchor.purged.size, anchor.purged.frontier, anchor.purged.last_leaf
     old = lost or now - before.started_at >= ROUND
-    due = before.size >= size and not stopped(before) and old
+    # Not only where nothing is new: a busy log would have no second round.
+    ended = before.size >= size or before.size == before.finished_size
+    due = ended and not stopped(before) and old
     try:
         tree_of(before)
         readable = True

@@ -79,6 +79,17 @@ async def test_a_damaged_row_is_found_and_its_repair_noticed(world: World) -> No
         assert (state.reason, state.finished_size) == (None, await size(world))
 
 
+async def test_a_round_begins_though_entries_arrive_all_the_time(world: World) -> None:
+    await fill(world, 30)
+    first = state = await whole(world)
+    for _ in range(2):
+        world.now.ahead += DAY // 2
+        await world.log.append(TENANT, decision())
+        state = await whole(world)
+    assert state.started_at >= first.started_at + DAY
+    assert (state.reason, state.finished_size) == (None, await size(world))
+
+
 async def test_a_silent_erasure_is_found(world: World) -> None:
     await world.log.append(TENANT, decision())
     await sql(world.url, "DELETE FROM openings")
