@@ -267,7 +267,8 @@ def test_a_vector_is_never_overwritten(tmp_path: Path) -> None:
 def test_the_script_makes_the_vectors_that_are_there(tmp_path: Path) -> None:
     root = VECTORS.parents[1]
     shutil.copytree(root / "policies", tmp_path / "policies")
-    for name in ("__init__.py", "policies/__init__.py", "policies/world.py", "vectors/make.py"):
+    scripts = ("vectors/make.py", "vectors/make_files.py")
+    for name in ("__init__.py", "policies/__init__.py", "policies/world.py", *scripts):
         (tmp_path / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / "tests" / name, tmp_path / "tests" / name)
     names = sorted(path.name for path in VECTORS.glob("*.json"))

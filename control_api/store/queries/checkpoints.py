@@ -61,8 +61,11 @@ async def add(
     connection: AsyncConnection, tenant_id: str, made: StoredCheckpoint
 ) -> StoredCheckpoint:
     """Adds a checkpoint behind the others, and returns it; the stored one if another process has
-    added one of this origin and size. Lock the tenant first."""
+    added one of this origin and size, or a larger one: the latest checkpoint never gets smaller.
+    Lock the tenant first."""
     last = await latest(connection, tenant_id)
+    if last is not None and last.origin == made.origin and last.size > made.size:
+        return last
     row = replace(made, number=0 if last is None else last.number + 1)
     statement = insert_if_absent(checkpoints, connection.dialect)
     done = await connection.execute(statement, {"tenant_id": tenant_id, **values_of(row)})

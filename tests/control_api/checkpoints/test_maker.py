@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from control_api.checkpoint_store.file_store import FileStore
+from control_api.checkpoints.log_state import read_state
 from control_api.store.queries import checkpoints
+from control_api.store.queries.checkpoints import StoredCheckpoint
+from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
+from policies.trail import checkpoint
 from policies.trail.merkle_tree import Frontier
 from tests.control_api.checkpoints.signing import SIGNER, grow, latest, maker, sizes
 from tests.control_api.log.purging import valid
@@ -78,6 +82,38 @@ async def test_replicas_that_sign_at_once_make_one_series(
         assert [each.size for each in kept] == sorted((each.size for each in kept), reverse=True)
     assert latest(notes).size == 41
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+async def test_a_checkpoint_that_is_published_late_does_not_follow_a_larger_one(
+    world: World, notes: Path
+) -> None:
+    signing = maker(world, notes)
+    await grow(world, 2)
+    first = await signing.make(TENANT)
+    assert first is not None
+    await grow(world, 2)
+    late = await signed_only(world, 4)
+    await grow(world, 2)
+    last = await signing.make(TENANT)
+    assert last is not None
+
+    async def work(tx: Transaction) -> StoredCheckpoint:
+        return await checkpoints.add(tx.connection, TENANT, late)
+
+    assert await world.store.write(TENANT, work) == last
+    async with world.store.reading(TENANT) as connection:
+        kept = await checkpoints.page(connection, TENANT, None, 100)
+    assert [each.size for each in kept] == [6, 2]
+
+
+async def signed_only(world: World, size: int) -> StoredCheckpoint:
+    """The checkpoint of the log as it is, known to its signer alone."""
+    async with world.store.reading(TENANT) as connection:
+        state = await read_state(connection, TENANT)
+    at = state.checkpoint()
+    assert at.size == size
+    note = checkpoint.sign(at, SIGNER)
+    return StoredCheckpoint(at.origin, at.size, at.root, state.frontier(), note, world.now())
 
 
 async def test_a_store_that_fails_shows_no_checkpoint(world: World, notes: Path) -> None:
