@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.export.ahead import Ahead
 from control_api.log.export.ending import Ending, ExportStopped
-from control_api.log.export.pace import rest
+from control_api.log.export.pace import Pace
 from control_api.log.export.place import first_recorded, tree_before
 from control_api.log.export.rows import (
     EntryLines,
@@ -116,7 +116,7 @@ class Export:
         """The file's bytes. `why_stop` is asked before each page, and gives a reason to stop, or
         None. Raises `ExportStopped`, after a line with the reason, then and if a purge removes
         entries that are still to be read; and `ReadFault` if the database does not answer."""
-        file = LogFileWriter()
+        file, pace = LogFileWriter(), Pace(self.store.clock.monotonic)
         opening = (self.header, self.frontier, self.start)
         yield b"".join(file.line(each) for each in opening if each is not None)
         at, sent = self.header.first, set[str]()
@@ -126,7 +126,7 @@ class Export:
             async with Ahead[_Page](self.store.group) as pages:
                 pages.start(self._read(at, min(FIRST_ROWS, PAGE_ROWS)))
                 while at < self.header.until:
-                    started = self.store.clock.monotonic()
+                    pace.begin()
                     page = await pages.take()
                     if reason := await why_stop():
                         raise ExportStopped(f"{reason}; continue with `from={at}`")
@@ -139,7 +139,7 @@ class Export:
                     if page.checkpoint is not None:
                         yield file.line(CheckpointLine(page.checkpoint.note))
                     at = page.until
-                    await rest(self.store.clock.monotonic() - started)
+                    await pace.rest()
             async for line in Ending(self.store, self.tenant_id, self.header, self.spans).lines():
                 yield file.line(line)
         except ExportStopped as stop:

@@ -51,7 +51,7 @@ async def extend(
 async def stored(
     connection: AsyncConnection, tenant_id: str, nodes: Iterable[Node]
 ) -> dict[Node, bytes]:
-    """Those of these nodes that are stored, with what is stored, which may be no hash at all. Reads
+    """Those of these nodes that are stored, with what is stored, even if that is no hash. Reads
     the ranges between the first and last of each level."""
     places: dict[int, set[int]] = {}
     for node in nodes:

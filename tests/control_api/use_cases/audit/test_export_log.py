@@ -17,6 +17,7 @@ import pytest
 from control_api.app_context import MAX_EXPORTS
 from control_api.http.stream import sending
 from control_api.log.export import file
+from control_api.log.export.pace import Pace
 from control_api.maintenance import retention
 from control_api.verifier.file.check import CheckOptions
 from control_api.verifier.file.verify_file import verify_file
@@ -461,11 +462,11 @@ def test_an_erasure_while_an_export_runs_is_no_finding(
     filled(either, 6)
     paused, go_on = threading.Event(), threading.Event()
 
-    async def rest(_: float) -> None:
+    async def rest(_: Pace) -> None:
         paused.set()
         await asyncio.to_thread(go_on.wait, 30)
 
-    monkeypatch.setattr(file, "rest", rest)
+    monkeypatch.setattr(Pace, "rest", rest)
     connection, response = started(either)
     assert paused.wait(30)
     erased(either, "ann")
