@@ -1,6 +1,6 @@
 """Caches the tenants that this process serves, and the tenant of each API key.
 
-A change that this process commits is in force here before its answer is sent (`_published`).
+A change that this process commits is in force here before its answer is sent (`published`).
 `follow` finds what other processes commit, within half a second.
 """
 
@@ -30,7 +30,7 @@ class TenantCache:
         self._loaded: dict[str, TenantState] = {}
         self._owners: dict[bytes, str] = {}
         self._missed = 0
-        store.on_published(self._published)
+        store.on_published(self.published)
 
     async def get(self, tenant_id: str) -> TenantState:
         """Raises `NotFound` if there is no such tenant."""
@@ -106,15 +106,33 @@ class TenantCache:
             revision, active = found.get(state.tenant_id, (0, False))
             # What was published here during the read is newer than the read: it must not make a
             # deactivated tenant active again. The next round reads it.
-            if state.changes == before:
-                state.active = active
+            if state.changes != before:
+                continue
+            state.active = active
             if revision > state.policy_set.revision:
                 await self._catch_up(state, revision)
+            elif revision < state.policy_set.revision:
+                # The database was restored, or a standby took over that lacked the last commits.
+                # Its next revisions are other ones than those that this process has seen.
+                state.forget(revision)
 
     def wake(self) -> None:
         """Wake every request that waits for a change, because the service is stopping."""
         for state in self._loaded.values():
             state.wake()
+
+    def published(self, tenant_id: str, published: Published) -> None:
+        """The store calls this after a commit. Neither waits nor raises."""
+        state = self._loaded.get(tenant_id)
+        if state is None:
+            self._missed += 1
+            return
+        if not published.since <= state.policy_set.revision <= published.revision:
+            # INVARIANT: a state at a revision has every change up to it. Another process has
+            # committed in between, and what it changed is not known here; or this process has read
+            # a later revision already, and its documents must not be replaced by older ones.
+            state.forget(published.since)
+        state.published(published.revision, published.documents)
 
     async def _catch_up(self, state: TenantState, revision: int) -> None:
         since = state.policy_set.revision
@@ -122,11 +140,12 @@ class TenantCache:
             page = await documents.since(
                 connection, state.tenant_id, since, limit=_PAGE, max_bytes=_PAGE_BYTES
             )
+        if state.policy_set.revision != since:
+            return  # a change was published here during the read, and is newer than this page
         if page.more:
             # So much has changed that dropping everything is cheaper than reading the changes.
             state.forget(page.revision)
-        elif state.policy_set.revision == since:
-            # Otherwise a change was published here during the read, and is newer than this page.
+        else:
             state.published(max(revision, page.revision), {d.name: d.body for d in page.documents})
 
     async def _bodies(self, tenant_id: str, names: Sequence[str]) -> Mapping[str, bytes | None]:
@@ -136,13 +155,6 @@ class TenantCache:
     async def _enrolled_key(self, tenant_id: str, digest: bytes) -> EnrolledKey | None:
         async with self._store.reading(tenant_id) as connection:
             return await enrolled_keys.find(connection, tenant_id, digest)
-
-    def _published(self, tenant_id: str, published: Published) -> None:
-        state = self._loaded.get(tenant_id)
-        if state is None:
-            self._missed += 1
-        else:
-            state.published(published.revision, published.documents)
 
     def _evict(self) -> None:
         """Drop the oldest tenants over the limit, but none that a sidecar waits on: that

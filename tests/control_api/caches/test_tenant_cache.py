@@ -1,4 +1,5 @@
-"""A tenant that this process deactivates stays deactivated, whatever was read meanwhile."""
+"""A tenant that this process deactivates stays deactivated, whatever was read meanwhile; and what
+other processes commit is in force here, in whichever order both are learned."""
 
 from __future__ import annotations
 
@@ -12,11 +13,16 @@ import pytest
 
 from control_api.caches.tenant_cache import TenantCache
 from control_api.store.queries import tenants
-from control_api.store.transaction import Transaction
-from policies.definitions.model import TenantSettings
+from control_api.store.transaction import Published, Transaction
+from policies.definitions.model import Key, TenantSettings
+from policies.ground.keys import key_digest
 from policies.sets import policy_set
+from policies.sets.policy_set import key_document, key_name
+from tests.control_api.store.databases import postgresql_url
 from tests.control_api.store.world import TENANT, World, opened
 
+__all__ = ["postgresql_url"]
+DIGEST = key_digest("a key")
 Read = Callable[..., AbstractAsyncContextManager[Any]]
 
 
@@ -75,3 +81,72 @@ async def test_a_tenant_deactivated_while_it_is_loaded_is_loaded_as_such(
     slow = deactivating_behind(world.database.reading, world)
     monkeypatch.setattr(world.database, "reading", slow)
     assert not (await cache.get(TENANT)).active
+
+
+@pytest.fixture
+async def pair(postgresql_url: str) -> AsyncIterator[tuple[World, World]]:
+    """Two processes on one database."""
+    async with opened(postgresql_url) as here, opened(postgresql_url) as there:
+        yield here, there
+
+
+async def publish(world: World, key_id: str | None, **others: bytes) -> None:
+    """Publish a key under this id, or none, and further documents."""
+    body = None if key_id is None else key_document(Key(key_id, "evaluate"))
+
+    async def work(tx: Transaction) -> None:
+        await tx.publish({key_name(DIGEST): body, **others})
+
+    await world.store.write(TENANT, work)
+
+
+async def key_in_force(cache: TenantCache) -> str | None:
+    found = await (await cache.get(TENANT)).find_key(DIGEST)
+    return None if found is None else found.key_id
+
+
+async def test_a_write_here_hides_none_that_another_process_committed_before(
+    pair: tuple[World, World],
+) -> None:
+    """A key that is revoked there just before a write here does not stay valid here."""
+    here, there = pair
+    cache = TenantCache(here.store)
+    await publish(here, "live")
+    assert await key_in_force(cache) == "live"
+    await publish(there, None)
+    await publish(here, None, other=b"1")  # the key's document is unchanged: only the other's goes
+    assert await key_in_force(cache) is None
+
+
+async def test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_one(
+    pair: tuple[World, World],
+) -> None:
+    """The store tells of an own commit after another process's next one was read."""
+    here, there = pair
+    told: list[Published] = []
+    here.store.on_published(lambda _, published: told.append(published))
+    await publish(here, "mine")
+    await publish(there, "theirs")
+    cache = TenantCache(here.store)
+    assert await key_in_force(cache) == "theirs"
+    cache.published(TENANT, told[0])
+    assert await key_in_force(cache) == "theirs"
+
+
+async def test_a_database_that_went_back_is_followed(pair: tuple[World, World]) -> None:
+    """Such as a standby that lacked the last commits: its next ones have revisions seen before."""
+    here, there = pair
+    cache = TenantCache(here.store)
+    await publish(here, "kept")
+    await publish(here, "lost", second=b"lost")
+    assert await key_in_force(cache) == "lost"
+    kept = key_document(Key("kept", "evaluate")).hex()
+    await here.rows("UPDATE tenants SET revision = 1")
+    await here.rows(
+        f"UPDATE documents SET body = '\\x{kept}', revision = 1 WHERE name LIKE 'key/%'"
+    )
+    await cache.refresh()
+    assert await key_in_force(cache) == "kept"
+    await publish(there, "next")
+    await cache.refresh()
+    assert await key_in_force(cache) == "next"
