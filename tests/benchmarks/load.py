@@ -1,7 +1,8 @@
 """A load generator that costs less than what it measures: raw keep-alive connections, closed loop.
 
-    python -m tests.benchmarks.load HOST PORT CONNECTIONS SECONDS [BUNDLE EACH] < request-bytes
+    python -m tests.benchmarks.load HOST PORT CONNECTIONS SECONDS [BUNDLE EACH] < requests
 
+The input is one request, or several one after the other: a connection that is free sends the next.
 With BUNDLE, a file of authorities, over TLS as the API server speaks to a webhook: the certificate
 is verified. With EACH over 0, a connection is closed and opened anew after so many requests.
 
@@ -11,11 +12,13 @@ Bounded in connections and time; refuses any address but loopback.
 
 import asyncio
 import ipaddress
+import itertools
 import json
 import ssl
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import cast
 
 import uvloop
@@ -25,10 +28,10 @@ SERVER_NAME = "sluice-webhook.sluice-system.svc"
 
 
 class Client(asyncio.Protocol):
-    """One connection: sends the request again as soon as the response is complete."""
+    """One connection: sends another request as soon as the response is complete."""
 
-    def __init__(self, request: bytes, run: "Run", each: int = 0) -> None:
-        self._request = request
+    def __init__(self, requests: Iterator[bytes], run: "Run", each: int = 0) -> None:
+        self._requests = requests
         self._run = run
         self._left = each
         self.done = asyncio.get_running_loop().create_future()
@@ -42,7 +45,7 @@ class Client(asyncio.Protocol):
 
     def _send(self) -> None:
         self._sent = time.perf_counter()
-        self._transport.write(self._request)
+        self._transport.write(next(self._requests))
 
     def data_received(self, data: bytes) -> None:
         if self._missing:
@@ -86,12 +89,24 @@ class Run:
         self.lost = 0
 
 
+def split(stream: bytes) -> list[bytes]:
+    """The requests of a stream. A body has its `Content-Length`, spelled like this."""
+    requests, begin = [], 0
+    while begin < len(stream):
+        body = stream.index(b"\r\n\r\n", begin) + 4
+        at = stream.find(b"Content-Length: ", begin, body)
+        end = body if at < 0 else body + int(stream[at + 16 : stream.index(b"\r\n", at)])
+        requests.append(stream[begin:end])
+        begin = end
+    return requests
+
+
 async def load(
     host: str,
     port: int,
     connections: int,
     seconds: float,
-    request: bytes,
+    requests: list[bytes],
     tls: ssl.SSLContext | None = None,
     each: int = 0,
 ) -> dict[str, object]:
@@ -100,10 +115,11 @@ async def load(
     run = Run()
     loop = asyncio.get_running_loop()
     name = SERVER_NAME if tls else None
+    turns = itertools.cycle(requests)
 
     async def connect() -> asyncio.Transport:
         transport, client = await loop.create_connection(
-            lambda: Client(request, run, each), host, port, ssl=tls, server_hostname=name
+            lambda: Client(turns, run, each), host, port, ssl=tls, server_hostname=name
         )
         if each:
             client.done.add_done_callback(lambda _: again())
@@ -139,7 +155,7 @@ async def load(
 
 if __name__ == "__main__":
     address, at, many, long, *over_tls = sys.argv[1:]
-    sent = sys.stdin.buffer.read()
+    sent = split(sys.stdin.buffer.read())
     context = ssl.create_default_context(cafile=over_tls[0]) if over_tls else None
     requests_each = int(over_tls[1]) if over_tls else 0
     result = uvloop.run(

@@ -83,6 +83,19 @@ def load(port: int, sent: bytes, connections: int, seconds: float, *tls: str) ->
     return answer
 
 
+def cpu_seconds(service: Service) -> float:
+    """CPU time of the process so far."""
+    fields = Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def costed_load(service: Service, sent: bytes, connections: int, seconds: float) -> dict[str, Any]:
+    """`load`, and what an answer cost the service: `cpu`, in microseconds."""
+    before = cpu_seconds(service)
+    run = load(service.port, sent, connections, seconds)
+    return {**run, "cpu": (cpu_seconds(service) - before) / run["answers"] * 1e6}
+
+
 @contextmanager
 def bare(directory: Path, kind: str, argument: str, cores: set[int]) -> Iterator[Service]:
     port = free_port()

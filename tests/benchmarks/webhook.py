@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.measure import LOAD, SERVER, Figure, load, turn_about
+from tests.benchmarks.measure import LOAD, SERVER, Figure, cpu_seconds, load, turn_about
 from tests.benchmarks.services import MIB, directory
 from tests.control_api.admission.reviews import encoded, review
 from tests.control_api.admission.running_webhook import certificate_files
@@ -116,11 +116,6 @@ def rival(made: Path, kind: str) -> Iterator[Service]:
 
 def run(service: Service, seconds: float, each: int = 0, sent: bytes = REVIEW) -> dict[str, Any]:
     return load(service.port, sent, CONNECTIONS, seconds, str(authority().path), str(each))
-
-
-def cpu_seconds(service: Service) -> float:
-    fields = Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 def rates(made: Path, seconds: float, rounds: int) -> Iterator[Figure]:
