@@ -151,6 +151,11 @@ async def _migrate(settings: Settings, clock: Clock) -> None:
     # The owner grants the service's role its privileges, so the migration gets both URLs.
     owner = "SLUICE_MIGRATE_DATABASE_URL"
     given = SettingsReader(os.environ).secret("MIGRATE_DATABASE_URL")
+    if settings.database_pooled and given is None:
+        raise UnusableDatabase(
+            f"{owner} must name PostgreSQL itself: a migration holds a lock of its session, which "
+            "a pooler (SLUICE_DATABASE_POOLED) would give to another client"
+        )
     await open_with_retry(
         partial(migrate, given or settings.database_url, settings.database_url),
         owner if given else settings.database_setting,

@@ -19,6 +19,7 @@ _SIGNING = (
     "checkpoint_store",
     "database_connections",
     "database_seconds",
+    "database_pooled",
     "log_level",
     "log_format",
 )

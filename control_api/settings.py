@@ -37,6 +37,8 @@ class Settings:
     """The most connections to PostgreSQL that a process keeps; each transaction uses one."""
     database_seconds: int
     """How long a statement on PostgreSQL may run before its request is answered 503."""
+    database_pooled: bool
+    """Whether a pooler in transaction mode, such as PgBouncer, stands before PostgreSQL."""
     checkpoint_store: StoreLocation
     """Where signed checkpoints of the audit log are kept outside the database: `file:///directory`
     (default: `checkpoints/` in the data directory) or `s3://bucket/prefix`."""
@@ -106,7 +108,9 @@ class Settings:
 
     @property
     def database(self) -> DatabaseLimits:
-        return DatabaseLimits(self.database_connections, self.database_seconds)
+        return DatabaseLimits(
+            self.database_connections, self.database_seconds, self.database_pooled
+        )
 
     @property
     def database_setting(self) -> str:
@@ -143,6 +147,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         redis_url=reader.redis(),
         database_connections=reader.number("DATABASE_CONNECTIONS", 16, 2, 1000, "connections"),
         database_seconds=reader.number("DATABASE_SECONDS", 10, 1, 600, "seconds"),
+        database_pooled=reader.pooled(),
         checkpoint_store=reader.parsed("CHECKPOINT_STORE", StoreLocation.parse)
         or StoreLocation(data_dir / "checkpoints"),
         checkpoint_seconds=reader.number("CHECKPOINT_SECONDS", 5, 1, 3600, "seconds"),

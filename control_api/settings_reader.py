@@ -83,9 +83,18 @@ class SettingsReader:
 
     def workers(self) -> int:
         workers = self.number("WORKERS", 1, 1, 64, "processes")
-        if workers > 1 and not self.text("DATABASE_URL", "").startswith("postgresql+asyncpg://"):
+        if workers > 1 and not self._on_postgresql():
             self.complain("WORKERS", "more than 1 needs PostgreSQL in SLUICE_DATABASE_URL")
         return workers
+
+    def pooled(self) -> bool:
+        pooled = self.flag("DATABASE_POOLED")
+        if pooled and not self._on_postgresql():
+            self.complain("DATABASE_POOLED", "needs PostgreSQL in SLUICE_DATABASE_URL")
+        return pooled
+
+    def _on_postgresql(self) -> bool:
+        return self.text("DATABASE_URL", "").startswith("postgresql+asyncpg://")
 
     def parsed(self, name: str, parse: Callable[[str], Value]) -> Value | None:
         """The setting as `parse` reads it, or None if it is not set or not valid."""

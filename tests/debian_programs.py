@@ -28,6 +28,7 @@ class Program(NamedTuple):
 
 
 PROGRAMS = {
+    "pgbouncer": Program(("pgbouncer", "libevent-2.1-7", "libc-ares2"), "usr/sbin/pgbouncer"),
     "promtool": Program(("prometheus",), "usr/bin/promtool"),
     "prometheus": Program(("prometheus",), "usr/bin/prometheus"),
     "nft": Program(

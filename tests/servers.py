@@ -13,6 +13,7 @@ it.
 | mitmdump | `mitmproxy`, in a virtual environment of its own: it pins old libraries |
 | varnishtest | Debian's `varnish`, unpacked into a folder; needs no root |
 | promtool, prometheus, nft, iptables | Debian's packages, likewise (`debian_programs.py`) |
+| pgbouncer | Debian's package, likewise |
 | buildah, podman | the system's packages, installed: they need their configuration and helpers |
 | http-cache-tests | npm's package of that name |
 

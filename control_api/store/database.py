@@ -1,7 +1,7 @@
 """The operations that the store needs from a database, and the choice of the database by URL. Knows
 no table."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -16,12 +16,9 @@ from control_api.store.url import parse_url
 T = TypeVar("T")
 
 
-class Autocommit(Protocol):
-    """Runs one statement as a transaction of its own, in the lane's order."""
-
-    async def __call__(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
-        """Returns whether the statement returned a row, once it is committed."""
-        ...
+Autocommit = Callable[[str, str, tuple[Any, ...]], Awaitable[bool]]
+"""Runs one statement, given its lane and its values, as a transaction of its own, in the lane's
+order. Returns whether the statement returned a row, once it is committed."""
 
 
 class Database(Protocol):
@@ -75,7 +72,7 @@ class Database(Protocol):
     @property
     def autocommit(self) -> Autocommit | None:
         """Runs single statements as transactions of their own. None on SQLite, which has no round
-        trips to save."""
+        trips to save, and behind a pooler."""
         ...
 
     async def fold(self) -> bool:

@@ -49,7 +49,7 @@ def _postgresql(url: URL) -> PostgresqlDatabase:
         pool_size=1,
         max_overflow=0,
         hide_parameters=True,
-        connect_args={"server_settings": LIMITS.of_session(), **LIMITS.of_driver()},
+        connect_args=LIMITS.of_connection(),
     )
     return PostgresqlDatabase(engine, LIMITS)
 

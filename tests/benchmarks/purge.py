@@ -65,10 +65,10 @@ async def fill(settings: Settings, old: int, young: int) -> str:
     """A log of so many decisions, old ones first; the admin's key."""
     behind = [AGO]
     clock = Clock(lambda: time.time_ns() // 1000 - behind[0], time.monotonic)
-    settings.data_dir.mkdir(mode=0o700, parents=True)
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     open_or_make(settings.data_dir)
     async with asyncio.TaskGroup() as group:
-        store = await Store.open(settings.database_url, clock, group)
+        store = await Store.open(settings.database_url, clock, group, settings.database)
         _, keys = await first_start(store, settings, os.urandom)
         for count in (old, young):
             for done in range(0, count, BATCH):
@@ -101,7 +101,7 @@ async def _append(store: Store, at: int, many: int) -> None:
             chain.add(record, now)
         chain.save(connection)
 
-    await store.run("", work)
+    await store.run(store.lane("default"), work)
 
 
 def _another(record: Record, now: int) -> Record:

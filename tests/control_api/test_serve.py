@@ -139,6 +139,14 @@ def test_an_unknown_argument_exits_2(process: Any) -> None:
     assert "usage" in service.said()
 
 
+def test_migrate_does_not_go_through_a_pooler(process: Any, postgres_url: str) -> None:
+    pooled = {"SLUICE_DATABASE_URL": postgres_url, "SLUICE_DATABASE_POOLED": "1"}
+    refused = process("migrate", **pooled)
+    assert refused.ended() == 1
+    assert "SLUICE_MIGRATE_DATABASE_URL must name PostgreSQL itself" in refused.said()
+    assert process("migrate", **pooled, SLUICE_MIGRATE_DATABASE_URL=postgres_url).ended() == 0
+
+
 def test_migrate_brings_the_schema_to_head_and_exits_0(process: Any, postgres_url: str) -> None:
     refused = process(SLUICE_DATABASE_URL=postgres_url)
     assert refused.ended() == 1

@@ -38,6 +38,15 @@ def test_several_workers_need_postgresql() -> None:
     assert found.workers == 4
 
 
+def test_a_pooler_stands_before_postgresql() -> None:
+    (told,) = complaints(SLUICE_DATABASE_POOLED="1")
+    assert told == "SLUICE_DATABASE_POOLED: needs PostgreSQL in SLUICE_DATABASE_URL"
+    found = read(
+        {"SLUICE_DATABASE_POOLED": "1", "SLUICE_DATABASE_URL": "postgresql+asyncpg://a@b/c"}
+    )
+    assert found.database.pooled
+
+
 def test_an_empty_value_is_an_absent_one() -> None:
     assert read(dict.fromkeys(names(), "")) == read({})
 

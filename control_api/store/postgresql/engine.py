@@ -7,7 +7,7 @@ query names its `tenant_id`; row-level security is the backup
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -53,7 +53,7 @@ class PostgresqlDatabase:
     def __init__(self, engine: AsyncEngine, limits: DatabaseLimits) -> None:
         self._engine = engine
         self._limits = limits
-        self._pool = TransactionPool(engine)
+        self._pool = TransactionPool(engine, limits)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
@@ -65,7 +65,7 @@ class PostgresqlDatabase:
             max_overflow=0,  # an operator counts on `limits.connections` being the most
             pool_timeout=POOL_SECONDS,
             hide_parameters=True,  # values belong to callers, and an error may reach a log
-            connect_args={"server_settings": limits.of_session(), **limits.of_driver()},
+            connect_args=limits.of_connection(),
         )
         try:
             async with connected(engine) as connection:
@@ -116,7 +116,12 @@ class PostgresqlDatabase:
         async with self.writing(lane) as connection:
             return await connection.run_sync(work)
 
-    async def autocommit(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
+    @property
+    def autocommit(self) -> Callable[[str, str, tuple[Any, ...]], Awaitable[bool]] | None:
+        # It leaves the tenant set in the session, which behind a pooler is the next client's too.
+        return None if self._limits.pooled else self._autocommit
+
+    async def _autocommit(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
         # Take the same lock as `writing`, so that a lane's writes stay in order in this process.
         async with self._lock(lane):
             return await self._pool.autocommit(lane, statement, values)

@@ -9,12 +9,14 @@ INVARIANT: a connection returns to the pool outside any transaction, or not at a
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 from sqlalchemy import PoolProxiedConnection, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from control_api.database_limits import DatabaseLimits
 
 ALL_TENANTS = "*"
 """Stands in for a tenant id: every tenant's rows become visible, in the few tables whose row-level
@@ -22,30 +24,36 @@ policy allows it. No tenant id looks like this."""
 ROLLBACK_SECONDS = 5.0
 MAX_DEAD = 64
 """The maximum number of dead connections to discard in search of a live one."""
-_WRITING = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {:.0f}; "
-_READING = "BEGIN READ ONLY; "
-_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; "
+_TENANT = "sluice.tenant"
 
 
-def reading(tenant_id: str, key_digest: bytes | None = None) -> str:
-    """Begins a read-only transaction. Given an API key's SHA-256, the transaction also sees that
-    key, whichever tenant owns it."""
-    statements = _READING + _set("tenant", tenant_id)
-    if key_digest is None:
-        return statements
-    return f"{statements}; {_set('key_digest', key_digest.hex())}"
+class Begin(NamedTuple):
+    """How a transaction begins: its mode, and the settings that it makes, as statements."""
+
+    mode: str
+    settings: str
 
 
-def snapshot(tenant_id: str) -> str:
-    """Begins a read-only transaction whose reads all see the database as of the first one."""
-    return _SNAPSHOT + _set("tenant", tenant_id)
+def reading(tenant_id: str, key_digest: bytes | None = None) -> Begin:
+    """A read-only transaction. Given an API key's SHA-256, the transaction also sees that key,
+    whichever tenant owns it."""
+    settings = _set(_TENANT, tenant_id)
+    if key_digest is not None:
+        settings += f"; {_set('sluice.key_digest', key_digest.hex())}"
+    return Begin("BEGIN READ ONLY", settings)
 
 
-def writing(tenant_id: str, silent_seconds: float) -> str:
-    """Begins a transaction that may write the tenant's rows. PostgreSQL aborts it after
-    `silent_seconds` without a statement, so that a stopped or disconnected process does not hold
-    its locks for long."""
-    return _WRITING.format(silent_seconds * 1000) + _set("tenant", tenant_id)
+def snapshot(tenant_id: str) -> Begin:
+    """A read-only transaction whose reads all see the database as of the first one."""
+    return Begin("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", _set(_TENANT, tenant_id))
+
+
+def writing(tenant_id: str, silent_seconds: float) -> Begin:
+    """A transaction that may write the tenant's rows. PostgreSQL aborts it after `silent_seconds`
+    without a statement, so that a stopped or disconnected process does not hold its locks for
+    long."""
+    silent = f"SET LOCAL idle_in_transaction_session_timeout = {silent_seconds * 1000:.0f}"
+    return Begin("BEGIN", f"{silent}; {_set(_TENANT, tenant_id)}")
 
 
 def _set(name: str, value: str, how: str = "SET LOCAL") -> str:
@@ -53,7 +61,7 @@ def _set(name: str, value: str, how: str = "SET LOCAL") -> str:
     # quote is the only character that could end the literal.
     if "\0" in value:
         raise ValueError("a setting can't contain a NUL character")
-    return "{} sluice.{} = '{}'".format(how, name, value.replace("'", "''"))
+    return "{} {} = '{}'".format(how, name, value.replace("'", "''"))
 
 
 @asynccontextmanager
@@ -68,21 +76,23 @@ async def all_tenants(connection: AsyncConnection, tenant_id: str) -> AsyncItera
     await connection.execute(_SET_TENANT, {"tenant": tenant_id})
 
 
-_SET_TENANT = text("SELECT set_config('sluice.tenant', :tenant, true)")
+_SET_TENANT = text(f"SELECT set_config('{_TENANT}', :tenant, true)")
 
 
 class TransactionPool:
     """Runs transactions on pooled connections. It replaces connections that died while idle. Once a
     connection has not answered in time, it no longer trusts any that was made before."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, limits: DatabaseLimits) -> None:
         self._engine = engine
+        # Before the transaction's own settings, which may be stricter.
+        self._settings = "".join(f"{_set(*each)}; " for each in limits.of_transaction().items())
         self._generation = 0
         event.listen(engine.sync_engine, "connect", self._on_connect)
         event.listen(engine.sync_engine, "checkout", self._on_checkout)
 
     @asynccontextmanager
-    async def transaction(self, begin: str) -> AsyncIterator[AsyncConnection]:
+    async def transaction(self, begin: Begin) -> AsyncIterator[AsyncConnection]:
         """Commits at the end, rolls back on an exception."""
         connection = await self._begin(begin)
         try:
@@ -108,7 +118,7 @@ class TransactionPool:
             if info.get("tenant") != tenant_id:
                 # Forget the tenant before the SET: if its answer is lost, the tenant is unknown.
                 info.pop("tenant", None)
-                await _execute(connection, _set("tenant", tenant_id, "SET"))
+                await _execute(connection, _set(_TENANT, tenant_id, "SET"))
                 info["tenant"] = tenant_id
             return (await connection.exec_driver_sql(statement, values)).rowcount == 1
         except BaseException as error:
@@ -117,13 +127,14 @@ class TransactionPool:
         finally:
             await connection.close()
 
-    async def _begin(self, begin: str) -> AsyncConnection:
+    async def _begin(self, begin: Begin) -> AsyncConnection:
         """A connection with a transaction. Dead connections are replaced. That is safe, because
         none of the transaction's statements has been sent yet."""
+        statements = f"{begin.mode}; {self._settings}{begin.settings}"
         for left in reversed(range(MAX_DEAD)):
             connection = await self._engine.connect()
             try:
-                await _execute(connection, begin)
+                await _execute(connection, statements)
             except BaseException as error:
                 await self._abandon(connection, error)
                 await connection.close()

@@ -15,6 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from control_api.database_limits import LIMITS, DatabaseLimits
 from control_api.log.append import Log
 from control_api.store.database import Database, connect
 from control_api.store.queries import tenants
@@ -61,11 +62,11 @@ class World:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[World]:
+async def opened(url: str, limits: DatabaseLimits = LIMITS) -> AsyncIterator[World]:
     """Opens the store at `url` as a service does. A new one gets two tenants."""
     now = Now()
     async with asyncio.TaskGroup() as group:
-        database = await connect(url)
+        database = await connect(url, limits)
         store = Store(database, Clock(now, time.monotonic), group)
         async with store.reading_all_tenants() as connection:
             new = await tenants.installed(connection) is None

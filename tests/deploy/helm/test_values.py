@@ -37,6 +37,10 @@ KEY = "-----BEGIN " + "PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"
         ({"control": {"database": "sqlite"}}, "/control/replicas"),
         ({"control": {"databaseUrl": {"secretName": ""}}}, "/control/databaseUrl/secretName"),
         ({"control": {"databaseUrl": "postgresql+asyncpg://a:b@c/d"}}, "want object"),
+        (
+            {"control": {"databasePooled": True, "migrateDatabaseUrl": {"secretName": ""}}},
+            "/control/migrateDatabaseUrl/secretName",
+        ),
         ({"control": {"replicas": 0}}, "/control/replicas"),
         ({"control": {"environment": {"PATH": "/x"}}}, "/control/environment"),
         ({"control": {"policies": {"../x/y.yaml": ""}}}, "/control/policies"),

@@ -49,6 +49,9 @@
   valueFrom:
     secretKeyRef: {name: {{ $control.databaseUrl.secretName }}, key: {{ $control.databaseUrl.key }}}
 - {name: SLUICE_DATABASE_CONNECTIONS, value: {{ $control.databaseConnections | quote }}}
+{{- if $control.databasePooled }}
+- {name: SLUICE_DATABASE_POOLED, value: "1"}
+{{- end }}
 {{- end -}}
 {{- end -}}
 

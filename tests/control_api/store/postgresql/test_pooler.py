@@ -1,0 +1,73 @@
+"""PostgreSQL behind a real PgBouncer in transaction mode: each transaction has another session, and
+leaves nothing in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import asyncpg
+import pytest
+from sqlalchemy import text
+
+from control_api.database_limits import DatabaseLimits
+from control_api.log.verify import verify
+from control_api.store.errors import ReadFault
+from tests import pgbouncer
+from tests.control_api.store.world import OTHER, TENANT, World, decision, opened
+
+LIMITS = DatabaseLimits(connections=12, seconds=2, pooled=True)
+MANY = 40
+
+
+@pytest.fixture
+def pooled_url(postgresql_url: str) -> Iterator[str]:
+    with pgbouncer.before(postgresql_url) as url:
+        yield url
+
+
+@pytest.fixture
+async def pooled(pooled_url: str) -> AsyncIterator[World]:
+    async with opened(pooled_url, LIMITS) as world:
+        yield world
+
+
+async def test_logs_of_two_tenants_grow_at_once_and_verify(pooled: World) -> None:
+    tenants = (TENANT, OTHER) * MANY
+    await asyncio.gather(*(pooled.log.append(tenant, decision()) for tenant in tenants))
+    for tenant in (TENANT, OTHER):
+        report = await verify(pooled.store, tenant)
+        assert (report["valid"], report["total"]) == (True, MANY)
+
+
+async def test_no_transaction_sees_the_tenant_of_another(pooled: World) -> None:
+    async def seen(tenant: str) -> tuple[str, str]:
+        async with pooled.store.reading(tenant) as connection:
+            acts_for = text("SELECT current_setting('sluice.tenant'), pg_sleep(0.01)")
+            return tenant, (await connection.execute(acts_for)).one()[0]
+
+    answers = await asyncio.gather(*(seen(each) for each in (TENANT, OTHER) * MANY))
+    assert all(tenant == acts_for for tenant, acts_for in answers)
+
+
+async def test_sessions_keep_neither_settings_nor_statements(pooled: World) -> None:
+    for tenant in (TENANT, OTHER) * 4:
+        await pooled.log.append(tenant, decision())
+    left = (
+        "SELECT current_setting('sluice.tenant', true), current_setting('statement_timeout'),"
+        " (SELECT count(*) FROM pg_prepared_statements WHERE NOT from_sql)"
+    )
+    url = pooled.url.replace("+asyncpg", "")
+    another = await asyncpg.connect(url, statement_cache_size=0)
+    try:
+        rows = [tuple(await another.fetchrow(left)) for _ in range(2 * pgbouncer.SESSIONS)]
+    finally:
+        await another.close()
+    assert set(rows) == {("", "0", 0)}
+
+
+async def test_a_statement_that_runs_too_long_is_ended(pooled: World) -> None:
+    with pytest.raises(ReadFault):
+        async with pooled.store.reading(TENANT) as connection:
+            await connection.execute(text("SELECT pg_sleep(30)"))
+    assert (await pooled.log.append(TENANT, decision())).seq == 0

@@ -1,0 +1,71 @@
+"""A real PgBouncer in transaction mode, in front of a test's PostgreSQL. Knows nothing of Sluice.
+
+Few sessions serve all clients, in turn, so that a client seldom gets the session of its transaction
+before: what depends on a session fails at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import make_url
+
+from tests import servers, waiting
+from tests.ports import free_port
+from tests.postgres import UNPRIVILEGED
+
+SESSIONS = 4
+
+
+@contextlib.contextmanager
+def before(url: str, sessions: int = SESSIONS) -> Iterator[str]:
+    """The URL of the same database by way of a PgBouncer. Skips the test if there is none."""
+    program, direct, port = servers.need("pgbouncer"), make_url(url), free_port()
+    settings = {
+        "listen_addr": "127.0.0.1",
+        "listen_port": port,
+        "unix_socket_dir": "",
+        "auth_type": "scram-sha-256",
+        "auth_file": "users.txt",
+        "pool_mode": "transaction",
+        "default_pool_size": sessions,
+        "server_round_robin": 1,
+        "max_client_conn": 200,
+    }
+    with tempfile.TemporaryDirectory(prefix="sluice-pgbouncer-") as made:
+        folder = Path(made)
+        folder.chmod(0o755)  # it refuses to run as root
+        (folder / "users.txt").write_text(f'"{direct.username}" "{direct.password}"\n')
+        lines = [f"{name} = {value}" for name, value in settings.items()]
+        database = f"{direct.database} = host={direct.host} port={direct.port}"
+        sections = ["[databases]", database, "[pgbouncer]", *lines]
+        (folder / "pgbouncer.ini").write_text("\n".join(sections) + "\n")
+        account: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            account = {"user": UNPRIVILEGED, "group": UNPRIVILEGED}
+        with (folder / "pgbouncer.log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(program), "pgbouncer.ini"], cwd=folder, stdout=log, stderr=log, **account
+            )
+        try:
+            waiting.until("PgBouncer listens", lambda: _listens(port, process))
+            yield direct.set(port=port).render_as_string(hide_password=False)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _listens(port: int, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, "PgBouncer ended"
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
