@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
+from control_api.caches.page_reads import PageReads
 from control_api.caches.tenant_cache import TenantCache
 from control_api.checkpoints.maker import CheckpointMaker
 from control_api.checkpoints.witnesses import Cosigner
@@ -18,6 +19,7 @@ from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.publishing.assembly import Publishing
 from control_api.responses.audit import Document
 from control_api.settings import Settings
+from control_api.store.postgresql.notice_listener import NoticeListener
 from control_api.store.queries.fleet import FleetReports
 from control_api.store.queries.sessions import SessionClaimer
 from control_api.store.store import Store
@@ -58,8 +60,8 @@ class AppContext:
     """Everything a use case may need.
 
     `entropy(n)` returns n random bytes; `epoch` identifies the store; `publishing` is None without
-    Redis, `peer_metrics` in a single process, `tracer` without traces; `stopping` is set once the
-    service drains.
+    Redis, `notices` on SQLite, `peer_metrics` in a single process, `tracer` without traces;
+    `stopping` is set once the service drains.
     """
 
     settings: Settings
@@ -72,6 +74,7 @@ class AppContext:
     sessions: SessionClaimer
     fleet: FleetReports
     tenants: TenantCache
+    pages: PageReads
     ring: KeyRing
     epoch: str
     instruments: Instruments
@@ -79,6 +82,7 @@ class AppContext:
     description: Description
     enrolments: Enrolments
     publishing: Publishing | None = None
+    notices: NoticeListener | None = None
     peer_metrics: PeerMetrics | None = None
     tracer: "DecisionTracer | None" = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

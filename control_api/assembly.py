@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from control_api.app_context import AppContext, Description
+from control_api.caches.page_reads import PageReads
 from control_api.caches.tenant_cache import TenantCache
 from control_api.checkpoint_store.location import open_store
 from control_api.checkpoints.maker import CheckpointMaker
@@ -26,11 +27,14 @@ from control_api.publishing.assembly import Publishing
 from control_api.publishing.set_signer import SetSigner
 from control_api.responses.audit import Document
 from control_api.settings import Settings
+from control_api.store import notices
+from control_api.store.postgresql.notice_listener import NoticeListener
 from control_api.store.queries import log_keys
 from control_api.store.queries.fleet import FleetReports
 from control_api.store.queries.sessions import SessionClaimer
 from control_api.store.queries.tenants import Installation
 from control_api.store.store import Store
+from control_api.store.url import UnusableDatabase, parse_url
 from control_api.workers.worker_args import WorkerArgs
 from policies import __version__
 from policies.ground.clock import Clock
@@ -68,6 +72,7 @@ def assemble(
         count = instruments.jobs.unanswered.inc
         peer_metrics = PeerMetrics(settings.data_dir, worker.index, worker.count, registry, count)
     notes = open_store(settings.checkpoint_store)
+    tenants = TenantCache(opened.store)
     return AppContext(
         settings=settings,
         clock=clock,
@@ -84,7 +89,8 @@ def assemble(
         ),
         sessions=SessionClaimer(opened.store),
         fleet=FleetReports(opened.store),
-        tenants=TenantCache(opened.store),
+        tenants=tenants,
+        pages=PageReads(opened.store),
         ring=opened.ring,
         epoch=opened.installed.epoch,
         instruments=instruments,
@@ -92,6 +98,7 @@ def assemble(
         description=_description(routes_of(settings)),
         enrolments=_enrolments(settings, clock, entropy, opened, instruments.enrolment),
         publishing=_publishing(settings, clock, entropy, opened, instruments.redis),
+        notices=_notices(settings, opened.store, tenants, instruments),
         peer_metrics=peer_metrics,
         tracer=_tracer(settings, entropy),
     )
@@ -109,6 +116,26 @@ def _enrolments(
 
     registry = Registry(opened.store, entropy, new_id)
     return Enrolments(settings.enrol_issuers, opened.store, opened.log, registry, metrics, new_id)
+
+
+def _notices(
+    settings: Settings, store: Store, tenants: TenantCache, instruments: Instruments
+) -> NoticeListener | None:
+    """Raises `UnusableDatabase` if there is a URL to listen at that can't be read."""
+    if settings.listen_database_url is None:
+        return None
+
+    async def probe(channel: str) -> None:
+        async with store.reading_all_tenants() as connection:
+            await notices.send_to(connection, channel)
+
+    setting = settings.listen_setting
+    try:
+        url = parse_url(settings.listen_database_url)
+    except UnusableDatabase as error:
+        raise UnusableDatabase(f"{setting}: {error}") from error
+    listening = instruments.jobs.listening.set
+    return NoticeListener(url, setting, probe, tenants.noticed, listening)
 
 
 def _tracer(settings: Settings, entropy: Callable[[int], bytes]) -> "DecisionTracer | None":

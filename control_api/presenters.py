@@ -4,11 +4,12 @@ Knows the fields of both sides. Knows nothing of how a row came about.
 """
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from control_api.alerts.evaluator import target_of
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.caches.page_reads import EncodedPage
 from control_api.log.read import EventPage
 from control_api.responses.agents import AgentShown
 from control_api.responses.alerts import AlertRule, AlertRuleWithSecret
@@ -28,7 +29,6 @@ from control_api.responses.tenants import SessionDetail, TenantShown
 from control_api.store.counters.queries import CountedValue
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.queries.alerts import StoredRule
-from control_api.store.queries.documents import ChangePage
 from control_api.store.queries.keys import StoredKey
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.queries.sessions import SessionRow
@@ -178,7 +178,7 @@ def _days(days: int) -> str:
 
 
 def policy_set_page(
-    app: AppContext, caller: Caller, page: ChangePage, *, reset: bool
+    app: AppContext, caller: Caller, found: EncodedPage, *, reset: bool
 ) -> PolicySetPage:
     """A page of the policy set as a sidecar reads it, with the log keys that sign for the tenant.
 
@@ -186,22 +186,15 @@ def policy_set_page(
     """
     return PolicySetPage(
         epoch=app.epoch,
-        revision=page.revision,
+        revision=found.page.revision,
         reset=reset,
-        more=page.more,
+        more=found.page.more,
         now=rfc3339(app.clock.now()),
         tenant_id=caller.tenant.tenant_id,
         log_key=b64(app.signer.public),
         log_key_history=[each.to_wire() for each in app.ring.history],
-        documents=[
-            SetDocument(
-                document.name,
-                document.revision,
-                document.digest,
-                None if document.body is None else document.body.decode(),
-            )
-            for document in page.documents
-        ],
+        # Encoded once for all sidecars that get the page.
+        documents=cast("list[SetDocument]", found.documents),
     )
 
 

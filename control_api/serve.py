@@ -139,6 +139,8 @@ async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[Non
         app.store.group.create_task(_forever(loop, app))
         for loop in (
             app.tenants.follow,
+            app.tenants.follow_notices,
+            *((app.notices.run,) if app.notices else ()),
             *((files.watch,) if files else ()),
             AlertEvaluator(app).run,
             DeliveryLoop(app).run,

@@ -39,6 +39,10 @@ class Settings:
     """How long a statement on PostgreSQL may run before its request is answered 503."""
     database_pooled: bool
     """Whether a pooler in transaction mode, such as PgBouncer, stands before PostgreSQL."""
+    listen_database_url: str | None
+    """Where a process listens for other processes' changes, if a pooler in transaction mode stands
+    before `SLUICE_DATABASE_URL`: the same database, reached directly. Without a pooler: that
+    URL."""
     checkpoint_store: StoreLocation
     """Where signed checkpoints of the audit log are kept outside the database: `file:///directory`
     (default: `checkpoints/` in the data directory) or `s3://bucket/prefix`."""
@@ -119,6 +123,12 @@ class Settings:
         return PREFIX + ("DATA_DIR" if default else "DATABASE_URL")
 
     @property
+    def listen_setting(self) -> str:
+        """The name of the setting that says where to listen, for error messages."""
+        default = self.listen_database_url == self.database_url
+        return PREFIX + ("DATABASE_URL" if default else "LISTEN_DATABASE_URL")
+
+    @property
     def tls(self) -> TlsFiles | None:
         """The TLS files of the API's port; None for plain HTTP."""
         if self.tls_certificate is None or self.tls_key is None:
@@ -144,6 +154,7 @@ def read(environ: Mapping[str, str]) -> Settings:
     settings = Settings(
         data_dir=data_dir,
         database_url=reader.database(data_dir),
+        listen_database_url=reader.listen_database(),
         redis_url=reader.redis(),
         database_connections=reader.number("DATABASE_CONNECTIONS", 16, 2, 1000, "connections"),
         database_seconds=reader.number("DATABASE_SECONDS", 10, 1, 600, "seconds"),

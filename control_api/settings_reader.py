@@ -27,9 +27,17 @@ ELSEWHERE = {
     "API_KEY": "The API key itself; it leaks more easily than a file.",
 }
 """Settings that other commands read from the same environment. `refuse_unknown` accepts them."""
-SECRETS = ("DATABASE_URL", "MIGRATE_DATABASE_URL", "REDIS_URL", "SMTP_URL", "SUPERADMIN_KEY")
+SECRETS = (
+    "DATABASE_URL",
+    "LISTEN_DATABASE_URL",
+    "MIGRATE_DATABASE_URL",
+    "REDIS_URL",
+    "SMTP_URL",
+    "SUPERADMIN_KEY",
+)
 """Settings that may hold a password. `SLUICE_<NAME>_FILE` names a file with the value instead: the
 environment of a container is shown to everyone who may inspect it."""
+_POSTGRESQL = "postgresql+asyncpg://"
 _SECRET_BYTES = 16_384  # a wrong path may name a device or a file of gigabytes
 # The prefixes of the sidecar's settings and of those of `sluice up`.
 OTHERS = ("SIDECAR_", "UP_")
@@ -74,12 +82,25 @@ class SettingsReader:
 
     def database(self, data_dir: Path) -> str:
         url = self.text("DATABASE_URL", default_database(data_dir))
-        if not url.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
+        if not url.startswith(("sqlite+aiosqlite:///", _POSTGRESQL)):
             # The value is not quoted, since it may hold a password.
             self.complain(
                 "DATABASE_URL", "must begin with sqlite+aiosqlite:/// or postgresql+asyncpg://"
             )
         return url
+
+    def listen_database(self) -> str | None:
+        """Where to listen for other processes' changes; None on SQLite, and behind a pooler that
+        the setting does not lead around."""
+        url = self.text("LISTEN_DATABASE_URL", "")
+        # The value is not quoted, since it may hold a password.
+        if url and not url.startswith(_POSTGRESQL):
+            self.complain("LISTEN_DATABASE_URL", f"must begin with {_POSTGRESQL}")
+        elif url and not self._on_postgresql():
+            self.complain("LISTEN_DATABASE_URL", "needs PostgreSQL in SLUICE_DATABASE_URL")
+        if url or not self._on_postgresql() or self.text("DATABASE_POOLED", "") == "1":
+            return url or None
+        return self.text("DATABASE_URL", "")
 
     def workers(self) -> int:
         workers = self.number("WORKERS", 1, 1, 64, "processes")
@@ -94,7 +115,7 @@ class SettingsReader:
         return pooled
 
     def _on_postgresql(self) -> bool:
-        return self.text("DATABASE_URL", "").startswith("postgresql+asyncpg://")
+        return self.text("DATABASE_URL", "").startswith(_POSTGRESQL)
 
     def parsed(self, name: str, parse: Callable[[str], Value]) -> Value | None:
         """The setting as `parse` reads it, or None if it is not set or not valid."""

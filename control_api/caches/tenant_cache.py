@@ -1,7 +1,8 @@
 """Caches the tenants that this process serves, and the tenant of each API key.
 
-A change that this process commits is in force here before its answer is sent (`published`).
-`follow` finds what other processes commit, within half a second.
+A change that this process commits is in force here before its answer is sent (`published`). For
+what other processes commit, PostgreSQL sends a notice (`noticed`); without one, `follow` finds it
+within half a second.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from control_api.caches.tenant_state import TenantState
+from control_api.store.notices import Notice
 from control_api.store.queries import documents, enrolled_keys, keys, tenants
 from control_api.store.queries.enrolled_keys import EnrolledKey
 from control_api.store.store import Store
@@ -30,6 +32,8 @@ class TenantCache:
         self._loaded: dict[str, TenantState] = {}
         self._owners: dict[bytes, str] = {}
         self._missed = 0
+        self._noticed: set[str] = set()
+        self._notice = asyncio.Event()
         store.on_published(self.published)
 
     async def get(self, tenant_id: str) -> TenantState:
@@ -92,6 +96,29 @@ class TenantCache:
             except Unavailable:
                 continue  # the next round reads the same changes
 
+    def noticed(self, notice: Notice) -> None:
+        """A process has published this revision. Neither waits nor raises."""
+        state = self._loaded.get(notice.tenant_id)
+        # Of what is in force already, such as this process's own changes, there is nothing to read.
+        # An older revision than that may mean that the database went back: `refresh` finds it.
+        if state is not None and notice.revision > state.policy_set.revision:
+            self._noticed.add(notice.tenant_id)
+            self._notice.set()
+
+    async def follow_notices(self) -> None:
+        """Runs forever: reads the changes that notices tell of. Those that arrive during a read are
+        read together after it, so a storm of notices costs one read at a time."""
+        while True:
+            await self._notice.wait()
+            self._notice.clear()
+            noticed, self._noticed = self._noticed, set()
+            try:
+                for tenant_id in noticed:
+                    if (state := self._loaded.get(tenant_id)) is not None:
+                        await self._catch_up(state)
+            except (Unavailable, NotFound):
+                continue  # `follow` reads the same changes, and treats a tenant that is gone
+
     async def refresh(self) -> None:
         """Update every loaded tenant to the store's revision."""
         # A copy, because requests may load and evict tenants during the reads below.
@@ -110,7 +137,7 @@ class TenantCache:
                 continue
             state.active = active
             if revision > state.policy_set.revision:
-                await self._catch_up(state, revision)
+                await self._catch_up(state)
             elif revision < state.policy_set.revision:
                 # The database was restored, or a standby took over that lacked the last commits.
                 # Its next revisions are other ones than those that this process has seen.
@@ -134,19 +161,23 @@ class TenantCache:
             state.forget(published.since)
         state.published(published.revision, published.documents)
 
-    async def _catch_up(self, state: TenantState, revision: int) -> None:
-        since = state.policy_set.revision
-        async with self._store.reading(state.tenant_id) as connection:
-            page = await documents.since(
-                connection, state.tenant_id, since, limit=_PAGE, max_bytes=_PAGE_BYTES
-            )
-        if state.policy_set.revision != since:
-            return  # a change was published here during the read, and is newer than this page
+    async def _catch_up(self, state: TenantState) -> None:
+        """Put in force what is newer in the store. Raises `NotFound` if the tenant is gone."""
+        while True:
+            since = state.policy_set.revision
+            async with self._store.reading(state.tenant_id) as connection:
+                page = await documents.since(
+                    connection, state.tenant_id, since, limit=_PAGE, max_bytes=_PAGE_BYTES
+                )
+            # What was published here during the read is newer than this page, which may still know
+            # of another process's later change: read again.
+            if state.policy_set.revision == since:
+                break
         if page.more:
             # So much has changed that dropping everything is cheaper than reading the changes.
             state.forget(page.revision)
-        else:
-            state.published(max(revision, page.revision), {d.name: d.body for d in page.documents})
+        elif page.revision > since:
+            state.published(page.revision, {d.name: d.body for d in page.documents})
 
     async def _bodies(self, tenant_id: str, names: Sequence[str]) -> Mapping[str, bytes | None]:
         async with self._store.reading(tenant_id) as connection:

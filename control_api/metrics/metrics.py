@@ -120,6 +120,12 @@ class JobMetrics:
         self.unanswered = counter(
             "sluice_workers_unanswered_total", "Workers that did not answer a scrape in time."
         )
+        self.listening = _OptionalGauge(
+            "sluice_change_notices",
+            "1 while notices of other processes' changes arrive, 0 while they do not.",
+            registry=registry,
+        )
+        self.listening.set(math.nan)
 
 
 class CheckpointMetrics:

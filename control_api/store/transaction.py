@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store import cited_documents, set_nodes
+from control_api.store import cited_documents, notices, set_nodes
 from control_api.store.log.chain import Appended, LogChain
 from control_api.store.schema.statements import chunks
 from control_api.store.schema.tables import documents, tenants
@@ -143,6 +143,8 @@ class Transaction:
         # Write all records of the transaction at once; `append` has only numbered them in memory.
         if self._chain is not None:
             await self.connection.run_sync(self._chain.save)
+        if self._revision is not None and self._revision != self._since:
+            await notices.send(self.connection, self.tenant_id, self._revision)
         if not self._published:
             return None
         assert self._revision is not None

@@ -186,3 +186,19 @@ def test_a_secrets_file_that_is_of_no_use_is_a_complaint(tmp_path: Path) -> None
 def test_only_secrets_come_from_files() -> None:
     (told,) = complaints(SLUICE_WORKERS_FILE="/dev/null")
     assert told.startswith("SLUICE_WORKERS_FILE: there is no such setting")
+
+
+def test_a_process_listens_for_changes_where_it_can() -> None:
+    direct = "postgresql+asyncpg://sluice:pass@db/sluice"
+    pooler = "postgresql+asyncpg://sluice:pass@pooler/sluice"
+    assert read({}).listen_database_url is None
+    assert read({"SLUICE_DATABASE_URL": direct}).listen_database_url == direct
+    pooled = {"SLUICE_DATABASE_URL": pooler, "SLUICE_DATABASE_POOLED": "1"}
+    assert read(pooled).listen_database_url is None
+    found = read({**pooled, "SLUICE_LISTEN_DATABASE_URL": direct})
+    assert (found.listen_database_url, found.listen_setting) == (
+        direct,
+        "SLUICE_LISTEN_DATABASE_URL",
+    )
+    (told,) = complaints(SLUICE_LISTEN_DATABASE_URL=direct)
+    assert told == "SLUICE_LISTEN_DATABASE_URL: needs PostgreSQL in SLUICE_DATABASE_URL"

@@ -13,12 +13,9 @@ from control_api.app_context import MAX_WAITERS, AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import policy_set_page
 from control_api.requests.base import QueryInt, RequestModel
-from control_api.responses.sidecars import MAX_PAGE_BYTES, PolicySetPage
-from control_api.store.queries import documents
+from control_api.responses.sidecars import PolicySetPage
 from policies.ground.errors import Forbidden, Unavailable
 
-MAX_DOCUMENTS = 512
-"""The most documents in one response."""
 MAX_WAIT = 25  # seconds
 
 
@@ -45,29 +42,19 @@ async def fetch_policy_set(
     # Revisions of another store mean nothing here: the sidecar must drop its copy and start over.
     foreign = request.epoch != app.epoch
     since = 0 if foreign else request.since
-    page = await _read(app, caller, since)
+    found = await app.pages.since(caller.tenant_id, since)
+    page = found.page
     if since > page.revision or 0 < since < page.reset_below:
         # The sidecar is ahead of the store, or has a revision from before the store was restored to
         # an older state.
-        foreign, page = True, await _read(app, caller, 0)
+        foreign, found = True, await app.pages.since(caller.tenant_id, 0)
     elif not (page.documents or foreign) and request.wait and not app.stopping.is_set():
         # Wait without a connection: thousands of sidecars may wait, and by default a pool has 16.
         await _wait(app, caller, request.wait, page.revision)
-        page = await _read(app, caller, since)
+        found = await app.pages.since(caller.tenant_id, since)
     # Send a page even without documents: it is the heartbeat that tells a sidecar that it is not
     # cut off.
-    return policy_set_page(app, caller, page, reset=foreign)
-
-
-async def _read(app: AppContext, caller: Caller, since: int) -> documents.ChangePage:
-    async with app.store.reading(caller.tenant_id) as connection:
-        return await documents.since(
-            connection,
-            caller.tenant_id,
-            since,
-            limit=MAX_DOCUMENTS,
-            max_bytes=MAX_PAGE_BYTES,
-        )
+    return policy_set_page(app, caller, found, reset=foreign)
 
 
 async def _wait(app: AppContext, caller: Caller, seconds: float, revision: int) -> None:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.caches.page_reads import encoded
 from control_api.presenters import policy_set_page
 from control_api.requests.base import RequestModel
 from control_api.responses.sidecars import MAX_PAGE_BYTES, PolicySetPage
@@ -42,4 +43,4 @@ async def look_up_documents(
         page = await documents.by_name(
             connection, caller.tenant_id, request.names, max_bytes=MAX_PAGE_BYTES
         )
-    return policy_set_page(app, caller, page, reset=False)
+    return policy_set_page(app, caller, encoded(page), reset=False)

@@ -52,6 +52,13 @@
 {{- if $control.databasePooled }}
 - {name: SLUICE_DATABASE_POOLED, value: "1"}
 {{- end }}
+{{- with $control.listenDatabaseUrl }}
+{{- if .secretName }}
+- name: SLUICE_LISTEN_DATABASE_URL
+  valueFrom:
+    secretKeyRef: {name: {{ .secretName }}, key: {{ .key }}}
+{{- end }}
+{{- end }}
 {{- end -}}
 {{- end -}}
 

@@ -1,0 +1,296 @@
+"""What one process commits is in force in another because PostgreSQL told it: the half-second clock
+(`TenantCache.follow`) does not run here. And what happens while PostgreSQL can't tell."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from control_api.caches.tenant_cache import TenantCache
+from control_api.store import notices
+from control_api.store.notices import CHANNEL, Notice
+from control_api.store.postgresql import notice_listener
+from control_api.store.postgresql.notice_listener import NoticeListener
+from control_api.store.transaction import Transaction
+from control_api.store.url import UnusableDatabase, parse_url
+from policies.definitions.model import Key
+from policies.ground.keys import key_digest
+from policies.sets.policy_set import key_document, key_name
+from tests import pgbouncer
+from tests.control_api.store.databases import postgresql_url
+from tests.control_api.store.world import OTHER, TENANT, World, opened
+from tests.postgres import Server
+
+__all__ = ["postgresql_url"]
+DIGEST = key_digest("a key")
+SETTING = "SLUICE_LISTEN_DATABASE_URL"
+PATIENCE = 60.0
+
+
+@dataclass
+class Replica:
+    """A process on the database: its store, its cache, and its listener."""
+
+    world: World
+    cache: TenantCache
+    listener: NoticeListener
+    heard: list[Notice] = field(default_factory=list)
+    states: list[bool] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until(self, true: Callable[[], bool | Awaitable[bool]]) -> None:
+        """Wait for events, and look after each."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                found = true()
+                if found is True or (found is not False and await found):
+                    return
+                self.changed.clear()
+                with_state = asyncio.ensure_future((await self.cache.get(TENANT)).wait(1.0))
+                event = asyncio.ensure_future(self.changed.wait())
+                await asyncio.wait({with_state, event}, return_when=asyncio.FIRST_COMPLETED)
+                with_state.cancel()
+                event.cancel()
+
+    async def key_in_force(self) -> str | None:
+        found = await (await self.cache.get(TENANT)).find_key(DIGEST)
+        return None if found is None else found.key_id
+
+    def has_key(self, expected: str | None) -> Callable[[], Awaitable[bool]]:
+        async def true() -> bool:
+            return await self.key_in_force() == expected
+
+        return true
+
+    @property
+    def listens(self) -> bool:
+        return self.states[-1]
+
+
+@asynccontextmanager
+async def replica(url: str, listen_at: str | None = None) -> AsyncIterator[Replica]:
+    async with opened(url) as world, asyncio.TaskGroup() as group:
+        cache = TenantCache(world.store)
+
+        async def probe(channel: str) -> None:
+            async with world.store.reading_all_tenants() as connection:
+                await notices.send_to(connection, channel)
+
+        def heard(notice: Notice) -> None:
+            made.heard.append(notice)
+            cache.noticed(notice)
+            made.changed.set()
+
+        states: list[bool] = []
+        changed = asyncio.Event()
+
+        def listening(state: bool) -> None:
+            states.append(state)
+            changed.set()
+
+        listener = NoticeListener(parse_url(listen_at or url), SETTING, probe, heard, listening)
+        made = Replica(world, cache, listener, states=states, changed=changed)
+        tasks = [group.create_task(each) for each in (listener.run(), cache.follow_notices())]
+        try:
+            yield made
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+@pytest.fixture
+async def pair(postgresql_url: str) -> AsyncIterator[tuple[Replica, Replica]]:
+    async with replica(postgresql_url) as here, replica(postgresql_url) as there:
+        for each in (here, there):
+            await each.until(lambda each=each: each.listens)  # type: ignore[misc]
+        yield here, there
+
+
+async def publish(world: World, key_id: str | None, **others: bytes) -> None:
+    body = None if key_id is None else key_document(Key(key_id, "evaluate"))
+
+    async def work(tx: Transaction) -> None:
+        await tx.publish({key_name(DIGEST): body, **others})
+
+    await world.store.write(TENANT, work)
+
+
+async def test_a_change_there_is_in_force_here(pair: tuple[Replica, Replica]) -> None:
+    here, there = pair
+    await publish(there.world, "live")
+    assert await here.key_in_force() == "live"
+    await publish(there.world, None)
+    await here.until(here.has_key(None))
+    assert here.heard[-1] == Notice(TENANT, 2)
+
+
+async def test_two_replicas_that_write_at_once_agree(pair: tuple[Replica, Replica]) -> None:
+    here, there = pair
+    await publish(here.world, "first")
+    states = [await each.cache.get(TENANT) for each in pair]
+
+    async def write(each: Replica, name: str) -> None:
+        for number in range(20):
+            await publish(each.world, f"{name}-{number}", **{f"{name}-{number}": b"1"})
+
+    await asyncio.gather(write(here, "here"), write(there, "there"))
+    async with here.world.store.reading(TENANT) as connection:
+        last = await tenant_revision(connection)
+    for each, state in zip(pair, states, strict=True):
+        await each.until(lambda state=state: state.policy_set.revision == last)  # type: ignore[misc]
+    assert await here.key_in_force() == await there.key_in_force()
+
+
+async def tenant_revision(connection: Any) -> int:
+    from control_api.store.queries import documents
+
+    return await documents.current(connection, TENANT)
+
+
+async def test_a_storm_of_notices_costs_few_reads(
+    pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = pair
+    await publish(there.world, "before")
+    assert await here.key_in_force() == "before"
+    reads, read = 0, here.world.database.reading
+    begun, released = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def held(tenant_id: str) -> AsyncIterator[Any]:
+        nonlocal reads
+        reads += 1
+        async with read(tenant_id) as connection:
+            begun.set()
+            await released.wait()
+            yield connection
+
+    monkeypatch.setattr(here.world.database, "reading", held)
+    await publish(there.world, "0")
+    await begun.wait()
+    for number in range(1, 50):
+        await publish(there.world, str(number))
+    last = here.heard[0].revision + 50
+    await here.until(lambda: bool(here.heard) and here.heard[-1].revision == last)
+    released.set()
+    state = await here.cache.get(TENANT)
+    await here.until(lambda: state.policy_set.revision == last)
+    assert await here.key_in_force() == "49"
+    # One that was under way, one for all that came meanwhile.
+    assert reads <= 2
+
+
+async def test_a_transaction_that_rolls_back_sends_no_notice(
+    pair: tuple[Replica, Replica],
+) -> None:
+    here, there = pair
+
+    async def work(tx: Transaction) -> None:
+        await tx.publish({"lost": b"1"})
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await there.world.store.write(TENANT, work)
+    await publish(there.world, "kept")
+    await here.until(lambda: bool(here.heard))
+    assert here.heard == [Notice(TENANT, 1)]
+
+
+async def test_what_is_not_a_notice_is_ignored(pair: tuple[Replica, Replica]) -> None:
+    """Every role of the database may send on the channel."""
+    here, there = pair
+    await publish(there.world, "live")
+    assert await here.key_in_force() == "live"
+    for payload in ("", "7", f"-7 {TENANT}", f"x {TENANT}", f"{'9' * 40} {TENANT}", "7 ", "٧ a"):
+        await there.world.rows("SELECT pg_notify(:c, :p)", c=CHANNEL, p=payload)
+    # One that is ours in form, of a change that never was: it is looked for, and not found.
+    for tenant_id in (TENANT, OTHER, "absent"):
+        await there.world.rows("SELECT pg_notify(:c, :p)", c=CHANNEL, p=f"999 {tenant_id}")
+    await here.until(lambda: here.heard[-1:] == [Notice("absent", 999)])
+    assert [each.tenant_id for each in here.heard] == [TENANT, TENANT, OTHER, "absent"]
+    await publish(there.world, None)
+    await here.until(here.has_key(None))
+
+
+async def test_a_listening_connection_that_ends_comes_back(
+    pair: tuple[Replica, Replica], caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there = pair
+    caplog.set_level(logging.WARNING, "sluice.store")
+    await publish(there.world, "live")
+    assert await here.key_in_force() == "live"
+    before = len(here.states)
+    ended = await here.world.rows(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'sluice notices' AND datname = current_database()"
+    )
+    assert len(ended) == 2  # one for each process
+    for each in pair:
+        await each.until(lambda each=each: False in each.states[before:] and each.listens)  # type: ignore[misc]
+    await publish(there.world, None)
+    await here.until(here.has_key(None))
+    told = [record.getMessage() for record in caplog.records]
+    lost = f"{SETTING}: the connection was closed: changes of other processes are found within"
+    assert sum(each.startswith(lost) for each in told) == 2
+    assert told.count("notices of other processes' changes arrive again") == 2
+
+
+async def test_a_server_that_is_away_is_tried_again(
+    postgresql_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as a listener's address without a server."""
+    caplog.set_level(logging.WARNING, "sluice.store")
+    nowhere = "postgresql+asyncpg://sluice:s3cret@127.0.0.1:1/sluice"
+    async with replica(postgresql_url, nowhere) as here:
+        await here.until(lambda: len(here.states) >= 3)
+        assert True not in here.states
+    (told,) = [each.getMessage() for each in caplog.records]
+    assert told.startswith(f"{SETTING}: PostgreSQL at `127.0.0.1:1`: connection refused")
+    assert "s3cret" not in told
+
+
+async def test_a_connection_that_brings_no_notices_is_refused(
+    postgresql_url: str,
+    postgres_server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """To another database of the server, as behind a pooler in transaction mode: a LISTEN there
+    succeeds."""
+    caplog.set_level(logging.WARNING, "sluice.store")
+    monkeypatch.setattr(notice_listener, "PROBE_SECONDS", 0.2)
+    with postgres_server.database() as other:
+        async with replica(postgresql_url, other) as here:
+            await here.until(lambda: len(here.states) >= 3)
+            assert True not in here.states
+    (told,) = [each.getMessage() for each in caplog.records]
+    assert "a notice that was sent through SLUICE_DATABASE_URL does not arrive" in told
+
+
+async def test_a_pooler_in_transaction_mode_is_refused(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "sluice.store")
+    monkeypatch.setattr(notice_listener, "PROBE_SECONDS", 0.5)
+    with pgbouncer.before(postgresql_url) as pooled:
+        async with replica(postgresql_url, pooled) as here:
+            await here.until(lambda: len(here.states) >= 3)
+            assert True not in here.states
+    told = caplog.records[0].getMessage()
+    assert told.startswith(f"{SETTING}: ")
+    assert "without a pooler in transaction mode" in told
+
+
+async def test_a_url_that_can_never_work_is_fatal(postgresql_url: str) -> None:
+    url = f"{postgresql_url}?nonsense=s3cret"
+    with pytest.raises(ExceptionGroup) as raised:
+        async with replica(postgresql_url, url):
+            await asyncio.sleep(PATIENCE)
+    assert raised.group_contains(UnusableDatabase, match=f"{SETTING}: the host or the parameters")
+    assert not raised.group_contains(UnusableDatabase, match="s3cret")
