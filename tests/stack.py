@@ -86,6 +86,8 @@ class Service:
     port: int
     cores: set[int] | None = None
     process: subprocess.Popen[bytes] | None = None
+    tree: Path = ROOT
+    """The folder whose packages it runs."""
 
     def start(self, *, ready: bool = True) -> None:
         cores = self.cores
@@ -95,7 +97,7 @@ class Service:
                 env={**os.environ, **self.environ},
                 stdout=log,
                 stderr=log,
-                cwd=ROOT,
+                cwd=self.tree,
                 # Before it starts: threads and children keep what their maker had.
                 preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None,
             )
@@ -166,12 +168,15 @@ class Stack:
     sources: list[dict[str, Any]] = field(default_factory=list)
     control_cores: set[int] | None = None
     sidecar_cores: set[int] | None = None
+    tree: Path = ROOT
 
     def __post_init__(self) -> None:
         self.policy_file = self.directory / "policies" / "default" / "demo" / "support.yaml"
         self.policy_file.parent.mkdir(parents=True)
         self.policy_file.write_text(self.policies)
+        own = {"PYTHONPATH": str(self.tree)} if self.tree != ROOT else {}
         environ = {
+            **own,
             "SLUICE_DATA_DIR": str(self.directory / "data"),
             "SLUICE_POLICY_DIR": str(self.directory / "policies"),
         }
@@ -186,10 +191,12 @@ class Stack:
         log = self.directory / "control.log"
         command = [sys.executable, "-m", "control_api"]
         self.control = Service("control API", command, environ, log, port, self.control_cores)
+        self.control.tree = self.tree
         config = self.directory / "sidecar.yaml"
         command = [sys.executable, "-m", "sidecar", "--config", str(config)]
         log = self.directory / "sidecar.log"
-        self.sidecar = Service("sidecar", command, {}, log, free_port(), self.sidecar_cores)
+        self.sidecar = Service("sidecar", command, own, log, free_port(), self.sidecar_cores)
+        self.sidecar.tree = self.tree
 
     def start_control(self) -> None:
         self.control.start()

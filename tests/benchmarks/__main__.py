@@ -1,7 +1,9 @@
 """`make bench`: every figure, with its ratio and its target, in one run.
 
-python -m tests.benchmarks            about thirty minutes
-python -m tests.benchmarks --quick    about four minutes: checks that everything runs
+python -m tests.benchmarks            about forty minutes
+python -m tests.benchmarks --quick    about five minutes: checks that everything runs
+
+The table of `two_cores` comes first, and the other figures after it.
 """
 
 import argparse
@@ -10,11 +12,11 @@ from collections.abc import Callable, Iterable
 
 from tests.benchmarks import (
     blocking,
+    chroma,
     core,
+    memory,
     postgresql,
-    proxies,
-    proxy_memory,
-    services,
+    two_cores,
     webhook,
 )
 from tests.benchmarks.measure import CORES, Figure
@@ -24,16 +26,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("--quick", action="store_true", help="one short round of each")
     parser.add_argument(
-        "--only", default="", help="core, services, proxies, memory, blocking, postgresql, webhook"
+        "--only", default="", help="two_cores, core, chroma, memory, blocking, postgresql, webhook"
     )
+    parser.add_argument("--compiled", action="store_true", help="the compiled services, too")
     arguments = parser.parse_args()
     print(f"{len(CORES)} cores, Python {platform.python_version()}", flush=True)
+    if arguments.only in ("", "two_cores"):
+        for line in two_cores.table(arguments.quick, arguments.compiled):
+            print(line, flush=True)
     print(f"{'measure':<44} {'value':<44} {'ratio':>6}  {'target':<12} reached", flush=True)
     parts: dict[str, Callable[[], Iterable[Figure]]] = {
         "core": core.figures,
-        "services": lambda: services.figures(arguments.quick),
-        "proxies": lambda: proxies.figures(arguments.quick),
-        "memory": lambda: proxy_memory.figures(arguments.quick),
+        "chroma": lambda: chroma.figures(arguments.quick),
+        "memory": lambda: memory.figures(arguments.quick),
         "blocking": lambda: blocking.figures(arguments.quick),
         "postgresql": lambda: postgresql.figures(arguments.quick),
         "webhook": lambda: webhook.figures(arguments.quick),

@@ -14,8 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.benchmarks.measure import SERVER, Figure, load, request, turn_about
-from tests.benchmarks.services import EVALUATE, directory
+from tests.benchmarks.measure import EVALUATE, SERVER, Figure, directory, load, request, turn_about
 from tests.stack import Stack
 
 RATE, CLIENTS, SECONDS = 2_000, 40, 12.0

@@ -4,11 +4,12 @@
     python -m tests.benchmarks.bare PORT passthrough URL   aiohttp forwarding every request to URL
     python -m tests.benchmarks.bare PORT decision -        aiohttp saying yes to whatever is asked
     python -m tests.benchmarks.bare PORT upstream SIZE     a bare protocol answering SIZE bytes
+    python -m tests.benchmarks.bare PORT vectors SIZE      the same as Qdrant answers a search
     python -m tests.benchmarks.bare PORT flood SIZE        the same for any SIZE and any body, no
                                                            faster than it is taken
 
-All but the last two are what most people write: an `Application`, a route, a handler. They read and
-check nothing. `GET /health/ready` answers 200.
+All but the last three are what most people write: an `Application`, a route, a handler. They read
+and check nothing. `GET /health/ready` answers 200.
 """
 
 import asyncio
@@ -91,6 +92,42 @@ class Upstream(asyncio.Protocol):
             self._transport.write(self.answer)
 
 
+class Vectors(asyncio.Protocol):
+    """Responds to every request with the same found points, and without aliases to the question
+    which there are."""
+
+    answer = b""
+    _NO_ALIASES = b'{"result":{"aliases":[]},"status":"ok","time":0.00001}'
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            head = self._buffer[:end].lower()
+            at = head.find(b"content-length:")
+            size = 0 if at < 0 else int(head[at + 15 :].split(b"\r\n", 1)[0])
+            if len(self._buffer) < end + 4 + size:
+                return
+            self._buffer = self._buffer[end + 4 + size :]
+            aliases = head.startswith(b"get /aliases ")
+            self._transport.write(whole(self._NO_ALIASES) if aliases else self.answer)
+
+
+def whole(body: bytes) -> bytes:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    return head % len(body) + body
+
+
+def points(size: int) -> bytes:
+    """A search's answer of about `size` bytes."""
+    one = b'{"id":7,"version":3,"score":0.75,"payload":{"text":"%b"},"vector":null}' % (b"x" * 330)
+    many = max(1, size // len(one))
+    return b'{"result":[%b],"status":"ok","time":0.0004}' % b",".join([one] * many)
+
+
 class Flood(asyncio.Protocol):
     """Responds to a request without a body with `size` bytes, as fast as the client reads them, and
     to one with a body of known length with two bytes, after reading it."""
@@ -147,10 +184,14 @@ async def serve_flood(port: int, size: int) -> None:
     await server.serve_forever()
 
 
+async def serve_vectors(port: int, size: int) -> None:
+    Vectors.answer = whole(points(size))
+    server = await asyncio.get_running_loop().create_server(Vectors, "127.0.0.1", port)
+    await server.serve_forever()
+
+
 async def serve_upstream(port: int, size: int) -> None:
-    Upstream.answer = (
-        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % size
-    ) + b"x" * size
+    Upstream.answer = whole(b"x" * size)
     server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", port)
     await server.serve_forever()
 
@@ -164,9 +205,9 @@ async def serve_app(port: int, app: web.Application) -> None:
 
 if __name__ == "__main__":
     listen, kind, argument = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-    if kind in ("upstream", "flood"):
-        serve = serve_upstream if kind == "upstream" else serve_flood
-        uvloop.run(serve(listen, int(argument)))
+    protocols = {"upstream": serve_upstream, "vectors": serve_vectors, "flood": serve_flood}
+    if kind in protocols:
+        uvloop.run(protocols[kind](listen, int(argument)))
     else:
         match kind:
             case "constant":

@@ -1,13 +1,19 @@
-"""A Chroma server with some documents, and a query for the nearest of them. Knows no figure and no
-proxy."""
+"""A real Chroma through the reverse proxy: the nearest documents to an embedding of 384 dimensions.
+
+python -m tests.benchmarks.chroma
+"""
 
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.measure import request
+from tests import servers
+from tests.benchmarks.measure import REST, Figure, directory, load, request
+from tests.benchmarks.memory import sidecar
+from tests.benchmarks.turns import Run, held, median, ratio, rounds_of
 from tests.ports import free_port
 from tests.stack import Service, call, wait_until
 
@@ -53,3 +59,33 @@ def _filled(port: int) -> bytes:
     path = f"{_DATABASE}/collections/{made['id']}/query"
     asked = {"query_embeddings": [vector()], "n_results": 5, "include": ["documents", "distances"]}
     return request("POST", path, asked)
+
+
+def figures(quick: bool) -> Iterator[Figure]:
+    if servers.find("chroma") is None:
+        print(f"no chroma here: {servers.how('chroma')}", file=sys.stderr)
+        return
+    seconds, rounds = (1.5, 1) if quick else (5.0, 5)
+    with ExitStack() as stack:
+        made = stack.enter_context(directory())
+        at, sent = stack.enter_context(chroma(made, REST))
+        name = "chroma://files/default_tenant/default_database/handbook"
+        names = {name: {"source_id": "handbook", "sensitivity": "low"}}
+        port, _ = stack.enter_context(sidecar(made / "stack", at, kind="chroma", names=names))
+        for many in (16, 1):
+            runs: dict[str, Run] = {
+                "ours": partial(load, port, sent, many, seconds),
+                "direct": partial(load, at, sent, many, seconds),
+            }
+            found = rounds_of(runs, rounds)
+            value = f"{median(found, 'ours', 'rate'):,.0f}/s against "
+            value += f"{median(found, 'direct', 'rate'):,.0f}/s"
+            # One connection measures the added latency, not the rate: it is shown.
+            target = 0.9 if many > 1 else None
+            rate = ratio(found, "direct", "rate")
+            yield held(f"Chroma query to direct, {many} connections", value, rate, target, ">=")
+
+
+if __name__ == "__main__":
+    for figure in figures(quick=False):
+        print(figure.row(), flush=True)

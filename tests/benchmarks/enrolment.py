@@ -13,8 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.benchmarks.measure import SERVER, Figure
-from tests.benchmarks.services import EVALUATE, directory
+from tests.benchmarks.measure import EVALUATE, SERVER, Figure, directory
 from tests.clusters import ISSUER, pod_token, serving_keys
 from tests.stack import Stack
 

@@ -25,8 +25,7 @@ from typing import Any
 import psutil
 
 from tests.benchmarks import large_log
-from tests.benchmarks.measure import Figure, load, request
-from tests.benchmarks.services import EVALUATE
+from tests.benchmarks.measure import EVALUATE, Figure, load, request
 from tests.control_api.running_api import asked
 from tests.ports import free_port
 from tests.stack import POLICIES, Service, call

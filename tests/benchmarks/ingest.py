@@ -25,9 +25,8 @@ import asyncpg
 from control_api.store.migrate import migrate
 from control_api.store.schema.log import log_entries, openings
 from tests import postgres
-from tests.benchmarks.measure import SERVER, Figure
+from tests.benchmarks.measure import EVALUATE, MIB, SERVER, Figure, directory
 from tests.benchmarks.postgresql import copied, server
-from tests.benchmarks.services import EVALUATE, MIB, directory
 from tests.stack import ROOT, Service, Stack, call
 
 SENDERS = 4

@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 
 from control_api.log.ingest import ingest
-from tests.benchmarks.measure import SERVER, Figure
-from tests.benchmarks.services import EVALUATE, directory
+from tests.benchmarks.measure import EVALUATE, SERVER, Figure, directory
 from tests.control_api.store.world import TENANT, Spool, decision, opened
 from tests.stack import Stack
 

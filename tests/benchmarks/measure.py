@@ -5,9 +5,11 @@ Knows no figure in particular. Machines are shared and drift, so only ratios wit
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +19,9 @@ from typing import Any
 
 from tests.ports import free_port
 from tests.stack import ROOT, Service, listens, wait_until
+
+EVALUATE = "/v1/context/evaluate"
+MIB = 2**20
 
 CORES = sorted(os.sched_getaffinity(0))
 SERVER = {CORES[0]}
@@ -69,7 +74,7 @@ def load(port: int, sent: bytes, connections: int, seconds: float, *tls: str) ->
     command = [sys.executable, "-m", "tests.benchmarks.load", "127.0.0.1", str(port)]
     done = subprocess.run(
         [*command, str(connections), str(seconds), *tls],
-        input=sent,
+        input=b"0\0" + sent,
         capture_output=True,
         check=False,
         cwd=ROOT,
@@ -89,11 +94,13 @@ def cpu_seconds(service: Service) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def costed_load(service: Service, sent: bytes, connections: int, seconds: float) -> dict[str, Any]:
-    """`load`, and what an answer cost the service: `cpu`, in microseconds."""
-    before = cpu_seconds(service)
-    run = load(service.port, sent, connections, seconds)
-    return {**run, "cpu": (cpu_seconds(service) - before) / run["answers"] * 1e6}
+@contextmanager
+def directory() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="sluice-bench-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
 
 
 @contextmanager
@@ -101,7 +108,7 @@ def bare(directory: Path, kind: str, argument: str, cores: set[int]) -> Iterator
     port = free_port()
     command = [sys.executable, "-m", "tests.benchmarks.bare", str(port), kind, argument]
     service = Service(kind, command, {}, directory / f"{kind}.log", port, cores)
-    service.start(ready=kind not in ("upstream", "flood"))
+    service.start(ready=kind not in ("upstream", "vectors", "flood"))
     wait_until(f"{kind} listens", lambda: listens(port))
     try:
         yield service

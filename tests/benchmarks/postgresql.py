@@ -23,9 +23,9 @@ from control_api.store.migrate import migrate
 from control_api.store.schema.log import log_entries, openings
 from policies.trail.record import Record
 from tests import postgres
-from tests.benchmarks import mixed_requests
-from tests.benchmarks.measure import SERVER, Figure, costed_load, load
-from tests.benchmarks.services import directory
+from tests.benchmarks import mixed
+from tests.benchmarks.measure import SERVER, Figure, directory
+from tests.benchmarks.turns import with_cpu
 from tests.control_api.store.world import TENANT, World, decision, opened
 from tests.stack import Stack
 
@@ -133,19 +133,22 @@ async def compared(server: postgres.Server, rounds: int, mix: str) -> Figure:
     return Figure(name, value, ratio, ">= 0.6", ratio >= 0.6)
 
 
-def control_evaluate(server: postgres.Server, seconds: float, rounds: int) -> Figure:
+def control_evaluate(server: postgres.Server, seconds: int, rounds: int) -> Figure:
     """Evaluations per second, each response after its commit; requests that differ."""
     with server.database() as url, directory() as place:
         serving = postgres.serving(url)
         asyncio.run(migrate(url, serving))
-        policies = mixed_requests.policies()
-        stack = Stack(place, policies, control_cores=SERVER, database_url=serving)
+        stack = Stack(place, mixed.policies(), control_cores=SERVER, database_url=serving)
         try:
             stack.start_control()
             stack.prepare()
-            sent = mixed_requests.prepare(stack)
-            load(stack.control.port, sent, WAITING, seconds)
-            runs = [costed_load(stack.control, sent, WAITING, seconds) for _ in range(rounds)]
+            mixed.register(stack)
+            sent = mixed.evaluations(stack.agent_key)
+            turn = with_cpu(
+                lambda: mixed.send(sent, stack.control.port, WAITING, seconds), [stack.control]
+            )
+            turn()
+            runs = [turn() for _ in range(rounds)]
             assert stack.verify()["valid"]
         finally:
             stack.stop()
@@ -157,7 +160,7 @@ def control_evaluate(server: postgres.Server, seconds: float, rounds: int) -> Fi
 
 
 def figures(quick: bool, only: str = "") -> Iterator[Figure]:
-    seconds, rounds = (3.0, 1) if quick else (8.0, ROUNDS)
+    seconds, rounds = (3, 1) if quick else (8, ROUNDS)
     every = os.sched_getaffinity(0)
     os.sched_setaffinity(0, every - SERVER or every)  # where the database is, too
     with server() as started:

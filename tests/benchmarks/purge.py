@@ -26,8 +26,7 @@ from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.trail.record import Record, make_record
-from tests.benchmarks.measure import SERVER, Figure, load, request
-from tests.benchmarks.services import EVALUATE, directory
+from tests.benchmarks.measure import EVALUATE, SERVER, Figure, directory, load, request
 from tests.control_api.store.world import decision
 from tests.ports import free_port
 from tests.stack import POLICIES, Service, call

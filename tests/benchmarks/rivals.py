@@ -1,20 +1,21 @@
-"""The proxies that ours is held against, each as its makers advise it for speed: one worker,
-connections kept to both sides, no access log.
+"""The proxies and the decision server that ours are held against, each as its makers advise it for
+speed: one worker, connections kept to both sides, no access log.
 
 Knows how each is started. Knows nothing of figures. What nginx and Envoy ask for a decision says
-yes at once and records nothing (`bare.py`), and mitmproxy asks no server: all three look better
-than they would in use.
+yes at once and records nothing (`bare.py`), so both look better than they would in use. Cerbos
+writes its decisions to a file, and answers before they are on disk.
 """
 
 import http.client
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.mixed import cerbos_policies
 from tests.ports import free_port
 from tests.stack import Service, wait_until
 
@@ -28,8 +29,6 @@ class Place:
     decision: int
     cores: set[int]
 
-
-Rival = Callable[[Path, Place], AbstractContextManager[Service]]
 
 _NGINX = """\
 daemon off;
@@ -107,24 +106,39 @@ def envoy(program: Path, place: Place) -> Iterator[Service]:
 
 
 @contextmanager
-def mitmdump(program: Path, place: Place) -> Iterator[Service]:
-    """mitmproxy in reverse mode, which decides nothing."""
-    port = free_port()
-    command = [str(program), "--mode", f"reverse:http://127.0.0.1:{place.upstream}"]
-    command += ["--listen-host", "127.0.0.1", "-p", str(port), "-q", "--set", "flow_detail=0"]
-    command += ["--set", f"confdir={place.directory / 'mitmproxy'}", "--set", "onboarding=false"]
-    yield from _running("mitmdump", command, port, place)
+def cerbos(program: Path, place: Place) -> Iterator[Service]:
+    """Cerbos with its audit log in a file, which it does not sync."""
+    port, grpc = free_port(), free_port()
+    policies = place.directory / "cerbos"
+    policies.mkdir()
+    for name, text in cerbos_policies().items():
+        (policies / name).write_text(text)
+    config = place.directory / "cerbos.yaml"
+    settings = {
+        "server": {"httpListenAddr": f"127.0.0.1:{port}", "grpcListenAddr": f"127.0.0.1:{grpc}"},
+        "storage": {"driver": "disk", "disk": {"directory": str(policies)}},
+        "audit": {
+            "enabled": True,
+            "accessLogsEnabled": False,
+            "decisionLogsEnabled": True,
+            "backend": "file",
+            "file": {"path": str(place.directory / "cerbos-audit.log")},
+        },
+        "telemetry": {"disabled": True},
+    }
+    config.write_text(json.dumps(settings))
+    command = [str(program), "server", f"--config={config}", "--log-level=error"]
+    yield from _running("cerbos", command, port, place, "/_cerbos/health")
 
 
-ALL: dict[str, Rival] = {"nginx": nginx, "envoy": envoy, "mitmdump": mitmdump}
-
-
-def _running(name: str, command: list[str], port: int, place: Place) -> Iterator[Service]:
+def _running(
+    name: str, command: list[str], port: int, place: Place, path: str = "/"
+) -> Iterator[Service]:
     log = place.directory / f"{name}-{port}.log"
     service = Service(name, command, {}, log, port, place.cores)
     service.start(ready=False)
     try:
-        wait_until(f"{name} answers", lambda: _status(port) == 200, 30)
+        wait_until(f"{name} answers", lambda: _status(port, path) == 200, 30)
         yield service
     except AssertionError as error:
         raise AssertionError(f"{error}\n{service.tail()}") from None
@@ -132,10 +146,10 @@ def _running(name: str, command: list[str], port: int, place: Place) -> Iterator
         service.stop()
 
 
-def _status(port: int) -> int:
+def _status(port: int, path: str) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("GET", "/")
+        connection.request("GET", path)
         return connection.getresponse().status
     finally:
         connection.close()

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -18,6 +19,7 @@ from policies.retrieval import parse_retrieval
 from policies.trail.record import Record
 from policies.trail.spool_chain import core_hash, spool_payload, src_member
 from sidecar.spool import Spool, SpoolSettings
+from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import crc32c
 from tests.benchmarks.core import BODY, decide, policy_set
 from tests.benchmarks.measure import Figure, per_call
@@ -26,6 +28,8 @@ CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
 WAITERS = 64
 RECORDS = 100_000
 PUT_AT_ONCE = 200
+FRAME = 1400
+"""Bytes of a record of `synced`."""
 
 
 def record() -> Record:
@@ -48,6 +52,26 @@ def pieces(sample: Record) -> list[Figure]:
     }
     value = ", ".join(f"{name} {per_call(work):.2f}" for name, work in parts.items())
     return [Figure(f"of a record of {len(payload)} bytes, µs", value, None, "", True)]
+
+
+def synced(place: Path, seconds: float) -> dict[str, Any]:
+    """One `fdatasync` after the other, of a record each, into a file like a spool's segment."""
+    disk, size = Disk(), 8 * 2**20
+    path, data = place / "synced", os.urandom(FRAME)
+    disk.create_zeroed(path, size)
+    file, taken, at = disk.open_to_write(path), [], 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        started_at = time.perf_counter()
+        disk.write(file, data, at)
+        disk.sync(file)
+        taken.append(time.perf_counter() - started_at)
+        at = (at + FRAME) % (size - FRAME)
+    disk.close(file)
+    disk.remove(path)
+    taken.sort()
+    p50, p99 = taken[len(taken) // 2] * 1e3, taken[len(taken) * 99 // 100] * 1e3
+    return {"answers": len(taken), "p50": p50, "p99": p99, "rate": len(taken) / seconds, "cpu": 0.0}
 
 
 async def putting(root: Path, sample: Record) -> list[Figure]:

@@ -17,8 +17,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.measure import LOAD, SERVER, Figure, cpu_seconds, load, turn_about
-from tests.benchmarks.services import MIB, directory
+from tests.benchmarks.measure import (
+    LOAD,
+    MIB,
+    SERVER,
+    Figure,
+    cpu_seconds,
+    directory,
+    load,
+    turn_about,
+)
 from tests.control_api.admission.reviews import encoded, review
 from tests.control_api.admission.running_webhook import certificate_files
 from tests.ports import free_port

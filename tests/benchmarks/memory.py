@@ -1,7 +1,7 @@
-"""Memory of the reverse proxy: with idle connections, a long stream in either direction, and
-readers that don't read.
+"""Memory of a sidecar: over a million decisions; of its reverse proxy with idle connections, a long
+stream in either direction, and readers that don't read.
 
-    python -m tests.benchmarks.proxy_memory [--quick]
+    python -m tests.benchmarks.memory [--quick]
 
 Measures the resident memory of the sidecar's process. Everything stays on loopback; the stream
 repeats one byte, generated as it is sent.
@@ -14,16 +14,62 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
-from tests.benchmarks.measure import LOAD, SERVER, Figure, bare, request
-from tests.benchmarks.proxies import FREE, sidecar
-from tests.benchmarks.services import directory
-from tests.stack import Service
+from tests.benchmarks.measure import (
+    EVALUATE,
+    LOAD,
+    MIB,
+    REST,
+    SERVER,
+    Figure,
+    bare,
+    directory,
+    load,
+    request,
+)
+from tests.ports import free_port
+from tests.stack import Service, Stack, call, running
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
+KIB, GIB = 2**10, 2**30
 STREAMS = 4
 SLOW = 256
+
+
+@contextmanager
+def sidecar(made: Path, upstream: int, **source: Any) -> Iterator[tuple[int, Stack]]:
+    """The port of a reverse proxy in front of `upstream`, and its stack."""
+    port = free_port()
+    whole: dict[str, Any] = {
+        "alias": "files",
+        "kind": "rest",
+        "upstream": f"http://127.0.0.1:{upstream}",
+        "listen": f"127.0.0.1:{port}",
+        "sensitivity": "low",
+        **source,
+    }
+    made.mkdir()
+    with running(made, control_cores=REST, sidecar_cores=SERVER, sources=[whole]) as stack:
+        yield port, stack
+        assert stack.verify()["valid"]
+
+
+def decisions(many: int) -> Figure:
+    """Resident memory of a sidecar while it makes `many` decisions."""
+    samples: list[int] = []
+    with directory() as made, running(made, control_cores=REST, sidecar_cores=SERVER) as stack:
+        sent = request("POST", EVALUATE, stack.ask(), stack.agent_key)
+        done, end = 0, time.monotonic() + 900
+        while done < many and time.monotonic() < end:
+            done += load(stack.sidecar.port, sent, 64, 10)["answers"]
+            samples.append(stack.sidecar.resident())
+        assert call(stack.sidecar.port, "GET", "/health/ready")[0] == 200
+    first, last, most = (size / MIB for size in (samples[0], samples[-1], max(samples)))
+    value = f"{most:.1f} MiB at most; {first:.1f} then {last:.1f} after {done:,}"
+    reached = most <= 60 and last / first < 1.1
+    return Figure("sidecar, resident memory", value, last / first, "<= 60 MiB", reached)
 
 
 class Watched:
@@ -174,18 +220,19 @@ def slow(port: int, service: Service, each: int) -> Iterator[Figure]:
 def figures(quick: bool) -> Iterator[Figure]:
     many, size = (500, GIB // 4) if quick else (5000, 10 * GIB)
     each = size // 40
+    yield decisions(50_000 if quick else 1_000_000)
     # Both ends of every connection, in three processes that inherit this.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with ExitStack() as stack:
         made = stack.enter_context(directory())
         plain = stack.enter_context(bare(made, "upstream", "2048", LOAD))
-        port, ours = stack.enter_context(sidecar(made / "idle", plain.port, SERVER))
+        port, ours = stack.enter_context(sidecar(made / "idle", plain.port))
         yield idle(port, ours.sidecar, many)
     with ExitStack() as stack:
         made = stack.enter_context(directory())
-        flood = stack.enter_context(bare(made, "flood", str(each), FREE))
-        port, ours = stack.enter_context(sidecar(made / "long", flood.port, SERVER, writes="allow"))
+        flood = stack.enter_context(bare(made, "flood", str(each), REST))
+        port, ours = stack.enter_context(sidecar(made / "long", flood.port, writes="allow"))
         downloads(port, each, STREAMS)
         upload(port, 256 * MIB)
         for name, work in (
@@ -202,7 +249,7 @@ def figures(quick: bool) -> Iterator[Figure]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.proxy_memory")
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.memory")
     parser.add_argument("--quick", action="store_true")
     for figure in figures(parser.parse_args().quick):
         print(figure.row(), flush=True)
