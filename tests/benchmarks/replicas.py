@@ -26,8 +26,8 @@ import aiohttp
 from control_api.store.migrate import migrate
 from tests import postgres
 from tests.benchmarks import fleet
+from tests.benchmarks.measure import directory
 from tests.benchmarks.postgresql import server
-from tests.benchmarks.services import directory
 from tests.ports import free_port
 from tests.stack import Service, Stack
 
