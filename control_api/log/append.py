@@ -29,7 +29,7 @@ class Log:
         self._store = store
         self._heads = LogHeadCache(store)
         self._group_commit: GroupCommit[_TenantRecord, Appended] = GroupCommit(
-            store.group, self._commit
+            store.group, self._commit, self._prepare if self._heads.useful else None
         )
 
     @classmethod
@@ -47,6 +47,10 @@ class Log:
         `NotFound` if there is no such tenant. Cancelling the caller does not withdraw the record.
         """
         return await self._group_commit.submit(self._store.lane(tenant_id), (tenant_id, record))
+
+    def _prepare(self, _: str, item: _TenantRecord, place: int) -> None:
+        tenant_id, record = item
+        self._heads.prepare(tenant_id, record, place)
 
     async def _commit(self, lane: str, batch: list[_TenantRecord]) -> list[Appended | SluiceError]:
         attempted = await self._heads.append(lane, [record for _, record in batch])

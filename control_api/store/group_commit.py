@@ -19,6 +19,8 @@ MAX_BATCH = 512
 """Items in one transaction. The limit bounds how long later items wait for it."""
 MAX_WAITING = 8192
 """Items that may wait in one lane. Further items are refused at once."""
+HALVED = 128
+"""If this many items wait for a lane's first batch, half of them go into it (`prepare`)."""
 
 
 class WriteQueueFull(WriteFault):
@@ -31,15 +33,22 @@ class GroupCommit(Generic[T, R]):
     `commit(lane, items)` makes a batch durable and returns one result per item, in order: the
     answer, or the error that refused just that item. An exception from `commit` goes to every
     caller of the batch.
+
+    `prepare(lane, item, place)` may do part of an item's work while the batch before its own is
+    being committed; `place` is its place in the queue. If all of many callers waited for one batch,
+    nothing would be left to prepare meanwhile. So a lane's first batch then takes half of its
+    items, and from there on one half is committed while the other is prepared.
     """
 
     def __init__(
         self,
         group: asyncio.TaskGroup,
         commit: Callable[[str, list[T]], Awaitable[list[R | SluiceError]]],
+        prepare: Callable[[str, T, int], None] | None = None,
     ) -> None:
         self._group = group
         self._commit = commit
+        self._prepare = prepare
         self._lanes: dict[str, deque[tuple[T, asyncio.Future[R]]]] = {}
 
     async def submit(self, lane: str, item: T) -> R:
@@ -53,6 +62,8 @@ class GroupCommit(Generic[T, R]):
         elif len(waiting) >= MAX_WAITING:
             # A database that has stopped would otherwise fill the memory with waiting requests.
             raise WriteQueueFull
+        elif self._prepare is not None:
+            self._prepare(lane, item, len(waiting))
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         waiting.append((item, answer))
         return await answer
@@ -60,8 +71,11 @@ class GroupCommit(Generic[T, R]):
     async def _drain(self, lane: str, waiting: deque[tuple[T, asyncio.Future[R]]]) -> None:
         """Commits batches until the queue is empty. An idle lane has no task and no queue."""
         try:
+            many = len(waiting)
+            if self._prepare is not None and many >= HALVED:
+                many //= 2
             while waiting:
-                batch = [waiting.popleft() for _ in range(min(len(waiting), MAX_BATCH))]
+                batch = [waiting.popleft() for _ in range(min(many, MAX_BATCH))]
                 answers = [answer for _, answer in batch]
                 try:
                     results = await self._commit(lane, [item for item, _ in batch])
@@ -73,6 +87,7 @@ class GroupCommit(Generic[T, R]):
                 else:
                     # The batch is on disk. If we die here, the callers never learn of it.
                     _deliver(answers, results)
+                many = len(waiting)
         finally:
             # Nothing was awaited since the queue was found empty, so no item can have slipped in.
             # Only if this task was cancelled is the queue not empty; its items were never tried.

@@ -75,7 +75,7 @@ async def compared(make: Callable[[], list[Record]]) -> tuple[float, float]:
         async with opened(url.format("counted")) as counted, opened(url.format("bare")) as bare:
             for _ in range(ROUNDS + 1):
                 for tally, world in ((BatchCounts, counted), (Uncounted, bare)):
-                    with patch.object(chain, "Tally", tally):
+                    with patch.object(chain, "BatchCounts", tally):
                         costs[tally].append(await taken(world, make()))
     return statistics.median(costs[BatchCounts][1:]), statistics.median(costs[Uncounted][1:])
 

@@ -30,6 +30,8 @@ from tests.control_api.store.world import TENANT, World, decision, opened
 from tests.stack import Stack
 
 WAITING = 64
+APPENDING = 128
+"""Callers that append: a batch of half of them is in progress while the other half is numbered."""
 RECORDS = 12_000
 ROUNDS = 5
 MIXES = {"one caller": (1, 0, 1), "20 agents, 40 sessions, 10 sources": (20, 40, 10)}
@@ -64,7 +66,7 @@ def made(agents: int, sessions: int, sources: int) -> list[Record]:
 
 
 async def appended(world: World, records: list[Record]) -> float:
-    """Append with 64 callers waiting at a time. Returns records per second."""
+    """Append with `APPENDING` callers waiting at a time. Returns records per second."""
     left = iter(records)
 
     async def one() -> None:
@@ -72,7 +74,7 @@ async def appended(world: World, records: list[Record]) -> float:
             await world.log.append(TENANT, record)
 
     started = time.perf_counter()
-    await asyncio.gather(*(one() for _ in range(WAITING)))
+    await asyncio.gather(*(one() for _ in range(APPENDING)))
     return len(records) / (time.perf_counter() - started)
 
 

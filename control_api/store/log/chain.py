@@ -115,8 +115,13 @@ class LogChain:
     def save(self, connection: Connection) -> None:
         """Writes the added entries. Raises `IntegrityError` if the log already has an entry with
         one of their ids."""
-        if not self._entries:
-            return
+        if self._entries and not self.save_unless_moved(connection):
+            # `load` locked the row, so this transaction alone may change it.
+            raise UnknownState(f"the head of log `{self.log}` changed although it is locked")
+
+    def save_unless_moved(self, connection: Connection) -> bool:
+        """Like `save`, for a head that was not loaded in this transaction. Returns False, and
+        writes no entry, if the head is not where this chain began."""
         if connection.dialect.name == "postgresql":
             self._entries = postgresql_batch.write_excess(
                 connection, self.tenant_id, log_entries, self._entries
@@ -127,11 +132,10 @@ class LogChain:
             moved = postgresql_batch.write(connection, self.statement_values())
         else:
             moved = self._write(connection)
-        if not moved:
-            # `load` locked the row, so this transaction alone may change it.
-            raise UnknownState(f"the head of log `{self.log}` changed although it is locked")
-        # In the same transaction, because readers infer from the log's size what the index holds.
-        log_index.extend(connection, self.tenant_id, self._loaded.size, self._tree.size)
+        if moved:
+            # In the same transaction: readers infer from the log's size what the index holds.
+            log_index.extend(connection, self.tenant_id, self._loaded.size, self._tree.size)
+        return moved
 
     @property
     def end(self) -> LogEnd:
@@ -140,9 +144,14 @@ class LogChain:
         return LogEnd(self.log, self._tree.size, self._last_leaf, self._last_ts, frontier)
 
     @property
+    def changed(self) -> bool:
+        """Whether entries were added."""
+        return bool(self._entries)
+
+    @property
     def fits_one_statement(self) -> bool:
         """Whether saving on PostgreSQL takes only `postgresql_batch.STATEMENT`."""
-        return bool(self._entries) and not log_index.due(self._loaded.size, self._tree.size)
+        return not log_index.due(self._loaded.size, self._tree.size)
 
     def statement_values(self) -> tuple[Any, ...]:
         """The parameters of `postgresql_batch.STATEMENT`."""

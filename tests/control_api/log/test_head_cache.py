@@ -7,11 +7,19 @@ import asyncio
 from typing import Any
 
 import pytest
+from asyncpg import SerializationError
+from sqlalchemy.exc import DBAPIError
 
+from control_api.log import head_cache
+from control_api.log.head_cache import try_add
 from control_api.log.verify import verify
+from control_api.store.log.chain import Appended, LogChain
 from control_api.store.transaction import Transaction
+from policies.ground.errors import SluiceError
 from policies.trail.change import change_record
+from policies.trail.record import Record
 from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id, opened, sql
+from tests.waiting import turns
 
 HEAD = "SELECT size, last_leaf, last_ts, frontier FROM log_heads WHERE tenant_id = :tenant"
 MOVED = "size = :size, last_leaf = :leaf, last_ts = :ts, frontier = :frontier"
@@ -47,6 +55,49 @@ class Counted:
 
         monkeypatch.setattr(database, "autocommit", counted_autocommit)
         monkeypatch.setattr(database, "run", counted_run)
+
+
+class Ahead:
+    """Appends 16 records at once, and 40 more while their batch is in progress."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records = [decision() for _ in range(56)]
+        self.numbered = 0
+        """Records that were numbered behind the first batch."""
+        self.failure = ""
+        self._world = world
+        self._late: list[asyncio.Future[Appended]] = []
+        autocommit = world.database.autocommit
+        assert autocommit is not None
+        self._autocommit = autocommit
+        monkeypatch.setattr(world.database, "autocommit", self._send)
+        monkeypatch.setattr(head_cache, "try_add", self._add)
+
+    async def appended(self) -> list[Appended]:
+        early = await asyncio.gather(*map(self._append, self.records[:16]))
+        return [*early, *(await asyncio.gather(*self._late))]
+
+    async def _append(self, record: Record) -> Appended:
+        return await self._world.log.append(TENANT, record)
+
+    def _add(self, chain: LogChain, record: Record, now: int) -> Appended | SluiceError:
+        self.numbered += bool(self._late)
+        return try_add(chain, record, now)
+
+    async def _send(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
+        if self._late:
+            return await self._autocommit(lane, statement, values)
+        self._late = [asyncio.ensure_future(self._append(each)) for each in self.records[16:]]
+        await turns()
+        assert self.numbered == 40
+        if self.failure == "conflict":
+            raise DBAPIError(None, None, SerializationError())
+        if self.failure == "lost before":
+            raise ConnectionResetError
+        done = await self._autocommit(lane, statement, values)
+        if self.failure == "lost after":
+            raise ConnectionResetError
+        return done
 
 
 async def verified(world: World, total: int, tenant_id: str = TENANT) -> None:
@@ -135,6 +186,57 @@ async def test_a_head_of_the_same_size_with_another_leaf_is_read_again(
             assert (await other.log.append(TENANT, decision())).seq == 2
         assert (await world.log.append(TENANT, decision())).seq == 3
         await verified(world, 4)
+
+
+async def test_records_are_numbered_while_the_batch_before_is_committed(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(postgresql_url) as world:
+        await world.log.append(TENANT, decision())
+        counted, ahead = Counted(world, monkeypatch), Ahead(world, monkeypatch)
+        answers = await ahead.appended()
+        assert [each.seq for each in answers] == list(range(1, 57))
+        assert ahead.numbered == 40  # none of them twice
+        assert (counted.runs, counted.statements) == (0, [True, True])
+        await verified(world, 57)
+
+
+@pytest.mark.parametrize(
+    "failure", ["head moved", "conflict", "lost before", "lost after", "id known"]
+)
+async def test_records_numbered_behind_a_failed_batch_are_numbered_again(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    async with opened(postgresql_url) as world, opened(postgresql_url) as other:
+        known, others = decision(), 1
+        first = await world.log.append(TENANT, known)
+        ahead = Ahead(world, monkeypatch)
+        ahead.failure = failure
+        if failure == "head moved":
+            await other.log.append(TENANT, decision())
+            others = 2
+        elif failure == "id known":
+            ahead.records[5] = known
+        answers = await ahead.appended()
+        assert ahead.numbered > 40
+        if failure == "id known":
+            assert answers.pop(5) == first
+        rows = await world.rows("SELECT eid, seq, hash FROM log_entries")
+        stored = {(row.eid, row.seq, bytes(row.hash)) for row in rows}
+        assert len(stored) == others + len(answers)
+        assert {(each.eid, each.seq, each.leaf_hash) for each in answers} <= stored
+        await verified(world, len(stored))
+
+
+async def test_two_processes_with_full_queues_write_one_log(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as one, opened(postgresql_url) as two:
+
+        async def appending(world: World) -> list[int]:
+            return [(await world.log.append(TENANT, decision())).seq for _ in range(10)]
+
+        seqs = await asyncio.gather(*(appending(each) for each in (one, two) for _ in range(64)))
+        assert sorted(seq for each in seqs for seq in each) == list(range(1280))
+        await verified(one, 1280)
 
 
 async def test_a_known_id_answers_with_its_first_position(

@@ -45,6 +45,28 @@ async def test_items_that_arrive_during_a_commit_form_the_next_batch() -> None:
     assert batches.seen == [("a", [0, 1, 2]), ("b", [70]), ("a", [3, 4, 5, 6, 7, 8])]
 
 
+async def test_items_are_prepared_while_the_batch_before_theirs_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of those that arrive at once wait, so that there is something to prepare."""
+    monkeypatch.setattr(group_commit, "HALVED", 4)
+    batches, prepared = Batches(), list[tuple[str, int, int]]()
+    async with asyncio.TaskGroup() as group:
+        commits: GroupCommit[int, int] = GroupCommit(
+            group, batches.commit, lambda *asked: prepared.append(asked)
+        )
+        batches.go_on.clear()
+        first = [group.create_task(commits.submit("a", n)) for n in range(6)]
+        await turns()
+        prepared.clear()
+        second = [group.create_task(commits.submit("a", n)) for n in range(6, 9)]
+        await turns()
+        assert prepared == [("a", 6, 3), ("a", 7, 4), ("a", 8, 5)]
+        batches.go_on.set()
+    assert [task.result() for task in first + second] == [n * 2 for n in range(9)]
+    assert batches.seen == [("a", [0, 1, 2]), ("a", [3, 4, 5, 6, 7, 8])]
+
+
 async def test_a_refused_item_does_not_affect_the_others() -> None:
     async with asyncio.TaskGroup() as group:
         commits: GroupCommit[int, int] = GroupCommit(group, Batches().commit)
