@@ -110,7 +110,7 @@ def _worker(arguments: list[str]) -> WorkerArgs | None:
 def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
     match chosen.command:
         case "migrate":
-            asyncio.run(_migrate(settings, clock))
+            asyncio.run(_migrate(settings, clock, chosen.finish))
         case "rotate-key":
             if settings.keys_dir is not None:
                 # What is mounted there can't be written, and the next start would read it again.
@@ -146,7 +146,7 @@ def _serve(worker: WorkerArgs | None, settings: Settings, clock: Clock) -> int:
     return 0
 
 
-async def _migrate(settings: Settings, clock: Clock) -> None:
+async def _migrate(settings: Settings, clock: Clock, finish: bool) -> None:
     """Upgrade the schema, connected as the tables' owner if the environment names one."""
     # The owner grants the service's role its privileges, so the migration gets both URLs.
     owner = "SLUICE_MIGRATE_DATABASE_URL"
@@ -157,7 +157,7 @@ async def _migrate(settings: Settings, clock: Clock) -> None:
             "a pooler (SLUICE_DATABASE_POOLED) would give to another client"
         )
     await open_with_retry(
-        partial(migrate, given or settings.database_url, settings.database_url),
+        partial(migrate, given or settings.database_url, settings.database_url, finish=finish),
         owner if given else settings.database_setting,
         settings.start_seconds,
         clock.monotonic,

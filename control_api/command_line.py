@@ -51,10 +51,16 @@ def _parser() -> ArgumentParser:
     top = _ArgumentParser(prog="sluice", description="The control API and its commands.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser(SERVE, prog="sluice control", description="Runs the control API.")
-    commands.add_parser(
+    migrate = commands.add_parser(
         "migrate",
         prog="sluice migrate",
         description="Upgrades the database's schema to the newest version.",
+    )
+    migrate.add_argument(
+        "--finish",
+        action="store_true",
+        help="after an upgrade of every replica: let PostgreSQL also hold rows that older versions "
+        "can't read. They no longer start on it",
     )
     purge = commands.add_parser(
         "purge",

@@ -7,9 +7,10 @@ no harm, because a search compares each entry that it finds with the filters aga
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, Select, select, union_all
+from sqlalchemy import Dialect, Executable, Row, Select, select, text, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.log import index
 from control_api.store.log.index import FACETS, SPAN, block_end, block_rows, indexed_size
 from control_api.store.schema.log import log_index, log_spans
 from policies.trail.findings import Finding, Reason
@@ -23,8 +24,8 @@ async def find_unindexed(
     """The first entry from `first` up to `until` (exclusive) that the index of a log of `size`
     should hold but does not."""
     due = {f"until_{place}": min(until, indexed_size(place, size)) for place in range(len(FACETS))}
-    wanted = {"tenant": tenant_id, "first": first, **due}
-    missing = (await connection.execute(_MISSING, wanted)).first()
+    wanted = {"tenant": tenant_id, "first": first, "step": index.STEP, **due}
+    missing = (await connection.execute(_missing(connection.dialect), wanted)).first()
     if missing is None:
         return None
     name = FACETS[missing.facet]
@@ -70,9 +71,15 @@ class SpanCheck:
             return False
 
 
+def _missing(dialect: Dialect) -> Executable:
+    """The first entries, facet by facet, that have no row."""
+    if dialect.name == "postgresql":
+        return _MISSING_FROM_ARRAYS
+    return _MISSING
+
+
 def _unindexed(place: int, name: str) -> Select[Any]:
-    """The entries without an index row of this facet. A subquery per entry instead of `NOT EXISTS`,
-    which PostgreSQL turns into a join that may read the whole index for every page."""
+    """The entries without an index row of this facet."""
     entry = block_rows(name, until=f"until_{place}").subquery()
     row = (
         select(log_index.c.seq)
@@ -88,4 +95,27 @@ def _unindexed(place: int, name: str) -> Select[Any]:
     return select(entry.c.facet, entry.c.seq).where(row.is_(None))
 
 
+def _unindexed_in_arrays(place: int, name: str) -> str:
+    """The same on PostgreSQL, where a row may name several entries."""
+    table = "openings" if name == "user_id" else "log_entries"
+    # OFFSET 0: a look-up for each value. PostgreSQL would turn it into a join otherwise, which may
+    # read the whole index for every page.
+    return (
+        f"(WITH entry AS (SELECT {name} AS value, seq FROM {table}"  # noqa: S608  # constants only
+        f" WHERE tenant_id = :tenant AND seq >= :first AND seq < :until_{place}"
+        f" AND {name} IS NOT NULL),"
+        " indexed AS (SELECT each.value, named.seq + distance AS seq"
+        " FROM (SELECT DISTINCT value FROM entry) AS each,"
+        f" LATERAL (SELECT seq, more FROM log_index WHERE tenant_id = :tenant AND facet = {place}"
+        " AND value = each.value AND seq > CAST(:first AS bigint) - :step"
+        f" AND seq < :until_{place} OFFSET 0) AS named,"
+        " LATERAL unnest(array_prepend(0::smallint, named.more)) AS distance)"
+        f" SELECT {place} AS facet, missing.seq FROM"
+        " (SELECT value, seq FROM entry EXCEPT SELECT value, seq FROM indexed) AS missing LIMIT 1)"
+    )
+
+
 _MISSING = union_all(*(_unindexed(place, name) for place, name in enumerate(FACETS))).limit(1)
+_MISSING_FROM_ARRAYS = text(
+    " UNION ALL ".join(_unindexed_in_arrays(place, name) for place, name in enumerate(FACETS))
+)

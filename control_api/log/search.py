@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Row, Select, func, select
+from sqlalchemy import ColumnElement, Dialect, Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, SPAN, indexed_size
+from control_api.store.log.index_entries import indexed_entries
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import (
     entries_with_openings,
     log_entries,
     log_heads,
-    log_index,
     log_spans,
     openings,
 )
@@ -76,11 +76,9 @@ async def search(
     ascending = after is not None
     rows: list[Row[Any]] = []
     for part in reversed(ranges) if ascending else ranges:
-        query = _query(tenant_id, filters, part)
+        query = _query(connection.dialect, tenant_id, filters, part, ascending)
         if after is not None:
             query = query.where(log_entries.c.seq > after)
-        order = log_entries.c.seq if part.facet is None else log_index.c.seq
-        query = query.order_by(order if ascending else order.desc())
         rows += await connection.execute(query.limit(limit - len(rows)))
         if len(rows) == limit:
             break
@@ -137,20 +135,23 @@ def events_of(tenant_id: str) -> Select[Any]:
     )
 
 
-def _query(tenant_id: str, filters: EventFilters, part: SearchRange) -> Select[Any]:
+def _query(
+    dialect: Dialect, tenant_id: str, filters: EventFilters, part: SearchRange, ascending: bool
+) -> Select[Any]:
     # The index only proposes entries: each filter is matched again on the entry's own columns, so a
     # surplus row in the index can't show a wrong event.
     query = events_of(tenant_id).where(*_matching(filters))
     if part.facet is None:
-        return query.where(log_entries.c.seq >= part.first, log_entries.c.seq < part.until)
-    return query.where(
-        log_index.c.tenant_id == tenant_id,
-        log_index.c.facet == FACETS.index(part.facet),
-        log_index.c.value == getattr(filters, part.facet),
-        log_index.c.seq >= part.first,
-        log_index.c.seq < part.until,
-        log_index.c.seq == log_entries.c.seq,
-    )
+        query = query.where(log_entries.c.seq >= part.first, log_entries.c.seq < part.until)
+        order: list[ColumnElement[int]] = [log_entries.c.seq]
+    else:
+        value = getattr(filters, part.facet)
+        found = indexed_entries(
+            dialect, tenant_id, part.facet, value, range(part.first, part.until)
+        )
+        query = query.where(found.c.seq == log_entries.c.seq)
+        order = [found.c.row, found.c.seq]
+    return query.order_by(*(order if ascending else [each.desc() for each in order]))
 
 
 def _matching(filters: EventFilters) -> Iterator[ColumnElement[bool]]:

@@ -1,6 +1,7 @@
 """`sluice migrate`: upgrades the schema of the database at a URL. Knows no table."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import URL
@@ -17,9 +18,10 @@ from control_api.store.schema.version import upgrade_to_head
 from control_api.store.url import parse_url
 
 
-async def migrate(url: str, service_url: str | None = None) -> None:
+async def migrate(url: str, service_url: str | None = None, *, finish: bool = False) -> None:
     """Applies every missing migration, then grants the role in `service_url` the privileges that
-    the service needs, unless that role is the owner.
+    the service needs, unless that role is the owner. With `finish`, older versions can't use the
+    database from now on.
 
     All of this is one transaction: a failed migration leaves the schema as it was. Indexes of large
     tables follow on their own, without stopping a running service. Raises
@@ -29,14 +31,14 @@ async def migrate(url: str, service_url: str | None = None) -> None:
     parsed = parse_url(url)
     role = None if service_url is None else parse_url(service_url).username
     try:
-        await _migrate(parsed, role)
+        await _migrate(parsed, role, finish)
     except Exception as error:
         if (known := translate_error(error, parsed)) is None:
             raise
         raise known from error
 
 
-async def _migrate(url: URL, role: str | None) -> None:
+async def _migrate(url: URL, role: str | None, finish: bool) -> None:
     if url.get_backend_name() == "sqlite":
         sqlite.make_file(Path(url.database or ""))
         await asyncio.get_running_loop().run_in_executor(None, sqlite.migrate, url)
@@ -46,7 +48,7 @@ async def _migrate(url: URL, role: str | None) -> None:
     )
     try:
         async with connected(engine) as connection, connection.begin():
-            await connection.run_sync(upgrade_to_head)
+            await connection.run_sync(partial(upgrade_to_head, finish=finish))
             if role is not None:
                 await connection.run_sync(grant_privileges, role)
         # After the commit: if we die here, the next run builds them. Until then, lists of rare

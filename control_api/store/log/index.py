@@ -10,11 +10,26 @@ transaction that changes the size. A reader scans the last few thousand entries 
 for the rest.
 
 The facets' blocks end at different sizes, so that no transaction has to write all of them.
+
+On PostgreSQL a row of a new database names up to `STEP` entries with the same value: the first one,
+and the distances of the others. That costs a quarter of a row for each entry. Versions before
+0.2 can't read it, so an upgraded database gets such rows once its mark excludes them
+(`control_api.store.schema.version`); rows of both forms are read the same way.
 """
 
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, func, insert, literal, select
+from sqlalchemy import (
+    Connection,
+    Select,
+    TextClause,
+    bindparam,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+)
 
 from control_api.store.schema.log import log_entries, log_index, log_spans, openings
 
@@ -33,6 +48,9 @@ one."""
 SPAN = len(FACETS)
 """The place of the time spans: `log_spans` is written as if it were one more facet."""
 STEP = BLOCK // (SPAN + 1)
+"""The entries that one row may name are within this many. INVARIANT: never less than before."""
+ARRAYS_SINCE = "readable since 0012"
+"""The mark of the oldest schema whose versions read rows that name several entries."""
 
 
 def indexed_size(place: int, size: int) -> int:
@@ -62,8 +80,21 @@ def extend(connection: Connection, tenant_id: str, old_size: int, new_size: int)
             # A row of `log_spans` covers one block, so the facets are written block by block too.
             end = block_end(place, first)
             block = {"tenant": tenant_id, "first": first, "until": end}
-            connection.execute(_INSERT_SPAN if place == SPAN else _INSERT_FACET[place], block)
+            if place == SPAN:
+                connection.execute(_INSERT_SPAN, block)
+            elif _with_arrays(connection):
+                connection.execute(_INSERT_ARRAYS[place], {**block, "step": STEP})
+            else:
+                connection.execute(_INSERT_FACET[place], block)
             first = end
+
+
+def _with_arrays(connection: Connection) -> bool:
+    """Whether every version that may run on this database reads rows that name several entries."""
+    if connection.dialect.name != "postgresql":
+        return False
+    # Read each time: the mark may change while this process runs, but it never goes back.
+    return bool(connection.execute(_FINISHED, {"since": ARRAYS_SINCE}).scalar())
 
 
 def block_rows(name: str, until: str = "until") -> Select[Any]:
@@ -83,6 +114,27 @@ def block_rows(name: str, until: str = "until") -> Select[Any]:
     )
 
 
+ROW_OF_SEQS = (
+    "seqs[1], CASE WHEN cardinality(seqs) > 1 THEN"
+    " (SELECT array_agg((seq - seqs[1])::smallint) FROM unnest(seqs[2:]) AS seq) END"
+)
+"""The columns `seq` and `more` of a row that names the entries of the array `seqs`, on
+PostgreSQL."""
+
+
+def _insertion_of_arrays(name: str) -> TextClause:
+    place, table = FACETS.index(name), "openings" if name == "user_id" else "log_entries"
+    return text(
+        "INSERT INTO log_index (tenant_id, facet, value, seq, more)"  # noqa: S608  # constants only
+        f" SELECT :tenant, {place}, value, {ROW_OF_SEQS}"
+        f" FROM (SELECT {name} AS value, array_agg(seq ORDER BY seq) AS seqs FROM {table}"
+        f" WHERE tenant_id = :tenant AND seq >= :first AND seq < :until AND {name} IS NOT NULL"
+        f" GROUP BY {name}, seq / :step) AS block"
+    )
+
+
+_FINISHED = text("SELECT obj_description('alembic_version'::regclass, 'pg_class') >= :since")
+_INSERT_ARRAYS = [_insertion_of_arrays(name) for name in FACETS]
 _COLUMNS = ["tenant_id", "facet", "value", "seq"]
 _INSERT_FACET = [
     insert(log_index).from_select(_COLUMNS, block_rows(name).order_by("value", "seq"))

@@ -11,8 +11,9 @@ from sqlalchemy import ColumnElement, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, indexed_size
+from control_api.store.log.index_entries import indexed_entries
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
-from control_api.store.schema.log import entries_with_openings, log_entries, log_index, openings
+from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.schema.proofs import holds
 from control_api.store.schema.tables import sessions
 from policies.trail.erasure.hold import Hold
@@ -99,15 +100,10 @@ async def first_held(
     none."""
     stop = part.stop
     for name, values in held.covered.items():
-        place = FACETS.index(name)
         for value in values:
-            query = select(func.min(log_index.c.seq)).where(
-                log_index.c.tenant_id == tenant_id,
-                log_index.c.facet == place,
-                log_index.c.value == value,
-                log_index.c.seq >= part.start,
-                log_index.c.seq < stop,
-            )
+            until = range(part.start, stop)
+            entries = indexed_entries(connection.dialect, tenant_id, name, value, until)
+            query = select(entries.c.seq).order_by(entries.c.row, entries.c.seq).limit(1)
             found = (await connection.execute(query)).scalar()
             stop = stop if found is None else int(found)
     # Every facet's index reaches at least this far; the few thousand entries after it are scanned.

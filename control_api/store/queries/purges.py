@@ -10,7 +10,6 @@ their rows still exist or not (`first_kept`). Verifies nothing: `control_api.log
 entries before it purges them.
 """
 
-from functools import lru_cache
 from operator import index
 from typing import Any, NamedTuple
 
@@ -18,7 +17,6 @@ import orjson
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Dialect,
     Row,
     ScalarSelect,
     bindparam,
@@ -32,6 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.counters import BatchCounts
 from control_api.store.log.index import FACETS
+from control_api.store.log.index_entries import removal_of_range
 from control_api.store.queries import acknowledgements
 from control_api.store.schema.log import (
     entries_with_openings,
@@ -163,7 +162,7 @@ def remove(
     for statement in _BESIDE:
         connection.execute(statement, below)
     if step.indexed:
-        connection.exec_driver_sql(_unindexing(connection.dialect), step.indexed)
+        connection.exec_driver_sql(removal_of_range(connection.dialect), step.indexed)
     step.counts.subtract(connection, tenant_id)
     if step.last:
         acknowledgements.forget_before(connection, tenant_id, step.until)
@@ -173,15 +172,6 @@ def remove(
 def lock(connection: Connection, tenant_id: str) -> None:
     """Locks the head of the tenant's log until the transaction ends."""
     connection.execute(_LOCK, {"tenant": tenant_id})
-
-
-@lru_cache(maxsize=4)
-def _unindexing(dialect: Dialect) -> str:
-    """A statement that deletes the index rows of one value between two seqs, inclusive."""
-    marks = ("?",) * 5 if dialect.name == "sqlite" else ("$1", "$2", "$3", "$4", "$5")
-    tests = ("tenant_id =", "facet =", "value =", "seq >=", "seq <=")
-    where = " AND ".join(f"{test} {mark}" for test, mark in zip(tests, marks, strict=True))
-    return f"DELETE FROM log_index WHERE {where}"  # noqa: S608  # constants only
 
 
 def anchor_of(row: Row[Any]) -> Anchor:

@@ -11,12 +11,12 @@ from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, indexed_size
-from control_api.store.queries.purges import first_kept
+from control_api.store.log.index_entries import indexed_entries, remove_entries
+from control_api.store.queries.purges import first_kept, lock
 from control_api.store.schema.log import (
     entries_with_openings,
     log_entries,
     log_heads,
-    log_index,
     openings,
 )
 from control_api.store.schema.statements import chunks
@@ -66,19 +66,16 @@ async def entries_of(
             found += await connection.execute(query)
         rows = sorted(row for row in found if row.seq in part)
         return [_entry(row) for row in rows[:limit]]
-    place = FACETS.index(target.facet)
     # The index holds exactly the entries below this size; those after it are scanned.
-    indexed = indexed_size(place, await log_size(connection, tenant_id))
+    indexed = indexed_size(FACETS.index(target.facet), await log_size(connection, tenant_id))
+    before = range(part.start, min(part.stop, indexed))
+    by_index = indexed_entries(connection.dialect, tenant_id, target.facet, target.value, before)
     query = _ENTRIES.where(
-        log_index.c.tenant_id == tenant_id,
-        log_index.c.facet == place,
-        log_index.c.value == target.value,
-        log_index.c.seq >= part.start,
-        log_index.c.seq < min(part.stop, indexed),
-        log_index.c.tenant_id == log_entries.c.tenant_id,
-        log_index.c.seq == log_entries.c.seq,
+        log_entries.c.tenant_id == tenant_id, log_entries.c.seq == by_index.c.seq
     )
-    rows = list(await connection.execute(query.order_by(log_index.c.seq).limit(limit)))
+    rows = list(
+        await connection.execute(query.order_by(by_index.c.row, by_index.c.seq).limit(limit))
+    )
     if len(rows) < limit:
         column = openings.c.user_id if target.facet == "user_id" else log_entries.c[target.facet]
         tail = _ENTRIES.where(
@@ -114,6 +111,8 @@ async def erase(connection: AsyncConnection, tenant_id: str, seqs: Sequence[int]
     """Deletes the openings of these entries, and the index rows derived from them. Returns the
     entries that had openings, in order: another replica may have erased some already."""
     erased: list[int] = []
+    # Rows of the index are written, divided and removed under this lock only.
+    await connection.run_sync(lock, tenant_id)
     for part in chunks(seqs):
         which = {"tenant": tenant_id, "seqs": part}
         rows = (await connection.execute(_DELETE, which)).all()
@@ -122,8 +121,7 @@ async def erase(connection: AsyncConnection, tenant_id: str, seqs: Sequence[int]
             if row.user_id is not None:
                 of_user.setdefault(row.user_id, []).append(row.seq)
         for user_id, indexed in of_user.items():
-            wanted = {"tenant": tenant_id, "value": user_id, "seqs": indexed}
-            await connection.execute(_UNINDEX, wanted)
+            await remove_entries(connection, tenant_id, "user_id", user_id, indexed)
         erased += [row.seq for row in rows]
     return sorted(erased)
 
@@ -172,12 +170,6 @@ _ENTRIES: Select[Any] = select(
 _OF_TENANT: ColumnElement[bool] = openings.c.tenant_id == bindparam("tenant")
 _NAMED: ColumnElement[bool] = openings.c.seq.in_(bindparam("seqs", expanding=True))
 _DELETE = delete(openings).where(_OF_TENANT, _NAMED).returning(openings.c.seq, openings.c.user_id)
-_UNINDEX = delete(log_index).where(
-    log_index.c.tenant_id == bindparam("tenant"),
-    log_index.c.facet == USER,
-    log_index.c.value == bindparam("value"),
-    log_index.c.seq.in_(bindparam("seqs", expanding=True)),
-)
 # The index of rare kinds serves it, because the condition names the kinds that it leaves out.
 _REDACTIONS: Select[Any] = select(log_entries.c.seq, log_entries.c.entry, log_entries.c.hash).where(
     log_entries.c.kind == KIND, log_entries.c.kind.not_in(("decision", "lineage"))

@@ -7,8 +7,9 @@ from sqlalchemy import Select, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, indexed_size
+from control_api.store.log.index_entries import indexed_entries
 from control_api.store.queries import redactions
-from control_api.store.schema.log import log_entries, log_index, openings
+from control_api.store.schema.log import log_entries, openings
 from control_api.store.schema.statements import chunks
 from control_api.store.schema.tables import sessions
 
@@ -51,12 +52,10 @@ async def has_opening(connection: AsyncConnection, tenant_id: str, session_id: s
         FACETS.index("session_id"), await redactions.log_size(connection, tenant_id)
     )
     opened = select(openings.c.seq).where(openings.c.tenant_id == tenant_id).limit(1)
-    by_index = opened.where(
-        log_index.c.tenant_id == openings.c.tenant_id,
-        log_index.c.facet == FACETS.index("session_id"),
-        log_index.c.value == session_id,
-        log_index.c.seq == openings.c.seq,
+    entries = indexed_entries(
+        connection.dialect, tenant_id, "session_id", session_id, range(indexed)
     )
+    by_index = opened.where(entries.c.seq == openings.c.seq)
     scanned = opened.where(
         log_entries.c.tenant_id == openings.c.tenant_id,
         log_entries.c.seq == openings.c.seq,

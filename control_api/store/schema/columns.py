@@ -22,6 +22,7 @@ from sqlalchemy import (
     Text,
     text,
 )
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import SchemaItem
 
 # The migrations use the same names: a test compares the two schemas to the letter.
@@ -65,6 +66,12 @@ def integer(name: str) -> Column[int]:
 
 def small_integer(name: str) -> Column[int]:
     return Column(name, SmallInteger, nullable=False, autoincrement=False)
+
+
+def small_integers_or_null(name: str) -> Column[list[int]]:
+    """An array on PostgreSQL. SQLite has none: the column stays NULL there."""
+    numbers = postgresql.ARRAY(SmallInteger).with_variant(LargeBinary(), "sqlite")
+    return Column(name, numbers, nullable=True)
 
 
 def integer_or_null(name: str) -> Column[int]:

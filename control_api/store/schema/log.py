@@ -9,6 +9,7 @@ from control_api.store.schema.columns import (
     ordered_string,
     partial_index,
     small_integer,
+    small_integers_or_null,
     string,
     string_or_null,
     table,
@@ -73,12 +74,14 @@ entries_with_openings = log_entries.outerjoin(
 
 # Finds entries by value. `control_api.store.log.index` writes it for thousands of entries at a
 # time, because an ordinary index dirties a page for nearly every value
-# (`control_api/store/README.md`).
+# (`control_api/store/README.md`). A row names the entry `seq`, and on PostgreSQL those at the
+# distances `more` after it.
 log_index = table(
     "log_index",
     small_integer("facet"),
     string("value"),
     integer("seq"),
+    small_integers_or_null("more"),
     key=("facet", "value", "seq"),
     sqlite_with_rowid=False,
 )

@@ -45,9 +45,10 @@ def require_head(connection: Connection) -> None:
         )
 
 
-def upgrade_to_head(connection: Connection) -> None:
+def upgrade_to_head(connection: Connection, *, finish: bool = False) -> None:
     """Applies every missing migration, in the caller's transaction. A newer schema stays as it is.
-    Raises `UnusableDatabase` if this version must not write to it."""
+    With `finish`, no older version can use the tables from now on. Raises `UnusableDatabase` if
+    this version must not write to it."""
     # On SQLite, the BEGIN IMMEDIATE of the caller is the lock.
     if connection.dialect.name == "postgresql":
         # Released when the transaction ends, so a process that dies in it blocks no other.
@@ -58,8 +59,12 @@ def upgrade_to_head(connection: Connection) -> None:
         _upgrade(connection)
     elif present > head():
         return
-    if _readable_since(connection) != READABLE_SINCE:
-        _mark(connection)
+    # No older version has used new tables. On SQLite, their rows look the same to it.
+    unused = present is None and connection.dialect.name == "postgresql"
+    since = head() if finish or unused else READABLE_SINCE
+    # Never lower: rows that the older version can't read may have been written since.
+    if (_readable_since(connection) or "") < since:
+        _mark(connection, since)
 
 
 def _upgrade(connection: Connection) -> None:
@@ -100,10 +105,10 @@ def _readable_since(connection: Connection) -> str | None:
     return str(comment).removeprefix(_MARK) if str(comment).startswith(_MARK) else None
 
 
-def _mark(connection: Connection) -> None:
+def _mark(connection: Connection, since: str) -> None:
     # Neither a table nor a column, so that no version needs a migration or a privilege to read it;
     # a dump keeps the comment, and a copy of the file the number. Neither takes a parameter.
     if connection.dialect.name == "sqlite":
-        connection.execute(text(f"PRAGMA user_version = {int(READABLE_SINCE)}"))
+        connection.execute(text(f"PRAGMA user_version = {int(since)}"))
     else:
-        connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{_MARK}{READABLE_SINCE}'"))
+        connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{_MARK}{since}'"))

@@ -96,6 +96,7 @@ BEFORE_PROOFS = (
     "DROP TABLE acknowledgements",
     "DROP TABLE self_checks",
     "DROP INDEX ix_log_entries_rare_kinds",
+    "ALTER TABLE log_index DROP COLUMN more",
 )
 BEFORE_ENROLMENT = (
     *BEFORE_PROOFS,

@@ -7,11 +7,18 @@ import random
 
 import pytest
 
+from control_api.log.erasure.erase import Erasure, ErasureRequest
+from control_api.log.search import EventFilters, search
 from control_api.log.verify import verify
 from control_api.store.log import index as log_index
 from control_api.store.log.index import BLOCK, FACETS, SPAN, block_end, indexed_size
+from control_api.store.log.index_entries import removal_of_range, remove_entries
+from control_api.store.migrate import migrate
+from control_api.store.queries.redactions import ErasureTarget
+from control_api.store.schema.version import READABLE_SINCE
 from control_api.store.transaction import Transaction
-from tests.control_api.store.world import TENANT, World, decision
+from tests import postgres
+from tests.control_api.store.world import TENANT, World, decision, event_id, opened, sql
 
 
 def test_the_indexed_size_only_grows_and_is_never_far_behind() -> None:
@@ -64,12 +71,118 @@ async def test_the_index_holds_exactly_the_entries_below_its_size(
         for row in entries
         if getattr(row, name) is not None and row.seq < indexed_size(place, size)
     }
-    found = await world.rows("SELECT facet, value, seq FROM log_index")
-    assert {tuple(row) for row in found} == meant
+    found = await named(world)
+    assert set(found) == meant
     assert len(found) == len(meant)
     spans = await world.rows("SELECT seq, until_seq FROM log_spans ORDER BY seq")
     assert [row.seq for row in spans[1:]] == [row.until_seq for row in spans[:-1]]
     assert spans[-1].until_seq == indexed_size(SPAN, size)
+
+
+async def named(world: World) -> list[tuple[int, str, int]]:
+    """The entries that the rows of the index name."""
+    rows = await world.rows("SELECT facet, value, seq, more FROM log_index")
+    return [
+        (row.facet, row.value, row.seq + distance)
+        for row in rows
+        for distance in (0, *(row.more or ()))
+    ]
+
+
+async def test_a_new_postgresql_database_gets_rows_of_several_entries(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_index, "BLOCK", 32)
+    monkeypatch.setattr(log_index, "STEP", 4)
+    async with opened(postgresql_url) as world:
+        for number in range(60):
+            await world.log.append(TENANT, decision(user_id="uv"[number % 2]))
+        rows = await world.rows("SELECT value, seq, more FROM log_index WHERE facet = 6")
+        assert sorted(map(tuple, rows))[:3] == [("u", 0, [2]), ("u", 4, [2]), ("u", 8, [2])]
+        await world.rows("DELETE FROM log_index WHERE facet = 6 AND value = 'v' AND seq = 9")
+        report = await verify(world.store, TENANT)
+        missing = "index_incomplete: seq 9: missing from the index of `user_id`"
+        assert (report["valid"], report["reason"]) == (False, missing)
+
+
+SWITCH = "COMMENT ON TABLE alembic_version IS 'readable since {}'"
+SEVERAL = "SELECT count(*) FROM log_index WHERE more IS NOT NULL"
+
+
+async def test_an_upgraded_postgresql_database_gets_them_once_older_versions_are_excluded(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both forms are there then. Lists, erasure and verification take them as one index."""
+    monkeypatch.setattr(log_index, "BLOCK", 32)
+    monkeypatch.setattr(log_index, "STEP", 4)
+    serving = postgres.serving(migrated_url)
+    await sql(migrated_url, SWITCH.format(READABLE_SINCE))
+    async with opened(serving) as world:
+        await append(world, 60)
+        await migrate(migrated_url, serving)  # it alone changes nothing
+        await append(world, 20)
+        assert await world.rows(SEVERAL) == [(0,)]
+        await migrate(migrated_url, serving, finish=True)
+        await append(world, 100)
+        await migrate(migrated_url, serving)  # nor does it go back
+        await append(world, 40)
+        assert await world.rows(f"{SEVERAL} AND seq < 48") == [(0,)]
+        assert await world.rows(f"{SEVERAL} AND seq > 180") != [(0,)]
+        for session in range(5):
+            await listed(world, f"s-{session}", [*range(session, 220, 5)][::-1])
+        request = ErasureRequest(TENANT, ErasureTarget("user_id", "u-1"), "key", "asked")
+        assert (await Erasure(world.store, request, event_id).run()).entries == 73
+        assert "u-1" not in {value for _, value, _ in await named(world)}
+        report = await verify(world.store, TENANT)
+        assert report["valid"], report
+
+
+async def append(world: World, many: int) -> None:
+    """Entries of three users and five sessions in turn."""
+    size = (await world.rows("SELECT count(*) FROM log_entries"))[0][0]
+    for number in range(size, size + many):
+        user, session = f"u-{number % 3}", f"s-{number % 5}"
+        await world.log.append(TENANT, decision(user_id=user, session_id=session))
+
+
+async def listed(world: World, session: str, newest: list[int]) -> None:
+    """Asserts that lists of the session show its entries, in whatever pages."""
+    filters = EventFilters(session_id=session)
+    async with world.store.reading(TENANT) as connection:
+        rows = await search(connection, TENANT, filters, 100)
+        assert [row.seq for row in rows] == newest
+        for at in range(0, len(newest), 7):
+            rows = await search(connection, TENANT, filters, 7, before=newest[at] + 1)
+            assert [row.seq for row in rows] == newest[at : at + 7]
+            rows = await search(connection, TENANT, filters, 7, after=newest[at])
+            assert [row.seq for row in rows] == newest[max(0, at - 7) : at][::-1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_what_is_left_of_a_row_stays_in_the_index(
+    world: World, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(log_index, "BLOCK", 32)
+    monkeypatch.setattr(log_index, "STEP", 4)
+    chance = random.Random(seed)
+    for _ in range(70):
+        await world.log.append(TENANT, decision(user_id=chance.choice("fg")))
+    before = await named(world)
+    erased = chance.sample([seq for place, value, seq in before if (place, value) == (6, "f")], 9)
+    cut = chance.randrange(5, 40)
+    of_role = [seq for place, _, seq in before if place == 0 and seq < cut]
+
+    async def remove(tx: Transaction) -> None:
+        await remove_entries(tx.connection, TENANT, "user_id", "f", erased)
+        removal = removal_of_range(tx.connection.dialect)
+        removed = (TENANT, 0, "support", min(of_role), max(of_role))
+        await tx.connection.exec_driver_sql(removal, removed)
+
+    await world.store.write(TENANT, remove)
+    gone = {(6, "f", seq) for seq in erased} | {(0, "support", seq) for seq in of_role}
+    after = await named(world)
+    assert set(after) == set(before) - gone
+    assert len(after) == len(set(after))
 
 
 async def test_one_transaction_may_complete_many_blocks(
