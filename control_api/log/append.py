@@ -27,9 +27,9 @@ class Log:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._heads = LogHeadCache(store)
+        self.heads = LogHeadCache(store)
         self._group_commit: GroupCommit[_TenantRecord, Appended] = GroupCommit(
-            store.group, self._commit, self._prepare if self._heads.useful else None
+            store.group, self._commit, self._prepare if self.heads.useful else None
         )
 
     @classmethod
@@ -50,10 +50,10 @@ class Log:
 
     def _prepare(self, _: str, item: _TenantRecord, place: int) -> None:
         tenant_id, record = item
-        self._heads.prepare(tenant_id, record, place)
+        self.heads.prepare(tenant_id, record, place)
 
     async def _commit(self, lane: str, batch: list[_TenantRecord]) -> list[Appended | SluiceError]:
-        attempted = await self._heads.append(lane, [record for _, record in batch])
+        attempted = await self.heads.append(lane, [record for _, record in batch])
         if attempted.answers is not None:
             return attempted.answers
         clock = self._store.clock
@@ -63,7 +63,7 @@ class Log:
             again=attempted.unsure,
         )
         for tenant_id, end in ends.items():
-            self._heads.remember(tenant_id, end)
+            self.heads.remember(tenant_id, end)
         return answers
 
 

@@ -8,7 +8,7 @@ leaf, and writes nothing if the head is elsewhere. Then another writer was faste
 before failed, and the slow path, which reads the head, appends the batch.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy.exc import IntegrityError
 
@@ -21,7 +21,10 @@ from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 from policies.trail.record import Record
 
+K = TypeVar("K")
+V = TypeVar("V")
 MAX_LOGS = 1024
+MAX_SPOOLS = 4096
 
 Answers = list[Appended | SluiceError]
 
@@ -34,19 +37,35 @@ class Attempted(NamedTuple):
 
 
 class _OpenBatch(NamedTuple):
-    """A batch that is not sent yet: the log's end with the records numbered so far, and the answers
-    that they get if it is committed."""
+    """A batch that is not sent yet: the log's end, the records numbered so far behind it, and the
+    answers that they get if the batch is committed."""
 
+    end: LogEnd
     chain: LogChain
     answers: Answers
 
 
+class SpoolEnd(NamedTuple):
+    """The last record of a spool that the log holds, and the newest revision that its source has
+    acknowledged."""
+
+    n: int
+    hash: bytes
+    newest: int | None
+
+
+Spool = tuple[str, str, str]
+"""Tenant, source and instance."""
+
+
 class LogHeadCache:
-    """The cached ends of one store's logs. Evicts the least recently used one."""
+    """The cached ends of one store's logs, and of the spools whose records they hold. Evicts the
+    least recently used ones."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: dict[str, _OpenBatch] = {}
+        self._spools: dict[Spool, SpoolEnd] = {}
 
     @property
     def useful(self) -> bool:
@@ -54,14 +73,25 @@ class LogHeadCache:
         return self._store.autocommit is not None
 
     def remember(self, tenant_id: str, end: LogEnd) -> None:
-        """Cache `end`. Call this once a transaction that moves the log's end there has committed,
-        or before it is sent; if it then fails, call `forget`."""
-        if not self.useful:
-            return
-        self._open.pop(tenant_id, None)
-        self._open[tenant_id] = _OpenBatch(LogChain(tenant_id, end), [])
-        while len(self._open) > MAX_LOGS:
-            del self._open[next(iter(self._open))]
+        """Cache `end`. Call this after a commit that moved the log's end there."""
+        if self.useful:
+            batch = _OpenBatch(end, LogChain(tenant_id, end), [])
+            _put(self._open, tenant_id, batch, MAX_LOGS)
+
+    def remember_spool(self, spool: Spool, end: SpoolEnd) -> None:
+        """Cache `end`, which must be in the log."""
+        if self.useful:
+            _put(self._spools, spool, end, MAX_SPOOLS)
+
+    def take_spool(self, spool: Spool) -> SpoolEnd | None:
+        """Removes the cached end of a spool, and returns it."""
+        return self._spools.pop(spool, None)
+
+    def take(self, tenant_id: str) -> LogChain | None:
+        """Removes the cached end of a log, and returns an empty chain behind it. Records that were
+        prepared behind it are numbered again."""
+        batch = self._open.pop(tenant_id, None)
+        return None if batch is None else LogChain(tenant_id, batch.end)
 
     def prepare(self, tenant_id: str, record: Record, place: int) -> None:
         """Numbers a record that waits at `place` for the batch before its own, if all records
@@ -71,42 +101,42 @@ class LogHeadCache:
             batch.answers.append(try_add(batch.chain, record, self._store.clock.now()))
 
     async def append(self, tenant_id: str, records: list[Record]) -> Attempted:
-        """Appends the batch if the log's end is cached and still there: in one statement, unless
-        blocks of the index are due. `records` begins with those that were prepared."""
+        """Appends the batch if the log's end is cached and still there. `records` begins with those
+        that were prepared."""
         batch = self._open.pop(tenant_id, None)
         if batch is None:
             return Attempted(None)
-        chain, answers = batch
-        now = self._store.clock.now()
+        chain, answers, now = batch.chain, batch.answers, self._store.clock.now()
         answers += [try_add(chain, record, now) for record in records[len(answers) :]]
+        written = await self.commit(chain)
+        return Attempted(answers if written else None, unsure=written is None)
+
+    async def commit(self, chain: LogChain) -> bool | None:
+        """Writes a batch behind a cached end: in one statement, unless blocks of the index are due.
+        Returns whether it was written; None if that is unknown. Call it on the service's task
+        group."""
         # The records that arrive from now on are numbered behind this batch. If it fails, they are
         # numbered again.
-        self.remember(tenant_id, chain.end)
-        attempted = Attempted(None)
+        self.remember(chain.tenant_id, chain.end)
+        written: bool | None = False
         try:
-            attempted = await self._send(chain, answers)
-        finally:
-            if attempted.answers is None:
-                self._open.pop(tenant_id, None)
-        return attempted
-
-    async def _send(self, chain: LogChain, answers: Answers) -> Attempted:
-        # Nothing locks out other processes yet: the statement itself compares the head. If we die
-        # before the answer, the batch is stored whole or not at all. No caller has an answer yet.
-        try:
-            moved = await self._write(chain)
+            # Nothing locks out other processes yet: the statement itself compares the head. If we
+            # die before the answer, the batch is stored whole or not at all. No caller has an
+            # answer yet.
+            written = await self._write(chain)
         except FAULTS as error:
-            if is_conflict(error):
-                return Attempted(None)
             # The answer was lost, or an id is in the log already. The slow path looks for the ids
             # before it appends, so a batch that was committed is not written twice.
-            if is_fault(error) or isinstance(error, IntegrityError):
-                return Attempted(None, unsure=True)
-            raise
-        return Attempted(answers if moved else None, unsure=moved is None)
+            if not is_conflict(error):
+                if is_fault(error) or isinstance(error, IntegrityError):
+                    return None
+                raise
+        finally:
+            if not written:
+                self._open.pop(chain.tenant_id, None)
+        return written
 
     async def _write(self, chain: LogChain) -> bool | None:
-        """Whether the batch was written; None if that is unknown."""
         if not chain.changed:  # every record was refused
             return True
         if chain.fits_one_statement:
@@ -117,6 +147,13 @@ class LogHeadCache:
             self._store.lane(chain.tenant_id),
             lambda connection, again: None if again else chain.save_unless_moved(connection),
         )
+
+
+def _put(cache: dict[K, V], key: K, value: V, most: int) -> None:
+    cache.pop(key, None)
+    cache[key] = value
+    while len(cache) > most:
+        del cache[next(iter(cache))]
 
 
 def try_add(chain: LogChain, record: Record, now: int) -> Appended | SluiceError:

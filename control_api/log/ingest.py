@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
+from control_api.log.head_cache import LogHeadCache, Spool, SpoolEnd
+from control_api.log.ingest_statement import append_in_one_statement
 from control_api.log.policy_set.acknowledged import advances
 from control_api.store.log.chain import LogChain, find_appended
+from control_api.store.log.heads import LogEnd
 from control_api.store.queries import acknowledgements
 from control_api.store.schema.log import sources
 from control_api.store.store import Store
@@ -48,13 +51,15 @@ async def ingest(
     instance: str,
     payloads: Sequence[object],
     turn: AbstractAsyncContextManager[object] | None = None,
+    heads: LogHeadCache | None = None,
 ) -> IngestReceipt:
     """Appends decoded payloads, in order, and returns the last record that the log then holds.
 
     Records that the log already holds are skipped. Of the others, all are appended or none. Raises
     `Invalid` (422) if one is not a record of this source, `Conflict` (409) if one does not follow
     the record before it, `WriteFault` (503) if the database fails. `turn` is held while the
-    payloads are parsed, so that only one batch is parsed at a time.
+    payloads are parsed, so that only one batch is parsed at a time. `heads` saves reading the ends
+    of the log and the spool.
     """
     records: list[Spooled] = []
     async with turn or nullcontext():
@@ -66,12 +71,19 @@ async def ingest(
     # wait.
     for before, record in pairwise(records):
         _require_successor(IngestReceipt(before.n, before.hash), record)
-    return await store.run(
+    heads = heads or LogHeadCache(store)
+    spool = (tenant_id, source, instance)
+    moved = await append_in_one_statement(store, heads, spool, records)
+    if moved is not None:
+        return IngestReceipt(moved.n, moved.hash)
+    held, end = await store.run(
         store.lane(tenant_id),
-        lambda connection, again: _ingest(
-            connection, tenant_id, source, instance, records, store.clock.now(), again
-        ),
+        lambda connection, again: _ingest(connection, spool, records, store.clock.now(), again),
     )
+    if end is not None:
+        heads.remember(tenant_id, end)
+        heads.remember_spool(spool, held)
+    return IngestReceipt(held.n, held.hash)
 
 
 def _read(payload: object, at: int, source: str, instance: str) -> Spooled:
@@ -88,14 +100,10 @@ def _read(payload: object, at: int, source: str, instance: str) -> Spooled:
 
 
 def _ingest(
-    connection: Connection,
-    tenant_id: str,
-    source: str,
-    instance: str,
-    records: list[Spooled],
-    now: int,
-    again: bool,
-) -> IngestReceipt:
+    connection: Connection, place: Spool, records: list[Spooled], now: int, again: bool
+) -> tuple[SpoolEnd, LogEnd | None]:
+    """The new ends of the spool, and of the log if it has grown."""
+    tenant_id, source, instance = place
     # Lock the log's head first: every writer of the tenant waits for it, so the counter that is
     # read next can't change. If one batch is posted twice at once, the second post sees the counter
     # that the first has moved.
@@ -106,7 +114,7 @@ def _ingest(
     fresh = [record for record in records if record.n > held.n]
     _check_skipped(held, records[: len(records) - len(fresh)])
     if not fresh:
-        return held
+        return SpoolEnd(*held, None), None
     # Look up the ids only after a failed first attempt, which may have hit their unique index.
     if again:
         _refuse_known(connection, tenant_id, fresh)
@@ -125,7 +133,8 @@ def _ingest(
     # also sends them again: then the counter shows that they are stored.
     move = {**spool, "to_n": last.n, "to_hash": last.hash, "to_time": now}
     connection.execute(_BEGIN if row is None else _MOVE, move)
-    return last
+    reached = advanced[-1].revision if advanced else newest
+    return SpoolEnd(*last, reached), chain.end
 
 
 def _check_skipped(held: IngestReceipt, skipped: list[Spooled]) -> None:

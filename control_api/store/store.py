@@ -108,7 +108,7 @@ class Store:
         `WriteFault`. If PostgreSQL aborts the transaction because of a conflict, `work` is called
         again in a new one. `control_api.revision_context` receives the tenant's new revision.
         """
-        result, revision = await self._run_detached(self._write(tenant_id, work))
+        result, revision = await self.run_detached(self._write(tenant_id, work))
         # Set in the caller's task: a context variable set in the detached one would be lost.
         WRITTEN.set(revision)
         return result
@@ -138,7 +138,7 @@ class Store:
         committed although its answer was lost, so `work` must then look for existing rows. A second
         fault raises `WriteFault`. Pass `again=True` if an earlier call may have committed.
         """
-        return await self._run_detached(self._run(lane, work, again))
+        return await self.run_detached(self._run(lane, work, again))
 
     async def _write(
         self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]
@@ -191,9 +191,9 @@ class Store:
                 else:
                     again = True
 
-    async def _run_detached(self, task: Coroutine[Any, Any, T]) -> T:
-        # A caller that is cancelled, for example because its client hung up, stops waiting here.
-        # The task goes on.
+    async def run_detached(self, task: Coroutine[Any, Any, T]) -> T:
+        """Runs a task on the service's task group and returns its result. If the caller is
+        cancelled, for example because its client hung up, it stops waiting; the task goes on."""
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         start_task(self.group, _complete(task, outcome))
         return await outcome

@@ -19,6 +19,7 @@ from control_api.store.errors import UnknownState
 from control_api.store.log import heads, postgresql_batch
 from control_api.store.log import index as log_index
 from control_api.store.log.heads import LogEnd
+from control_api.store.log.postgresql_batch import SpoolMove
 from control_api.store.schema.log import log_entries, openings
 from policies.ground.canonical import b64, encode, micros, rfc3339
 from policies.ground.errors import Invalid
@@ -58,6 +59,7 @@ class LogChain:
         self._entries: list[tuple[Any, ...]] = []
         self._openings: list[tuple[Any, ...]] = []
         self._counts = BatchCounts()
+        self._spool: SpoolMove | None = None
 
     @classmethod
     def load(cls, connection: Connection, tenant_id: str) -> "LogChain":
@@ -112,6 +114,11 @@ class LogChain:
         self._last_leaf, self._last_ts = leaf, ts
         return Appended(seq, index.eid, leaf, ts)
 
+    def move_spool(self, move: SpoolMove) -> None:
+        """Moves the spool of the added entries with the head, on PostgreSQL. Nothing is written
+        unless the log holds the record that `move` begins behind."""
+        self._spool = move
+
     def save(self, connection: Connection) -> None:
         """Writes the added entries. Raises `IntegrityError` if the log already has an entry with
         one of their ids."""
@@ -157,7 +164,7 @@ class LogChain:
         """The parameters of `postgresql_batch.STATEMENT`."""
         head = (self._loaded.size, self._loaded.last_leaf, *self.end[1:])
         return postgresql_batch.statement_values(
-            self.tenant_id, head, self._entries, self._openings, *self._counts.rows()
+            self.tenant_id, head, self._spool, self._entries, self._openings, *self._counts.rows()
         )
 
     def _write(self, connection: Connection) -> bool:

@@ -1,4 +1,5 @@
-"""Writes a batch to PostgreSQL in one statement: entries, openings, counts and the head's move.
+"""Writes a batch to PostgreSQL in one statement: entries, openings, counts, the head's move, and
+the spool's if the records come from one.
 
 Columns travel as arrays, so a batch of any size is one round trip and one plan. (COPY would take
 one more round trip per table, and PostgreSQL refuses it under row-level security.) The driver
@@ -9,7 +10,7 @@ Knows the rows that `chain` and `counters` pass to it, and nothing else of eithe
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table
 
@@ -28,9 +29,25 @@ _Rows = Sequence[tuple[Any, ...]]
 _SEPARATOR, _NULL = "\x1e", "\x1d"
 
 
+class SpoolMove(NamedTuple):
+    """The spool whose records a batch holds: the last one that the log held before, and the last
+    one of the batch. `time` is in microseconds since 1970 UTC."""
+
+    source: str
+    instance: str
+    held_n: int
+    held_hash: bytes
+    n: int
+    hash: bytes
+    time: int
+
+
+_NO_SPOOL = (None,) * len(SpoolMove._fields)
+
+
 def write(connection: Connection, values: tuple[Any, ...]) -> bool:
-    """Writes the batch. Returns False, and writes nothing, if the head is not where the chain
-    began."""
+    """Writes the batch. Returns False, and writes nothing, if the head or the spool is not where
+    the batch began."""
     return connection.exec_driver_sql(STATEMENT, values).rowcount == 1
 
 
@@ -49,6 +66,7 @@ def write_excess(
 def statement_values(
     tenant_id: str,
     head: tuple[Any, ...],
+    spool: SpoolMove | None,
     entries: _Rows,
     opened: _Rows,
     counts: _Rows,
@@ -56,7 +74,7 @@ def statement_values(
 ) -> tuple[Any, ...]:
     """The parameters of `STATEMENT`. Rows hold every column but the tenant, in order. `head` holds
     the size and leaf at which the chain began, then the new size, leaf, time and frontier."""
-    values: list[Any] = [tenant_id, *head]
+    values: list[Any] = [tenant_id, *head, *(spool or _NO_SPOOL)]
     for table, rows in zip(_TABLES, (entries, opened, counts, accesses), strict=True):
         values += _columns(table, rows)
     return tuple(values)
@@ -81,17 +99,26 @@ def _joined(kind: str, column: Sequence[Any]) -> Any:
 
 
 def _statement() -> str:
-    """`$1` is the tenant, `$2` to `$7` the head; then one array per column, table after table.
+    """`$1` is the tenant, `$2` to `$7` the head, `$8` to `$14` the spool or NULL; then one array
+    per column, table after table.
 
     The head moves first, and the rows are joined to the moved head. So no rows are inserted if it
     does not move, and of two concurrent writers the second waits at the head for the first.
     """
+    spool = "tenant_id = $1 AND source = $8 AND instance = $9"
+    # A spool moves only together with the head, so while the head is where the batch began, what
+    # this statement reads of the spool is current.
     move = (
-        "UPDATE log_heads SET size = $4, last_leaf = $5, last_ts = $6, frontier = $7"
-        " WHERE tenant_id = $1 AND size = $2 AND last_leaf = $3 RETURNING tenant_id"
+        "UPDATE log_heads SET size = $4, last_leaf = $5, last_ts = $6, frontier = $7"  # noqa: S608
+        " WHERE tenant_id = $1 AND size = $2 AND last_leaf = $3 AND ($8::text IS NULL OR EXISTS"
+        f" (SELECT FROM sources WHERE {spool} AND n = $10 AND hash = $11)) RETURNING tenant_id"
     )
-    parts = [f"moved AS ({move})"]
-    at = 8
+    move_spool = (
+        "UPDATE sources SET n = $12, hash = $13, updated_at = $14"  # noqa: S608  # constants only
+        f" WHERE {spool} AND EXISTS (SELECT FROM moved)"
+    )
+    parts = [f"moved AS ({move})", f"sources_ AS ({move_spool})"]
+    at = 15
     for table, conflict in _TABLES.items():
         rows = _insertion(table, at, "SELECT tenant_id FROM moved")
         parts.append(f"{table.name}_ AS ({rows} {conflict})")

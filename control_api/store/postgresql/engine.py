@@ -7,7 +7,7 @@ query names its `tenant_id`; row-level security is the backup
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -55,6 +55,8 @@ class PostgresqlDatabase:
         self._limits = limits
         self._pool = TransactionPool(engine, limits)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # It leaves the tenant set in the session, which behind a pooler is the next client's too.
+        self.autocommit = None if limits.pooled else self._autocommit
 
     @classmethod
     async def open(cls, url: URL, limits: DatabaseLimits = LIMITS) -> "PostgresqlDatabase":
@@ -115,11 +117,6 @@ class PostgresqlDatabase:
     async def run(self, lane: str, work: Callable[[Connection], T]) -> T:
         async with self.writing(lane) as connection:
             return await connection.run_sync(work)
-
-    @property
-    def autocommit(self) -> Callable[[str, str, tuple[Any, ...]], Awaitable[bool]] | None:
-        # It leaves the tenant set in the session, which behind a pooler is the next client's too.
-        return None if self._limits.pooled else self._autocommit
 
     async def _autocommit(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
         # Take the same lock as `writing`, so that a lane's writes stay in order in this process.

@@ -55,6 +55,7 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
                 request.instance,
                 request.records,
                 turn=app.reading,
+                heads=app.log.heads,
             )
     except (Conflict, Invalid):
         count(Ingest.refused).inc(len(request.records))

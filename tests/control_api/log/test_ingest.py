@@ -21,7 +21,9 @@ Payload = dict[str, Any]
 
 async def take(world: World, payloads: list[Payload], spool: Spool | None = None) -> IngestReceipt:
     spool = spool or Spool()
-    return await ingest(world.store, TENANT, spool.source, spool.instance, payloads)
+    return await ingest(
+        world.store, TENANT, spool.source, spool.instance, payloads, heads=world.log.heads
+    )
 
 
 async def eids(world: World) -> list[str]:
