@@ -17,7 +17,7 @@ from policies.definitions.wildcard import shared_prefix
 from policies.ground.canonical import rfc3339
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import PolicySet
-from policies.sets.role import Clause
+from policies.sets.role import Clause, Role
 
 _FAILED = CheckOutcome.failed
 _UNREACHED = (NOT_REACHED,) * len(CHECKS)
@@ -77,7 +77,7 @@ def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
             return _deny(findings, None)
     role = facts.role
     assert role is not None  # check 6 passed
-    clause, clause_findings = _choose(retrieval, role.clauses)
+    clause, clause_findings = _choose(retrieval, role)
     findings += clause_findings
     if clause_findings[-1].outcome is _FAILED:
         return _deny(findings, clause)
@@ -121,15 +121,24 @@ def _deny(findings: list[CheckFinding], clause: Clause | None) -> Decision:
     )
 
 
-def _choose(retrieval: Retrieval, clauses: tuple[Clause, ...]) -> _CheckedClause:
+def _choose(retrieval: Retrieval, role: Role) -> _CheckedClause:
     """The clause that decides, and its findings up to the first failure.
 
     A policy that does not admit the agent does not apply. If any that applies denies explicitly,
     that denies; otherwise the first by name that passes allows; otherwise the one that passed the
     most checks denies. Clauses are sorted by name.
     """
-    if len(clauses) == 1:  # most roles have one policy
+    clauses, name = role.clauses, retrieval.source_id
+    if len(clauses) == 1:  # many roles have one policy
         return clauses[0], _check_clause(retrieval, clauses[0])
+    if not role.denies(name) and retrieval.task_type not in role.denied_tasks:
+        # No policy denies explicitly, so the first that passes decides. Only one that allows the
+        # source can pass: the findings of the others, each with its reason, are not needed.
+        for clause in clauses:
+            if clause.allows(name):
+                findings = _check_clause(retrieval, clause)
+                if findings[-1].outcome is not _FAILED:
+                    return clause, findings
     allowing: _CheckedClause | None = None
     explicit: list[_CheckedClause] = []
     failing: list[_CheckedClause] = []

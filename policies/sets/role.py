@@ -41,11 +41,13 @@ class Role:
 
     `digest` is the SHA-256, in hex, of the document it was compiled from. A decision cites it, so
     that the decision can be derived again. `session_ttl_minutes` is the smallest of the policies'
-    limits, or None if no policy sets one.
+    limits, or None if no policy sets one. `denies` and `denied_tasks` hold what any clause denies.
     """
 
     name: str
     clauses: tuple[Clause, ...]
+    denies: Matcher
+    denied_tasks: Set[str]
     session_ttl_minutes: int | None
     digest: str
 
@@ -59,6 +61,8 @@ def compile_role(name: str, policies: Iterable[Policy], digest: str = "") -> Rol
     return Role(
         name=name,
         clauses=tuple(map(compile_clause, ordered)),
+        denies=matcher(source for policy in ordered for source in policy.denied_sources),
+        denied_tasks=frozenset(task for policy in ordered for task in policy.denied_tasks),
         session_ttl_minutes=min(limits, default=None),
         digest=digest or hashlib.sha256(encode([p.to_wire() for p in ordered])).hexdigest(),
     )
