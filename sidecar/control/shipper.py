@@ -30,7 +30,9 @@ log = logging.getLogger(__name__)
 BATCH_BYTES = 1024 * 1024 - 4096
 """Bytes of records, in a body of at most 1 MiB."""
 BATCH_RECORDS = 512
-LINGER_SECONDS = 0.05
+LINGER_SECONDS = 0.2
+"""Seconds to wait for more records to join a batch. A batch costs both ends about as much as twenty
+records, and holds up the requests that arrive meanwhile."""
 FIRST_PAUSE = 0.1
 MAX_PAUSE = 5.0
 CHECK_SECONDS = 30.0

@@ -15,7 +15,10 @@ from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import FRAME, payloads, read_header
 
 WINDOW = 1024 * 1024
-"""The bytes read at once. Any frame fits."""
+"""The most bytes read at once. Any frame fits."""
+
+_LIKELY = 2048
+"""Most frames are smaller: so many bytes for each record asked for are enough to read at first."""
 
 RUN = 512
 """The records handled in one step."""
@@ -133,9 +136,13 @@ class InstanceReader:
         while n < stop:
             run = payloads(data, offset - base, n, min(limit, stop - n))
             if not run:
-                # Is this the window's end or a bad frame? Only a window that begins here can tell.
-                base, data = offset, self._read(segment, offset, WINDOW, n)
-                run = payloads(data, 0, n, min(limit, stop - n))
+                # Is this the window's end or a bad frame? Only a window that begins here can tell,
+                # and that holds any frame.
+                base, asked = offset, min(limit, stop - n)
+                for size in (min(WINDOW, asked * _LIKELY), WINDOW):
+                    data = self._read(segment, offset, size, n)
+                    if run := payloads(data, 0, n, asked):
+                        break
             if not run:
                 why = f"bad frame at offset {offset} of {segment.path.name}"
                 raise UnreadableRecord(self.instance, n, why)
