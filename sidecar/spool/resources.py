@@ -12,7 +12,8 @@ from sidecar.spool.storage.disk import Disk
 @dataclass(frozen=True, slots=True)
 class SpoolResources:
     """`source` is the sidecar id under which records are made. `executor` runs file operations that
-    are neither the writer's nor the segment pool's."""
+    are neither the writer's nor the segment pool's. `in_loop`: the event loop itself may wait for a
+    disk that is fast."""
 
     root: Path
     source: str
@@ -21,3 +22,4 @@ class SpoolResources:
     executor: Executor
     clock: Clock
     random_bytes: Callable[[int], bytes]
+    in_loop: bool

@@ -58,7 +58,10 @@ async def open_components(
         found: Recovered = await in_thread(executor, recover, disk, root, source_id, size)
         quota = Quota(settings.max_bytes, found.held)
         keep = settings.max_bytes // RETAINED_FRACTION
-        resources = SpoolResources(root, source_id, size, disk, executor, clock, random_bytes)
+        # In mode `strict` the loop must be free to answer when the disk is late.
+        resources = SpoolResources(
+            root, source_id, size, disk, executor, clock, random_bytes, settings.mode != "strict"
+        )
         backlog = Backlog(resources, quota, found.instances, keep)
         maintenance = Maintenance(
             SegmentPool(root, disk, quota, size, found.spares), backlog, resources, quiet_seconds

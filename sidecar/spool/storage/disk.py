@@ -1,7 +1,8 @@
 """All file operations of the spool in one class, so that a test can make any of them fail.
 
-Knows files, not their contents. Every operation blocks and runs in the spool's threads, never on
-the event loop. Every operation raises `OSError` unchanged and retries nothing.
+Knows files, not their contents. Every operation blocks and runs in the spool's threads, except for
+one write and sync while the disk is fast (`writer.py`). Every operation raises `OSError` unchanged
+and retries nothing.
 """
 
 import contextlib

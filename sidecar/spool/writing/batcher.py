@@ -18,10 +18,12 @@ LAZY_SECONDS = 0.02
 
 
 class Batcher:
-    """Set `submit` before use: it hands a job to the writer. Records go into `current`, the last
-    job of the batch."""
+    """Set `submit` before use: it hands a job to the writer; and `write_at_once`, which returns
+    whether it has written the job and called `written`. Records go into `current`, the last job of
+    the batch."""
 
     submit: Callable[[WriteJob], None]
+    write_at_once: Callable[[WriteJob], bool]
     current: WriteJob
 
     def __init__(self) -> None:
@@ -88,9 +90,13 @@ class Batcher:
         if self._in_flight:
             return
         batch, self._batch, self._urgent = self._batch, [], False
-        for job in batch:
-            if job.frames:
-                self._in_flight += 1
-                self.submit(job)
         if batch:
             self.open(WriteJob(self.current.instance, None, self.current.end))
+        jobs = [job for job in batch if job.frames]
+        self._in_flight = len(jobs)
+        # With several waiting, other requests go on while the writer's thread waits for the disk. A
+        # new segment takes more than one sync.
+        lone = len(jobs) == 1 and len(jobs[0].waiters) == 1 and jobs[0].start is None
+        if not (lone and self.write_at_once(jobs[0])):
+            for job in jobs:
+                self.submit(job)

@@ -32,7 +32,7 @@ from sidecar.spool.resources import SpoolResources
 from sidecar.spool.storage.layout import Aside, Ending, instance_directory, write_ending
 from sidecar.spool.writing.appender import Appender
 from sidecar.spool.writing.losses import Declaration, Losses
-from sidecar.spool.writing.writer import Writer
+from sidecar.spool.writing.writer import WriteJob, Writer
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,15 @@ class InstanceRotation:
         )
         self._loop = asyncio.get_running_loop()
         self.writer = Writer(
-            resources.disk, self._loop, self.appender.on_written, self._on_writer_crashed
+            resources.disk,
+            self._loop,
+            resources.clock.monotonic,
+            self.appender.on_written,
+            self._on_writer_crashed,
         )
-        self.appender.batches.submit = self.writer.submit
+        batches = self.appender.batches
+        batches.submit = self.writer.submit
+        batches.write_at_once = self.writer.write_at_once if resources.in_loop else _not_at_once
         self._resources = resources
         self._backlog = backlog
         self._wake = wake
@@ -200,6 +206,10 @@ class InstanceRotation:
                 instance.ending,
             )
             saving.add_done_callback(_report)
+
+
+def _not_at_once(_job: WriteJob) -> bool:
+    return False
 
 
 def _report(saving: asyncio.Future[None]) -> None:
