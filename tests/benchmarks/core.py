@@ -2,8 +2,11 @@
 
 import hashlib
 from dataclasses import replace
+from itertools import cycle
+from typing import Any
 
 import orjson
+import yaml
 
 from policies.definitions.model import Agent, Key, Policy, TenantSettings
 from policies.evaluate import evaluate, gather
@@ -15,6 +18,7 @@ from policies.trail.record import Record, decision_record
 from policies.trail.spool_chain import core_hash, src_member
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
+from tests.benchmarks import mixed
 from tests.benchmarks.measure import Figure, per_call
 
 SALT = bytes(range(32))
@@ -72,6 +76,34 @@ def decision_cpu() -> list[Figure]:
         Figure(f"evaluate and record{name}, CPU", f"{cpu:.1f} µs", None, "<= 12 µs", cpu <= 12)
         for name, cpu in taken.items()
     ]
+
+
+def policies_in_role() -> list[Figure]:
+    """The different requests of `mixed`, to roles of ten policies each."""
+    found = parse_definitions(mixed.policies())
+    documents = {f"role/{role}": role_document(group) for role, group in found.items()}
+    documents["tenant"] = tenant_document(TenantSettings("default"))
+    for role in range(mixed.ROLES):
+        agent = Agent(f"agent-{role}", "approved", (f"role-{role}",))
+        documents[f"agent/{agent.agent_id}"] = agent_document(agent)
+    known = PolicySet(documents.get)
+    bodies = (orjson.loads(each.split(b"\r\n\r\n")[1]) for each in mixed.evaluations("").requests)
+    asked = cycle([parse_retrieval({**body, "session_id": None}) for body in bodies])
+    cpu = per_call(lambda: decide(known, next(asked)))
+    name = "evaluate and record, ten policies a role, CPU"
+    return [Figure(name, f"{cpu:.1f} µs", None, "", True)]
+
+
+def parse_definitions(text: str) -> dict[str, list[Policy]]:
+    """The policies of a file, by role."""
+    found: dict[str, list[Policy]] = {}
+    for number, each in enumerate(yaml.safe_load(text)["policies"]):
+        fields: dict[str, Any] = {
+            name: tuple(it) if isinstance(it, list) else it for name, it in each.items()
+        }
+        policy = Policy(policy_id=f"pol_{number}", version=1, **fields)
+        found.setdefault(policy.agent_role, []).append(policy)
+    return found
 
 
 def policies_in_tenant() -> list[Figure]:
@@ -136,4 +168,4 @@ def verification() -> list[Figure]:
 
 
 def figures() -> list[Figure]:
-    return [*decision_cpu(), *policies_in_tenant(), *verification()]
+    return [*decision_cpu(), *policies_in_role(), *policies_in_tenant(), *verification()]
