@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Dialect, Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, SPAN, indexed_size
-from control_api.store.log.index_entries import indexed_entries
+from control_api.store.log.index_entries import FacetValue, find_entries
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import (
     entries_with_openings,
@@ -76,9 +76,9 @@ async def search(
     ascending = after is not None
     rows: list[Row[Any]] = []
     for part in reversed(ranges) if ascending else ranges:
-        query = _query(connection.dialect, tenant_id, filters, part, ascending)
-        if after is not None:
-            query = query.where(log_entries.c.seq > after)
+        first = part.first if after is None else max(part.first, after + 1)
+        within = part._replace(first=min(first, part.until))
+        query = _query(connection.dialect, tenant_id, filters, within, ascending)
         rows += await connection.execute(query.limit(limit - len(rows)))
         if len(rows) == limit:
             break
@@ -141,17 +141,13 @@ def _query(
     # The index only proposes entries: each filter is matched again on the entry's own columns, so a
     # surplus row in the index can't show a wrong event.
     query = events_of(tenant_id).where(*_matching(filters))
-    if part.facet is None:
-        query = query.where(log_entries.c.seq >= part.first, log_entries.c.seq < part.until)
-        order: list[ColumnElement[int]] = [log_entries.c.seq]
-    else:
-        value = getattr(filters, part.facet)
-        found = indexed_entries(
-            dialect, tenant_id, part.facet, value, range(part.first, part.until)
-        )
-        query = query.where(found.c.seq == log_entries.c.seq)
-        order = [found.c.row, found.c.seq]
-    return query.order_by(*(order if ascending else [each.desc() for each in order]))
+    if part.facet is not None:
+        named = FacetValue(tenant_id, part.facet, getattr(filters, part.facet))
+        within = range(part.first, part.until)
+        return find_entries(dialect, named, within, query, ascending=ascending)
+    seq = log_entries.c.seq
+    query = query.where(seq >= part.first, seq < part.until)
+    return query.order_by(seq if ascending else seq.desc())
 
 
 def _matching(filters: EventFilters) -> Iterator[ColumnElement[bool]]:

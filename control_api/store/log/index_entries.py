@@ -5,47 +5,93 @@ On SQLite a row names one entry. On PostgreSQL it may name others within `STEP` 
 may leave a row with those that stay.
 """
 
+from typing import Any, NamedTuple
+
 from sqlalchemy import (
     ColumnElement,
     Dialect,
+    Select,
     Subquery,
     bindparam,
     delete,
     func,
     literal_column,
     select,
+    true,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log import index
-from control_api.store.schema.log import log_index
+from control_api.store.schema.log import log_entries, log_index
 
 
-def indexed_entries(
-    dialect: Dialect, tenant_id: str, facet: str, value: str | None, part: range
-) -> Subquery:
-    """The entries within `part` that the index of the facet holds for the value, as column `seq`.
-    To get them in order without reading all of them, order by `row` and then by `seq`."""
+class FacetValue(NamedTuple):
+    """A value of a facet in one tenant's log."""
+
+    tenant_id: str
+    facet: str
+    value: str | None
+
+
+def find_entries(
+    dialect: Dialect,
+    named: FacetValue,
+    part: range,
+    wanted: Select[Any],
+    *,
+    ascending: bool = True,
+) -> Select[Any]:
+    """`wanted`, a query over `log_entries`, for the entries within `part` that the index names, in
+    order. With a limit, it reads hardly more of them than the limit."""
+    if dialect.name == "sqlite":
+        query = wanted.where(*_rows(named, part.start, part.stop))
+        query = query.where(log_index.c.seq == log_entries.c.seq)
+        return query.order_by(_ordered(log_index.c.seq, ascending))
+    indexed = _indexed(named, part, ascending)
+    # Looked up one by one: what the planner knows of arrays does not suffice to choose a join.
+    entry = wanted.where(log_entries.c.seq == indexed.c.seq).offset(_FENCE).lateral("entry")
+    query = select(*entry.c).select_from(indexed.join(entry, true()))
+    return _within(query, indexed, part, ascending)
+
+
+def first_entry(dialect: Dialect, named: FacetValue, part: range) -> Select[Any]:
+    """A query for the first entry within `part` that the index names."""
+    if dialect.name == "sqlite":
+        return select(func.min(log_index.c.seq)).where(*_rows(named, part.start, part.stop))
+    indexed = _indexed(named, part, True)
+    return _within(select(indexed.c.seq), indexed, part, True).limit(1)
+
+
+def _indexed(named: FacetValue, part: range, ascending: bool) -> Subquery:
+    """On PostgreSQL, the entries `seq` of the rows `row` that may name entries within `part`, in
+    the order of the rows."""
+    row = log_index.c.seq
+    # The first of them may begin before the part.
+    query = select(row.label("row"), (row + func.unnest(_DISTANCES)).label("seq"))
+    query = query.where(*_rows(named, part.start - index.STEP + 1, part.stop))
+    return query.order_by(_ordered(row, ascending)).offset(_FENCE).subquery("indexed")
+
+
+def _within(query: Select[Any], indexed: Subquery, part: range, ascending: bool) -> Select[Any]:
+    row, seq = indexed.c.row, indexed.c.seq
+    query = query.where(seq >= part.start, seq < part.stop)
+    # Rows don't overlap, so PostgreSQL sorts the entries of one row at a time.
+    return query.order_by(_ordered(row, ascending), _ordered(seq, ascending))
+
+
+def _rows(named: FacetValue, first: int, until: int) -> tuple[ColumnElement[bool], ...]:
     at = log_index.c
-    query = select(at.seq.label("row"))
-    seq: ColumnElement[int] = at.seq
-    first = part.start
-    if dialect.name == "postgresql":
-        distances = func.array_prepend(literal_column("0::smallint"), at.more)
-        seq = at.seq + func.unnest(distances).column_valued("distance", joins_implicitly=True)
-        first -= index.STEP - 1
-        query = query.where(seq >= part.start, seq < part.stop)
     return (
-        query.add_columns(seq.label("seq"))
-        .where(
-            at.tenant_id == tenant_id,
-            at.facet == index.FACETS.index(facet),
-            at.value == value,
-            at.seq >= first,
-            at.seq < part.stop,
-        )
-        .subquery("indexed")
+        at.tenant_id == named.tenant_id,
+        at.facet == index.FACETS.index(named.facet),
+        at.value == named.value,
+        at.seq >= first,
+        at.seq < until,
     )
+
+
+def _ordered(column: ColumnElement[int], ascending: bool) -> ColumnElement[int]:
+    return column if ascending else column.desc()
 
 
 def removal_of_range(dialect: Dialect) -> str:
@@ -90,6 +136,9 @@ def _without(removed: str, concerned: str) -> str:
     )
 
 
+_DISTANCES = func.array_prepend(literal_column("0::smallint"), log_index.c.more)
+_FENCE: ColumnElement[int] = literal_column("0")
+"""`OFFSET 0` keeps PostgreSQL from rearranging what a subquery does."""
 _DELETE = delete(log_index).where(
     log_index.c.tenant_id == bindparam("tenant"),
     log_index.c.facet == bindparam("facet"),

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, indexed_size
-from control_api.store.log.index_entries import indexed_entries
+from control_api.store.log.index_entries import FacetValue, first_entry
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.schema.proofs import holds
@@ -101,9 +101,8 @@ async def first_held(
     stop = part.stop
     for name, values in held.covered.items():
         for value in values:
-            until = range(part.start, stop)
-            entries = indexed_entries(connection.dialect, tenant_id, name, value, until)
-            query = select(entries.c.seq).order_by(entries.c.row, entries.c.seq).limit(1)
+            named = FacetValue(tenant_id, name, value)
+            query = first_entry(connection.dialect, named, range(part.start, stop))
             found = (await connection.execute(query)).scalar()
             stop = stop if found is None else int(found)
     # Every facet's index reaches at least this far; the few thousand entries after it are scanned.

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, indexed_size
-from control_api.store.log.index_entries import indexed_entries, remove_entries
+from control_api.store.log.index_entries import FacetValue, find_entries, remove_entries
 from control_api.store.queries.purges import first_kept, lock
 from control_api.store.schema.log import (
     entries_with_openings,
@@ -69,13 +69,10 @@ async def entries_of(
     # The index holds exactly the entries below this size; those after it are scanned.
     indexed = indexed_size(FACETS.index(target.facet), await log_size(connection, tenant_id))
     before = range(part.start, min(part.stop, indexed))
-    by_index = indexed_entries(connection.dialect, tenant_id, target.facet, target.value, before)
-    query = _ENTRIES.where(
-        log_entries.c.tenant_id == tenant_id, log_entries.c.seq == by_index.c.seq
-    )
-    rows = list(
-        await connection.execute(query.order_by(by_index.c.row, by_index.c.seq).limit(limit))
-    )
+    named = FacetValue(tenant_id, target.facet, target.value)
+    entries = _ENTRIES.where(log_entries.c.tenant_id == tenant_id)
+    query = find_entries(connection.dialect, named, before, entries)
+    rows = list(await connection.execute(query.limit(limit)))
     if len(rows) < limit:
         column = openings.c.user_id if target.facet == "user_id" else log_entries.c[target.facet]
         tail = _ENTRIES.where(

@@ -7,7 +7,7 @@ from sqlalchemy import Select, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log.index import FACETS, indexed_size
-from control_api.store.log.index_entries import indexed_entries
+from control_api.store.log.index_entries import FacetValue, find_entries
 from control_api.store.queries import redactions
 from control_api.store.schema.log import log_entries, openings
 from control_api.store.schema.statements import chunks
@@ -51,19 +51,12 @@ async def has_opening(connection: AsyncConnection, tenant_id: str, session_id: s
     indexed = indexed_size(
         FACETS.index("session_id"), await redactions.log_size(connection, tenant_id)
     )
-    opened = select(openings.c.seq).where(openings.c.tenant_id == tenant_id).limit(1)
-    entries = indexed_entries(
-        connection.dialect, tenant_id, "session_id", session_id, range(indexed)
-    )
-    by_index = opened.where(entries.c.seq == openings.c.seq)
-    scanned = opened.where(
-        log_entries.c.tenant_id == openings.c.tenant_id,
-        log_entries.c.seq == openings.c.seq,
-        log_entries.c.seq >= indexed,
-        log_entries.c.session_id == session_id,
-    )
+    opened = _OPENED.where(log_entries.c.tenant_id == tenant_id)
+    named = FacetValue(tenant_id, "session_id", session_id)
+    by_index = find_entries(connection.dialect, named, range(indexed), opened)
+    scanned = opened.where(log_entries.c.seq >= indexed, log_entries.c.session_id == session_id)
     for query in (by_index, scanned):
-        if (await connection.execute(query)).first() is not None:
+        if (await connection.execute(query.limit(1))).first() is not None:
             return True
     return False
 
@@ -80,4 +73,8 @@ async def forget_user(
         )
 
 
+_OPENED = select(log_entries.c.seq).join(
+    openings,
+    (openings.c.tenant_id == log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
+)
 _SESSIONS: Select[Any] = select(sessions.c.session_id, sessions.c.agent_id, sessions.c.user_id)
