@@ -7,8 +7,10 @@ import hmac
 
 from control_api.auth.principal import Caller, Superadmin
 from control_api.caches.tenant_cache import TenantCache
+from control_api.caches.tenant_state import TenantState
 from control_api.metrics.labels import RefusalReason
 from control_api.metrics.metrics import Instruments
+from policies.definitions.model import Key
 from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, Unauthorized
 from policies.ground.keys import key_digest, well_formed
@@ -35,25 +37,29 @@ class Authenticator:
         # Compare in constant time: timing must not reveal how much of the digest matches.
         if self._superadmin is not None and hmac.compare_digest(digest, self._superadmin):
             return Superadmin()
-        return await self._tenant_caller(presented, digest)
-
-    async def _tenant_caller(self, presented: str, digest: bytes) -> Caller:
+        # Most keys were seen before, and their document is in memory: no task has to wait.
         tenant = self._tenants.known_owner(digest)
-        # The checksum keeps guessed keys away from the store: they cost a hash, not a query.
-        if tenant is None and well_formed(presented):
-            tenant = await self._tenants.owner(digest)
-        if tenant is None:
-            raise self._refused(RefusalReason.unknown, "the API key is not valid")
-        key = await tenant.find_key(digest)
-        # A revoked key has no document from the moment its revocation is answered. It gets the
-        # message of an unknown key: a caller can't probe which keys once existed.
-        if key is None:
-            raise self._refused(RefusalReason.unknown, "the API key is not valid")
+        key = None if tenant is None else tenant.known_key(digest)
+        if tenant is None or key is None:
+            tenant, key = await self._look_up(presented, digest)
         if not key.live(self._now()):
             raise self._refused(RefusalReason.expired, "the API key has expired")
         if not tenant.active:
             raise self._refused(RefusalReason.deactivated, "the API key's tenant is deactivated")
         return Caller(tenant, key, digest)
+
+    async def _look_up(self, presented: str, digest: bytes) -> tuple[TenantState, Key]:
+        """The key and its tenant, from memory or the store."""
+        tenant = self._tenants.known_owner(digest)
+        # The checksum keeps guessed keys away from the store: they cost a hash, not a query.
+        if tenant is None and well_formed(presented):
+            tenant = await self._tenants.owner(digest)
+        key = None if tenant is None else await tenant.find_key(digest)
+        # A revoked key has no document from the moment its revocation is answered. It gets the
+        # message of an unknown key: a caller can't probe which keys once existed.
+        if tenant is None or key is None:
+            raise self._refused(RefusalReason.unknown, "the API key is not valid")
+        return tenant, key
 
     def _refused(self, why: RefusalReason, message: str) -> Forbidden:
         self._refusals.labels(why).inc()

@@ -1,13 +1,13 @@
 """The authenticated caller. Knows no header and no route."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from control_api.caches.tenant_state import TenantState
 from policies.definitions.model import Key
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """A key of a tenant, live when the request was authenticated."""
 
     tenant: TenantState

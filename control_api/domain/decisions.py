@@ -47,7 +47,8 @@ async def decide_and_record(
     """The decision, the facts it is based on, and the id of its event, which is in the log."""
     tenant = caller.tenant
     started = app.clock.now()
-    await tenant.need_for(retrieval)
+    if not tenant.holds_for(retrieval):
+        await tenant.need_for(retrieval)
     session = None if retrieval.session_id is None else await _session(app, caller, retrieval)
     # No `await` from here to the record: the documents that were loaded can't change in between.
     decision, facts = decide(caller, retrieval, session)

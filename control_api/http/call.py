@@ -1,7 +1,7 @@
 """The parts of a request before it is parsed: path, query, headers and body. Knows no route."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from policies.ground.errors import Malformed, invalid
@@ -9,8 +9,7 @@ from policies.ground.errors import Malformed, invalid
 MAX_QUERY_FIELDS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class ApiCall:
+class ApiCall(NamedTuple):
     """`path` holds the decoded path parameters; `query` is still encoded; `body` is empty if the
     request had none."""
 
@@ -18,7 +17,7 @@ class ApiCall:
     query: str
     content_type: str | None
     body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str]
 
 
 def path_segments(path: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Renders results, pages and errors as HTTP responses. Knows no route."""
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
@@ -15,15 +15,14 @@ from policies.ground.errors import SluiceError
 JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class HttpReply:
+class HttpReply(NamedTuple):
     """Status, body, and the headers beyond those that every response has. If `pieces` is given,
     they are the body."""
 
     status: int
     body: bytes
-    content_type: str = JSON
-    headers: dict[str, str] = field(default_factory=dict)
+    content_type: str
+    headers: dict[str, str]
     pieces: AsyncGenerator[bytes, None] | None = None
 
 

@@ -20,6 +20,7 @@ from aiohttp import web
 
 from control_api.http.call import ApiCall
 from control_api.http.reply import HttpReply, render_error, render_result
+from control_api.http.reply_encoder import ReplyEncoder, to_stream
 from control_api.http.request_body import ClientDisconnected, read_body
 from control_api.http.route import Route, Scope
 from control_api.http.router import CompiledRoute, Router
@@ -35,13 +36,6 @@ from policies.ground.keys import KeysDiffer, presented_key
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 _log = logging.getLogger("sluice.http")
-
-# On every response. `Server` shows no version, and no cache may store a response.
-_COMMON_HEADERS = {
-    "Server": "sluice",
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-}
 
 # Headers that follow from an error's status. The error itself may add others.
 # RFC 9110, sections 11.6.1 and 10.2.3.
@@ -94,6 +88,7 @@ class RequestPipeline:
         self._requests = cache(instruments.http.requests.labels)
         self._seconds = cache(instruments.http.seconds.labels)
         self._monotonic = clock.monotonic
+        self.response = ReplyEncoder(clock.now).response
         # A prefix of this run and a counter: unique without a system call per request.
         ids = (f"{run_id}-{number:x}" for number in itertools.count(1))
         self.new_request_id: Callable[[], str] = ids.__next__
@@ -125,7 +120,7 @@ class RequestPipeline:
         self._seconds(info.operation).observe(self._monotonic() - started)
         if reply.pieces is not None:
             return await send(request, to_stream(reply, request_id), reply.pieces)
-        return to_aiohttp(reply, request_id)
+        return self.response(reply, request_id)
 
     async def _serve(self, request: web.BaseRequest, info: _RequestInfo) -> HttpReply:
         path, _, query = info.target.partition("?")
@@ -191,22 +186,3 @@ def _guarded(path: str) -> bool:
 def _wrong_scope(caller: KeyHolder | None, scopes: frozenset[Scope]) -> Forbidden:
     held = "none" if caller is None else caller.scope
     return Forbidden(f"the key's scope is `{held}`; this needs {' or '.join(sorted(scopes))}")
-
-
-def to_aiohttp(reply: HttpReply, request_id: str) -> web.Response:
-    """The reply as an aiohttp response, with the headers that every response has."""
-    return web.Response(body=reply.body, status=reply.status, headers=_headers(reply, request_id))
-
-
-def to_stream(reply: HttpReply, request_id: str) -> web.StreamResponse:
-    """The same without a body, which is sent piece by piece."""
-    return web.StreamResponse(status=reply.status, headers=_headers(reply, request_id))
-
-
-def _headers(reply: HttpReply, request_id: str) -> dict[str, str]:
-    return {
-        **_COMMON_HEADERS,
-        "Content-Type": reply.content_type,
-        "X-Request-ID": request_id,
-        **reply.headers,
-    }

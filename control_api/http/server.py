@@ -11,8 +11,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from control_api.http.reply import render_error
-from control_api.http.request_pipeline import to_aiohttp
+from control_api.http.reply import HttpReply, render_error
 from control_api.security.tls_files import HANDSHAKE_SECONDS
 from control_api.sockets import BACKLOG, bind, bound
 from policies.ground.errors import Malformed, SluiceError
@@ -32,13 +31,15 @@ class RequestHandler(Protocol):
 
     new_request_id: Callable[[], str]
 
+    def response(self, reply: HttpReply, request_id: str, /) -> web.StreamResponse: ...
+
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse: ...
 
 
 class _Connection(web.RequestHandler):
     """One connection. Replaces aiohttp's error pages with our JSON errors."""
 
-    __slots__ = ("_new_request_id",)
+    __slots__ = ("_new_request_id", "_response")
 
     def __init__(self, server: "_Server", loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -49,6 +50,7 @@ class _Connection(web.RequestHandler):
             lingering_time=LINGER_SECONDS,
         )
         self._new_request_id = server.new_request_id
+        self._response = server.response
 
     def handle_error(
         self,
@@ -65,7 +67,7 @@ class _Connection(web.RequestHandler):
         else:
             _log.error("request `%s` failed outside the pipeline", request_id, exc_info=exc)
             reply = render_error(SluiceError(f"internal error, request `{request_id}`"))
-        response = to_aiohttp(reply, request_id)
+        response = self._response(reply, request_id)
         response.force_close()
         return response
 
@@ -74,6 +76,7 @@ class _Server(web.Server):
     def __init__(self, handler: RequestHandler) -> None:
         super().__init__(self._answer)
         self.new_request_id = handler.new_request_id
+        self.response = handler.response
         self.draining = False
         self._handler = handler
 

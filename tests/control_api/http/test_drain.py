@@ -9,6 +9,7 @@ import socket
 import pytest
 from aiohttp import web
 
+from control_api.http.reply_encoder import ReplyEncoder
 from control_api.http.server import ApiListener
 from policies.ground.listen_address import ListenAddress
 from tests.sidecar.proxy.certificates import authority
@@ -19,6 +20,7 @@ class Hello:
 
     def __init__(self) -> None:
         self.new_request_id = lambda: "1"
+        self.response = ReplyEncoder(lambda: 0).response
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=f"hello {request.path}")
