@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from policies.checks.finding import NOT_REACHED, CheckFinding, CheckOutcome, Facts
 from policies.checks.order import CALL, CHECKS, CLAUSE, IDENTITY, NAMES
-from policies.definitions.model import Key
+from policies.definitions.model import Key, Session
 from policies.definitions.wildcard import shared_prefix
 from policies.ground.canonical import rfc3339
 from policies.retrieval import Retrieval
@@ -43,14 +43,17 @@ class Decision(NamedTuple):
     findings: tuple[CheckFinding, ...]
 
 
-def gather(policy_set: PolicySet, key: Key, retrieval: Retrieval) -> Facts:
-    """The facts for a decision, except the session, which may have to be claimed first."""
+def gather(
+    policy_set: PolicySet, key: Key, retrieval: Retrieval, session: Session | None = None
+) -> Facts:
+    """The facts for a decision. The session is the caller's to look up: it may have to be claimed,
+    and claiming one writes, so first see whether the call is `admitted`."""
     agent_id = retrieval.agent_id
     return Facts(
         policy_set.settings(),
         key,
         None if agent_id is None else policy_set.agent(agent_id),
-        None,  # no session yet: claiming one writes, so the caller waits for `admitted`
+        session,
         policy_set.role(retrieval.agent_role),
         policy_set.revision,
     )

@@ -32,9 +32,7 @@ def decide(
     No exception leaves this function: if deciding fails, the answer is DENY (contract, section 3).
     """
     try:
-        facts = gather(caller.tenant.policy_set, caller.key, retrieval)
-        if session is not None:
-            facts = facts._replace(session=session)
+        facts = gather(caller.tenant.policy_set, caller.key, retrieval, session)
         return evaluate(retrieval, facts), facts
     except Exception:  # noqa: BLE001  # fail closed: whatever went wrong, the answer is DENY
         _log.exception("evaluation failed")

@@ -31,7 +31,10 @@ _sha256 = hashlib.sha256
 
 class Record(NamedTuple):
     """Canonical bytes of a record: `head` is the entry up to `kind`, `pub` the fields in clear, and
-    `openings` the `{path: [salt, value]}` behind the commitments in `cm`."""
+    `openings` the `{path: [salt, value]}` behind the commitments in `cm`.
+
+    `decided` is what a decision's bytes were made of, and its user as recorded: with it, the record
+    is indexed without being decoded."""
 
     eid: str
     kind: str
@@ -39,6 +42,7 @@ class Record(NamedTuple):
     pub: bytes
     openings: bytes = b"{}"
     masked: bytes = b"[]"
+    decided: tuple[Retrieval, Decision, str] | None = None
 
     def core(self, src: bytes) -> bytes:
         """What an enforcement point hashes and spools: the record and `src`, without a position."""
@@ -65,6 +69,7 @@ def make_record(
     cm: bytes = b"{}",
     openings: bytes = b"{}",
     masked: bytes = b"[]",
+    decided: tuple[Retrieval, Decision, str] | None = None,
 ) -> Record:
     """Raises `Invalid` if the entry would be larger than `MAX_ENTRY`."""
     # Refuse it here, before anything is recorded or answered: the log could not remove it again.
@@ -74,7 +79,7 @@ def make_record(
             f"the record has {size} bytes; an entry holds at most {MAX_ENTRY - _POSITION}"
         )
     head = b'{"cm":%b,"eid":"%b","kind":"%b"' % (cm, eid.encode(), kind.encode())
-    return Record(eid, kind, head, pub, openings, masked)
+    return Record(eid, kind, head, pub, openings, masked, decided)
 
 
 def decision_record(
@@ -109,7 +114,8 @@ def decision_record(
         request,
         encode(response_of(decision)),
     )
-    return make_record("decision", event_id, pub, cm, openings, masked)
+    decided = (retrieval, decision, personal["user_id"])
+    return make_record("decision", event_id, pub, cm, openings, masked, decided)
 
 
 def masked_user(user_id: str) -> str:

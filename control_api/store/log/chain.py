@@ -73,11 +73,8 @@ class LogChain:
         ts = max(now, self._last_ts)
         text = rfc3339(ts)
         entry = record.entry(self.log, self._tree.size, b64(self._last_leaf), text)
-        pub = orjson.loads(record.pub)
-        index = index_of({"eid": record.eid, "kind": record.kind, "pub": pub, "ts": text})
-        opened = (user_id_of(record.openings), record.openings)
-        source_type = pub["request"]["source_type"] if index.decision is not None else None
-        return self._add_entry(entry, index, source_type, opened, ts)
+        index, source_type, user_id = _indexed(record, ts, text)
+        return self._add_entry(entry, index, source_type, (user_id, record.openings), ts)
 
     def add_spooled(self, spooled: Spooled, now: int) -> Appended:
         """Adds a record of an enforcement point. Raises `Invalid`, and adds nothing, if it is too
@@ -185,6 +182,31 @@ def find_appended(connection: Connection, tenant_id: str, eids: list[str]) -> di
         eid: Appended(seq, eid, leaf, micros(orjson.loads(entry)["ts"]))
         for eid, seq, leaf, entry in rows
     }
+
+
+def _indexed(record: Record, ts: int, text: str) -> tuple[Index, str | None, str | None]:
+    """The columns of a record at `ts`, which `text` spells; a decision's source type; the user."""
+    if record.decided is None:
+        pub = orjson.loads(record.pub)
+        index = index_of({"eid": record.eid, "kind": record.kind, "pub": pub, "ts": text})
+        source_type = None if index.decision is None else pub["request"]["source_type"]
+        return index, source_type, user_id_of(record.openings)
+    # What its bytes were made of says the same (a test compares), and decoding them takes as long
+    # as hashing and chaining the entry.
+    asked, decision, user_id = record.decided
+    index = Index(
+        record.eid,
+        record.kind,
+        ts,
+        asked.agent_role,
+        asked.agent_id,
+        asked.source_id,
+        decision.decision,
+        decision.policy_name,
+        asked.session_id,
+        None,
+    )
+    return index, asked.source_type, user_id
 
 
 def user_id_of(opened: bytes) -> str | None:
