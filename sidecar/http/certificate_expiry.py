@@ -4,8 +4,6 @@ connection."""
 from collections.abc import Iterable
 from pathlib import Path
 
-from cryptography.x509 import load_pem_x509_certificates
-
 from sidecar.settings.model import SidecarSettings
 
 
@@ -27,6 +25,9 @@ def seconds_left(files: Iterable[Path], now: int) -> float | None:
 
 
 def _expiry(path: Path) -> float | None:
+    # Imported late: it takes megabytes, and most sidecars present no certificate.
+    from cryptography.x509 import load_pem_x509_certificates
+
     try:
         # A chain ends no later than its first certificate to expire.
         chain = load_pem_x509_certificates(path.read_bytes())
