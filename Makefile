@@ -6,6 +6,9 @@
 
 BIN := .venv/bin
 
+# A copy of the checkout with the core compiled (`deploy/compile`), found before the checkout itself.
+IN_COMPILED = cd .compiled/tree && PYTHONPATH="$$PWD:$$PWD/deploy/package"
+
 # The first Python that is new enough, unless one is given. Paths stay relative: a folder's name may
 # hold a space.
 PYTHON ?= $(shell for each in python3 python python3.13 python3.12 python3.11 python3.14; do \
@@ -17,8 +20,9 @@ help: ## what can be made
 run: .venv/run.stamp ## start control API, sidecar and a sample data source; Ctrl-C stops them
 	@exec $(BIN)/sluice up $(ARGS)
 
-test: .venv/test.stamp ## the whole test suite, against real servers; MANY=1 tries more of what it draws
-	$(BIN)/python -m pytest -n auto --dist worksteal $(if $(MANY),--hypothesis-profile=many) $(ARGS)
+test: .venv/test.stamp ## the whole test suite, against real servers; MANY=1 tries more of what it draws, COMPILED=1 the compiled core
+	$(if $(COMPILED),$(BIN)/python -m deploy.compile tree .compiled)
+	$(if $(COMPILED),$(IN_COMPILED) '$(CURDIR)'/)$(BIN)/python -m pytest -n auto --dist worksteal $(if $(MANY),--hypothesis-profile=many) $(ARGS)
 
 chaos: .venv/test.stamp ## the fault matrix: what must hold while anything fails; about ten minutes
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -48,6 +48,7 @@ from control_api.workers.supervise import Supervisor, WorkersFailing
 from control_api.workers.worker_args import WorkerArgs
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
+from policies.ground.core_form import CORE_FORM
 from policies.ground.errors import NotFound
 from policies.ground.listen_address import ListenAddress
 from policies.ground.random_buffer import RandomBuffer
@@ -223,6 +224,7 @@ def announce_listening(
 ) -> None:
     """Log where the service listens, and tell systemd, which may wait for it."""
     scheme = "http" if settings.tls is None else "https"
+    _log.info("the core is %s", CORE_FORM)
     _log.info("control API listens on %s://%s", scheme, listen)
     if metrics_listen is not None:
         _log.info("metrics on http://%s/metrics", metrics_listen)

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(overview())
         return 0
     if name == "--version":
-        print(f"sluice {_version()}")
+        print(f"sluice {_version()}, the core is {_core_form()}")
         return 0
     if name not in COMMANDS:
         print(unknown(name), file=sys.stderr)
@@ -68,6 +68,16 @@ def _version() -> str:
         return version("sluice")
     except PackageNotFoundError:
         return "(run from a folder, not installed)"
+
+
+def _core_form() -> str:
+    """`compiled` or `pure Python`: the services log the same words when they start."""
+    from importlib.util import find_spec
+
+    # Looked up and not imported: this command works without any library.
+    found = find_spec("policies.ground.canonical")
+    compiled = found is not None and not (found.origin or "").endswith(".py")
+    return "compiled" if compiled else "pure Python"
 
 
 def _up(arguments: list[str]) -> int:

@@ -30,7 +30,7 @@ BUILD = (
     "hatchling>=1.27\n"  # the build backend, pinned too: otherwise a build would fetch any version
 )
 BASE = "base"
-EXTRAS = ("aws", "demo", "images", "otel", "redis", "server", "sidecar", "zstd")
+EXTRAS = ("aws", "compile", "demo", "images", "otel", "redis", "server", "sidecar", "zstd")
 LATER = ("3.12", "3.13", "3.14")
 # `-` reads `BUILD` from standard input, as more requirements beside the project's.
 UV = [

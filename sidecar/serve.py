@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 
 from policies.ground.clock import Clock
+from policies.ground.core_form import CORE_FORM
 from sidecar.assembly import Components, Listening
 from sidecar.control.clock import ControlClock
 from sidecar.platform.malloc import freeze_startup_objects
@@ -68,7 +69,12 @@ async def serve(
                 # After the loops: a decision that is made now finds a spool that writes.
                 for listener in components.listeners:
                     await listener.start()
-                log.info("sidecar `%s` listens on %s", settings.id, settings.listen)
+                log.info(
+                    "sidecar `%s` listens on %s; the core is %s",
+                    settings.id,
+                    settings.listen,
+                    CORE_FORM,
+                )
                 announce()
                 freeze_startup_objects()
                 await stop.wait()

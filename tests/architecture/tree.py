@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("policies", "sidecar", "control_api", "deploy")
-GENERATED = {".git", ".venv", ".sluice", "__pycache__", "dist"}
+GENERATED = {".git", ".venv", ".compiled", ".sluice", "__pycache__", "dist"}
 
 
 def files() -> list[Path]:
@@ -24,7 +24,10 @@ def files() -> list[Path]:
     return [
         path
         for path in every
-        if not any(part in GENERATED or part.endswith("_cache") for part in path.parts)
+        if path.suffix != ".so"
+        and not any(
+            part in GENERATED or part.endswith("_cache") for part in path.relative_to(ROOT).parts
+        )
     ]
 
 

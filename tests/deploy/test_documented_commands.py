@@ -27,7 +27,7 @@ MAKE = {
     ],
     ("CONTRIBUTING.md", "develop"): [
         "-m mypy", "lint-imports", "-m pytest -n auto --dist worksteal  -k session",
-        "--hypothesis-profile=many", "-m tests.chaos", "-m tests.benchmarks",
+        "--hypothesis-profile=many", "deploy.compile tree", "-m tests.chaos", "-m tests.benchmarks",
     ],
     ("tests/chaos/README.md", "chaos"): ['tests.chaos "PostgreSQL put back" --seconds 10 --keep'],
 }  # fmt: skip

@@ -20,12 +20,27 @@ OUTSIDE = {"PYTHONPATH": "", "SLUICE_DATA_DIR": ""}
 
 def build(target: str, destination: Path, source: Path = ROOT) -> Path:
     """The file that `target`, `wheel` or `sdist`, becomes. Needs no index."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(destination)]
-    # A fixed time makes the same input give the same bytes; without it, hatchling has its own.
-    environment = os.environ | {"SOURCE_DATE_EPOCH": "1700000000"}
-    subprocess.run(command, cwd=source, env=environment, check=True, capture_output=True)
+    _hatchling(target, destination, source)
     (built,) = destination.glob("*.whl" if target == "wheel" else "*.tar.gz")
     return built
+
+
+def build_compiled(destination: Path, python: str = sys.executable) -> Path:
+    """The wheel with the core compiled, for this platform and the Python given, which needs the
+    extra `compile`."""
+    switch = {"HATCH_BUILD_HOOK_ENABLE_CUSTOM": "true"}
+    _hatchling("wheel", destination, ROOT, python, **switch)
+    (built,) = destination.glob("*.whl")
+    return built
+
+
+def _hatchling(
+    target: str, destination: Path, source: Path, python: str = sys.executable, **more: str
+) -> None:
+    command = [python, "-m", "hatchling", "build", "-t", target, "-d", str(destination)]
+    # A fixed time makes the same input give the same bytes; without it, hatchling has its own.
+    environment = os.environ | {"SOURCE_DATE_EPOCH": "1700000000"} | more
+    subprocess.run(command, cwd=source, env=environment, check=True, capture_output=True)
 
 
 def empty_venv(folder: Path, python: str | None = None) -> Path:

@@ -10,7 +10,7 @@ from tests.architecture.tree import files
 from tests.deploy.package.distribution import ROOT, build
 
 # Useful in a checkout only.
-LEFT_OUT = ("deploy/images/", "deploy/install.py", "deploy/lock.py")
+LEFT_OUT = ("deploy/images/", "deploy/compile/", "deploy/install.py", "deploy/lock.py")
 SHIPPED = ("policies/", "sidecar/", "control_api/", "deploy/")
 OWN = "deploy/package/"
 

@@ -1,0 +1,35 @@
+"""`python -m deploy.compile check | modules DIR | tree DIR`: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from deploy.compile.compiler import CannotCompile, compile_modules, missing
+from deploy.compile.tree import make
+
+
+def main() -> int:
+    """Returns 0, or 1 after printing why nothing can be compiled."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.compile")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check", help="whether this machine can compile the core")
+    for name, meaning in (("modules", "the compiled modules"), ("tree", "a compiled copy")):
+        commands.add_parser(name, help=f"write {meaning} to DIR").add_argument("DIR", type=Path)
+    asked = parser.parse_args()
+    try:
+        if asked.command == "check" and (lacking := missing()):
+            raise CannotCompile(lacking)
+        if asked.command == "modules":
+            compile_modules(asked.DIR)
+        if asked.command == "tree":
+            make(asked.DIR)
+    except CannotCompile as problem:
+        print(f"the core can't be compiled: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""What compiling needs, and what a machine without it is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from deploy.compile.build_hook import REQUIRED
+from tests.deploy.package.distribution import ROOT
+
+NO_COMPILER = os.environ | {"CC": "/absent/cc"}
+
+
+def test_check_says_what_is_missing() -> None:
+    command = [sys.executable, "-m", "deploy.compile", "check"]
+    answer = subprocess.run(
+        command, cwd=ROOT, env=NO_COMPILER, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 1
+    assert "there is no C compiler `/absent/cc`" in answer.stderr
+
+
+def test_a_platform_wheel_is_not_built_as_a_pure_one_where_nothing_can_compile(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    answer = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=NO_COMPILER | {"HATCH_BUILD_HOOK_ENABLE_CUSTOM": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode != 0
+    assert "there is no C compiler `/absent/cc`" in answer.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_isolated_build_gets_what_the_extra_names() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = extras["optional-dependencies"]["compile"]
+    assert {*REQUIRED} == {each for each in asked if not each.startswith("hatchling")}
+
+
+@pytest.mark.parametrize("kept", ["Makefile", "tests/compiled/worker.py"])
+def test_the_compiled_tree_is_a_copy_of_everything_the_tests_need(kept: str) -> None:
+    from deploy.compile.tree import LEFT_OUT  # the rule by itself: compiling takes half a minute
+
+    assert (ROOT / kept).is_file()
+    assert not {*Path(kept).parts} & {*LEFT_OUT}

@@ -1,0 +1,68 @@
+"""The wheel for one platform, with the core compiled. Building it takes half a minute, so only a
+run on the compiled core does it: `make test COMPILED=1`."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from deploy.compile.modules import FILES
+from policies.ground.core_form import CORE_FORM
+from tests.deploy.launcher import environ
+from tests.deploy.package.distribution import (
+    OUTSIDE,
+    ROOT,
+    build_compiled,
+    empty_venv,
+    install,
+    lend_libraries,
+)
+
+pytestmark = pytest.mark.skipif(
+    CORE_FORM != "compiled", reason="the core runs as Python here; make test COMPILED=1"
+)
+
+
+@pytest.fixture(scope="module")
+def compiled_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_compiled(tmp_path_factory.mktemp("compiled wheel"))
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+        return {name: archive.read(name) for name in names}
+
+
+def test_it_is_the_pure_wheel_and_the_extension_modules(wheel: Path, compiled_wheel: Path) -> None:
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert "-none-any" not in compiled_wheel.name
+    pure, compiled = contents(wheel), contents(compiled_wheel)
+    added = {name: content for name, content in compiled.items() if name not in pure}
+    assert {name: compiled[name] for name in pure} == pure
+    # One for each module, and the one with the code. Those of this tree were built elsewhere and
+    # at another time: the same input gives the same bytes.
+    assert len(added) == len(FILES) + 1
+    for name, content in added.items():
+        assert (ROOT / name.removeprefix("sluice/lib/")).read_bytes() == content, name
+
+
+def test_it_installs_and_says_that_it_is_compiled(compiled_wheel: Path, tmp_path: Path) -> None:
+    python = empty_venv(tmp_path / "a venv")
+    install(compiled_wheel, python)
+    lend_libraries(python)
+    sluice = str(python.parent / "sluice")
+    said = subprocess.check_output([sluice, "--version"], cwd=tmp_path, env=environ(**OUTSIDE))
+    assert said.endswith(b"the core is compiled\n")
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1] + '/sluice/lib')\n"
+        "from policies import evaluate; print(evaluate.__file__)"
+    )
+    (packages,) = python.parents[1].glob("lib/python*/site-packages")
+    command = [str(python), "-c", script, str(packages)]
+    loaded = subprocess.check_output(command, cwd=tmp_path, env=environ(**OUTSIDE))
+    assert loaded.startswith(str(packages).encode())
+    assert loaded.endswith(b".so\n")
