@@ -32,7 +32,8 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{len(CORES)} cores, Python {platform.python_version()}", flush=True)
     if arguments.only in ("", "two_cores"):
-        for line in two_cores.table(arguments.quick, arguments.compiled):
+        options = two_cores.options_of(arguments.quick, arguments.compiled, real_time=False)
+        for line in two_cores.table(options):
             print(line, flush=True)
     print(f"{'measure':<44} {'value':<44} {'ratio':>6}  {'target':<12} reached", flush=True)
     parts: dict[str, Callable[[], Iterable[Figure]]] = {

@@ -196,7 +196,8 @@ def send(mixed: Mixed, port: int, connections: int, seconds: int) -> dict[str, A
         file.flush()
         if wrk is not None:
             script = Path(__file__).with_name("mixed.lua")
-            command = [str(wrk), "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script)]
+            command = [str(wrk), "-t1", f"-c{connections}", f"-d{seconds}s"]
+            command += ["--timeout", "20s", "-s", str(script)]
             command += [f"http://127.0.0.1:{port}", "--", file.name]
         else:
             command = [sys.executable, "-m", "tests.benchmarks.load", "127.0.0.1", str(port)]

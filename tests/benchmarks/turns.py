@@ -4,8 +4,10 @@ Knows no contender. A shared machine slows all contenders down, and unevenly. Th
 request varies less than the rate, so both are shown.
 """
 
+import os
 import statistics
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -27,6 +29,30 @@ def with_cpu(run: Run, services: Sequence[Service]) -> Run:
         return {**found, "cpu": (_cpu(services) - before) / max(found["answers"], 1) * 1e6}
 
     return turn
+
+
+def in_real_time(run: Run, services: Sequence[Service]) -> Run:
+    """`run`, with real-time priority for the services and the load, as root. On a machine with
+    other work each wake-up waits for a slice of another process, about 3 ms on Linux 6.6 and later,
+    and that would be the 99th percentile. For runs that leave their cores idle most of the time."""
+
+    def turn() -> dict[str, Any]:
+        processes = [0, *(service.pid for service in services)]
+        for pid in processes:
+            _schedule(pid, os.SCHED_FIFO, 1)
+        try:
+            return run()
+        finally:
+            for pid in processes:
+                _schedule(pid, os.SCHED_OTHER, 0)
+
+    return turn
+
+
+def _schedule(pid: int, policy: int, priority: int) -> None:
+    tasks = Path(f"/proc/{pid}/task").iterdir() if pid else (Path("0"),)
+    for task in tasks:
+        os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))
 
 
 def _cpu(services: Sequence[Service]) -> float:

@@ -1,6 +1,6 @@
 """What Sluice costs, beside its floors and its rivals, in one run and one table:
 
-    python -m tests.benchmarks.two_cores [--quick] [--compiled] [evaluate | proxy | control]
+    python -m tests.benchmarks.two_cores [OPTIONS] [evaluate | proxy | control]
 
 The service that is measured has one core to itself. The load has the other, with everything else
 that a service needs: for a sidecar the data source, and the control API, which takes in meanwhile
@@ -27,15 +27,29 @@ from tests.benchmarks import mixed, rivals
 from tests.benchmarks.comparison import HEAD, Comparison, Row
 from tests.benchmarks.measure import EVALUATE, LOAD, SERVER, bare, directory
 from tests.benchmarks.spool import synced
-from tests.benchmarks.turns import Run, rounds_of, with_cpu
+from tests.benchmarks.turns import Run, in_real_time, rounds_of, with_cpu
 from tests.ports import free_port
 from tests.stack import ROOT, Service, Stack, wait_until
 
 CONNECTIONS = (1, 16, 64)
 ANSWER = 2048
 """Bytes of a data source's answer."""
-JSON = "application/json"
-TREE = ROOT / ".compiled"
+TREE = ROOT / ".compiled/tree"
+
+
+class Options(NamedTuple):
+    """How to measure. `forms` are "pure" and "compiled"; `beside` is what all contenders use."""
+
+    seconds: int
+    rounds: int
+    forms: list[str]
+    real_time: bool
+    beside: tuple[Service, ...] = ()
+
+    def turn(self, run: Run, services: list[Service], connections: int) -> Run:
+        """The turn of a contender that consists of the services."""
+        turn, real_time = with_cpu(run, services), self.real_time and connections == 1
+        return in_real_time(turn, [*services, *self.beside]) if real_time else turn
 
 
 class Started(NamedTuple):
@@ -90,20 +104,28 @@ def shipped(stack: Stack) -> None:
     wait_until("the spool is shipped", lambda: waiting() < 64, 120)
 
 
-def our_turn(ours: Started, sent: mixed.Mixed, connections: int, seconds: int) -> dict[str, Any]:
-    found = mixed.send(sent, ours.port, connections, seconds)
-    shipped(ours.stack)
-    return found
+def our_turn(options: Options, ours: Started, sent: mixed.Mixed, connections: int) -> Run:
+    def run() -> dict[str, Any]:
+        found = mixed.send(sent, ours.port, connections, options.seconds)
+        shipped(ours.stack)
+        return found
+
+    return options.turn(run, [ours.stack.sidecar], connections)
 
 
-def evaluate(seconds: int, rounds: int, forms: list[str]) -> Iterator[Row]:
+def turn_of(options: Options, port: int, sent: mixed.Mixed, many: int, *services: Service) -> Run:
+    """The turn of a floor or a rival."""
+    return options.turn(partial(mixed.send, sent, port, many, options.seconds), [*services], many)
+
+
+def evaluate(options: Options) -> Iterator[Row]:
     with ExitStack() as made:
         root = made.enter_context(directory())
-        ours = {form: started(made, root / form, form) for form in forms}
+        ours = {form: started(made, root / form, form) for form in options.forms}
         sent = {form: mixed.evaluations(each.stack.agent_key) for form, each in ours.items()}
         for form, each in ours.items():
             mixed.send(sent[form], each.port, 16, 4)  # claims the sessions
-        first = ours[forms[0]]
+        first = ours[options.forms[0]]
         size = str(answer_size(first.port, first.stack.agent_key))
         floor = made.enter_context(bare(root, "constant", size, SERVER))
         program = servers.find("cerbos")
@@ -111,78 +133,69 @@ def evaluate(seconds: int, rounds: int, forms: list[str]) -> Iterator[Row]:
             rivals.cerbos(program, rivals.Place(root, 0, 0, SERVER))
         )
         for many in CONNECTIONS:
-            runs = {
-                form: of_service(partial(our_turn, each, sent[form], many, seconds), each)
-                for form, each in ours.items()
-            }
-            asked = mixed.unchecked(sent[forms[0]])
-            runs["floor"] = with_cpu(partial(mixed.send, asked, floor.port, many, seconds), [floor])
+            runs = {form: our_turn(options, each, sent[form], many) for form, each in ours.items()}
+            asked = mixed.unchecked(sent[options.forms[0]])
+            runs["floor"] = turn_of(options, floor.port, asked, many, floor)
             if cerbos:
-                turn = partial(mixed.send, mixed.cerbos_checks(), cerbos.port, many, seconds)
-                runs["Cerbos"] = with_cpu(turn, [cerbos])
+                checks = mixed.cerbos_checks()
+                runs["Cerbos"] = turn_of(options, cerbos.port, checks, many, cerbos)
             if many == 1:
-                runs["fdatasync"] = partial(synced, root, seconds)
-            compared = Comparison(rounds_of(runs, rounds), forms, many)
+                runs["fdatasync"] = options.turn(partial(synced, root, options.seconds), [], many)
+            compared = Comparison(rounds_of(runs, options.rounds), options.forms, many)
             others = {"Cerbos": bool(cerbos), "OPA": False}
             yield from compared.rows("evaluate, durable", others)
         for each in ours.values():
             assert each.stack.verify()["valid"]
 
 
-def of_service(run: Run, ours: Started) -> Run:
-    return with_cpu(run, [ours.stack.sidecar])
-
-
 def answer_size(port: int, key: str) -> int:
     """The bytes of one answer."""
     body = mixed.evaluations(key).requests[0].partition(b"\r\n\r\n")[2]
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("POST", EVALUATE, body, {"X-API-Key": key, "Content-Type": JSON})
+    headers = {"X-API-Key": key, "Content-Type": "application/json"}
+    connection.request("POST", EVALUATE, body, headers)
     size = len(connection.getresponse().read())
     connection.close()
     return size
 
 
-def proxy(seconds: int, rounds: int, forms: list[str]) -> Iterator[Row]:
+def proxy(options: Options) -> Iterator[Row]:
     with ExitStack() as made:
         root = made.enter_context(directory())
         vectors = made.enter_context(bare(root, "vectors", str(ANSWER), LOAD))
-        ours = {form: started(made, root / form, form, vectors=vectors.port) for form in forms}
-        upstream = f"http://127.0.0.1:{vectors.port}"
+        at, forms, options = vectors.port, options.forms, options._replace(beside=(vectors,))
+        ours = {form: started(made, root / form, form, vectors=at) for form in forms}
+        upstream = f"http://127.0.0.1:{at}"
         floor = made.enter_context(bare(root, "passthrough", upstream, SERVER))
         decision = made.enter_context(bare(root, "decision", "-", SERVER))
-        place = rivals.Place(root, vectors.port, decision.port, SERVER)
+        place = rivals.Place(root, at, decision.port, SERVER)
         found: dict[str, Service | None] = {}
         for name, start in {"nginx": rivals.nginx, "Envoy": rivals.envoy}.items():
             program = servers.find(name.lower())
             found[name] = made.enter_context(start(program, place)) if program else None
         sent = mixed.searches()
         for many in CONNECTIONS:
-            runs = {
-                form: of_service(partial(our_turn, each, sent, many, seconds), each)
-                for form, each in ours.items()
-            }
-            runs["floor"] = with_cpu(partial(mixed.send, sent, floor.port, many, seconds), [floor])
+            runs = {form: our_turn(options, each, sent, many) for form, each in ours.items()}
+            runs["floor"] = turn_of(options, floor.port, sent, many, floor)
             for name, rival in found.items():
                 if rival is not None:
-                    turn = partial(mixed.send, sent, rival.port, many, seconds)
-                    runs[name] = with_cpu(turn, [rival, decision])
+                    runs[name] = turn_of(options, rival.port, sent, many, rival, decision)
             if many == 1:
-                runs["fdatasync"] = partial(synced, root, seconds)
-            compared = Comparison(rounds_of(runs, rounds), forms, many)
+                runs["fdatasync"] = options.turn(partial(synced, root, options.seconds), [], many)
+            compared = Comparison(rounds_of(runs, options.rounds), options.forms, many)
             others = {name: rival is not None for name, rival in found.items()}
             yield from compared.rows("reverse proxy, 2 KB", others)
         for each in ours.values():
             assert each.stack.verify()["valid"]
 
 
-def control(seconds: int, rounds: int, forms: list[str]) -> Iterator[Row]:
+def control(options: Options) -> Iterator[Row]:
     """The control API's own evaluations, on SQLite, each answered after its commit."""
     with ExitStack() as made:
         root = made.enter_context(directory())
         runs: dict[str, Run] = {}
         stacks = []
-        for form in forms:
+        for form in options.forms:
             (root / form).mkdir()
             stack = stack_of(root / form, form, control_cores=SERVER)
             made.callback(stack.control.stop)
@@ -191,13 +204,12 @@ def control(seconds: int, rounds: int, forms: list[str]) -> Iterator[Row]:
             mixed.register(stack)
             stacks.append(stack)
             sent = mixed.evaluations(stack.agent_key)
-            turn = partial(mixed.send, sent, stack.control.port, 64, seconds)
-            runs[form] = with_cpu(turn, [stack.control])
+            runs[form] = turn_of(options, stack.control.port, sent, 64, stack.control)
         size = str(answer_size(stacks[0].control.port, stacks[0].agent_key))
         floor = made.enter_context(bare(root, "constant", size, SERVER))
         asked = mixed.unchecked(mixed.evaluations(stacks[0].agent_key))
-        runs["floor"] = with_cpu(partial(mixed.send, asked, floor.port, 64, seconds), [floor])
-        compared = Comparison(rounds_of(runs, rounds), forms, 64)
+        runs["floor"] = turn_of(options, floor.port, asked, 64, floor)
+        compared = Comparison(rounds_of(runs, options.rounds), options.forms, 64)
         yield from compared.rows("control API evaluate, SQLite", {})
         for stack in stacks:
             assert stack.verify()["valid"]
@@ -206,26 +218,31 @@ def control(seconds: int, rounds: int, forms: list[str]) -> Iterator[Row]:
 PARTS = {"evaluate": evaluate, "proxy": proxy, "control": control}
 
 
-def table(quick: bool, compiled: bool, only: str = "") -> Iterator[str]:
+def table(options: Options, only: str = "") -> Iterator[str]:
     """The table's lines."""
-    seconds, rounds = (2, 1) if quick else (6, 3)
-    forms = ["pure", *(["compiled"] if compiled else [])]
     yield from HEAD
     for name, part in PARTS.items():
         if only in ("", name):
-            for row in part(seconds, rounds, forms):
+            for row in part(options):
                 yield row.text()
+
+
+def options_of(quick: bool, compiled: bool, real_time: bool) -> Options:
+    seconds, rounds = (2, 1) if quick else (6, 3)
+    if compiled and not TREE.exists():
+        raise SystemExit(f"no `{TREE}`: `python -m deploy.compile tree .compiled` makes it")
+    return Options(seconds, rounds, ["pure", *(["compiled"] if compiled else [])], real_time)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.two_cores")
     parser.add_argument("--quick", action="store_true", help="one short round of each")
     parser.add_argument("--compiled", action="store_true", help="the compiled tree beside the pure")
+    parser.add_argument("--real-time", action="store_true", help="on a shared machine, as root")
     parser.add_argument("only", nargs="?", default="", choices=["", *PARTS])
     arguments = parser.parse_args()
-    if arguments.compiled and not TREE.exists():
-        parser.error(f"no compiled tree in `{TREE}`: make it with `python -m deploy.compile`")
-    for line in table(arguments.quick, arguments.compiled, arguments.only):
+    options = options_of(arguments.quick, arguments.compiled, arguments.real_time)
+    for line in table(options, arguments.only):
         print(line, flush=True)
 
 
