@@ -26,6 +26,12 @@ class DatabaseLimits:
         locks."""
         return self.seconds / 2
 
+    @property
+    def commit_seconds(self) -> float:
+        """How long a commit may take, beyond what the server itself limits: less than the driver's
+        own limit, which must not end it (`control_api.store.postgresql.transaction`)."""
+        return self.seconds + 1
+
     def of_connection(self) -> dict[str, Any]:
         """Arguments of the driver's `connect`, by way of SQLAlchemy."""
         if not self.pooled:

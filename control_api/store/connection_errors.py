@@ -96,6 +96,8 @@ def _where(url: URL) -> str:
     """The database's address, without user, password and parameters."""
     if url.get_backend_name() == "sqlite":
         return f"`{url.database}`"
+    if url.host is None and (hosts := url.query.get("host")):
+        return f"PostgreSQL at `{hosts if isinstance(hosts, str) else ', '.join(hosts)}`"
     host, port = url.host or "localhost", url.port or 5432
     return f"PostgreSQL at `[{host}]:{port}`" if ":" in host else f"PostgreSQL at `{host}:{port}`"
 

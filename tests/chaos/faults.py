@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from tests.chaos.system import SIDECARS, Process, System
+from tests.ports import free_port
 
 Fault = Callable[[System, float], Awaitable[None]]
 
@@ -50,6 +51,19 @@ async def postgres_put_back(system: System, seconds: float) -> None:
     copy = await asyncio.to_thread(system.postgres.copy)
     await asyncio.sleep(seconds)
     await asyncio.to_thread(system.postgres.put_back, copy)
+
+
+async def postgres_failover(system: System, seconds: float) -> None:
+    """The primary's machine dies, and its synchronous standby takes over at another address."""
+    dead, link, spare = system.postgres, system.links["control>postgres"], system.spare
+    standby = await asyncio.to_thread(dead.standby, free_port())
+    await asyncio.sleep(seconds)
+    dead.signal(signal.SIGKILL)
+    await link.close()
+    await asyncio.to_thread(standby.promote)
+    spare.targets = [standby.port]
+    system.postgres, system.spare = standby, link
+    system.links["control>postgres"] = await spare.start()
 
 
 async def redis_flushed(system: System, seconds: float) -> None:
@@ -144,6 +158,7 @@ FAULTS: dict[str, Fault] = {
     "PostgreSQL killed": killed(postgres),
     "PostgreSQL stopped": stopped(postgres),
     "PostgreSQL put back": postgres_put_back,
+    "PostgreSQL failover": postgres_failover,
     "Redis killed": killed(redis),
     "Redis stopped": stopped(redis),
     "Redis flushed": redis_flushed,

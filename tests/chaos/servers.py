@@ -1,8 +1,9 @@
-"""A durable PostgreSQL that a fault may kill, stop, or replace by an older copy of itself. Knows
-nothing of Sluice."""
+"""A durable PostgreSQL that a fault may kill, stop, or replace by an older copy of itself or by a
+synchronous standby. Knows nothing of Sluice."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -12,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests import postgres
+from tests import postgres, waiting
 
 SETTINGS = {**postgres.ROOM, "listen_addresses": "127.0.0.1", "wal_level": "replica"}
 
@@ -29,8 +30,13 @@ class Postgres:
         self._process: subprocess.Popen[bytes] | None = None
         self._binaries = postgres.installed()
 
-    def url(self, role: str, port: int) -> str:
-        return f"postgresql+asyncpg://{role}:{self._password}@127.0.0.1:{port}/sluice"
+    def url(self, role: str, *ports: int) -> str:
+        """The database by way of this port; with several, of the one whose server may write."""
+        known = f"postgresql+asyncpg://{role}:{self._password}@"
+        if len(ports) == 1:
+            return f"{known}127.0.0.1:{ports[0]}/sluice"
+        hosts = "&".join(f"host=127.0.0.1:{port}" for port in ports)
+        return f"{known}/sluice?{hosts}&target_session_attrs=read-write"
 
     def make(self) -> None:
         self._folder.mkdir(mode=0o711)
@@ -65,7 +71,8 @@ class Postgres:
                 **self._account,
             )
             while self._process.poll() is None and time.monotonic() < deadline:
-                if self._run("pg_isready", "--quiet", *self._place(), check=False) == 0:
+                ready = self._run("pg_isready", "--quiet", *self._place(), check=False)
+                if ready.returncode == 0:
                     return
                 time.sleep(0.05)
             time.sleep(0.2)
@@ -74,7 +81,12 @@ class Postgres:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to all of its processes."""
         assert self._process is not None
-        os.killpg(self._process.pid, number)
+        main = self._process.pid
+        # Its processes leave its group. The first goes first, so that it starts no more of them.
+        children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+        for process in (main, *map(int, children)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
         if number is signal.SIGKILL:
             self._process.wait()
 
@@ -92,23 +104,47 @@ class Postgres:
         copy.rename(self._data)
         self.start()
 
+    def standby(self, port: int) -> Postgres:
+        """A server that has every transaction before its commit is answered."""
+        made = Postgres(self._folder.with_name(f"standby-{port}"), port)
+        made._folder.mkdir(mode=0o711)
+        made._password, made._account, made._binaries = (
+            self._password,
+            self._account,
+            self._binaries,
+        )
+        if self._account:
+            os.chown(made._folder, postgres.UNPRIVILEGED, postgres.UNPRIVILEGED)
+        copied = [f"--pgdata={made._data}", "--checkpoint=fast", "--write-recovery-conf"]
+        self._run("pg_basebackup", *copied, *self._place())
+        made.start()
+        self._sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self._sql("SELECT pg_reload_conf()")
+        replicas = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+        waiting.until("the standby is synchronous", lambda: self._sql(replicas) == "1")
+        return made
+
+    def promote(self) -> None:
+        """Make a standby the primary."""
+        self._sql("SELECT pg_promote()")
+
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGCONT)
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self.signal(signal.SIGKILL)
 
     def _place(self) -> list[str]:
         return ["--host=127.0.0.1", f"--port={self.port}", "--username=super"]
 
-    def _sql(self, statement: str) -> None:
-        place = [*self._place(), "--no-psqlrc", "postgres"]
-        self._run("psql", f"--command={statement}", *place)
+    def _sql(self, statement: str) -> str:
+        place = [*self._place(), "--no-psqlrc", "--tuples-only", "--no-align", "postgres"]
+        return self._run("psql", f"--command={statement}", *place).stdout.decode().strip()
 
     def _bin(self, name: str) -> str:
         return str(self._binaries / name)
 
-    def _run(self, name: str, *arguments: str, check: bool = True) -> int:
+    def _run(
+        self, name: str, *arguments: str, check: bool = True
+    ) -> subprocess.CompletedProcess[bytes]:
         done = subprocess.run(
             [self._bin(name), *arguments],
             env=os.environ | {"PGPASSWORD": self._password},
@@ -118,4 +154,4 @@ class Postgres:
             **self._account,
         )
         assert not check or done.returncode == 0, done.stderr.decode()
-        return done.returncode
+        return done

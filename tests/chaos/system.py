@@ -70,6 +70,8 @@ class System:
         (folder / "redis").mkdir()
         self.redis = Redis(folder / "redis")
         self.links: dict[str, Link] = {}
+        # Where the control API looks for PostgreSQL too; nothing listens until a standby serves.
+        self.spare = Link([])
         self.controls: list[Process] = []
         self.sidecars: list[Process] = []
         self.admin_key = ""
@@ -80,6 +82,7 @@ class System:
         await asyncio.to_thread(self.postgres.make)
         await asyncio.to_thread(self.redis.start)
         self.links["control>postgres"] = await Link([self.postgres.port]).start()
+        self.spare.port = free_port()
         self.links["control>redis"] = await Link([self.redis.port]).start()
         self.links["sidecar>redis"] = await Link([self.redis.port]).start()
         ports = [free_port() for _ in range(REPLICAS)]
@@ -148,7 +151,7 @@ class System:
             "SLUICE_DATA_DIR": str(self.folder / f"control-{number}"),
             "SLUICE_POLICY_DIR": str(self.folder / "policies"),
             "SLUICE_DATABASE_URL": self.postgres.url(
-                postgres.SERVICE, self.links["control>postgres"].port
+                postgres.SERVICE, self.links["control>postgres"].port, self.spare.port
             ),
             "SLUICE_REDIS_URL": f"redis://127.0.0.1:{self.links['control>redis'].port}/0",
             "SLUICE_CONTROL_LISTEN": f"127.0.0.1:{port}",

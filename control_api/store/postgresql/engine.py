@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from control_api.database_limits import LIMITS, POOL_SECONDS, DatabaseLimits
 from control_api.store.connection_errors import translate_error
+from control_api.store.postgresql import hosts
 from control_api.store.postgresql import transaction as begin
 from control_api.store.postgresql.role import require_grants, require_row_security
 from control_api.store.postgresql.transaction import ALL_TENANTS, TransactionPool
@@ -69,6 +70,7 @@ class PostgresqlDatabase:
             hide_parameters=True,  # values belong to callers, and an error may reach a log
             connect_args=limits.of_connection(),
         )
+        hosts.listen(engine, url)
         try:
             async with connected(engine) as connection:
                 # Check this before the first request: without row-level security, a query that

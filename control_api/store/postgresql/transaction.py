@@ -7,8 +7,9 @@ table.
 INVARIANT: a connection returns to the pool outside any transaction, or not at all.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -85,6 +86,7 @@ class TransactionPool:
 
     def __init__(self, engine: AsyncEngine, limits: DatabaseLimits) -> None:
         self._engine = engine
+        self._commit_seconds = limits.commit_seconds
         # Before the transaction's own settings, which may be stricter.
         self._settings = "".join(f"{_set(*each)}; " for each in limits.of_transaction().items())
         self._generation = 0
@@ -97,7 +99,8 @@ class TransactionPool:
         connection = await self._begin(begin)
         try:
             yield connection
-            await _commit(connection)
+            with self._given_up(connection):
+                await _commit(connection)
         except BaseException as error:
             # A cancelled task must not leave a transaction behind either.
             await self._abandon(connection, error)
@@ -120,12 +123,28 @@ class TransactionPool:
                 info.pop("tenant", None)
                 await _execute(connection, _set(_TENANT, tenant_id, "SET"))
                 info["tenant"] = tenant_id
-            return (await connection.exec_driver_sql(statement, values)).rowcount == 1
+            with self._given_up(connection):
+                return (await connection.exec_driver_sql(statement, values)).rowcount == 1
         except BaseException as error:
             await self._abandon(connection, error)
             raise
         finally:
             await connection.close()
+
+    @contextmanager
+    def _given_up(self, connection: AsyncConnection) -> Iterator[None]:
+        """Ends the connection if a commit is not answered in time.
+
+        The driver would also ask the server to cancel the commit, which a server with synchronous
+        standbys does by showing it to everyone before any standby has it. A reader could answer by
+        a row that a failover then loses.
+        """
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self._commit_seconds, _driver(connection).terminate)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def _begin(self, begin: Begin) -> AsyncConnection:
         """A connection with a transaction. Dead connections are replaced. That is safe, because
