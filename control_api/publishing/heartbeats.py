@@ -17,7 +17,11 @@ from typing import Any
 from control_api.metrics.labels import Challenge
 from control_api.metrics.metrics import RedisMetrics
 from control_api.publishing import repair_requests
-from control_api.publishing.heartbeat_requests import HeartbeatRequests, parse_requests
+from control_api.publishing.heartbeat_requests import (
+    MAX_NONCES,
+    HeartbeatRequests,
+    parse_requests,
+)
 from control_api.publishing.outage_logger import OutageLogger
 from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE, PushQueue
 from control_api.publishing.redis_client import Command, Part, RedisClient, RedisFault
@@ -31,10 +35,14 @@ from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key
 from policies.sets.signed_head import Heartbeat
 
 BLOCK_MS = 1000
-GATHER_SECONDS = 0.01
-"""Requests that arrive within this time share a heartbeat."""
-MAX_READ = 1000
-"""Requests read by one command."""
+GATHER_SECONDS, LONGEST_GATHER = 0.01, 0.25
+"""Requests that arrive within this time share a heartbeat, which every sidecar of the tenant gets.
+The longest is well below a sidecar's interval between requests."""
+GATHER_PER_REQUEST = 0.005
+"""More than 200 requests a second make the next round gather longer, up to the longest; a round
+that could not read them all makes it shorter."""
+MAX_READ = MAX_NONCES // 2
+"""Requests read by one command: a round reads twice, and a heartbeat can answer all of it."""
 REQUESTS_KEPT = 10_000
 """Requests of all tenants that Redis keeps, approximately."""
 HEARTBEATS_KEPT = 64
@@ -64,6 +72,7 @@ class Heartbeats:
         self._metrics = metrics
         self._now = now
         self._last = ""
+        self._gather = GATHER_SECONDS
         self._closed = False
         self._outage = OutageLogger(
             _log, f"heartbeat requests can't be read from Redis at {client.address}"
@@ -97,8 +106,11 @@ class Heartbeats:
             await self._find_position()
             return
         # Wait for more requests: one signature and one query then answer all sidecars of a tenant.
-        await asyncio.sleep(GATHER_SECONDS)
-        entries += await self._read()
+        await asyncio.sleep(self._gather)
+        more = await self._read()
+        entries += more
+        wanted = len(entries) * GATHER_PER_REQUEST if len(more) < MAX_READ else 0.0
+        self._gather = min(LONGEST_GATHER, max(GATHER_SECONDS, wanted))
         requests, unreadable = parse_requests(entries)
         self._count(Challenge.unreadable, unreadable)
         await self._answer(requests)

@@ -36,6 +36,24 @@ def test_challenges_that_come_together_share_a_heartbeat(reader: Reader) -> None
     assert len(reader.beats()) - before < 20
 
 
+def test_the_challenges_of_a_large_fleet_share_few_heartbeats(reader: Reader) -> None:
+    reader.answered(reader.ask())
+    before = len(reader.beats())
+    nonces = {f"of-a-fleet-{number:06}" for number in range(3000)}
+    with reader.redis.pipeline(transaction=False) as pipe:
+        for nonce in nonces:
+            pipe.xadd(CHALLENGES, {"t": reader.tenant_id, "n": nonce})
+        pipe.execute()
+
+    def answered() -> bool:
+        return nonces <= {nonce for beat in reader.beats()[before:] for nonce in beat.nonces}
+
+    within(10, answered, "each is answered")
+    assert len(reader.beats()) - before < 30
+    # A single one is answered as before.
+    reader.answered(reader.ask())
+
+
 def test_an_unknown_or_deactivated_tenant_gets_no_heartbeat(
     publishing: ControlApi, reader: Reader
 ) -> None:
