@@ -11,7 +11,7 @@ from sqlalchemy.pool import NullPool
 from control_api.database_limits import POOL_SECONDS
 from control_api.store import sqlite
 from control_api.store.connection_errors import translate_error
-from control_api.store.postgresql import large_indexes
+from control_api.store.postgresql import hosts, large_indexes
 from control_api.store.postgresql.engine import connected
 from control_api.store.postgresql.role import grant_privileges
 from control_api.store.schema.version import upgrade_to_head
@@ -46,6 +46,7 @@ async def _migrate(url: URL, role: str | None, finish: bool) -> None:
     engine = create_async_engine(
         url, poolclass=NullPool, hide_parameters=True, connect_args={"timeout": POOL_SECONDS}
     )
+    hosts.listen(engine, url)
     try:
         async with connected(engine) as connection, connection.begin():
             await connection.run_sync(partial(upgrade_to_head, finish=finish))

@@ -34,7 +34,10 @@ OLD, YOUNG, ASKED = 600, 200, 40
 def pooled(tmp_path: Path, migrated_url: str) -> Iterator[Stack]:
     with pgbouncer.before(serving(migrated_url)) as url:
         stack = Stack(tmp_path, database_url=url)
-        stack.control.environ["SLUICE_DATABASE_POOLED"] = "1"
+        stack.control.environ |= {
+            "SLUICE_DATABASE_POOLED": "1",
+            "SLUICE_LISTEN_DATABASE_URL": serving(migrated_url),
+        }
         try:
             yield stack
         finally:

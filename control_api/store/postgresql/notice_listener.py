@@ -27,6 +27,7 @@ from control_api.store import notices
 from control_api.store.connection_errors import translate_error
 from control_api.store.errors import FAULTS
 from control_api.store.notices import CHANNEL, Notice
+from control_api.store.postgresql import hosts
 from control_api.store.postgresql.engine import connected
 from control_api.store.url import UnusableDatabase
 from policies.ground.errors import Unavailable
@@ -106,6 +107,7 @@ class NoticeListener:
             hide_parameters=True,
             connect_args=LIMITS.of_connection() | {"server_settings": _SESSION},
         )
+        hosts.listen(engine, self._url)
         try:
             async with connected(engine) as connection:
                 # This statement's error says what is wrong, such as a standby that can't listen.
