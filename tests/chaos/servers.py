@@ -21,14 +21,16 @@ SETTINGS = {**postgres.ROOM, "listen_addresses": "127.0.0.1", "wal_level": "repl
 class Postgres:
     """One server with one database, `sluice`, whose owner is an ordinary role."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, programs: Path | None = None) -> None:
         self.port = port
+        self.settings = dict(SETTINGS)
+        self._of_system = programs is not None
         self._folder = folder
         self._data = folder / "data"
         self._password = secrets.token_urlsafe(18)
         self._account: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        self._binaries = postgres.installed()
+        self._binaries = programs or postgres.installed()
 
     def url(self, role: str, *ports: int) -> str:
         """The database by way of this port; with several, of the one whose server may write."""
@@ -43,7 +45,8 @@ class Postgres:
         if os.geteuid() == 0:
             user = postgres.UNPRIVILEGED
             self._account = {"user": user, "group": user, "extra_groups": []}
-            self._binaries = postgres.within_reach(self._binaries, self._folder)
+            if not self._of_system:
+                self._binaries = postgres.within_reach(self._binaries, self._folder)
             os.chown(self._folder, user, user)
         secret = self._folder / "password"
         secret.write_text(self._password)
@@ -61,7 +64,7 @@ class Postgres:
         deadline = time.monotonic() + postgres.PATIENCE
         while time.monotonic() < deadline:
             (self._data / "postmaster.pid").unlink(missing_ok=True)
-            options = [f"--{name}={value}" for name, value in SETTINGS.items()]
+            options = [f"--{name}={value}" for name, value in self.settings.items()]
             self._process = subprocess.Popen(
                 [self._bin("postgres"), "-D", str(self._data), f"--port={self.port}", *options],
                 stdout=subprocess.DEVNULL,
@@ -123,6 +126,11 @@ class Postgres:
         replicas = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
         waiting.until("the standby is synchronous", lambda: self._sql(replicas) == "1")
         return made
+
+    def run_script(self, commands: str, database: str) -> None:
+        """Run commands as the superuser; the first that fails ends them."""
+        place = [*self._place(), "--no-psqlrc", "--set=ON_ERROR_STOP=1", database]
+        self._run("psql", *(f"--command={each}" for each in commands.split(";\n")), *place)
 
     def promote(self) -> None:
         """Make a standby the primary."""
