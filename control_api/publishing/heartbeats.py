@@ -38,8 +38,8 @@ BLOCK_MS = 1000
 GATHER_SECONDS, LONGEST_GATHER = 0.01, 0.25
 """Requests that arrive within this time share a heartbeat, which every sidecar of the tenant gets.
 The longest is well below a sidecar's interval between requests."""
-GATHER_PER_REQUEST = 0.005
-"""More than 200 requests a second make the next round gather longer, up to the longest; a round
+GATHER_PER_REQUEST = 0.05
+"""More than 20 requests a second make the next round gather longer, up to the longest; a round
 that could not read them all makes it shorter."""
 MAX_READ = MAX_NONCES // 2
 """Requests read by one command: a round reads twice, and a heartbeat can answer all of it."""
