@@ -14,7 +14,7 @@ from pathlib import Path
 from deploy.compile.compiler import ROOT, compile_modules
 
 LEFT_OUT = (
-    ".git", ".venv", ".compiled", ".sluice", "dist", ".hypothesis", "__pycache__", "*_cache",
+    ".git", ".venv", ".compiled", ".sluice", "dist", ".hypothesis", "__pycache__", ".*_cache",
     "*.so",
 )  # fmt: skip
 
