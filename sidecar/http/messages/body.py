@@ -1,0 +1,146 @@
+"""The body of one message while it arrives: a connection appends to it, one reader takes from it.
+
+Holds what has arrived and was not taken. Knows neither framing nor what the bytes mean.
+"""
+
+import asyncio
+from typing import Protocol
+
+
+class FlowControl(Protocol):
+    """What a body tells the connection that it arrives on."""
+
+    def body_full(self) -> None:
+        """The reader is slow: nothing more should be read for the time being."""
+
+    def body_taken(self) -> None:
+        """The reader has taken everything that had arrived."""
+
+
+class BodyBrokenOff(ConnectionError):
+    """the connection was lost in the middle of a body"""
+
+
+class BodyStream:
+    """One body. `flow` is told when more than `limit` bytes wait for the reader."""
+
+    __slots__ = (
+        "_flow",
+        "_full",
+        "_limit",
+        "_parts",
+        "_waiter",
+        "_waiting_bytes",
+        "complete",
+        "failure",
+        "total_bytes",
+    )
+
+    def __init__(self, limit: int = 0, flow: FlowControl | None = None) -> None:
+        self._limit = limit
+        self._flow = flow
+        self._parts: list[bytes] = []
+        self._waiting_bytes = 0
+        self._full = False
+        self._waiter: asyncio.Future[None] | None = None
+        self.complete = False
+        """Whether all of it has arrived."""
+        self.failure: BaseException | None = None
+        """Why the rest will never arrive; raised where the body is read."""
+        self.total_bytes = 0
+        """How many bytes have arrived."""
+
+    @classmethod
+    def of(cls, data: bytes) -> "BodyStream":
+        """A body that is here already."""
+        body = cls()
+        body.append(data)
+        body.end()
+        return body
+
+    # ---------------------------------------------------------------------- what the connection does
+
+    def append(self, data: bytes) -> None:
+        """Adds what has arrived."""
+        if not data:
+            return
+        self._parts.append(data)
+        size = len(data)
+        self.total_bytes += size
+        self._waiting_bytes += size
+        if self._flow is not None and self._waiting_bytes > self._limit and not self._full:
+            self._full = True
+            self._flow.body_full()
+        if self._waiter is not None:
+            self._wake()
+
+    def end(self) -> None:
+        """Notes that all of it has arrived."""
+        self.complete = True
+        if self._waiter is not None:
+            self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """Notes that the rest will never arrive. Ignored for a body that is complete, or that has
+        failed before."""
+        if not self.complete and self.failure is None:
+            self.failure = error
+            if self._waiter is not None:
+                self._wake()
+
+    # -------------------------------------------------------------------------- what the reader does
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more will arrive: all of it is here, or the rest never comes."""
+        return self.complete or self.failure is not None
+
+    @property
+    def taken(self) -> bool:
+        """Whether the reader has the whole body."""
+        return self.complete and not self._parts
+
+    def take(self) -> bytes:
+        """What has arrived since the last call, perhaps nothing. Raises the failure, even if some
+        bytes arrived before it: what is broken must not look complete."""
+        if self.failure is not None:
+            raise self.failure
+        parts = self._parts
+        if not parts:
+            return b""
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self._waiting_bytes = 0
+        if self._full:
+            self._full = False
+            assert self._flow is not None
+            self._flow.body_taken()
+        return data
+
+    async def next(self, seconds: float) -> bytes:
+        """What has arrived, as soon as there is anything; empty at the end. Raises the failure, and
+        `TimeoutError` if nothing arrives for `seconds`."""
+        while not self._parts and not self.complete and self.failure is None:
+            loop = asyncio.get_running_loop()
+            self._waiter = waiter = loop.create_future()
+            timer = loop.call_later(seconds, _time_out, waiter)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        return self.take()
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+def _time_out(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())
+
+
+EMPTY = BodyStream.of(b"")
+"""The body of a message without one."""

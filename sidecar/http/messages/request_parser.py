@@ -1,0 +1,227 @@
+"""Reads the requests on one connection with llhttp, a strict parser (through httptools).
+
+Keeps nothing between two pieces of bytes but the parser's own state and the head under way: what
+is to be read later stays with the connection. Refuses what the parser can't parse, and heads beyond
+the limits. Whether a framing that the parser let through can be trusted is for others to say.
+
+Knows bytes and messages. Knows no connection.
+"""
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+import httptools
+
+from sidecar.http.messages.body import EMPTY, BodyStream
+
+Fields = list[tuple[bytes, bytes]]
+
+HTTP_11, HTTP_10 = "1.1", "1.0"
+
+
+class HeadLimits(NamedTuple):
+    """The longest target and the longest field in bytes, and the most fields of one head."""
+
+    line: int
+    field: int
+    fields: int
+
+
+class BrokenFraming(Exception):
+    """where the body ends can't be told"""
+
+
+class RequestMessage:
+    """One request. `fields` are its header fields as they were written, without white space around
+    their values. With `fault`, the parser could not read it, and all the rest is empty."""
+
+    __slots__ = (
+        "body",
+        "fault",
+        "fields",
+        "method",
+        "offers_upgrade",
+        "should_close",
+        "target",
+        "version",
+    )
+
+    def __init__(self) -> None:
+        self.method = ""
+        self.target = ""
+        self.version = HTTP_11
+        self.fields: Fields = []
+        self.body = EMPTY
+        self.should_close = False
+        """Whether the client ends the connection after this request."""
+        self.offers_upgrade = False
+        """Whether what follows may belong to another protocol: a CONNECT, or an `Upgrade`."""
+        self.fault = False
+
+
+class _BeyondLimits(Exception):
+    """the head is larger than a limit allows"""
+
+
+Message = TypeVar("Message", bound=RequestMessage)
+
+
+class RequestParser(Generic[Message]):
+    """Calls `on_message` with each request: once all of it has arrived, or, if a piece ends in its
+    body, after that piece. `new_message` makes the objects, and `new_body` the stream for a body
+    of which more will arrive."""
+
+    __slots__ = (
+        "_body",
+        "_delivered",
+        "_in_head",
+        "_limits",
+        "_message",
+        "_new_body",
+        "_new_message",
+        "_on_message",
+        "_parser",
+        "_parts",
+        "_silent_bytes",
+        "failed",
+    )
+
+    def __init__(
+        self,
+        limits: HeadLimits,
+        new_message: Callable[[], Message],
+        new_body: Callable[[], BodyStream],
+        on_message: Callable[[Message], None],
+    ) -> None:
+        self._limits = limits
+        self._new_message = new_message
+        self._new_body = new_body
+        self._on_message = on_message
+        self.failed = False
+        """Whether something could not be parsed: nothing may be read after it."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Begins anew: the next byte is the first of a message."""
+        self._parser = httptools.HttpRequestParser(self)
+        self._message: Message | None = None
+        self._body: BodyStream | None = None
+        self._parts: list[bytes] = []
+        self._in_head = False
+        self._silent_bytes = 0
+
+    @property
+    def in_message(self) -> bool:
+        """Whether a message has begun whose end has not arrived."""
+        return self._message is not None
+
+    def feed(self, data: bytes) -> bytes | None:
+        """Reads `data`. Returns None, or, if a request with `offers_upgrade` ends in `data`, what
+        follows it: it may not be HTTP, and is read only if it is fed again after `reset`.
+
+        What can't be parsed breaks the body that it belongs to, or comes as a request with
+        `fault`.
+        """
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            return data[upgrade.args[0] :]
+        except httptools.HttpParserCallbackError as error:
+            # Anything else that was raised while the parser called us is a bug of ours.
+            if not isinstance(error.__context__, _BeyondLimits):
+                raise
+            self._fail()
+            return None
+        except httptools.HttpParserError:
+            self._fail()
+            return None
+        if self._message is not None and not self._in_head and self._body is None:
+            self._deliver(self._message, self._streamed())
+        # The parser keeps the beginning of a line until its end has arrived.
+        self._silent_bytes += len(data)
+        if self._silent_bytes > len(data) + max(self._limits.line, self._limits.field):
+            self._fail()
+        return None
+
+    # ------------------------------------------------------------------- what the parser calls
+
+    def on_message_begin(self) -> None:
+        self._message = self._new_message()
+        self._in_head = True
+        self._silent_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        message = self._message
+        assert message is not None
+        # A target that is cut by the end of a piece comes in two parts.
+        message.target += url.decode("ascii")
+        if len(message.target) > self._limits.line:
+            raise _BeyondLimits
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._silent_bytes = 0
+        if not self._in_head:
+            return  # a trailer, which is not relayed
+        assert self._message is not None
+        fields = self._message.fields
+        if len(name) + len(value) > self._limits.field or len(fields) >= self._limits.fields:
+            raise _BeyondLimits
+        fields.append((name, value.rstrip(b" \t")))
+
+    def on_headers_complete(self) -> None:
+        message, parser = self._message, self._parser
+        assert message is not None
+        message.method = parser.get_method().decode("ascii")
+        message.version = parser.get_http_version()
+        message.should_close = not parser.should_keep_alive()
+        message.offers_upgrade = parser.should_upgrade()
+        self._in_head = False
+
+    def on_body(self, data: bytes) -> None:
+        self._silent_bytes = 0
+        if self._body is None:
+            self._parts.append(data)
+        else:
+            self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        message, body, parts = self._message, self._body, self._parts
+        assert message is not None
+        self._message = self._body = None
+        if body is not None:
+            body.end()
+            return
+        if parts:
+            message.body = BodyStream.of(b"".join(parts))
+            parts.clear()
+        self._on_message(message)
+
+    # ----------------------------------------------------------------------------------------
+
+    def _streamed(self) -> BodyStream:
+        """The stream of a body of which more will arrive, with what has arrived."""
+        self._body = body = self._new_body()
+        for part in self._parts:
+            body.append(part)
+        self._parts.clear()
+        return body
+
+    def _deliver(self, message: Message, body: BodyStream) -> None:
+        message.body = body
+        self._on_message(message)
+
+    def _fail(self) -> None:
+        if self.failed:
+            return
+        self.failed = True
+        body, in_head, message = self._body, self._in_head, self._message
+        if body is None and message is not None and not in_head:
+            body = self._streamed()
+            self._deliver(message, body)
+        if body is not None:
+            body.fail(BrokenFraming())
+            return
+        # Nothing of the head is kept: an error that echoed it could disclose a credential.
+        unreadable = self._new_message()
+        unreadable.fault = True
+        self._on_message(unreadable)

@@ -1,0 +1,70 @@
+"""Runs a coroutine at once, in the turn of the event loop in which it was made.
+
+As long as it has nothing to wait for, it needs no task. Where it waits for the first time, it goes
+on as a task. The event loop of Python 3.12 can do this by itself; this works in 3.11 too.
+
+Before that task exists, `asyncio.timeout` and `asyncio.current_task` don't work: `within_task`
+makes sure that it does.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class _Rest:
+    """The rest of a coroutine that has stopped to wait for `awaited`."""
+
+    __slots__ = ("_awaited", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any) -> None:
+        self._coroutine = coroutine
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        coroutine, awaited = self._coroutine, self._awaited
+        while True:
+            try:
+                value = yield awaited
+            except BaseException as error:  # noqa: BLE001  # a cancellation too belongs to it
+                step, argument = coroutine.throw, error
+            else:
+                step, argument = coroutine.send, value
+            try:
+                awaited = step(argument)
+            except StopIteration as end:
+                return end.value
+
+
+async def _run(rest: _Rest) -> Any:
+    return await rest
+
+
+def start(
+    coroutine: Coroutine[Any, Any, Result],
+    finished: Callable[[Result], None],
+    suspended: Callable[["asyncio.Task[Result]"], None],
+) -> None:
+    """Runs `coroutine`, and calls `finished` with its result if it never had to wait. Otherwise
+    calls `suspended` with the task that goes on with it. What it raises before it waits is raised
+    here."""
+    # A context of its own, so that a variable that it sets before it waits is still set afterwards,
+    # and can be reset.
+    context = copy_context()
+    try:
+        awaited = context.run(coroutine.send, None)
+    except StopIteration as end:
+        finished(end.value)
+        return
+    loop = asyncio.get_running_loop()
+    suspended(loop.create_task(_run(_Rest(coroutine, awaited)), context=context))
+
+
+async def within_task() -> None:
+    """Returns in a task: at once where the caller runs in one, else in the next turn of the event
+    loop."""
+    if asyncio.current_task() is None:
+        await asyncio.sleep(0)
