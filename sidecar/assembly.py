@@ -25,7 +25,6 @@ from sidecar.control.shipper import Shipper
 from sidecar.enforce import Enforcer
 from sidecar.heartbeats import Heartbeats
 from sidecar.http.body_budget import BodyBudget
-from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.response_head import ResponseRenderer
 from sidecar.live_keys import AgentIdentity, EnrolledAgent, LiveKeys
@@ -153,7 +152,6 @@ class Components:
         # the ports hold no more body bytes than the budget.
         self._loop_guard = LoopGuard()
         self.bodies = BodyBudget()
-        self._digest = HeadDigest(random_bytes(KEY_BYTES))
         watch_bodies(observations, self.bodies)
         # The sidecar's own port comes last: when `/health/ready` answers, all ports are open.
         self.listeners: list[Listening] = [
@@ -246,8 +244,9 @@ class Components:
             self.metrics,
             self._request_id_prefix,
             self.policies.document_fetcher,
+            self.bodies,
         )
-        return HttpServer(listen, dispatcher, self._loop_guard, self.bodies, self._digest)
+        return HttpServer(listen, dispatcher, self._loop_guard)
 
     def _agent_identity(self, settings: SidecarSettings) -> AgentIdentity | None:
         if isinstance(self.identity, EnrolledIdentity):

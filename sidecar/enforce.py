@@ -27,6 +27,7 @@ from policies.explain import explain
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import documents_for
 from sidecar.metrics.metrics import Metrics
+from sidecar.platform import eager
 from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.recorder import RecordedDecision, Recorder, Verdict
@@ -108,6 +109,7 @@ class Enforcer:
         if new is not None:
             # The claim may take seconds. Everything is judged again afterwards, by the policy set
             # of that moment: a policy revoked in the meantime allows nothing.
+            await eager.within_task()
             await self._sessions.claim(new, masking=self.policies.masks())
 
     def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
@@ -207,6 +209,7 @@ class Enforcer:
             log.exception("a check failed: `permits` will come to the same")
 
     async def _fetch(self, missing: MissingDocument, retrieval: Retrieval) -> None:
+        await eager.within_task()
         # All that the retrieval needs at once: each missing document costs a round trip.
         names = {missing.name, *documents_for(retrieval)}
         await self.policies.document_fetcher.fetch(names)

@@ -1,14 +1,14 @@
 """Dispatches a request to the handler of its path, by the rules of section 1 of the contract: which
 paths need a key, in which order faults are reported, and what an error looks like.
 
-Knows no particular route and no decision. Never blocks on a reply: `connection` awaits it.
+Knows no particular route and no decision.
 """
 
+import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Mapping
-
-from aiohttp.http import RawRequestMessage
+from collections.abc import Mapping
+from functools import partial
 
 from policies.definitions.model import Key
 from policies.ground.errors import (
@@ -22,10 +22,15 @@ from policies.ground.errors import (
 from policies.sets.policy_set import NoPolicySet
 from sidecar.api.request_head import ApiHead, parse_head
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
-from sidecar.http.body_budget import BodyBudgetExceeded
-from sidecar.http.response_head import JSON, Deferred, Outcome, RenderedResponse, ResponseRenderer
+from sidecar.http import request_body
+from sidecar.http.body_budget import BodyBudget, BodyBudgetExceeded, Lease
+from sidecar.http.request_body import read_whole
+from sidecar.http.response_head import JSON, RenderedResponse, ResponseRenderer
+from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.response import Answer, Deferred
 from sidecar.live_keys import LiveKeys
 from sidecar.metrics.metrics import Metrics
+from sidecar.platform import eager
 from sidecar.platform.json_logging import about
 from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_store import CacheDamaged
@@ -45,7 +50,9 @@ class Dispatcher:
         metrics: Metrics,
         prefix: str,
         document_fetcher: DocumentFetcher,
+        bodies: BodyBudget,
     ) -> None:
+        self._bodies = bodies
         self._document_fetcher = document_fetcher
         self._routes = routes
         self._keys = keys
@@ -54,61 +61,90 @@ class Dispatcher:
         self._prefix = prefix
         self._numbers = itertools.count(1)
 
-    def parse_head(self, message: RawRequestMessage) -> ApiHead:
-        """Parse the message's head. Raises nothing: `answer` reports faults."""
-        return parse_head(message, self._routes)
-
-    def refuse_early(self, head: ApiHead) -> RenderedResponse | None:
-        """The refusal of a request that its head alone decides; None if its body must be read."""
+    async def serve(self, request: HttpRequest) -> Answer:
+        """Answer any request, within the body budget."""
+        if request.fault:
+            return self._render_unparsable()
+        if request.offers_upgrade:
+            # RFC 9931: bytes after a CONNECT or an Upgrade may be an optimistic client's tunnelled
+            # data, not a request. Neither is ever granted here.
+            request.stop_reading()
+        head = parse_head(request, self._routes)
         try:
-            self._admit(head)
-        except MissingDocument:
-            # So a body may be read for a key that turns out to be invalid; its size is limited.
-            return None  # the key's document must be fetched first: `answer` does that
+            with self._bodies.lease() as lease:
+                return self._answer(head, await self._reply(request, head, lease))
         except SluiceError as error:
-            return self.render_error(head, error)
-        return None
-
-    def answer(self, head: ApiHead, body: bytes) -> Outcome:
-        """Answer any request. Raises nothing."""
-        try:
-            # Check the key each time, even for a cached head: it may have been revoked since.
-            key = self._admit(head)
-            assert head.route is not None  # admitted
-            request = ApiRequest(key, head.content_type, head.query, head.traceparent)
-            reply = head.route.handle(request, body)
-            if isinstance(reply, ApiReply):
-                return self._render(head, reply)
-            return self._render_awaited(head, reply)
-        except MissingDocument as missing:
-            return self._fetch_and_answer(head, body, missing.name)
-        except SluiceError as error:
-            return self.render_error(head, error)
+            return self._render_error(head, error)
+        except ConnectionError:
+            # Nothing was decided, and nothing is answered: no status is counted.
+            request_id = self._with_id(head).request_id
+            log.info("request %s: the client hung up in the middle of its body", request_id)
+            raise
         except Exception as error:  # noqa: BLE001  # `_render_failure` logs it
             return self._render_failure(head, error)
 
-    async def _fetch_and_answer(
-        self, head: ApiHead, body: bytes, document: str
-    ) -> RenderedResponse | Deferred:
-        """Fetch the missing document, then answer."""
+    def failed(self, _request: HttpRequest) -> RenderedResponse:
+        """The response to a request where `serve` itself failed."""
+        self._responses.add("none", "500")
+        return self._renderer.render(500, SluiceError().encoded(), self._make_id(), close=True)
+
+    async def _reply(self, request: HttpRequest, head: ApiHead, lease: Lease) -> ApiReply:
+        # Refuse by the head alone where possible: the body of a caller without a valid key is never
+        # read.
+        key = await self._admitted(head)
+        arrived = request.body.complete
+        if not arrived and head.waits_for_continue:
+            # RFC 9110, section 10.1.1: the client waits for this before it sends the body.
+            request.send_continue()
+        body = await read_whole(
+            request.body, head.length, request_body.MAX_BODY, request_body.BODY_SECONDS, lease
+        )
+        while True:
+            if not arrived:
+                # The key may have been revoked in the meantime.
+                key = await self._admitted(head)
+            assert head.route is not None  # admitted
+            try:
+                return await head.route.handle(
+                    ApiRequest(key, head.content_type, head.query, head.traceparent), body
+                )
+            except MissingDocument as missing:
+                await self._fetch(missing)
+                arrived = False
+
+    async def _admitted(self, head: ApiHead) -> Key | None:
+        """Like `_admit`, with the key's document fetched if it is not here."""
+        while True:
+            try:
+                return self._admit(head)
+            except MissingDocument as missing:
+                await self._fetch(missing)
+
+    async def _fetch(self, missing: MissingDocument) -> None:
+        await eager.within_task()
         try:
-            await self._document_fetcher.fetch([document])
+            await self._document_fetcher.fetch([missing.name])
         except FetchFailed as error:
-            return self.render_error(head, Unavailable(f"the policy set can't be read: {error}"))
-        outcome = self.answer(head, body)
-        return outcome if isinstance(outcome, RenderedResponse | Deferred) else await outcome
+            raise Unavailable(f"the policy set can't be read: {error}") from error
 
-    def complete(self, deferred: Deferred) -> RenderedResponse:
-        """The response to send now that `deferred.durable` is done."""
+    def _answer(self, head: ApiHead, reply: ApiReply) -> Answer:
+        if reply.durable is not None:
+            return Deferred(reply.durable, partial(self._complete, head, reply))
+        return self._respond(head, 200, reply.body, reply.media, reply.extra_lines)
+
+    def _complete(
+        self, head: ApiHead, reply: ApiReply, durable: asyncio.Future[None]
+    ) -> RenderedResponse:
+        """The response to send now that `durable` is done."""
         # If the record did not reach the disk, its decision must not take effect.
-        failure = deferred.durable.exception()
+        failure = durable.exception()
         if failure is None:
-            return self._respond(deferred.head, 200, deferred.body, lines=deferred.extra_lines)
+            return self._respond(head, 200, reply.body, reply.media, reply.extra_lines)
         if isinstance(failure, SluiceError):
-            return self.render_error(deferred.head, failure)
-        return self._render_failure(deferred.head, failure)
+            return self._render_error(head, failure)
+        return self._render_failure(head, failure)
 
-    def render_error(self, head: ApiHead, error: SluiceError) -> RenderedResponse:
+    def _render_error(self, head: ApiHead, error: SluiceError) -> RenderedResponse:
         """The response for `error`."""
         lines = b""
         if isinstance(error, MethodNotAllowed) and head.route is not None:
@@ -117,17 +153,11 @@ class Dispatcher:
             lines = b"Retry-After: %d\r\n" % error.retry_after
         return self._respond(head, error.status, error.encoded(), lines=lines)
 
-    def render_unparsable(self) -> RenderedResponse:
+    def _render_unparsable(self) -> RenderedResponse:
         """The response to bytes that the parser rejected. It doesn't echo them."""
         self._responses.add("none", "400")
         body = Malformed("the request is not valid HTTP/1.1").encoded()
         return self._renderer.render(400, body, self._make_id(), close=True)
-
-    def on_client_closed(self, head: ApiHead) -> None:
-        """The client hung up before its body was complete: nothing was decided."""
-        # Counts no status: nothing was answered.
-        request_id = self._with_id(head).request_id
-        log.info("request %s: the client hung up in the middle of its body", request_id)
 
     def _admit(self, head: ApiHead) -> Key | None:
         """The caller's key, None if the path needs none. Raises a `SluiceError` if the request is
@@ -158,21 +188,6 @@ class Dispatcher:
             raise Forbidden("the API key is unknown, revoked or expired")
         return key
 
-    async def _render_awaited(
-        self, head: ApiHead, reply: Awaitable[ApiReply]
-    ) -> RenderedResponse | Deferred:
-        try:
-            return self._render(head, await reply)
-        except SluiceError as error:
-            return self.render_error(head, error)
-        except Exception as error:  # noqa: BLE001  # `_render_failure` logs it
-            return self._render_failure(head, error)
-
-    def _render(self, head: ApiHead, reply: ApiReply) -> RenderedResponse | Deferred:
-        if reply.durable is not None:
-            return Deferred(head, reply.body, reply.durable, reply.extra_lines)
-        return self._respond(head, 200, reply.body, reply.media, reply.extra_lines)
-
     def _respond(
         self, head: ApiHead, status: int, body: bytes, media: bytes = JSON, lines: bytes = b""
     ) -> RenderedResponse:
@@ -194,7 +209,7 @@ class Dispatcher:
         head = self._with_id(head)
         log.error("a request failed", exc_info=failure, extra=about(head.request_id))
         error = SluiceError(f"internal error in request `{head.request_id}`")
-        return self.render_error(head, error)
+        return self._render_error(head, error)
 
     def _make_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers)}"

@@ -5,31 +5,28 @@ A handler parses, calls one use case and renders. Knows neither how a decision i
 is spoken (`dispatch`, `http_server`).
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
-from aiohttp import hdrs
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from policies import __version__
 from policies.batch import parse_batch
-from policies.definitions.model import Key
 from policies.ground.errors import Malformed, Unavailable, invalid
 from policies.ground.json_body import parse_object
-from policies.retrieval import Retrieval, parse_retrieval
+from policies.retrieval import parse_retrieval
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, Handler
 from sidecar.api.source_catalog import SourceCatalog
 from sidecar.enforce import Enforcer
 from sidecar.live_keys import EVALUATING_SCOPES
 from sidecar.metrics.metrics import Metrics
 from sidecar.metrics.readiness import Readiness
-from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.recorder import RecordedDecision
-from sidecar.tracing.trace import Trace, within
+from sidecar.tracing.trace import within
 
-_READ = (hdrs.METH_GET, hdrs.METH_HEAD)
+_READ = ("GET", "HEAD")
 # Prepared as bytes, since every evaluation's response carries them (contract, section 6).
 _DECISION_LINES = {
     "ALLOW": b"X-Sluice-Decision: ALLOW\r\nX-Sluice-Event-Id: %b\r\n",
@@ -51,10 +48,10 @@ class Api:
     def routes(self) -> Mapping[str, ApiRoute]:
         return {
             "/v1/context/evaluate": ApiRoute(
-                "evaluate_context", (hdrs.METH_POST,), EVALUATING_SCOPES, self.evaluate
+                "evaluate_context", ("POST",), EVALUATING_SCOPES, self.evaluate
             ),
             "/v1/context/evaluate/batch": ApiRoute(
-                "evaluate_batch", (hdrs.METH_POST,), EVALUATING_SCOPES, self.evaluate_batch
+                "evaluate_batch", ("POST",), EVALUATING_SCOPES, self.evaluate_batch
             ),
             "/v1/sources": ApiRoute("list_sources", _READ, EVALUATING_SCOPES, self.sources),
             "/health": ApiRoute("show_liveness", _READ, None, self.health),
@@ -64,45 +61,32 @@ class Api:
     def metrics_routes(self) -> Mapping[str, ApiRoute]:
         return {"/metrics": ApiRoute("show_metrics", _READ, None, self.metrics)}
 
-    def evaluate(self, request: ApiRequest, body: bytes) -> ApiReply | Awaitable[ApiReply]:
-        return self._traced(self._evaluate, request, body)
+    async def evaluate(self, request: ApiRequest, body: bytes) -> ApiReply:
+        return await self._traced(self._evaluate, request, body)
 
-    def evaluate_batch(self, request: ApiRequest, body: bytes) -> ApiReply | Awaitable[ApiReply]:
-        return self._traced(self._evaluate_batch, request, body)
+    async def evaluate_batch(self, request: ApiRequest, body: bytes) -> ApiReply:
+        return await self._traced(self._evaluate_batch, request, body)
 
-    def _traced(
-        self, handle: Handler, request: ApiRequest, body: bytes
-    ) -> ApiReply | Awaitable[ApiReply]:
+    async def _traced(self, handle: Handler, request: ApiRequest, body: bytes) -> ApiReply:
         """Handle the request, with a span of each decision if it is traced."""
         tracer = self._enforcer.tracer
         trace = None if tracer is None else tracer.begin(request.traceparent, proxied=False)
         if trace is None:
-            return handle(request, body)
+            return await handle(request, body)
         with within(trace):
-            reply = handle(request, body)
-        # A reply that has to wait is computed in another task, outside of this block.
-        return reply if isinstance(reply, ApiReply) else _awaited_within(trace, reply)
+            return await handle(request, body)
 
-    def _evaluate(self, request: ApiRequest, body: bytes) -> ApiReply | Awaitable[ApiReply]:
+    async def _evaluate(self, request: ApiRequest, body: bytes) -> ApiReply:
         retrieval = parse_retrieval(parse_object(body, request.content_type, unique=False))
-        if request.query and _wants_explanation(request.query):
-            return self._evaluate_and_explain(retrieval, request.key)
-        try:
-            # Decide at once where nothing has to be fetched: that saves a task for most requests.
-            if not self._enforcer.must_claim(retrieval, request.key):
-                return _decision_reply(self._enforcer.decide(retrieval, request.key))
-        except MissingDocument:
-            pass  # `submit` fetches it
-        return self._submit(retrieval, request.key)
-
-    async def _submit(self, retrieval: Retrieval, key: Key | None) -> ApiReply:
-        return _decision_reply(await self._enforcer.submit(retrieval, key))
-
-    async def _evaluate_and_explain(self, retrieval: Retrieval, key: Key | None) -> ApiReply:
-        recorded = await self._enforcer.submit(retrieval, key)
-        # No await in between: the explanation sees the same policies as the decision.
-        explanation = self._enforcer.explain(retrieval, key, recorded.decision)
-        return _reply(_members(recorded) | {"explain": explanation}, recorded)
+        explained = bool(request.query) and _wants_explanation(request.query)
+        recorded = await self._enforcer.submit(retrieval, request.key)
+        members = _members(recorded)
+        if explained:
+            # No await in between: the explanation sees the same policies as the decision.
+            explanation = self._enforcer.explain(retrieval, request.key, recorded.decision)
+            members = members | {"explain": explanation}
+        lines = _DECISION_LINES[recorded.decision.decision] % recorded.event_id.encode()
+        return ApiReply(orjson.dumps(members), durable=recorded.durable, extra_lines=lines)
 
     async def _evaluate_batch(self, request: ApiRequest, body: bytes) -> ApiReply:
         """Decide and record each item by itself; the response waits until all are on disk."""
@@ -117,17 +101,17 @@ class Api:
             await recorded.durable
         return ApiReply(orjson.dumps({"results": [_members(recorded) for recorded in decided]}))
 
-    def sources(self, request: ApiRequest, _body: bytes) -> ApiReply:
+    async def sources(self, request: ApiRequest, _body: bytes) -> ApiReply:
         """List the sources. Leaves no record, since it reads no data. Raises `MissingDocument`
         while a document that it needs is missing."""
         assert request.key is not None  # the route requires one
         role = _parameter(request.query, "agent_role")
         return ApiReply(orjson.dumps(self._catalog.snapshot(request.key, role)))
 
-    def health(self, _request: ApiRequest, _body: bytes) -> ApiReply:
+    async def health(self, _request: ApiRequest, _body: bytes) -> ApiReply:
         return ApiReply(orjson.dumps({"status": "ok", "version": __version__}))
 
-    def ready(self, _request: ApiRequest, _body: bytes) -> ApiReply:
+    async def ready(self, _request: ApiRequest, _body: bytes) -> ApiReply:
         # Anyone may ask, without a key, so the answer holds no paths, addresses or names.
         problems = self._readiness.problems()
         if problems:
@@ -137,22 +121,8 @@ class Api:
             orjson.dumps({"status": "ready", "version": __version__, **self._readiness.facts()})
         )
 
-    def metrics(self, _request: ApiRequest, _body: bytes) -> ApiReply:
+    async def metrics(self, _request: ApiRequest, _body: bytes) -> ApiReply:
         return ApiReply(generate_latest(self._metrics.registry), CONTENT_TYPE_PLAIN_0_0_4.encode())
-
-
-async def _awaited_within(trace: Trace, reply: Awaitable[ApiReply]) -> ApiReply:
-    with within(trace):
-        return await reply
-
-
-def _decision_reply(recorded: RecordedDecision) -> ApiReply:
-    return _reply(_members(recorded), recorded)
-
-
-def _reply(members: dict[str, Any], recorded: RecordedDecision) -> ApiReply:
-    lines = _DECISION_LINES[recorded.decision.decision] % recorded.event_id.encode()
-    return ApiReply(orjson.dumps(members), durable=recorded.durable, extra_lines=lines)
 
 
 def _members(recorded: RecordedDecision) -> dict[str, Any]:

@@ -1,16 +1,11 @@
 """Parses the head of an API request: its route, key and request id, and what is wrong with it.
 
-The result holds only what stays true each time the same bytes arrive, so that it can be cached.
-Checks no key: a key that is valid now may be revoked a second later.
+Keeps only the digest of a key, and checks none: `dispatch` does that.
 """
 
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
-
-from aiohttp import HttpVersion10, HttpVersion11, hdrs
-from aiohttp.http import RawRequestMessage
-from multidict import CIMultiDictProxy, istr
 
 from policies.ground.errors import (
     Forbidden,
@@ -21,20 +16,24 @@ from policies.ground.errors import (
 )
 from policies.ground.keys import KeysDiffer, key_digest, presented_key
 from sidecar.api.route import ApiRoute
+from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, RequestMessage
 
 # Printable ASCII without spaces: the id is echoed in a header and written to the log.
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
 _NEEDS_KEY = "/v1/"
-_VERSIONS = (HttpVersion11, HttpVersion10)
-# `istr` folds the case once; a look-up by a plain string folds it each time.
-_KEY_HEADER = istr("X-API-Key")
-_ID_HEADER = istr("X-Request-ID")
-_TRACE_HEADER = istr("traceparent")
+_VERSIONS = (HTTP_11, HTTP_10)
+_KEY, _AUTHORIZATION, _ID = b"x-api-key", b"authorization", b"x-request-id"
+_TYPE, _LENGTH, _TRACE, _HOST = b"content-type", b"content-length", b"traceparent", b"host"
+# A browser sets at least one of them on every POST, and no page can remove either.
+_OF_BROWSERS = (b"origin", b"sec-fetch-site")
+_READ = frozenset(
+    (_KEY, _AUTHORIZATION, _ID, _TYPE, _LENGTH, _TRACE, _HOST, b"expect", *_OF_BROWSERS)
+)
 _OWN_HOST = re.compile(
     r"(?:127(?:\.[0-9]{1,3}){3}|\[::1\]|localhost)(?::[0-9]{1,5})?", re.IGNORECASE
 ).fullmatch
-# A browser sets at least one of them on every POST, and no page can remove either.
-_OF_BROWSERS = (hdrs.ORIGIN, istr("Sec-Fetch-Site"))
+Values = dict[bytes, list[bytes]]
+"""The values of the fields that are read, by lower-case name."""
 
 
 class ApiHead(NamedTuple):
@@ -52,41 +51,59 @@ class ApiHead(NamedTuple):
     content_type: str | None
     query: str
     traceparent: tuple[bytes, ...]
+    length: int
+    """The stated length of the body in bytes; 0 if none is stated."""
+    waits_for_continue: bool
 
 
-def parse_head(message: RawRequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHead:
+def parse_head(message: RequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHead:
     """Parse a message's head. Raises nothing: faults are part of the result."""
     # Compare the path as sent: another spelling, such as `/v1//x`, is another path.
-    path, _, query = message.path.partition("?")
+    path, _, query = message.target.partition("?")
     route = routes.get(path)
-    headers = message.headers
-    presented, key_fault = _presented(headers)
-    request_id = headers.get(_ID_HEADER)
+    values: Values = {}
+    for name, value in message.fields:
+        lower = name.lower()
+        if lower in _READ:
+            values.setdefault(lower, []).append(value)
+    presented, key_fault = _presented(values)
+    request_id = _first(values, _ID)
+    length = _first(values, _LENGTH)
     return ApiHead(
         route=route,
         name="none" if route is None else route.name,
-        fault=_fault(message, route),
+        fault=_fault(message, route, values),
         needs_key=path.startswith(_NEEDS_KEY),
-        # Keep only the digest: a head is cached, and the key itself must not stay in memory.
         key_digest=key_digest(presented) if presented else None,
         key_fault=key_fault,
         request_id=request_id if request_id and _REQUEST_ID(request_id) else None,
-        content_type=headers.get(hdrs.CONTENT_TYPE),
+        content_type=_first(values, _TYPE),
         query=query,
-        traceparent=tuple(each.encode() for each in headers.getall(_TRACE_HEADER, ())),
+        traceparent=tuple(values.get(_TRACE, ())),
+        length=0 if length is None else int(length),
+        waits_for_continue=(_first(values, b"expect") or "").lower() == "100-continue",
     )
 
 
-def _presented(headers: "CIMultiDictProxy[str]") -> tuple[str | None, SluiceError | None]:
+def _first(values: Values, name: bytes) -> str | None:
+    found = values.get(name)
+    return None if found is None else _text(found[0])
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _presented(values: Values) -> tuple[str | None, SluiceError | None]:
     """The key that a request presents, or why it is ambiguous."""
+    keys = [_text(each) for each in values.get(_KEY, ())]
     try:
-        keys = headers.getall(_KEY_HEADER, ())
-        return presented_key(keys, headers.getall(hdrs.AUTHORIZATION, ())), None
+        return presented_key(keys, [_text(each) for each in values.get(_AUTHORIZATION, ())]), None
     except KeysDiffer as error:
         return None, error
 
 
-def _fault(message: RawRequestMessage, route: ApiRoute | None) -> SluiceError | None:
+def _fault(message: RequestMessage, route: ApiRoute | None, values: Values) -> SluiceError | None:
     if message.version not in _VERSIONS:
         return Malformed("the HTTP version must be 1.1 or 1.0")
     if route is None:
@@ -95,17 +112,17 @@ def _fault(message: RawRequestMessage, route: ApiRoute | None) -> SluiceError | 
         return MethodNotAllowed(
             f"the method `{message.method}` is not allowed here; use {' or '.join(route.methods)}"
         )
-    if route.programs_only and not _of_program(message.headers):
+    if route.programs_only and not _of_program(values):
         return Forbidden("only a program of this host may call this, by the address of loopback")
     return None
 
 
-def _of_program(headers: "CIMultiDictProxy[str]") -> bool:
+def _of_program(values: Values) -> bool:
     """Whether no browser sent this: neither a page from elsewhere, nor one whose name was made to
     resolve to this host (DNS rebinding)."""
-    hosts = headers.getall(hdrs.HOST, ())
+    hosts = values.get(_HOST, ())
     return (
         len(hosts) == 1
-        and _OWN_HOST(hosts[0]) is not None
-        and not any(each in headers for each in _OF_BROWSERS)
+        and _OWN_HOST(_text(hosts[0])) is not None
+        and not any(each in values for each in _OF_BROWSERS)
     )

@@ -28,7 +28,7 @@ class ApiRequest(NamedTuple):
     traceparent: tuple[bytes, ...] = ()
 
 
-Handler = Callable[[ApiRequest, bytes], ApiReply | Awaitable[ApiReply]]
+Handler = Callable[[ApiRequest, bytes], Awaitable[ApiReply]]
 
 
 class ApiRoute(NamedTuple):

@@ -7,8 +7,6 @@ Knows no signal and no listener: what stops the process is an argument.
 import logging
 from collections.abc import Callable, Mapping
 
-from aiohttp import hdrs
-
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
 
 PATH = "/quitquitquit"
@@ -18,11 +16,11 @@ log = logging.getLogger(__name__)
 def stop_routes(stop: Callable[[], None]) -> Mapping[str, ApiRoute]:
     """The table of the route. `stop` has the effect of SIGTERM, and returns at once."""
 
-    def handle(_request: ApiRequest, _body: bytes) -> ApiReply:
+    async def handle(_request: ApiRequest, _body: bytes) -> ApiReply:
         log.info("asked to stop at %s", PATH)
         # What is in progress is finished first, this answer included.
         stop()
         return ApiReply(b'{"status":"stopping"}')
 
     # It needs no key: who speaks on the pod's loopback can only end its own access to data.
-    return {PATH: ApiRoute("stop", (hdrs.METH_POST,), None, handle, programs_only=True)}
+    return {PATH: ApiRoute("stop", ("POST",), None, handle, programs_only=True)}

@@ -2,12 +2,10 @@
 
 import asyncio
 
-from aiohttp import ClientError, StreamReader
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web_protocol import RequestPayloadError
-
 from policies.ground.errors import Malformed, SluiceError, TooLarge
 from sidecar.http.body_budget import Lease
+from sidecar.http.messages.body import BodyStream
+from sidecar.http.messages.request_parser import BrokenFraming
 
 MAX_BODY = 1024 * 1024
 """Bytes (contract, section 1)."""
@@ -21,43 +19,44 @@ class BodyTooSlow(SluiceError):
     status = 408
 
 
-def read_complete(body: StreamReader) -> bytes:
-    """Return a body that has arrived in full, as most do with their head. Raises `TooLarge`."""
-    read = body.read_nowait()
-    if len(read) > MAX_BODY:
-        raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
-    return read
+async def read_whole(
+    body: BodyStream, stated: int, limit: int, seconds: float, lease: Lease
+) -> bytes:
+    """Read a body to its end. `stated` is its `Content-Length`, 0 where unknown.
 
-
-async def read_arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
-    """Read a body that is still arriving. `length` is its `Content-Length`, 0 where unknown.
-
-    Raises `TooLarge`, `Malformed` where the framing breaks, `BodyTooSlow`, `BodyBudgetExceeded`
-    where `lease` can't grow that far, and `ConnectionError` where the client hangs up.
+    Raises `TooLarge` beyond `limit` bytes, `Malformed` where the framing breaks, `BodyTooSlow`
+    after `seconds`, `BodyBudgetExceeded` where `lease` can't grow that far, and `ConnectionError`
+    where the client hangs up.
     """
-    # Refuse by the stated length, before a byte of the body is read.
-    if length > MAX_BODY:
-        raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
+    # Refused by the stated length, before a byte of it is read.
+    if stated > limit or body.total_bytes > limit:
+        raise TooLarge(f"the body is larger than {limit} bytes")
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await collect(body, MAX_BODY, lease)
+        # The usual case: it came with its head.
+        if body.complete:
+            lease.grow(body.total_bytes)
+            return body.take()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        read = bytearray()
+        while part := await body.next(max(0.0, end - loop.time())):
+            if len(read) + len(part) > limit:
+                raise TooLarge(f"the body is larger than {limit} bytes")
+            # Count the bytes before keeping them: the budget must hold at every moment.
+            lease.grow(len(part))
+            read += part
+        return bytes(read)
     except TimeoutError:
-        raise BodyTooSlow(f"the body did not arrive within {BODY_SECONDS:g} s") from None
-    except ConnectionError:
-        raise
-    except (RequestPayloadError, HttpProcessingError, ClientError) as error:
-        # aiohttp reports an early end and bad framing alike.
+        raise BodyTooSlow(f"the body did not arrive within {seconds:g} s") from None
+    except BrokenFraming as error:
         raise Malformed("the body ended early, or its framing is broken") from error
 
 
-async def collect(body: StreamReader, limit: int, lease: Lease) -> bytes:
-    """Read a body to its end. Raises `TooLarge` beyond `limit` bytes, `BodyBudgetExceeded`, and
-    the error that ends a body early."""
+async def collect(body, limit, lease):  # type: ignore
     read = bytearray()
     while chunk := await body.readany():
         if len(read) + len(chunk) > limit:
             raise TooLarge(f"the body is larger than {limit} bytes")
-        # Count the bytes before keeping them: the budget must hold at every moment.
         lease.grow(len(chunk))
         read += chunk
     return bytes(read)

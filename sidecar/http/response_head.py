@@ -4,11 +4,9 @@ The headers are always the same few, so they are joined as bytes, without a mult
 no route.
 """
 
-import asyncio
-from collections.abc import Awaitable
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from policies.ground.clock import Clock
 
@@ -23,21 +21,13 @@ class RenderedResponse(NamedTuple):
     close: bool = False
     """Whether to close the connection after it."""
 
-
-class Deferred(NamedTuple):
-    """A decided response that must not be sent before `durable` is done: the record of the decision
-    goes to disk first. `head` is the parsed head of the request."""
-
-    head: Any
-    body: bytes
-    durable: asyncio.Future[None]
-    extra_lines: bytes = b""
-    """More header lines, each including its line end."""
-
-
-Outcome = RenderedResponse | Deferred | Awaitable[RenderedResponse | Deferred]
-"""The result of a request: ready at once, when its record is on disk, or when a task has fetched
-what the decision needs."""
+    def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
+        """See `sidecar.http.server.response.Response`."""
+        if not keep_alive:
+            ending = b"Connection: close\r\n\r\n"
+        else:
+            ending = b"Connection: keep-alive\r\n\r\n" if http10 else b"\r\n"
+        return b"%b%b%b" % (self.head, ending, b"" if omit_body else self.body)
 
 
 class ResponseRenderer:

@@ -28,13 +28,12 @@ class _Rest:
         coroutine, awaited = self._coroutine, self._awaited
         while True:
             try:
-                value = yield awaited
-            except BaseException as error:  # noqa: BLE001  # a cancellation too belongs to it
-                step, argument = coroutine.throw, error
-            else:
-                step, argument = coroutine.send, value
+                yield awaited
+                error = None
+            except BaseException as raised:  # noqa: BLE001  # a cancellation belongs to it too
+                error = raised
             try:
-                awaited = step(argument)
+                awaited = coroutine.send(None) if error is None else coroutine.throw(error)
             except StopIteration as end:
                 return end.value
 

@@ -26,13 +26,13 @@ class BodyStream:
 
     __slots__ = (
         "_flow",
-        "_full",
         "_limit",
         "_parts",
         "_waiter",
         "_waiting_bytes",
         "complete",
         "failure",
+        "full",
         "total_bytes",
     )
 
@@ -41,7 +41,8 @@ class BodyStream:
         self._flow = flow
         self._parts: list[bytes] = []
         self._waiting_bytes = 0
-        self._full = False
+        self.full = False
+        """Whether more waits for the reader than should."""
         self._waiter: asyncio.Future[None] | None = None
         self.complete = False
         """Whether all of it has arrived."""
@@ -58,7 +59,7 @@ class BodyStream:
         body.end()
         return body
 
-    # ---------------------------------------------------------------------- what the connection does
+    # ---------------------------------------------------------------- what the connection does
 
     def append(self, data: bytes) -> None:
         """Adds what has arrived."""
@@ -68,8 +69,8 @@ class BodyStream:
         size = len(data)
         self.total_bytes += size
         self._waiting_bytes += size
-        if self._flow is not None and self._waiting_bytes > self._limit and not self._full:
-            self._full = True
+        if self._flow is not None and self._waiting_bytes > self._limit and not self.full:
+            self.full = True
             self._flow.body_full()
         if self._waiter is not None:
             self._wake()
@@ -88,7 +89,7 @@ class BodyStream:
             if self._waiter is not None:
                 self._wake()
 
-    # -------------------------------------------------------------------------- what the reader does
+    # -------------------------------------------------------------------- what the reader does
 
     @property
     def settled(self) -> bool:
@@ -111,8 +112,8 @@ class BodyStream:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         self._waiting_bytes = 0
-        if self._full:
-            self._full = False
+        if self.full:
+            self.full = False
             assert self._flow is not None
             self._flow.body_taken()
         return data

@@ -1,0 +1,25 @@
+"""The connections of one port. Knows no message."""
+
+import asyncio
+
+from sidecar.http.server.connection import ServerConnection
+from sidecar.http.server.service import Service
+
+
+class Connections:
+    """A factory of connections to `service`, and those that are open."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.flow = service.flow
+        self.open: set[ServerConnection] = set()
+
+    def __call__(self) -> ServerConnection:
+        return ServerConnection(self.service, self.open)
+
+    async def close(self, seconds: float) -> None:
+        """Lets requests finish for `seconds`, then cuts them off. Idle connections end at once."""
+        closing = [connection.finish() for connection in list(self.open)]
+        if closing:
+            await asyncio.wait(closing, timeout=seconds)
+        await asyncio.gather(*(each.cut() for each in list(self.open)))

@@ -1,0 +1,131 @@
+"""One request from a client, and what can be done about it on its connection. Knows nothing of what
+the request asks for."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
+
+from sidecar.http.messages.request_parser import HTTP_10, RequestMessage
+from sidecar.http.server.response import Answer
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class ClientConnection(Protocol):
+    """The parts of a connection that the requests on it need."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether the connection closes after the response under way."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether the client takes less than was written."""
+
+    def write(self, data: bytes) -> None:
+        """Writes to the client. Raises `ConnectionResetError` if it is gone."""
+
+    async def drain(self) -> None:
+        """Waits until the client has taken enough of what was written."""
+
+    def response_started(self) -> None:
+        """Notes that the first bytes of the response have been written."""
+
+    def end_on_client_close(self) -> None:
+        """Ends the response when the client closes its sending side."""
+
+    def stop_reading(self) -> None:
+        """Reads nothing after the current request."""
+
+    def reset(self) -> None:
+        """Breaks the connection."""
+
+    def hand_over(self) -> "HandedOver":
+        """Gives the connection away."""
+
+
+class HandedOver(NamedTuple):
+    """A connection that another protocol runs from now on. `data` followed the request; `ended`
+    says that nothing more will arrive. `on_lost` must be called when the connection is lost;
+    `nested` makes an HTTP connection inside of this one."""
+
+    transport: asyncio.Transport
+    data: bytes
+    ended: bool
+    on_lost: Callable[[Exception | None], None]
+    nested: "Callable[[Serve], asyncio.Protocol]"
+
+
+class HttpRequest(RequestMessage):
+    """A request as a server answers it.
+
+    `head` may hold whatever its service made of the fields. `body_partly_read` says that reading
+    the body for a decision has begun.
+    """
+
+    __slots__ = ("_connection", "body_partly_read", "head", "response_started")
+
+    def __init__(self, connection: ClientConnection) -> None:
+        super().__init__()
+        self._connection = connection
+        self.head: Any = None
+        self.body_partly_read = False
+        self.response_started = False
+
+    @property
+    def http10(self) -> bool:
+        return self.version == HTTP_10
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether the connection may carry another request after this one."""
+        return not self.should_close and not self._connection.ending
+
+    def start_response(self, data: bytes) -> None:
+        """Writes the first bytes of the response. Raises `ConnectionResetError` if the client is
+        gone."""
+        self._connection.write(data)
+        self._connection.response_started()
+        self.response_started = True
+
+    def write(self, data: bytes) -> None:
+        """Writes more of the response. Raises `ConnectionResetError` if the client is gone."""
+        self._connection.write(data)
+
+    @property
+    def congested(self) -> bool:
+        """Whether the client takes less than was written."""
+        return self._connection.congested
+
+    async def drain(self) -> None:
+        """Waits until the client has taken enough of what was written."""
+        await self._connection.drain()
+
+    def end_on_client_close(self) -> None:
+        """Ends the response when the client closes its sending side. For a response without an end,
+        such as an event stream: the client can't be waiting for it."""
+        self._connection.end_on_client_close()
+
+    def send_continue(self) -> None:
+        """Tells a client that sent `Expect: 100-continue` to send its body."""
+        # A client that is already sending doesn't need it (RFC 9110 section 10.1.1).
+        if not self.body.complete and not self.body.total_bytes:
+            self._connection.write(_CONTINUE)
+
+    def stop_reading(self) -> None:
+        """Reads nothing after this request: it may not be HTTP (RFC 9931)."""
+        self._connection.stop_reading()
+
+    def hand_over(self) -> HandedOver:
+        """Gives the connection away, with the bytes that followed the request. Raises
+        `ConnectionResetError` if the client is gone. The request counts as answered when the
+        coroutine that serves it returns."""
+        return self._connection.hand_over()
+
+    def reset(self) -> None:
+        """Breaks the connection, so that the client can't take its end for the end of the body."""
+        self._connection.reset()
+
+
+Serve = Callable[[HttpRequest], Coroutine[Any, Any, Answer]]
+"""Answers one request."""
