@@ -50,13 +50,3 @@ async def read_whole(
         raise BodyTooSlow(f"the body did not arrive within {seconds:g} s") from None
     except BrokenFraming as error:
         raise Malformed("the body ended early, or its framing is broken") from error
-
-
-async def collect(body, limit, lease):  # type: ignore
-    read = bytearray()
-    while chunk := await body.readany():
-        if len(read) + len(chunk) > limit:
-            raise TooLarge(f"the body is larger than {limit} bytes")
-        lease.grow(len(chunk))
-        read += chunk
-    return bytes(read)

@@ -71,8 +71,7 @@ class Proxy:
             self.listeners[TRANSPARENT] = self._transparent(named.transparent, named)
 
     async def start(self) -> None:
-        """Opens the ports. Raises `OSError` if one is taken, `RuntimeError` if aiohttp did not
-        apply the settings."""
+        """Opens the ports. Raises `OSError` if one is taken."""
         for endpoint in self.endpoints:
             endpoint.open()
         for listener in dict.fromkeys(self.listeners.values()):
@@ -138,13 +137,12 @@ class Proxy:
         tls = None if pair is None else server_context(pair)
         # Every request on such a port is for this source, so none has to find it first.
         if len(endpoints) == 1 and first.source.path is None and first.source.kind != "tcp":
-            service = HttpService(first.pipeline.serve, first.record, first.fast_path, tls)
+            service = HttpService(first.pipeline.serve, first.record, tls)
             return ProxyListener(listen, service, limits)
         unknown = self._unknown(listen)
         if first.source.kind == "tcp":
             acceptor = TcpAcceptor(first, unknown, BackgroundTasks(), limits)
             return ProxyListener(listen, acceptor, limits)
-        # The fast path is for one source, and here each request has to find its source first.
         hosts = VirtualHosts(listen, endpoints, unknown)
         return ProxyListener(listen, HttpService(hosts.serve, unknown.record, tls=tls), limits)
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from policies.ground.errors import Malformed
 from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
 from sidecar.http.request_target import canonical
-from sidecar.proxy.local_response import LocalResponse, ResponseSent
-from sidecar.proxy.messages.request import AgentRequest
+from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.response import ResponseSent
+from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceGroup, upstream_parts
 from sidecar.proxy.routing.source_router import SourceRouter, check_host
@@ -61,12 +62,12 @@ class ForwardProxy(SourceRouter):
         self._destinations = destinations
         self._connect = connect
 
-    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
-        if request.fault is None and request.method == "CONNECT":
+    async def serve(self, request: HttpRequest) -> LocalResponse | ResponseSent:
+        if not request.fault and request.method == "CONNECT":
             return await self._connect.serve(request)
         return await super().serve(request)
 
-    def _find(self, request: AgentRequest) -> SourceEndpoint:
+    def _find(self, request: HttpRequest) -> SourceEndpoint:
         unknown = self._unknown
         head = unknown.read(request)
         who = unknown.who(head)

@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from policies.ground.errors import SluiceError
 from policies.ground.listen_address import ListenAddress
+from sidecar.http.messages.request_parser import HeadLimits
+from sidecar.http.server.connections import Connections
+from sidecar.http.server.request import HttpRequest, Serve
+from sidecar.http.server.service import Flow, ServerLimits, Service
 from sidecar.platform.hosts_to_bind import hosts_to_bind
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.tls import TlsLayer
 from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor
-from sidecar.proxy.downstream.server import DownstreamServer
 from sidecar.proxy.limits import LIMITS, ProxyLimits
-from sidecar.proxy.messages.request import Handler
+from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.pipeline.authorizer import UNREADABLE
-from sidecar.proxy.pipeline.fast_path import FastPath
-from sidecar.proxy.proxy_metrics import Flow
 
 RecordDenial = Callable[[str, str], Coroutine[Any, Any, None]]
 """Records a denial, given its policy name and the reason."""
@@ -30,12 +32,10 @@ _BACKLOG = 1024
 class HttpService:
     """The parts that answer on a port of plain HTTP or HTTPS."""
 
-    handler: Handler
+    handler: Serve
     """Answers the requests."""
     record: RecordDenial
     """Records the connections that aren't valid TLS."""
-    fast_path: FastPath | None = None
-    """Gets simple requests first."""
     tls: ssl.SSLContext | None = None
     background_tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
@@ -55,19 +55,14 @@ class ProxyListener:
         self._twins = [] if ipv6_twin is None else [ipv6_twin]
         self._service = service
         self._limits = limits
-        self.server: DownstreamServer | None = None
+        self.server: Connections | None = None
         self._sockets: asyncio.Server | None = None
 
     async def start(self) -> Sequence[Any]:
-        """Opens the port, and returns its sockets. Raises `OSError` if it is taken, `RuntimeError`
-        if aiohttp did not apply the settings."""
+        """Opens the port, and returns its sockets. Raises `OSError` if it is taken."""
         service = self._service
-        if isinstance(service, HttpService):
-            self.server = DownstreamServer(service.handler, self._limits, service.fast_path)
-        else:
-            self.server = DownstreamServer(service.serve, self._limits)
-        # Before the port opens: with other settings, bodies could arrive inflated or without limit.
-        self.server.prove_settings()
+        serve = service.handler if isinstance(service, HttpService) else service.serve
+        self.server = Connections(_http_service(serve, self._limits))
         self._sockets = await asyncio.get_running_loop().create_server(
             self.protocol_factory(),
             [*hosts_to_bind(self._listen), *self._twins],
@@ -98,7 +93,7 @@ class ProxyListener:
         """How many connections from agents are open."""
         if isinstance(self._service, ConnectionAcceptor):
             return self._service.connections
-        return 0 if self.server is None else len(self.server.connections)
+        return 0 if self.server is None else len(self.server.open)
 
     @property
     def flow(self) -> Flow:
@@ -119,6 +114,23 @@ class ProxyListener:
             self._sockets.close()
         closing: list[Awaitable[None]] = [self._service.background_tasks.close(seconds)]
         if self.server is not None:
-            self.server.pre_shutdown()
-            closing.append(self.server.shutdown(seconds))
+            closing.append(self.server.close(seconds))
         await asyncio.gather(*closing)
+
+
+def _http_service(serve: Serve, limits: ProxyLimits) -> Service:
+    server_limits = ServerLimits(
+        HeadLimits(limits.line_bytes, limits.field_bytes, limits.fields),
+        limits.buffer_bytes,
+        limits.idle_seconds,
+        limits.lingering_seconds,
+        limits.half_close_seconds,
+        limits.stream_idle_seconds,
+    )
+    # An agent that leaves cancels its request: nothing more is read from the data source.
+    return Service(serve, _failed, server_limits, Flow(), cancels=True)
+
+
+def _failed(_request: HttpRequest) -> LocalResponse:
+    error = SluiceError("the proxy failed; see the sidecar's log")
+    return LocalResponse.of_error(error, close=True)

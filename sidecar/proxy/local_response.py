@@ -92,18 +92,3 @@ class LocalResponse:
         elif http10:
             lines.append(b"Connection: keep-alive")
         return b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if omit_body else self.body)
-
-
-class ResponseSent:
-    """A response that has been written, or is being written. `status` is 0 if no response was
-    begun."""
-
-    __slots__ = ("keep_alive", "status")
-
-    def __init__(self, *, keep_alive: bool, status: int = 0) -> None:
-        self.keep_alive = keep_alive
-        self.status = status
-
-    def end_connection(self) -> None:
-        """Makes this the last response on its connection."""
-        self.keep_alive = False

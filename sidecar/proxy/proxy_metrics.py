@@ -56,13 +56,3 @@ class ProxyMetrics:
     def count_failure(self, error: UpstreamFailed) -> None:
         """Counts a failure of the data source under its cause."""
         self._failures.add(self._kind, CAUSES.get(type(error), "unjudged"))
-
-
-class Flow:
-    """Bytes on the agents' connections to one port, framing included."""
-
-    __slots__ = ("received", "sent")
-
-    def __init__(self) -> None:
-        self.received = 0
-        self.sent = 0

@@ -3,6 +3,7 @@
 import asyncio
 
 from sidecar.http.server.connection import ServerConnection
+from sidecar.http.server.request import Serve
 from sidecar.http.server.service import Service
 
 
@@ -16,6 +17,10 @@ class Connections:
 
     def __call__(self) -> ServerConnection:
         return ServerConnection(self.service, self.open)
+
+    def within(self, serve: Serve) -> ServerConnection:
+        """A connection inside an existing one, such as a tunnel. `serve` answers its requests."""
+        return ServerConnection(self.service._replace(serve=serve), self.open)
 
     async def close(self, seconds: float) -> None:
         """Lets requests finish for `seconds`, then cuts them off. Idle connections end at once."""

@@ -53,7 +53,7 @@ class HandedOver(NamedTuple):
     data: bytes
     ended: bool
     on_lost: Callable[[Exception | None], None]
-    nested: "Callable[[Serve], asyncio.Protocol]"
+    nested: "ConnectionFactory"
 
 
 class HttpRequest(RequestMessage):
@@ -129,3 +129,6 @@ class HttpRequest(RequestMessage):
 
 Serve = Callable[[HttpRequest], Coroutine[Any, Any, Answer]]
 """Answers one request."""
+
+ConnectionFactory = Callable[[Serve], asyncio.Protocol]
+"""Makes an HTTP connection inside another connection. The argument answers its requests."""

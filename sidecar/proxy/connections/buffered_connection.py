@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+from sidecar.http.server.request import ConnectionFactory, HttpRequest
 from sidecar.proxy.connections.splice import Splice, SpliceDirection
 
 OnLost = Callable[[Exception | None], None]
@@ -152,3 +153,12 @@ class BufferedConnection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
+
+
+def take_over(request: HttpRequest, limit: int) -> tuple[BufferedConnection, ConnectionFactory]:
+    """The connection of `request` as one end of a tunnel, with the bytes that followed the request,
+    and a factory of HTTP connections inside of it. Raises `ConnectionResetError` if the agent is
+    gone."""
+    given = request.hand_over()
+    agent = BufferedConnection(limit, given.on_lost)
+    return agent.adopt(given.transport, given.data, ended=given.ended), given.nested

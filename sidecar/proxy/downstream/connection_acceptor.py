@@ -4,13 +4,13 @@ task of its own. Knows connections. Subclasses decide what becomes of each."""
 import asyncio
 
 from policies.ground.errors import SluiceError
+from sidecar.http.server.connections import Connections
+from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.splice import reset
-from sidecar.proxy.downstream.server import DownstreamServer
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
-from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Denied, Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.unknown_destination import UnknownDestination
@@ -27,7 +27,7 @@ class ConnectionAcceptor:
         self._limits = limits
         self._open: set[BufferedConnection] = set()
 
-    def protocol_factory(self, server: DownstreamServer) -> BufferedConnection:
+    def protocol_factory(self, server: Connections) -> BufferedConnection:
         """The protocol for a new connection."""
         return _AcceptedConnection(self, server, self._limits.buffer_bytes)
 
@@ -36,20 +36,20 @@ class ConnectionAcceptor:
         """How many connections are open."""
         return len(self._open)
 
-    async def serve(self, request: AgentRequest) -> LocalResponse:
+    async def serve(self, request: HttpRequest) -> LocalResponse:
         """Refuses a request for which no other handler has found a source."""
         refused = self.unknown.no_source("the connection leads to no source", self.unknown.default)
         return await self.unknown.refuse(request, refused)
 
-    async def handle(self, agent: BufferedConnection, server: DownstreamServer) -> None:
+    async def handle(self, agent: BufferedConnection, server: Connections) -> None:
         """Handles the connection to its end, or hands it to a protocol that runs by itself."""
         raise NotImplementedError
 
-    def connected(self, agent: BufferedConnection, server: DownstreamServer) -> None:
+    def connected(self, agent: BufferedConnection, server: Connections) -> None:
         self._open.add(agent)
         self.background_tasks.run(self._handle(agent, server))
 
-    async def _handle(self, agent: BufferedConnection, server: DownstreamServer) -> None:
+    async def _handle(self, agent: BufferedConnection, server: Connections) -> None:
         try:
             await self.handle(agent, server)
             # If a protocol now runs the connection by itself, the task still lasts as long as the
@@ -86,12 +86,12 @@ class TcpAcceptor(ConnectionAcceptor):
         super().__init__(unknown, background_tasks, limits)
         self._endpoint = endpoint
 
-    async def handle(self, agent: BufferedConnection, _server: DownstreamServer) -> None:
+    async def handle(self, agent: BufferedConnection, _server: Connections) -> None:
         await pass_through(agent, self._endpoint)
 
 
 class _AcceptedConnection(BufferedConnection):
-    def __init__(self, acceptor: ConnectionAcceptor, server: DownstreamServer, limit: int) -> None:
+    def __init__(self, acceptor: ConnectionAcceptor, server: Connections, limit: int) -> None:
         super().__init__(limit)
         self._acceptor = acceptor
         self._server = server

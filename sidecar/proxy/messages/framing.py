@@ -6,10 +6,9 @@ Pure. Knows the head, not the body.
 
 import re
 
-from aiohttp import HttpVersion, HttpVersion10, HttpVersion11
-
 from policies.ground.errors import Malformed
 from sidecar.http.headers import RequestHead
+from sidecar.http.messages.request_parser import HTTP_10, HTTP_11
 from sidecar.proxy.messages.upgrade import asks_websocket, check_websocket
 
 _HOST = re.compile(
@@ -21,7 +20,7 @@ class Tunnelling(Malformed):
     """the request asks to switch protocols; nothing that follows it is read"""
 
 
-def check_frame(method: str, version: HttpVersion, head: RequestHead) -> None:
+def check_frame(method: str, version: str, head: RequestHead) -> None:
     """Raises `Malformed`, or `Tunnelling` if what follows on the connection may not be HTTP."""
     read = head.read
     # RFC 9931: a server that refuses CONNECT or Upgrade must not read on. An optimistic client may
@@ -33,13 +32,13 @@ def check_frame(method: str, version: HttpVersion, head: RequestHead) -> None:
             check_websocket(method, version, head)
         except Malformed as error:
             raise Tunnelling(error.message) from error
-    if version not in (HttpVersion11, HttpVersion10):
-        raise Malformed(f"HTTP version {version.major}.{version.minor} is not 1.0 or 1.1")
+    if version not in (HTTP_11, HTTP_10):
+        raise Malformed(f"HTTP version {version} is not 1.0 or 1.1")
     codings = read.get(b"transfer-encoding")
     if codings is not None:
         # Request smuggling (RFC 9112 section 11.2) needs a message that readers end in different
         # places. Everything that allows this is refused here.
-        if version != HttpVersion11:
+        if version != HTTP_11:
             # RFC 9112 section 6.1: below 1.1, a transfer coding makes the framing faulty.
             raise Malformed("the header `transfer-encoding` needs HTTP/1.1, and this is HTTP/1.0")
         if [coding.lower() for coding in codings] != [b"chunked"]:
@@ -49,9 +48,9 @@ def check_frame(method: str, version: HttpVersion, head: RequestHead) -> None:
     _check_host(version, head.one(b"host"))
 
 
-def _check_host(version: HttpVersion, host: bytes | None) -> None:
+def _check_host(version: str, host: bytes | None) -> None:
     if host is None:
-        if version == HttpVersion11:
+        if version == HTTP_11:
             raise Malformed("the header `host` is missing")
         return
     found = _HOST(host)

@@ -4,19 +4,14 @@ to the data source. Anything that could be read in two ways ends here, as `Malfo
 Knows HTTP. Knows no policy and no data source.
 """
 
-import asyncio
-
-from aiohttp import EMPTY_PAYLOAD
-from aiohttp.web_protocol import RequestPayloadError
-
 from policies.ground.errors import Malformed, TooLarge
 from sidecar.http.body_budget import Lease
 from sidecar.http.headers import RequestHead, encode_fields, sort_request_fields
-from sidecar.http.request_body import collect
+from sidecar.http.request_body import BodyTooSlow, read_whole
 from sidecar.http.request_target import Target
+from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.framing import check_frame
-from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.upgrade import asks_websocket
 from sidecar.proxy.upstream.client import UpstreamRequest
 
@@ -37,23 +32,25 @@ _BODY_FIELDS = frozenset((b"accept", b"content-type", b"content-encoding", b"con
 _IDENTITY = (b"Accept-Encoding", b"identity")
 
 
-def read_head(request: AgentRequest) -> RequestHead:
+def read_head(request: HttpRequest) -> RequestHead:
     """The head of a request. Raises `Malformed` unless its framing can be trusted.
 
     The head is kept as long as its request, since both the routing and the pipeline ask for it. It
     isn't kept any longer, because it holds credentials.
     """
-    if request.fault is not None:
-        raise request.fault
-    if request.head is None:
+    if request.fault:
+        # What the parser says would echo the offending line, which may hold a credential.
+        raise Malformed("the request is not HTTP/1.1")
+    head: RequestHead | None = request.head
+    if head is None:
         head = sort_request_fields(request.fields)
         check_frame(request.method, request.version, head)
         request.head = head
-    return request.head
+    return head
 
 
 async def read_body(
-    request: AgentRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
+    request: HttpRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
 ) -> tuple[bytes, str | None]:
     """The body as sent, and its media type. Raises `Malformed` if no decision can be based on it
     (data-sources.md R3, R6), and `BodyBudgetExceeded` if `lease` can't grow that far."""
@@ -61,44 +58,31 @@ async def read_body(
     if coding is not None and coding.lower() != b"identity":
         raise Malformed("the body is encoded, so it can't be inspected")
     media = head.one(b"content-type")
-    length = head.length
-    limit = limits.inspected_bytes
-    # Refused by its stated length, before a byte of it is read. If it states none, `_read_whole`
-    # counts.
-    if length is not None and int(length) > limit:
-        raise Malformed(f"the body is larger than {limit} bytes, so it can't be inspected")
     raw = await _read_whole(request, head, limits, lease)
     return raw, None if media is None else media.decode("latin-1")
 
 
 async def _read_whole(
-    request: AgentRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
+    request: HttpRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
 ) -> bytes:
-    body = request.body
-    too_large = f"the body is larger than {limits.inspected_bytes} bytes, so it can't be inspected"
-    if body.is_eof() and body.exception() is None:
-        raw = body.read_nowait(-1)
-        if len(raw) > limits.inspected_bytes:
-            raise Malformed(too_large)
-        lease.grow(len(raw))
-        return raw
-    # The decision needs the body, so the agent has to send it now.
-    if b"expect" in head.read:
-        request.send_continue()
-    request.body_partly_read = True
+    body, limit = request.body, limits.inspected_bytes
+    if not body.complete:
+        # The decision needs the body, so the agent has to send it now.
+        if b"expect" in head.read:
+            request.send_continue()
+        request.body_partly_read = True
     try:
-        async with asyncio.timeout(limits.inspected_seconds):
-            return await collect(body, limits.inspected_bytes, lease)
+        return await read_whole(body, int(head.length or 0), limit, limits.inspected_seconds, lease)
     except TooLarge:
-        raise Malformed(too_large) from None
-    except TimeoutError:
+        raise Malformed(
+            f"the body is larger than {limit} bytes, so it can't be inspected"
+        ) from None
+    except BodyTooSlow:
         raise Malformed("the body did not arrive in time") from None
-    except RequestPayloadError as error:
-        raise Malformed("the body's framing is broken") from error
 
 
 def forwarded_request(
-    request: AgentRequest, head: RequestHead, target: Target, body: bytes | None, *, readable: bool
+    request: HttpRequest, head: RequestHead, target: Target, body: bytes | None, *, readable: bool
 ) -> UpstreamRequest:
     """The request as the data source gets it. `body` is the whole body if it was read for the
     decision. With `readable`, the response must come whole and unencoded, so that the sidecar can
@@ -106,12 +90,11 @@ def forwarded_request(
     stream = None
     if body is None:
         body = b""
-        if request.body is not EMPTY_PAYLOAD:
-            # A body that is already complete leaves in one write with its head.
-            if request.body.is_eof() and request.body.exception() is None:
-                body = request.body.read_nowait(-1)
-            else:
-                stream = request.body
+        # A body that is already complete leaves in one write with its head.
+        if request.body.complete:
+            body = request.body.take()
+        else:
+            stream = request.body
     method, lines, length = request.method, head.lines, head.length
     if readable:
         # A response to HEAD has nothing to read. The agent still gets no body.

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.ground.errors import UpstreamFailed
+from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.response import ResponseSent
 from sidecar.protocols.messages import FetchedResponse
-from sidecar.proxy.local_response import Fields, ResponseSent
-from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.local_response import Fields
 from sidecar.proxy.messages.sse import FilteredStream, is_event_stream
 from sidecar.proxy.upstream.response import UpstreamResponse
 
@@ -55,7 +56,7 @@ class RelayedResponse:
 
 
 async def relay(
-    request: AgentRequest,
+    request: HttpRequest,
     response: UpstreamResponse,
     event: Fields,
     relayed: RelayedResponse,
@@ -98,7 +99,7 @@ async def relay(
 
 
 async def _stream(
-    request: AgentRequest,
+    request: HttpRequest,
     response: UpstreamResponse,
     head: bytes,
     relayed: RelayedResponse,
@@ -108,7 +109,7 @@ async def _stream(
 ) -> None:
     if is_event_stream(response.fields):
         # An event stream has no end of its own, so an agent that half-closes isn't waiting for one.
-        request.end_on_agent_close()
+        request.end_on_client_close()
     # The body may take long, so the agent gets the head at once.
     request.start_response(head)
     while part := await response.next():
@@ -127,7 +128,7 @@ async def _stream(
 
 
 async def write_whole(
-    request: AgentRequest, response: FetchedResponse, event: Fields
+    request: HttpRequest, response: FetchedResponse, event: Fields
 ) -> ResponseSent:
     """Writes a response that was read whole, or composed by the sidecar."""
     status, reason, fields, body = response

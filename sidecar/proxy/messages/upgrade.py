@@ -4,10 +4,9 @@ section 7.8). Offers of any other protocol are ignored. Pure. Knows no connectio
 
 import re
 
-from aiohttp import HttpVersion, HttpVersion11
-
 from policies.ground.errors import Malformed
 from sidecar.http.headers import Fields, RequestHead, encode_fields, sort_response_fields
+from sidecar.http.messages.request_parser import HTTP_11
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 
 UPGRADE_LINES = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -25,11 +24,11 @@ def asks_websocket(head: RequestHead) -> bool:
     return any(protocol.startswith(b"websocket") for protocol in _protocols(head))
 
 
-def check_websocket(method: str, version: HttpVersion, head: RequestHead) -> None:
+def check_websocket(method: str, version: str, head: RequestHead) -> None:
     """Raises `Malformed` unless a request for WebSocket has the one valid form."""
     read = head.read
     options = b",".join(read.get(b"connection", ())).lower().split(b",")
-    if version != HttpVersion11:
+    if version != HTTP_11:
         # RFC 9110 section 7.8: on 1.0 a server ignores it, but its sender may not expect that.
         raise Malformed("the header `upgrade` needs HTTP/1.1")
     if _protocols(head) != [b"websocket"]:

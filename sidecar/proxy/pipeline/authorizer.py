@@ -17,10 +17,8 @@ from policies.retrieval import Retrieval
 from sidecar.enforce import Enforcer, allows
 from sidecar.http.attribution import Attribution
 from sidecar.live_keys import AgentIdentity
-from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.protocols.messages import SourceRef
 from sidecar.recorder import RecordedDecision
-from sidecar.spool.errors import SpoolError
 
 log = logging.getLogger(__name__)
 
@@ -116,22 +114,6 @@ class Authorizer:
         # Only a denial is recorded: this runs every second for each tunnel.
         if denied:
             await self.allow(denied, who)
-
-    def decide_now(self, source: SourceRef, who: Attribution) -> RecordedDecision | None:
-        """The decision about one source if it can be made without waiting. Otherwise None, and
-        nothing is recorded."""
-        # The slow path refuses such a name, and records that.
-        if identifier_fault(source.source_id) is not None:
-            return None
-        retrieval, key = self._retrieval(source, who), self._agent.key()
-        try:
-            # A new session has to be claimed at the control API first, which takes a request.
-            if self._enforcer.must_claim(retrieval, key):
-                return None
-            return self._enforcer.decide(retrieval, key, report_mode=self.reports)
-        except (MissingDocument, SpoolError):
-            # The slow path fetches the document, or meets the same failure and reports it.
-            return None
 
     async def permission(self, who: Attribution) -> "Permission":
         """Tells which sources this caller may see in a list. Not recorded, because nothing is

@@ -13,6 +13,7 @@ from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution, attribution
 from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import Target, canonical
+from sidecar.http.server.request import HttpRequest
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import FetchedResponse, RoutedRequest
 from sidecar.protocols.protocol import SourceProtocol
@@ -20,7 +21,6 @@ from sidecar.protocols.route_table import ALWAYS_DENIED, ProtocolRoute, RouteCla
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages import request_reader, upgrade
 from sidecar.proxy.messages.framing import Tunnelling
-from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Refused
 from sidecar.proxy.pipeline.lookups import Lookups
 from sidecar.proxy.pipeline.request_context import RequestContext
@@ -64,7 +64,7 @@ class RequestClassifier:
         self._limits = limits
         self._cache: dict[tuple[str, str, bytes | None], tuple[Target, RouteMatch | None]] = {}
 
-    def classify(self, request: AgentRequest, context: RequestContext) -> ClassifiedRequest:
+    def classify(self, request: HttpRequest, context: RequestContext) -> ClassifiedRequest:
         """Reads the head and finds the route. Raises `Refused`."""
         who = self._rules.default
         try:

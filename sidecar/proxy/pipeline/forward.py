@@ -9,13 +9,14 @@ import asyncio
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.headers import RequestHead, decode_fields, encode_fields
 from sidecar.http.request_body import BodyTooSlow
+from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.response import ResponseSent
 from sidecar.protocols.messages import FetchedResponse, OutgoingRequest
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import RouteClass
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.local_response import Fields, LocalResponse, ResponseSent
+from sidecar.proxy.local_response import Fields, LocalResponse
 from sidecar.proxy.messages import request_reader
-from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.response_relay import RelayedResponse, relay
 from sidecar.proxy.pipeline.authorizer import Authorizer
 from sidecar.proxy.pipeline.lineage import COMPLETED, FAILED, TRUNCATED, LineageRecorder
@@ -29,7 +30,6 @@ from sidecar.proxy.pipeline.response_inspector import (
 from sidecar.proxy.pipeline.websocket import WebSocket
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.upstream.client import UpstreamClient, UpstreamRequest
-from sidecar.proxy.upstream.connection import UpstreamConnection
 from sidecar.proxy.upstream.response import UpstreamResponse
 from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.spool.errors import SpoolError
@@ -68,24 +68,22 @@ class Forwarder:
 
     async def forward(
         self,
-        request: AgentRequest,
+        request: HttpRequest,
         allowed: AllowedRequest,
-        upstream_connection: UpstreamConnection | None = None,
     ) -> LocalResponse | ResponseSent:
-        """Forwards `allowed` and answers `request` with the response. If `upstream_connection` is
-        given, the request has been sent on it already."""
+        """Forwards `allowed` and answers `request` with the response."""
         route = allowed.route
         relayed = RelayedResponse()
         outcome: str | None = FAILED
         if route.before_forward is not None:
             route.before_forward(self._protocol)
         try:
-            sent = await self._relay(request, allowed, relayed, upstream_connection)
+            sent = await self._relay(request, allowed, relayed)
             outcome = relayed.outcome or COMPLETED
             return sent
         except UpstreamFailed as error:
             # A body that the agent broke off is no failure of the data source.
-            if request.body.exception() is None:
+            if request.body.failure is None:
                 self.metrics.count_failure(error)
             if relayed.started:
                 # The agent has part of the response. The missing end shows that it isn't complete.
@@ -112,10 +110,9 @@ class Forwarder:
 
     async def _relay(
         self,
-        request: AgentRequest,
+        request: HttpRequest,
         allowed: AllowedRequest,
         relayed: RelayedResponse,
-        upstream_connection: UpstreamConnection | None,
     ) -> ResponseSent:
         """Relays the response in the way that the route asks for."""
         prepared, shows = allowed.prepared, allowed.route.response_source
@@ -131,7 +128,7 @@ class Forwarder:
             response = await self._send(allowed.upstream_request, first)
             return await self._inspector.relay_filtered(request, allowed, response, relayed)
         # Sent before the record is on disk. If the record is lost, the response is dropped.
-        response = await self._send(allowed.upstream_request, first, upstream_connection)
+        response = await self._send(allowed.upstream_request, first)
         try:
             if prepared.on_head is not None:
                 prepared.on_head(response.status, response.fields)
@@ -143,12 +140,9 @@ class Forwarder:
         self,
         upstream_request: UpstreamRequest,
         first: list[asyncio.Future[None]],
-        upstream_connection: UpstreamConnection | None = None,
     ) -> UpstreamResponse:
-        """Sends the request unless that was done already. Returns once all of `first` are done and
-        the head of the response is there."""
-        if upstream_connection is not None:
-            return await self.upstream.receive(upstream_connection, upstream_request, first)
+        """Sends the request. Returns once all of `first` are done and the head of the response is
+        there."""
         if self._protocol.signs_requests:
             # The body is part of the signature, unless it is still arriving.
             streaming = upstream_request.stream is not None
@@ -164,7 +158,7 @@ class Forwarder:
         return await self.upstream.send(upstream_request, first)
 
     async def _upgrade(
-        self, request: AgentRequest, allowed: AllowedRequest, relayed: RelayedResponse
+        self, request: HttpRequest, allowed: AllowedRequest, relayed: RelayedResponse
     ) -> ResponseSent:
         event = decision_fields(allowed.decisions)
 
@@ -184,11 +178,11 @@ class Forwarder:
             await response.finish()
 
 
-def _failure(request: AgentRequest, error: UpstreamFailed, event: Fields) -> LocalResponse:
-    fault = request.body.exception()
+def _failure(request: HttpRequest, error: UpstreamFailed, event: Fields) -> LocalResponse:
+    fault = request.body.failure
     if fault is not None:
         # The agent's own body failed, not the data source.
         if not isinstance(fault, BodyTooSlow):
             fault = Malformed("the body's framing is broken")
         return LocalResponse.of_error(fault, event=event, close=True)
-    return LocalResponse.of_error(error, event=event, close=not request.body.is_eof())
+    return LocalResponse.of_error(error, event=event, close=not request.body.complete)

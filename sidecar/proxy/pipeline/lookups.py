@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from policies.ground.errors import UpstreamFailed
+from sidecar.platform import eager
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import FetchedResponse
 
@@ -38,6 +39,7 @@ class Lookups:
         # A target that was fetched already costs nothing: what counts is the load on the data
         # source.
         self._budget.charge_lookup()
+        await eager.within_task()
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._seconds
         try:

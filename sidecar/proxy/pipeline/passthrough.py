@@ -16,6 +16,7 @@ from typing import NamedTuple
 from policies.definitions.model import RANK, Sensitivity
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
+from sidecar.http.server.service import Flow
 from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.splice import Splice
@@ -24,7 +25,7 @@ from sidecar.proxy.pipeline.authorizer import WRITE_DENIED, Authorizer, Denied, 
 from sidecar.proxy.pipeline.lineage import FAILED, LineageRecorder, ReturnedDocuments
 from sidecar.proxy.pipeline.request_context import decision_label
 from sidecar.proxy.pipeline.tunnel_session import TunnelResult, run_tunnel
-from sidecar.proxy.proxy_metrics import Flow, ProxyMetrics
+from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.upstream.dialler import Dialler, EarlyDataProtocol
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source

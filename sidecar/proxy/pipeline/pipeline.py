@@ -15,6 +15,8 @@ from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.headers import RequestHead
+from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.response import ResponseSent
 from sidecar.protocols.messages import (
     DenialResponse,
     ForwardPlan,
@@ -26,9 +28,8 @@ from sidecar.protocols.messages import (
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.local_response import LocalResponse, ResponseSent
+from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages import request_reader, upgrade
-from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.response_relay import write_whole
 from sidecar.proxy.pipeline.authorizer import (
     UNREADABLE,
@@ -42,7 +43,6 @@ from sidecar.proxy.pipeline.forward import Forwarder
 from sidecar.proxy.pipeline.protocol_calls import ProtocolCalls
 from sidecar.proxy.pipeline.request_context import AllowedRequest, RequestContext, decision_label
 from sidecar.proxy.upstream.client import UpstreamRequest
-from sidecar.proxy.upstream.connection import UpstreamConnection
 from sidecar.recorder import RecordedDecision
 from sidecar.tracing.trace import current_trace, within
 from sidecar.tracing.trace_context import HEADER, with_traceparent
@@ -79,7 +79,7 @@ class ProxyPipeline:
         self._classifier = RequestClassifier(protocol, rules, forwarder.fetch, limits)
         self.match = self._classifier.match
 
-    async def serve(self, request: AgentRequest) -> Response:
+    async def serve(self, request: HttpRequest) -> Response:
         """Answers one request. Every refusal has been recorded; if even that fails, the response is
         the spool's 503."""
         tracer = self.authorizer.tracer
@@ -91,47 +91,13 @@ class ProxyPipeline:
                     return await self._serve(request)
         return await self._serve(request)
 
-    async def _serve(self, request: AgentRequest) -> Response:
+    async def _serve(self, request: HttpRequest) -> Response:
         with self.bodies.lease() as lease:
             context = RequestContext(self.now(), lease)
             return await self._respond(request, context, self._process(request, context))
 
-    async def continue_exchange(
-        self,
-        request: AgentRequest,
-        allowed: AllowedRequest,
-        recorded: RecordedDecision | None,
-        upstream_connection: UpstreamConnection | None,
-    ) -> Response:
-        """Finishes a request that the fast path decided, and has sent on `upstream_connection`."""
-        with self.bodies.lease() as lease:
-            context = RequestContext(allowed.started, lease, allowed.routed)
-            finishing = self._finish_exchange(
-                request, context, allowed, recorded, upstream_connection
-            )
-            return await self._respond(request, context, finishing)
-
-    async def _finish_exchange(
-        self,
-        request: AgentRequest,
-        context: RequestContext,
-        allowed: AllowedRequest,
-        recorded: RecordedDecision | None,
-        upstream_connection: UpstreamConnection | None,
-    ) -> Response:
-        # The fast path sends nothing for a denial: all that is left is to answer it.
-        if recorded is not None and not recorded.passes:
-            await recorded.durable
-            raise Denied(403, recorded)
-        if upstream_connection is None and recorded is not None and recorded.durable.done():
-            # If the record is lost, this raises. The data source may have answered already, so
-            # nothing may be sent a second time.
-            recorded.durable.result()
-        context.decision = decision_label(allowed.decisions)
-        return await self._forwarder.forward(request, allowed, upstream_connection)
-
     async def _respond(
-        self, request: AgentRequest, context: RequestContext, processing: Awaitable[Response]
+        self, request: HttpRequest, context: RequestContext, processing: Awaitable[Response]
     ) -> Response:
         response: Response | None = None
         try:
@@ -149,7 +115,7 @@ class ProxyPipeline:
                 trace.responded(status, context.decision)
 
     async def _handle_refusals(
-        self, request: AgentRequest, context: RequestContext, processing: Awaitable[Response]
+        self, request: HttpRequest, context: RequestContext, processing: Awaitable[Response]
     ) -> Response:
         # Two levels: recording or forwarding a refusal may itself fail.
         try:
@@ -169,12 +135,12 @@ class ProxyPipeline:
             if isinstance(error, UpstreamFailed):
                 self.metrics.count_failure(error)  # a look-up failed
             # With its body unread, the connection can't carry another request.
-            return LocalResponse.of_error(error, close=not request.body.is_eof())
+            return LocalResponse.of_error(error, close=not request.body.complete)
         except ConnectionError:
             # The agent is gone. Its request and the decision are in the log.
             return ResponseSent(keep_alive=False)
 
-    async def _process(self, request: AgentRequest, context: RequestContext) -> Response:
+    async def _process(self, request: HttpRequest, context: RequestContext) -> Response:
         """INVARIANT: each step relies on the ones before it. Nothing is sent to the data source
         before every source is decided, except look-ups with the agent's own credentials."""
         route, routed, head = self._classifier.classify(request, context)
@@ -191,7 +157,7 @@ class ProxyPipeline:
         except MissingSource as error:
             raise Refused(403, WRITE_DENIED, str(error), who, source=error.source) from error
         except Malformed as error:
-            close = not request.body.is_eof()
+            close = not request.body.complete
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
         decisions: list[RecordedDecision] = []
         if route.route_class is not RouteClass.OPEN:
@@ -216,7 +182,7 @@ class ProxyPipeline:
 
     def _upstream_request(
         self,
-        request: AgentRequest,
+        request: HttpRequest,
         context: RequestContext,
         head: RequestHead,
         route: ProtocolRoute,
@@ -243,7 +209,7 @@ class ProxyPipeline:
 
     async def _read_body(
         self,
-        request: AgentRequest,
+        request: HttpRequest,
         context: RequestContext,
         route: ProtocolRoute,
         head: RequestHead,

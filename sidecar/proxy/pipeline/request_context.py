@@ -7,10 +7,10 @@ from typing import NamedTuple
 from policies.ground.errors import Malformed
 from sidecar.http.body_budget import Lease
 from sidecar.http.headers import RequestHead
+from sidecar.http.server.request import HttpRequest
 from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, SourceRef
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.messages import request_reader
-from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.proxy_metrics import UNDECIDED
 from sidecar.proxy.upstream.client import UpstreamRequest
 from sidecar.proxy.worker_thread import Refresh, no_refresh
@@ -58,9 +58,7 @@ class RequestContext:
         """The bytes of the body that was read; 0 if none was."""
         return 0 if self.body is None else len(self.body)
 
-    def forward_unchanged(
-        self, request: AgentRequest, recorded: RecordedDecision
-    ) -> AllowedRequest:
+    def forward_unchanged(self, request: HttpRequest, recorded: RecordedDecision) -> AllowedRequest:
         """The request as it came, although it was refused: its source only reports (`mode:
         report`). The record of `recorded` is durable. Raises `Malformed` if the request wasn't read
         far enough to forward it."""

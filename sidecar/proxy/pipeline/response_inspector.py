@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.headers import refuse_encoded, without_whole_body_fields
+from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.response import ResponseSent
 from sidecar.protocols.messages import FetchedResponse, ResponseTooLarge, SourceRef
 from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.local_response import Fields, ResponseSent, event_fields
-from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.local_response import Fields, event_fields
 from sidecar.proxy.messages.response_relay import RelayedResponse, relay, write_whole
 from sidecar.proxy.messages.sse import EventParser, FilteredStream, is_event_stream
 from sidecar.proxy.pipeline.authorizer import Authorizer
@@ -33,7 +34,7 @@ class ResponseInspector:
 
     async def relay_verified(
         self,
-        request: AgentRequest,
+        request: HttpRequest,
         allowed: AllowedRequest,
         response: UpstreamResponse,
         identify: Callable[[bytes], SourceRef | None],
@@ -64,7 +65,7 @@ class ResponseInspector:
 
     async def relay_filtered(
         self,
-        request: AgentRequest,
+        request: HttpRequest,
         allowed: AllowedRequest,
         response: UpstreamResponse,
         relayed: RelayedResponse,

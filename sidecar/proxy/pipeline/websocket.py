@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable
 import aiohttp
 
 from sidecar.http.headers import Fields
+from sidecar.http.server.request import HttpRequest
+from sidecar.proxy.connections.buffered_connection import take_over
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.response_relay import RelayedResponse
 from sidecar.proxy.messages.upgrade import UPGRADE_LINES, switching_head
 from sidecar.proxy.pipeline.tunnel_session import TunnelResult, run_tunnel
@@ -44,7 +45,7 @@ class WebSocket:
 
     async def run(
         self,
-        request: AgentRequest,
+        request: HttpRequest,
         upstream_request: UpstreamRequest,
         first: Iterable[Awaitable[None]],
         event: Fields,
@@ -68,7 +69,7 @@ class WebSocket:
                 return await self._upstream.receive(connection, upstream_request, ())
             request.start_response(switching_head(head, event))
             relayed.status, relayed.started = 101, True
-            agent, _ = request.tunnel(self._limits.buffer_bytes)
+            agent, _ = take_over(request, self._limits.buffer_bytes)
             source = self._upstream.detach(connection, handshake.tail)
         except BaseException as error:
             self._upstream.discard(connection)

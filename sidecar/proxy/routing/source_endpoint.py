@@ -10,7 +10,6 @@ from policies.ground.clock import Clock
 from sidecar.enforce import Enforcer
 from sidecar.http.attribution import default_attribution
 from sidecar.http.body_budget import BodyBudget
-from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.live_keys import AgentIdentity
 from sidecar.protocols.registry import load_protocol
@@ -18,7 +17,6 @@ from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.pipeline.authorizer import Authorizer, Refused
 from sidecar.proxy.pipeline.classifier import SourceRules
-from sidecar.proxy.pipeline.fast_path import FastPath
 from sidecar.proxy.pipeline.forward import Forwarder
 from sidecar.proxy.pipeline.lineage import LineageRecorder
 from sidecar.proxy.pipeline.passthrough import Passthrough
@@ -73,8 +71,6 @@ class SourceEndpoint:
         )
         rules = SourceRules(self.who, source.writes == "allow", source.sensitivity_field)
         self.pipeline = ProxyPipeline(protocol, authorizer, forwarder, rules, limits, shared.bodies)
-        # Each source has a key of its own: equal heads to two sources have no digest in common.
-        self.fast_path = FastPath(self.pipeline, HeadDigest(enforcer.random_bytes(KEY_BYTES)))
         self.passthrough = Passthrough(
             source, authorizer, self._raw_dialler, self._lineage, metrics, limits
         )

@@ -4,8 +4,9 @@ for, or is refused and recorded. How the source is found is left to subclasses."
 from policies.ground.errors import Malformed
 from sidecar.http.authority import Authority, authority
 from sidecar.http.headers import RequestHead
-from sidecar.proxy.local_response import LocalResponse, ResponseSent
-from sidecar.proxy.messages.request import AgentRequest
+from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.response import ResponseSent
+from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.pipeline.authorizer import Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.unknown_destination import UnknownDestination
@@ -17,7 +18,7 @@ class SourceRouter:
     def __init__(self, unknown: UnknownDestination) -> None:
         self._unknown = unknown
 
-    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
+    async def serve(self, request: HttpRequest) -> LocalResponse | ResponseSent:
         """Answers one request. Every refusal has been recorded."""
         try:
             endpoint = self._find(request)
@@ -25,7 +26,7 @@ class SourceRouter:
             return await self._unknown.refuse(request, refused)
         return await endpoint.pipeline.serve(request)
 
-    def _find(self, request: AgentRequest) -> SourceEndpoint:
+    def _find(self, request: HttpRequest) -> SourceEndpoint:
         """The source's endpoint. Sets the request's target to what the source gets. Raises
         `Refused`."""
         raise NotImplementedError

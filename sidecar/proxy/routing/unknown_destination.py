@@ -12,11 +12,11 @@ from sidecar.enforce import Enforcer
 from sidecar.http.attribution import Attribution, attribution
 from sidecar.http.authority import Authority
 from sidecar.http.headers import RequestHead
+from sidecar.http.server.request import HttpRequest
 from sidecar.live_keys import AgentIdentity
 from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages.framing import Tunnelling
-from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.request_reader import read_head
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Refused
 from sidecar.proxy.proxy_metrics import ProxyMetrics
@@ -42,7 +42,7 @@ class UnknownDestination:
         self.default = Attribution(agent.default_user, None, None, None)
         """Who makes a request that names no user."""
 
-    def read(self, request: AgentRequest, source: SourceRef | None = None) -> RequestHead:
+    def read(self, request: HttpRequest, source: SourceRef | None = None) -> RequestHead:
         """The request's head. Raises `Refused` unless its framing can be trusted. `source` is where
         the request leads; None while that is unknown."""
         try:
@@ -76,7 +76,7 @@ class UnknownDestination:
             Refused(403, policy_name, reason, self.default, source=source)
         )
 
-    async def refuse(self, request: AgentRequest, refused: Refused) -> LocalResponse:
+    async def refuse(self, request: HttpRequest, refused: Refused) -> LocalResponse:
         """Records the refusal; returns the response to the agent."""
         try:
             denied = await self._authorizer.refuse(refused)
@@ -84,7 +84,7 @@ class UnknownDestination:
             self._metrics.count_request("DENY", error.status)
             # The record was lost. The request stays refused, with the spool's 503. With its body
             # unread, the connection can't carry another request.
-            return LocalResponse.of_error(error, close=not request.body.is_eof())
+            return LocalResponse.of_error(error, close=not request.body.complete)
         self._metrics.count_request("DENY", denied.status)
         return LocalResponse.of_denial(
             denied.status, denied.decision, denied.event_id, close=denied.close

@@ -8,7 +8,7 @@ from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.http.request_target import canonical
-from sidecar.proxy.messages.request import AgentRequest
+from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SharedPort
 from sidecar.proxy.routing.source_router import SourceRouter, requested_host
@@ -31,7 +31,7 @@ class VirtualHosts(SourceRouter):
             each.source.alias: each for each in endpoints
         }
 
-    def _find(self, request: AgentRequest) -> SourceEndpoint:
+    def _find(self, request: HttpRequest) -> SourceEndpoint:
         unknown = self._unknown
         head = unknown.read(request)
         who = unknown.who(head)

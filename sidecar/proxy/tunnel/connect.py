@@ -9,15 +9,16 @@ Knows the forms of a CONNECT. Knows nothing of what follows it.
 
 import asyncio
 
-from aiohttp import HttpVersion10, HttpVersion11
-
 from policies.ground.errors import Malformed, SluiceError
 from sidecar.http.authority import Authority, authority
 from sidecar.http.headers import RequestHead, sort_request_fields
+from sidecar.http.messages.request_parser import HTTP_10, HTTP_11
+from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.response import ResponseSent
 from sidecar.proxy.background_tasks import BackgroundTasks
+from sidecar.proxy.connections.buffered_connection import take_over
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.local_response import LocalResponse, ResponseSent, event_fields
-from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.local_response import LocalResponse, event_fields
 from sidecar.proxy.pipeline.authorizer import Denied, Refused
 from sidecar.proxy.pipeline.passthrough import AllowedTunnel
 from sidecar.proxy.routing.source_router import check_host
@@ -48,7 +49,7 @@ class Connect:
         self._background_tasks = background_tasks
         self._limits = limits
 
-    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
+    async def serve(self, request: HttpRequest) -> LocalResponse | ResponseSent:
         """Answers one request; if it is granted, returns when the tunnel has ended."""
         try:
             destination = self._find(request)
@@ -61,7 +62,7 @@ class Connect:
         except SluiceError as error:
             return _refusal(request, LocalResponse.of_error(error))
         try:
-            agent, within = request.tunnel(self._limits.buffer_bytes)
+            agent, within = take_over(request, self._limits.buffer_bytes)
         except ConnectionError:
             # The tunnel was decided and connected. Dropping it records that nothing passed.
             if tunnel is not None:
@@ -78,7 +79,7 @@ class Connect:
             raise
         return ResponseSent(keep_alive=False)
 
-    def _find(self, request: AgentRequest) -> Destination:
+    def _find(self, request: HttpRequest) -> Destination:
         unknown, destinations = self._unknown, self._dispatch.destinations
         try:
             # Not `read_head`, which refuses every CONNECT.
@@ -109,11 +110,11 @@ def _granted(tunnel: AllowedTunnel | None) -> bytes:
     return b"HTTP/1.1 200 Connection established\r\n%b\r\n" % lines
 
 
-def _requested_authority(request: AgentRequest, head: RequestHead) -> Authority:
+def _requested_authority(request: HttpRequest, head: RequestHead) -> Authority:
     """Where a CONNECT leads. Raises `Malformed` unless its framing can be trusted."""
     version = request.version
-    if version not in (HttpVersion10, HttpVersion11):
-        raise Malformed(f"HTTP version {version.major}.{version.minor} is not 1.0 or 1.1")
+    if version not in (HTTP_10, HTTP_11):
+        raise Malformed(f"HTTP version {version} is not 1.0 or 1.1")
     for name in (b"transfer-encoding", b"content-length", b"upgrade", b"expect"):
         # A body or an upgrade would leave open where the tunnel's bytes begin.
         if name in head.read:
@@ -122,13 +123,13 @@ def _requested_authority(request: AgentRequest, head: RequestHead) -> Authority:
         raise Malformed("the target of a CONNECT must be `host:port` in ASCII")
     where = authority(request.target)
     # Only HTTP/1.1 requires it (RFC 9112 section 3.2).
-    if version == HttpVersion11 and b"host" not in head.read:
+    if version == HTTP_11 and b"host" not in head.read:
         raise Malformed("the header `host` is missing")
     check_host(head, where, where.port)
     return where
 
 
-def _refusal(request: AgentRequest, response: LocalResponse) -> LocalResponse:
+def _refusal(request: HttpRequest, response: LocalResponse) -> LocalResponse:
     """The response ends the connection: what follows a refused CONNECT may be for the tunnel."""
     request.stop_reading()
     response.close = True

@@ -12,7 +12,7 @@ from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
 from sidecar.http.authority import DEFAULT_PORTS, Authority
 from sidecar.http.request_target import canonical
-from sidecar.proxy.messages.request import AgentRequest
+from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.pipeline.authorizer import Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceGroup, SourceTable
@@ -58,7 +58,7 @@ class FixedDestination(SourceRouter):
         self._destinations = destinations
         self._scheme = scheme
 
-    def _find(self, request: AgentRequest) -> SourceEndpoint:
+    def _find(self, request: HttpRequest) -> SourceEndpoint:
         unknown, destination = self._unknown, self._destination
         source = requested_source(self._scheme, destination.where)
         head = unknown.read(request, source)

@@ -6,7 +6,7 @@ connected to (proxy.md A4, B 19 and 20). Knows nothing of what a request asks fo
 from policies.ground.errors import Malformed
 from sidecar.http.authority import DEFAULT_PORTS, Authority
 from sidecar.http.request_target import canonical
-from sidecar.proxy.messages.request import AgentRequest
+from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.pipeline.authorizer import Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_router import SourceRouter, requested_host
@@ -30,7 +30,7 @@ class RedirectedHttp(SourceRouter):
         self._original = original
         self._destinations = destinations
 
-    def _find(self, request: AgentRequest) -> SourceEndpoint:
+    def _find(self, request: HttpRequest) -> SourceEndpoint:
         unknown = self._unknown
         source = requested_source(_SCHEME, self._original)
         head = unknown.read(request, source)

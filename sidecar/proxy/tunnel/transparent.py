@@ -21,12 +21,12 @@ from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.http.loop_guard import LoopGuard
+from sidecar.http.server.connections import Connections
 from sidecar.platform.hosts_to_bind import can_bind
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.splice import reset
 from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor, pass_through
-from sidecar.proxy.downstream.server import DownstreamServer
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE
 from sidecar.proxy.routing.source_lookup import SourceGroup
@@ -90,7 +90,7 @@ class Transparent(ConnectionAcceptor):
         self._find_original = find_original
         self._check = check
 
-    async def handle(self, agent: BufferedConnection, server: DownstreamServer) -> None:
+    async def handle(self, agent: BufferedConnection, server: Connections) -> None:
         original = self._find_original(agent.transport)
         if original is None or self._own.reaches_self(ip_address(original.host), original.port):
             reason = "the connection was not redirected, or was going to a port of this sidecar"
@@ -127,7 +127,7 @@ class Transparent(ConnectionAcceptor):
             await pass_through(agent, endpoint)
 
     async def _dispatch_tls(
-        self, agent: BufferedConnection, server: DownstreamServer, original: Authority, hello: Hello
+        self, agent: BufferedConnection, server: Connections, original: Authority, hello: Hello
     ) -> None:
         name = hello.server_name
         problem = self._dispatch.name_problem(hello)

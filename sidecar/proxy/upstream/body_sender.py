@@ -4,14 +4,12 @@ source takes nothing, nothing is read from the agent."""
 import asyncio
 
 import aiohttp
-from aiohttp import StreamReader
-from aiohttp.web_protocol import PayloadAccessError, RequestPayloadError
 
+from sidecar.http.messages.body import BodyStream
+from sidecar.http.messages.request_parser import BrokenFraming
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.upstream.connection import UpstreamConnection
-
-_AGENT_BROKE_OFF = (RequestPayloadError, PayloadAccessError, ConnectionError)
 
 
 class BodySender:
@@ -21,7 +19,7 @@ class BodySender:
 
     def __init__(
         self,
-        stream: StreamReader,
+        stream: BodyStream,
         connection: UpstreamConnection,
         limits: ProxyLimits,
         *,
@@ -61,16 +59,12 @@ class BodySender:
     async def _next_part(self) -> bytes:
         stream, seconds = self._stream, self._limits.upload_idle_seconds
         try:
-            part = stream.read_nowait(-1)
-            if part or stream.at_eof():
-                return part
-            async with asyncio.timeout(seconds):
-                return await stream.readany()
+            return await stream.next(seconds)
         except TimeoutError:
             # Kept on the stream, where `forward.py` sees that it was the agent that failed.
-            stream.set_exception(BodyTooSlow(f"nothing of the body arrived for {seconds:g} s"))
+            stream.fail(BodyTooSlow(f"nothing of the body arrived for {seconds:g} s"))
             self._break_off(f"the agent sent nothing of its body for {seconds:g} s")
-        except _AGENT_BROKE_OFF:
+        except (BrokenFraming, ConnectionError):
             self._break_off("the agent broke off its request")
         return b""
 

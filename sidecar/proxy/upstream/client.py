@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import NamedTuple
 
 import aiohttp
-from aiohttp import StreamReader
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from sidecar.http.headers import sort_response_fields
+from sidecar.http.messages.body import BodyStream
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 from sidecar.proxy.upstream.body_sender import BodySender
@@ -47,7 +47,7 @@ class UpstreamRequest(NamedTuple):
     length: bytes | None = None
     chunked: bool = False
     body: bytes = b""
-    stream: StreamReader | None = None
+    stream: BodyStream | None = None
     upgrade: bool = False
     """Whether it asks for WebSocket."""
 
