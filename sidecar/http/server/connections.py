@@ -22,9 +22,14 @@ class Connections:
         """A connection inside an existing one, such as a tunnel. `serve` answers its requests."""
         return ServerConnection(self.service._replace(serve=serve), self.open)
 
+    def finish(self) -> list[asyncio.Future[None]]:
+        """Ends idle connections at once, and the others after the request that is being answered.
+        Each future is done when its connection has ended."""
+        return [connection.finish() for connection in list(self.open)]
+
     async def close(self, seconds: float) -> None:
-        """Lets requests finish for `seconds`, then cuts them off. Idle connections end at once."""
-        closing = [connection.finish() for connection in list(self.open)]
+        """Lets requests finish for `seconds`, then cuts them off."""
+        closing = self.finish()
         if closing:
             await asyncio.wait(closing, timeout=seconds)
         await asyncio.gather(*(each.cut() for each in list(self.open)))

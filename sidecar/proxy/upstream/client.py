@@ -20,6 +20,7 @@ from yarl import URL
 
 from sidecar.http.headers import sort_response_fields
 from sidecar.http.messages.body import BodyStream
+from sidecar.platform import eager
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 from sidecar.proxy.upstream.body_sender import BodySender
@@ -99,6 +100,7 @@ class UpstreamClient:
         """
         connection = self.pool.take_idle()
         if connection is None:
+            await eager.within_task()
             connection = await self.pool.connect()
         body_sender = self._write(connection, request)
         return await self.receive(connection, request, first, body_sender)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp import StreamReader
 
+from sidecar.platform import eager
 from sidecar.protocols.messages import ResponseTooLarge
 from sidecar.proxy.proxy_metrics import UpstreamBrokeOff
 from sidecar.proxy.upstream.body_sender import BodySender
@@ -78,6 +79,7 @@ class UpstreamResponse:
             part = stream.read_nowait(-1)
             if part or stream.at_eof():
                 return part
+            await eager.within_task()
             async with asyncio.timeout(self._idle_seconds):
                 return await stream.readany()
         except TimeoutError as error:

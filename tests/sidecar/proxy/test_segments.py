@@ -230,7 +230,7 @@ def test_a_body_that_arrives_while_the_sidecar_stops_is_not_cut_off(
         await agent.send(cut(data[:1_000_000], itertools.repeat(65_536)), 2)
         server = entry.proxy.listeners["kb"].server
         assert server is not None
-        server.pre_shutdown()
+        server.finish()
         await agent.send(cut(data[1_000_000:], itertools.repeat(65_536)), 2)
         return await agent.until(lambda read: bool(answers(read)))
 
