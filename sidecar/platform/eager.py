@@ -9,10 +9,8 @@ makes sure that it does.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import copy_context
-from typing import Any, TypeVar
-
-Result = TypeVar("Result")
+from contextvars import ContextVar, copy_context
+from typing import Any
 
 
 class _Rest:
@@ -42,28 +40,31 @@ async def _run(rest: _Rest) -> Any:
     return await rest
 
 
+# Whether the coroutine that runs has not waited yet. Not `current_task() is None`: whoever fed the
+# event may run in a task of its own.
+_at_once: ContextVar[bool] = ContextVar("at_once", default=False)
+
+
 def start(
-    coroutine: Coroutine[Any, Any, Result],
-    finished: Callable[[Result], None],
-    suspended: Callable[["asyncio.Task[Result]"], None],
+    coroutine: Coroutine[Any, Any, None], suspended: Callable[["asyncio.Task[None]"], None]
 ) -> None:
-    """Runs `coroutine`, and calls `finished` with its result if it never had to wait. Otherwise
-    calls `suspended` with the task that goes on with it. What it raises before it waits is raised
-    here."""
+    """Runs `coroutine` to its end, or until it waits for the first time. Then `suspended` gets the
+    task that goes on with it. What it raises before it waits is raised here."""
     # A context of its own, so that a variable that it sets before it waits is still set afterwards,
     # and can be reset.
     context = copy_context()
+    context.run(_at_once.set, True)
     try:
         awaited = context.run(coroutine.send, None)
-    except StopIteration as end:
-        finished(end.value)
+    except StopIteration:
         return
+    context.run(_at_once.set, False)
     loop = asyncio.get_running_loop()
     suspended(loop.create_task(_run(_Rest(coroutine, awaited)), context=context))
 
 
 async def within_task() -> None:
-    """Returns in a task: at once where the caller runs in one, else in the next turn of the event
-    loop."""
-    if asyncio.current_task() is None:
+    """Returns in a task of the coroutine's own: at once where it has waited before, else in the
+    next turn of the event loop."""
+    if _at_once.get():
         await asyncio.sleep(0)

@@ -82,6 +82,7 @@ class RequestParser(Generic[Message]):
         "_on_message",
         "_parser",
         "_parts",
+        "_reframed",
         "_silent_bytes",
         "failed",
     )
@@ -109,6 +110,7 @@ class RequestParser(Generic[Message]):
         self._parts: list[bytes] = []
         self._in_head = False
         self._silent_bytes = 0
+        self._reframed = False
 
     @property
     def in_message(self) -> bool:
@@ -125,7 +127,11 @@ class RequestParser(Generic[Message]):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            return data[upgrade.args[0] :]
+            rest = data[upgrade.args[0] :]
+            if self._message is None:
+                return rest
+            self._read_body_of_offer(self._message)
+            return self.feed(rest) if rest else None
         except httptools.HttpParserCallbackError as error:
             # Anything else that was raised while the parser called us is a bug of ours.
             if not isinstance(error.__context__, _BeyondLimits):
@@ -133,6 +139,9 @@ class RequestParser(Generic[Message]):
             self._fail()
             return None
         except httptools.HttpParserError:
+            if self._reframed and self._message is None:
+                # Something follows the request; how much does not matter, since it is never read.
+                return data[-1:]
             self._fail()
             return None
         if self._message is not None and not self._in_head and self._body is None:
@@ -143,15 +152,29 @@ class RequestParser(Generic[Message]):
             self._fail()
         return None
 
+    def _read_body_of_offer(self, message: Message) -> None:
+        """Lets a new parser read the body of `message`, whose head has been read. A request that
+        offers another protocol has its body all the same, but httptools stops after its head."""
+        framing = [b"%b: %b\r\n" % field for field in message.fields if _frames(field[0])]
+        # With `close`, the parser refuses what follows the body.
+        head = b"POST / HTTP/1.1\r\nConnection: close\r\n%b\r\n" % b"".join(framing)
+        self._parser = httptools.HttpRequestParser(self)
+        self._reframed = True
+        self._parser.feed_data(head)
+
     # ------------------------------------------------------------------- what the parser calls
 
     def on_message_begin(self) -> None:
+        if self._reframed:
+            return
         self._message = self._new_message()
         self._in_head = True
         self._silent_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         message = self._message
+        if self._reframed:
+            return
         assert message is not None
         # A target that is cut by the end of a piece comes in two parts.
         message.target += url.decode("ascii")
@@ -171,6 +194,8 @@ class RequestParser(Generic[Message]):
     def on_headers_complete(self) -> None:
         message, parser = self._message, self._parser
         assert message is not None
+        if self._reframed:
+            return
         message.method = parser.get_method().decode("ascii")
         message.version = parser.get_http_version()
         message.should_close = not parser.should_keep_alive()
@@ -187,6 +212,8 @@ class RequestParser(Generic[Message]):
     def on_message_complete(self) -> None:
         message, body, parts = self._message, self._body, self._parts
         assert message is not None
+        if message.offers_upgrade and not self._reframed and _has_body(message):
+            return  # httptools reports an end where the body begins
         self._message = self._body = None
         if body is not None:
             body.end()
@@ -225,3 +252,12 @@ class RequestParser(Generic[Message]):
         unreadable = self._new_message()
         unreadable.fault = True
         self._on_message(unreadable)
+
+
+def _frames(name: bytes) -> bool:
+    """Whether the field says where the body ends."""
+    return name.lower() in (b"content-length", b"transfer-encoding")
+
+
+def _has_body(message: RequestMessage) -> bool:
+    return message.method != "CONNECT" and any(_frames(name) for name, _ in message.fields)

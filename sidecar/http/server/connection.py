@@ -83,7 +83,7 @@ class ServerConnection(asyncio.Protocol):
         """Requests behind the one that is being answered."""
         self._request: HttpRequest | None = None
         """The request that is being answered."""
-        self._task: asyncio.Task[Answer] | asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._serving = False
         self._closed: asyncio.Future[None] | None = None
         """Done when the connection has ended; set once the sidecar stops."""
@@ -258,34 +258,32 @@ class ServerConnection(asyncio.Protocol):
         try:
             while self._waiting and self._request is None and not self.congested:
                 self._request = request = self._waiting.popleft()
-                coroutine = self._service.serve(request)
-                try:
-                    eager.start(coroutine, self._answer, self._suspended)
-                except Exception as error:  # noqa: BLE001  # `_failed` logs it
-                    self._failed(request, error)
+                eager.start(self._process(request), self._suspended)
         finally:
             self._serving = False
 
-    def _suspended(self, task: "asyncio.Task[Answer]") -> None:
-        self._task = task
-        task.add_done_callback(self._resumed)
-
-    def _resumed(self, task: "asyncio.Task[Answer]") -> None:
-        self._task = None
-        request = self._request
-        assert request is not None
-        if task.cancelled():
-            # The client is gone, or its time is up.
-            self._request = None
-            self.reset()
-            return
-        error = task.exception()
-        if error is None:
-            self._answer(task.result())
-        elif isinstance(error, Exception):
+    async def _process(self, request: HttpRequest) -> None:
+        try:
+            answer = await self._service.serve(request)
+        except Exception as error:  # noqa: BLE001  # `_failed` logs it
             self._failed(request, error)
         else:
-            raise error
+            self._answer(answer)
+
+    def _suspended(self, task: "asyncio.Task[None]") -> None:
+        self._task = task
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if task is self._task:
+            self._task = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a connection failed", exc_info=error)
+        if error is not None or task.cancelled():
+            # The client is gone, or its time is up, or it must not wait for an answer for ever.
+            self._request = None
+            self.reset()
 
     def _failed(self, request: HttpRequest, error: Exception) -> None:
         if isinstance(error, ConnectionError):
@@ -327,8 +325,7 @@ class ServerConnection(asyncio.Protocol):
         else:
             # A refused request may still be sending. Its client couldn't read the refusal
             # otherwise: closing a socket with unread bytes resets the connection.
-            self._task = task = self._loop.create_task(self._linger(request, keep=keep))
-            task.add_done_callback(self._lingered)
+            self._suspended(self._loop.create_task(self._linger(request, keep=keep)))
 
     async def _linger(self, request: HttpRequest, *, keep: bool) -> None:
         """Discards what a refused request still sends."""
@@ -339,12 +336,7 @@ class ServerConnection(asyncio.Protocol):
                 await body.next(max(0.0, end - loop.time()))
         except (TimeoutError, BrokenFraming, ConnectionError):
             keep = False
-        self._task = None
         self._finished(keep=keep)
-
-    def _lingered(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled():
-            task.result()
 
     def _finished(self, *, keep: bool) -> None:
         """Ends the request, and begins the next one."""
@@ -353,6 +345,7 @@ class ServerConnection(asyncio.Protocol):
             return
         keep = keep and not self.ending
         request, self._request = self._request, None
+        self._task = None
         self._idle_since = self._loop.time()
         self._cancel_grace()
         self._response_started = False
@@ -368,8 +361,9 @@ class ServerConnection(asyncio.Protocol):
         if request is not None and request.offers_upgrade:
             # The offer was ignored (RFC 9110 section 7.8), and nothing has followed it.
             self._parser.reset()
-        if not self._serving:
-            self._go_on()
+        if (self._waiting or self._unread or self._half_closed) and not self._serving:
+            # Not at once: the next request must not run in the task of this one.
+            self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         self._serve()
