@@ -13,6 +13,7 @@ import aiohttp
 
 from sidecar.http.headers import Fields
 from sidecar.http.server.request import HttpRequest
+from sidecar.platform import eager
 from sidecar.proxy.connections.buffered_connection import take_over
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.response_relay import RelayedResponse
@@ -54,6 +55,7 @@ class WebSocket:
         """Runs the WebSocket to its end and returns None; returns the response instead if the data
         source answers something other than 101. The agent gets nothing before all of `first` is
         done."""
+        await eager.within_task()
         connection = await self._upstream.connect()
         try:
             handshake = Handshake(connection)
