@@ -77,8 +77,8 @@ class ServerConnection(asyncio.Protocol):
             service.limits.head, self._new_request, self._new_body, self._received
         )
         self.transport: asyncio.Transport | None = None
-        self._unread = b""
-        """What has arrived and must not be parsed yet."""
+        self._unread = bytearray()
+        """What has arrived and was not parsed yet."""
         self._waiting: deque[HttpRequest] = deque()
         """Requests behind the one that is being answered."""
         self._request: HttpRequest | None = None
@@ -118,7 +118,7 @@ class ServerConnection(asyncio.Protocol):
         self._cancel_grace()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        self._unread = b""
+        self._unread.clear()
         self._waiting.clear()
         request = self._request
         if request is not None and not request.body.settled:
@@ -134,7 +134,8 @@ class ServerConnection(asyncio.Protocol):
     def finish(self) -> asyncio.Future[None]:
         """Ends the connection after the request that is being answered. The future is done when it
         has ended."""
-        self._closed = self._loop.create_future()
+        if self._closed is None:
+            self._closed = self._loop.create_future()
         if self._request is None and self.transport is not None:
             self.transport.close()
         return self._closed
@@ -187,18 +188,19 @@ class ServerConnection(asyncio.Protocol):
         self._flow.received += len(data)
         if self._reading_stopped:
             return
-        self._unread = self._unread + data if self._unread else data
+        self._unread += data
         self._read_on()
 
     def _read_on(self) -> None:
         """Parses what has arrived as far as nothing has to wait."""
         while self._unread and not self._held():
-            piece, self._unread = self._unread[:_PIECE], self._unread[_PIECE:]
+            piece = bytes(self._unread[:_PIECE])
+            del self._unread[:_PIECE]
             rest = self._parser.feed(piece)
             # Before anything is served: a request that offers another protocol must see that
             # something follows it.
             if rest:
-                self._unread = rest + self._unread
+                self._unread[:0] = rest
             self._serve()
         self._adjust_reading()
         if self._half_closed:
@@ -353,7 +355,7 @@ class ServerConnection(asyncio.Protocol):
         transport = self.transport
         if not keep:
             self._reading_stopped = True
-            self._unread = b""
+            self._unread.clear()
             self._waiting.clear()
             if transport is not None:
                 transport.close()
@@ -463,7 +465,8 @@ class ServerConnection(asyncio.Protocol):
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         self._handed_over = self._reading_stopped = True
-        data, self._unread = self._unread, b""
+        data = bytes(self._unread)
+        self._unread.clear()
         # Reading may have been paused because much has arrived already.
         if self._reading_paused:
             self._reading_paused = False
