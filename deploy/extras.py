@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from deploy.overview import Command
 
 _SIDECAR = (
-    "aiohttp", "google_crc32c", "graphql", "idna", "multidict", "prometheus_client", "uvloop",
-    "yarl",
+    "aiohappyeyeballs", "aiohttp", "google_crc32c", "graphql", "httptools", "idna",
+    "prometheus_client", "uvloop",
 )  # fmt: skip
 _SERVER = (
     "aiohttp", "aiosmtplib", "aiosqlite", "alembic", "asyncpg", "markdown_it",

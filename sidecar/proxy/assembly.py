@@ -72,8 +72,6 @@ class Proxy:
 
     async def start(self) -> None:
         """Opens the ports. Raises `OSError` if one is taken."""
-        for endpoint in self.endpoints:
-            endpoint.open()
         for listener in dict.fromkeys(self.listeners.values()):
             # From now on no source may lead back to this port.
             self._shared.own_ports.add(await listener.start())
@@ -110,7 +108,7 @@ class Proxy:
             # After the listeners: requests under way still use these connections, and add to the
             # lineage that is handed over here.
             for endpoint in self.endpoints:
-                await endpoint.close()
+                endpoint.close()
             self._shared.worker.close()
 
     def _counting(self) -> list[ProxyListener | Passthrough]:

@@ -3,6 +3,9 @@ others."""
 
 from dataclasses import dataclass
 
+from sidecar.http.client.limits import ClientLimits
+from sidecar.http.messages.request_parser import HeadLimits
+
 
 @dataclass(frozen=True, slots=True)
 class ProxyLimits:
@@ -59,6 +62,18 @@ class ProxyLimits:
     """How long an unused connection to the data source is kept."""
     connections: int = 512
     """The most connections to one data source at once; further requests wait for a free one."""
+
+    @property
+    def upstream(self) -> ClientLimits:
+        """The limits of the connections to one data source."""
+        field = self.response_field_bytes
+        return ClientLimits(
+            HeadLimits(field, field, self.fields),
+            self.buffer_bytes,
+            self.connections,
+            self.connect_seconds,
+            self.upstream_idle_seconds,
+        )
 
 
 LIMITS = ProxyLimits()

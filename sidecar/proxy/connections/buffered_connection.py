@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+from sidecar.http.client.dialler import DialledProtocol
 from sidecar.http.server.request import ConnectionFactory, HttpRequest
 from sidecar.proxy.connections.splice import Splice, SpliceDirection
 
 OnLost = Callable[[Exception | None], None]
 
 
-class BufferedConnection(asyncio.Protocol):
+class BufferedConnection(DialledProtocol):
     """Buffers up to `limit` bytes, plus the rest of one read. `on_lost` is called when the
     connection is lost."""
 
@@ -45,6 +46,10 @@ class BufferedConnection(asyncio.Protocol):
             self.data_received(data)
         self.ended = ended
         return self
+
+    def abort(self) -> None:
+        """Breaks the connection off."""
+        self.transport.abort()
 
     @property
     def buffered(self) -> bytes:

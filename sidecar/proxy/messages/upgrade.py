@@ -2,8 +2,6 @@
 section 7.8). Offers of any other protocol are ignored. Pure. Knows no connection.
 """
 
-import re
-
 from policies.ground.errors import Malformed
 from sidecar.http.headers import Fields, RequestHead, encode_fields, sort_response_fields
 from sidecar.http.messages.request_parser import HTTP_11
@@ -11,11 +9,6 @@ from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 
 UPGRADE_LINES = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
 """The header fields that ask a data source to switch."""
-
-# This head is read without the parser, so only the plainest form is accepted.
-_SWITCHING_HEAD = re.compile(
-    rb"HTTP/1\.1 101(?: [ -~]*)?\r\n((?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~]*\r\n)+)\r\n"
-).fullmatch
 
 
 def asks_websocket(head: RequestHead) -> bool:
@@ -47,16 +40,9 @@ def _protocols(head: RequestHead) -> list[bytes]:
     return [each.strip(b" \t").lower() for line in lines for each in line.split(b",")]
 
 
-def switching_head(head: bytes, event: Fields) -> bytes:
-    """The head of the 101 response that the agent gets. Raises `UpstreamNoResponse` if the data
-    source did not grant what was asked for."""
-    found = _SWITCHING_HEAD(head)
-    if found is None:
-        raise UpstreamNoResponse
-    fields = []
-    for line in found[1].split(b"\r\n")[:-1]:
-        name, _, value = line.partition(b":")
-        fields.append((name, value.strip(b" \t")))
+def switching_head(fields: Fields, event: Fields) -> bytes:
+    """The head of the 101 response that the agent gets, for one with `fields` from the data source.
+    Raises `UpstreamNoResponse` if the data source did not grant what was asked for."""
     upgrade = [value.lower() for name, value in fields if name.lower() == b"upgrade"]
     if upgrade != [b"websocket"]:
         raise UpstreamNoResponse

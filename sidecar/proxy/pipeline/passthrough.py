@@ -16,6 +16,7 @@ from typing import NamedTuple
 from policies.definitions.model import RANK, Sensitivity
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
+from sidecar.http.client.dialler import Dialler
 from sidecar.http.server.service import Flow
 from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
@@ -26,7 +27,7 @@ from sidecar.proxy.pipeline.lineage import FAILED, LineageRecorder, ReturnedDocu
 from sidecar.proxy.pipeline.request_context import decision_label
 from sidecar.proxy.pipeline.tunnel_session import TunnelResult, run_tunnel
 from sidecar.proxy.proxy_metrics import ProxyMetrics
-from sidecar.proxy.upstream.dialler import Dialler, EarlyDataProtocol
+from sidecar.proxy.upstream.failures import connected
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source
 from sidecar.spool.errors import SpoolError
@@ -41,7 +42,7 @@ class Passthrough:
         self,
         source: Source,
         authorizer: Authorizer,
-        dialler: Dialler,
+        dialler: Dialler[BufferedConnection],
         lineage: LineageRecorder,
         metrics: ProxyMetrics,
         limits: ProxyLimits,
@@ -71,7 +72,7 @@ class Passthrough:
             # The record is on disk before the data source hears of the agent.
             for recorded in decisions:
                 await recorded.durable
-            connection = await self._dialler.connect()
+            upstream = await connected(self._dialler.connect())
         except SpoolError:
             raise  # there may be no event for the lineage to refer to
         # Cancellation included: the decision is recorded, so its outcome has to be.
@@ -81,20 +82,8 @@ class Passthrough:
                 self._metrics.count_failure(error)
                 self._metrics.count_request(decision_label(decisions), error.status)
             raise
-        transport, early = connection.transport, connection.protocol
-        assert transport is not None
-        assert isinstance(early, EarlyDataProtocol)
+        upstream.closed.add_done_callback(lambda _: self._dialler.free())
         self._metrics.count_request(decision_label(decisions), 200)
-
-        def on_lost(_exc: Exception | None) -> None:
-            connection.close()
-
-        upstream = BufferedConnection(self._limits.buffer_bytes, on_lost).adopt(
-            transport, early.held
-        )
-        # A server may have spoken and closed the connection before the two sides were joined.
-        if early.ended:
-            upstream.eof_received()
         return AllowedTunnel(self, who, decisions, upstream, started)
 
     async def run(self, agent: BufferedConnection, tunnel: "AllowedTunnel") -> None:
@@ -125,7 +114,7 @@ class Passthrough:
         return flow
 
     def drop(self, tunnel: "AllowedTunnel") -> None:
-        tunnel.upstream.transport.abort()
+        tunnel.upstream.abort()
         self._note(tunnel.decisions, _NOTHING_PASSED, 502, tunnel.started)
 
     async def _authorize(self, who: Attribution) -> list[RecordedDecision]:

@@ -5,15 +5,22 @@ Knows which parts there are. Knows no port, and nothing of what passes through.
 """
 
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from policies.ground.clock import Clock
 from sidecar.enforce import Enforcer
 from sidecar.http.attribution import default_attribution
+from sidecar.http.authority import DEFAULT_PORTS
 from sidecar.http.body_budget import BodyBudget
+from sidecar.http.client.dialler import Destination, Dialler
+from sidecar.http.client.egress_guard import EgressGuard
+from sidecar.http.client.pool import Pool
 from sidecar.http.loop_guard import LoopGuard
+from sidecar.http.tls_contexts import client_context
 from sidecar.live_keys import AgentIdentity
 from sidecar.protocols.registry import load_protocol
 from sidecar.protocols.shared.source_names import SourceNames
+from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.pipeline.authorizer import Authorizer, Refused
 from sidecar.proxy.pipeline.classifier import SourceRules
@@ -24,8 +31,6 @@ from sidecar.proxy.pipeline.pipeline import ProxyPipeline
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.routing.source_lookup import upstream_parts
 from sidecar.proxy.upstream.client import UpstreamClient
-from sidecar.proxy.upstream.dialler import Dialler, EarlyDataProtocol
-from sidecar.proxy.upstream.egress_guard import EgressGuard
 from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.settings.model import Source
 
@@ -51,13 +56,25 @@ class SourceEndpoint:
     def __init__(self, source: Source, shared: SharedParts) -> None:
         self.source = source
         agent, enforcer, limits = shared.agent, shared.enforcer, shared.limits
-        host = upstream_parts(source.upstream).authority.host
+        parts = upstream_parts(source.upstream)
+        host, port = parts.authority
         count_refusal = enforcer.metrics.egress_refused.add
         guard = EgressGuard(host, source.addresses, shared.own_ports, count_refusal)
-        dialler = Dialler(source.upstream, source.tls, guard, limits)
-        self.upstream = UpstreamClient(source.upstream, dialler, limits)
+        tls = client_context(source.tls) if parts.scheme == "https" else None
+        server = Destination(
+            _resolved_name(source.upstream), port, tls, source.tls.server_name or host
+        )
+        name = f"[{host}]" if ":" in host else host
+        if port != DEFAULT_PORTS.get(parts.scheme):
+            name = f"{name}:{port}"
+        pool = Pool(server, guard, limits.upstream)
+        self.upstream = UpstreamClient(name, parts.path.rstrip("/"), pool, limits)
+
+        def tunnel_end() -> BufferedConnection:
+            return BufferedConnection(limits.buffer_bytes)
+
         # For agents that speak TLS, or a protocol other than HTTP, through the connection.
-        self._raw_dialler = Dialler(source.upstream, source.tls, guard, limits, raw=True)
+        raw_dialler = Dialler(server._replace(context=None), guard, limits.upstream, tunnel_end)
         self._lineage = LineageRecorder(enforcer, shared.clock.monotonic)
         protocol = load_protocol(source, shared.clock.monotonic)
         self.who = default_attribution(source.defaults, agent.default_user)
@@ -72,7 +89,7 @@ class SourceEndpoint:
         rules = SourceRules(self.who, source.writes == "allow", source.sensitivity_field)
         self.pipeline = ProxyPipeline(protocol, authorizer, forwarder, rules, limits, shared.bodies)
         self.passthrough = Passthrough(
-            source, authorizer, self._raw_dialler, self._lineage, metrics, limits
+            source, authorizer, raw_dialler, self._lineage, metrics, limits
         )
 
     async def record(self, policy_name: str, reason: str) -> None:
@@ -84,13 +101,14 @@ class SourceEndpoint:
         """The number of open connections to the data source."""
         return self.upstream.connections + self.passthrough.connections
 
-    def open(self) -> None:
-        """Call on the loop, before the first request. Opens no connection yet."""
-        self.upstream.open()
-        self._raw_dialler.open(EarlyDataProtocol)
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """Call after the last request: hands over the lineage, and closes connections."""
         self._lineage.flush()
-        await self.upstream.close()
-        await self._raw_dialler.close()
+        self.upstream.close()
+
+
+def _resolved_name(url: str) -> str:
+    """The host of `url` as the resolver gets it: a final dot, which `authority` leaves out, keeps
+    search domains from being tried."""
+    host = upstream_parts(url).authority.host
+    return f"{host}." if (urlsplit(url).hostname or "").endswith(".") else host

@@ -3,13 +3,12 @@ source takes nothing, nothing is read from the agent."""
 
 import asyncio
 
-import aiohttp
-
+from sidecar.http.client.connection import UpstreamConnection
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.request_parser import BrokenFraming
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.upstream.connection import UpstreamConnection
+from sidecar.proxy.upstream.failures import BROKEN
 
 
 class BodySender:
@@ -51,7 +50,7 @@ class BodySender:
             if self._chunked and not self.broken_off:
                 # Only a complete body gets a last chunk: a broken one must not look complete.
                 await self._send(b"0\r\n\r\n")
-        except (aiohttp.ClientError, OSError):
+        except BROKEN:
             # The data source takes no more. The reader of the response finds out whether it has
             # answered.
             self.broken_off = True
@@ -70,16 +69,13 @@ class BodySender:
 
     def _break_off(self, why: str) -> None:
         self.broken_off = True
-        # In this order: aiohttp's `abort` discards an exception that was set before it.
-        self._connection.abort()
-        self._connection.set_exception(aiohttp.ClientConnectionResetError(why))
+        self._connection.abort(why)
 
     async def _send(self, data: bytes) -> None:
         self._connection.write(data)
         if self._connection.writing_paused:
             seconds = self._limits.stream_idle_seconds
             try:
-                async with asyncio.timeout(seconds):
-                    await self._connection.drain()
+                await self._connection.drain(seconds)
             except TimeoutError:
                 self._break_off(f"the data source took nothing of the body for {seconds:g} s")

@@ -1,37 +1,26 @@
-"""Sends requests to one data source exactly as given, and reads its responses as they were sent.
-
-aiohttp's connector opens and verifies the connections, and its parser reads the responses. But the
-requests are written here, because `ClientSession` would rewrite the target, merge fields that
-differ only in case, invent fields, follow redirects, keep cookies, read proxy settings from the
-environment, inflate bodies, and retry requests on its own (proxy.md 0 facts 1 to 3, A1). A request
-that could do harm if repeated is sent only once.
+"""Sends requests to one data source exactly as given, and reads its responses as they were sent: no
+target is rewritten, no field merged or invented, no redirect followed, no cookie kept, no body
+inflated (proxy.md 0 facts 1 to 3, A1). A request that could do harm if repeated is sent only once.
 
 Knows no policy and no protocol above HTTP.
 """
 
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable
 from typing import NamedTuple
 
-import aiohttp
-from aiohttp.http import RawResponseMessage
-from aiohttp.http_exceptions import HttpProcessingError
-from yarl import URL
-
-from sidecar.http.headers import sort_response_fields
+from sidecar.http.client.connection import UpstreamConnection
+from sidecar.http.client.pool import Pool
 from sidecar.http.messages.body import BodyStream
-from sidecar.platform import eager
+from sidecar.http.messages.response_parser import BadResponse
+from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 from sidecar.proxy.upstream.body_sender import BodySender
-from sidecar.proxy.upstream.connection import ResponseInterceptor, UpstreamConnection
-from sidecar.proxy.upstream.dialler import Dialler
-from sidecar.proxy.upstream.pool import Pool
-from sidecar.proxy.upstream.response import UpstreamHead, UpstreamResponse
+from sidecar.proxy.upstream.failures import BROKEN, connected
+from sidecar.proxy.upstream.response import UpstreamResponse
 
 log = logging.getLogger(__name__)
-
-_BROKEN = (aiohttp.ClientError, HttpProcessingError, OSError)
 
 
 class UpstreamRequest(NamedTuple):
@@ -58,36 +47,42 @@ class UpstreamRequest(NamedTuple):
         return self._replace(body=body, length=length, stream=None)
 
 
-def framing(length: bytes | None, *, chunked: bool) -> bytes:
-    """The header line that frames a body; empty without a body."""
-    if length is not None:
-        return b"Content-Length: %b\r\n" % length
-    return b"Transfer-Encoding: chunked\r\n" if chunked else b""
-
-
 class UpstreamClient:
-    """The data source at `url`, which may have a path prefix. `dialler` opens its connections."""
+    """A data source that is reached by `pool`. `host` is the value of `Host` that it gets; `prefix`
+    comes before each target."""
 
-    def __init__(self, url: str, dialler: Dialler, limits: ProxyLimits) -> None:
-        parsed = URL(url)
-        self._prefix = parsed.raw_path.rstrip("/").encode()
-        self.host = parsed.host_port_subcomponent or ""
-        """The value of `Host` that the data source gets."""
-        self._host = self.host.encode()
+    def __init__(self, host: str, prefix: str, pool: Pool, limits: ProxyLimits) -> None:
+        self.host = host
+        self._prefix = prefix.encode()
+        self._host = host.encode()
         self._limits = limits
-        self.pool = Pool(dialler, limits)
-        self.open = self.pool.open
-        self.close = self.pool.close
-        self.take_idle = self.pool.take_idle
-        self.release = self.pool.release
-        self.discard = self.pool.discard
-        self.connect = self.pool.connect
-        self.detach = self.pool.detach
+        self.pool = pool
+        self.close = pool.close
+        self.release = pool.release
+        self.discard = pool.discard
 
     @property
     def connections(self) -> int:
         """The number of open connections to the data source."""
         return self.pool.connections
+
+    async def connect(self) -> UpstreamConnection:
+        """A connection that was not idle. Raises `UpstreamFailed`. The caller must release or
+        discard it."""
+        return await connected(self.pool.connect())
+
+    def detach(self, connection: UpstreamConnection) -> BufferedConnection:
+        """Makes a connection that has switched to another protocol one end of a tunnel. Raises
+        `ConnectionLost`."""
+        transport = connection.detach()
+
+        def on_lost(_exc: Exception | None) -> None:
+            self.pool.forget(connection)
+
+        detached = BufferedConnection(self._limits.buffer_bytes, on_lost)
+        detached.adopt(transport, connection.tail)
+        transport.resume_reading()
+        return detached
 
     async def send(
         self, request: UpstreamRequest, first: Iterable[Awaitable[None]] = ()
@@ -98,11 +93,9 @@ class UpstreamClient:
         Looks at no response before all of `first` is done; if one of them raises, the exchange is
         broken off. The caller must `finish` the response, whatever becomes of it.
         """
-        connection = self.pool.take_idle()
-        if connection is None:
-            await eager.within_task()
-            connection = await self.pool.connect()
-        body_sender = self._write(connection, request)
+        data = self.head(request) + _body(request)
+        connection = self.pool.take_idle() or await self.connect()
+        body_sender = self._start(connection, request, data)
         return await self.receive(connection, request, first, body_sender)
 
     async def receive(
@@ -121,13 +114,13 @@ class UpstreamClient:
         try:
             for each in first:
                 await each
-            return await self._read_head(connection, request, body_sender)
+            return await self._response(connection, request, body_sender)
         # Cancellation included: a connection with a response under way can't carry another request.
         except BaseException as error:
             self.pool.discard(connection)
             if body_sender is not None:
                 await body_sender.stop()
-            if not isinstance(error, _BROKEN):
+            if not isinstance(error, BROKEN):
                 raise
             if not (connection.reused and not connection.received_any and _repeatable(request)):
                 raise UpstreamNoResponse from error
@@ -135,56 +128,48 @@ class UpstreamClient:
         return await self._send_again(request)
 
     async def _send_again(self, request: UpstreamRequest) -> UpstreamResponse:
-        connection = await self.pool.connect()
+        data = self.head(request) + _body(request)
+        connection = await self.connect()
+        # Only a request without a body is repeated, so nothing has to send one.
+        self._start(connection, request, data)
         try:
-            # Only a request without a body is repeated, so nothing has to send one.
-            self._write(connection, request)
-            response = await self._read_head(connection, request, None)
+            response = await self._response(connection, request, None)
         except BaseException as error:
             self.pool.discard(connection)
-            if isinstance(error, _BROKEN):
+            if isinstance(error, BROKEN):
                 raise UpstreamNoResponse from error
             raise
         response.retries = 1
         return response
 
-    def _write(self, connection: UpstreamConnection, request: UpstreamRequest) -> BodySender | None:
-        connection.expect(body=request.method != "HEAD")
+    def _start(
+        self, connection: UpstreamConnection, request: UpstreamRequest, data: bytes
+    ) -> BodySender | None:
         try:
-            connection.write(self.head(request) + _encoded_body(request))
-        except BaseException as error:
+            connection.send(data, body=request.method != "HEAD")
+        except BROKEN as error:
             self.pool.discard(connection)
-            if isinstance(error, _BROKEN):
-                raise UpstreamNoResponse(
-                    "the data source closed the connection before it got the request"
-                ) from error
-            raise
+            raise UpstreamNoResponse(
+                "the data source closed the connection before it got the request"
+            ) from error
         if request.stream is None:
             return None
         return BodySender(request.stream, connection, self._limits, chunked=request.chunked)
 
-    async def _read_head(
+    async def _response(
         self,
         connection: UpstreamConnection,
         request: UpstreamRequest,
         body_sender: BodySender | None,
     ) -> UpstreamResponse:
-        while True:
-            message, stream = await connection.read()
-            # Interim responses are not relayed (proxy.md A1). A 101 here was never asked for.
-            if message.code >= 200 or message.code == 101:
-                head = _response_head(request.method, message)
-                seconds = self._limits.stream_idle_seconds
-                return UpstreamResponse(self.pool, connection, body_sender, head, stream, seconds)
-
-    def post(
-        self, connection: UpstreamConnection, data: bytes, interceptor: ResponseInterceptor
-    ) -> None:
-        """Sends a whole request on an idle connection. The response goes to `interceptor`; if that
-        doesn't take it, call `receive`."""
-        connection.expect(body=True)
-        connection.interceptor = interceptor
-        connection.write(data)
+        message = await connection.response()
+        if isinstance(message.body.failure, BadResponse):
+            # The agent got nothing of it yet, so it can still get an error.
+            raise message.body.failure
+        seconds, to_head = self._limits.stream_idle_seconds, request.method == "HEAD"
+        return UpstreamResponse(
+            self.pool, connection, body_sender, message, seconds, to_head=to_head
+        )
 
     def path(self, request: UpstreamRequest) -> str:
         """The target on the request line to the data source."""
@@ -192,14 +177,12 @@ class UpstreamClient:
 
     def head(self, request: UpstreamRequest) -> bytes:
         """The head of `request` as it is sent."""
-        front = self.front(request.method, request.target)
-        frame = framing(request.length, chunked=request.chunked)
-        return b"%b%b%b\r\n" % (front, request.lines, frame)
-
-    def front(self, method: str, target: str) -> bytes:
-        """The first two lines of a head: the request line, and the data source's own `Host`."""
-        line = method.encode(), self._prefix, target.encode(), self._host
-        return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n" % line
+        framing = b"Transfer-Encoding: chunked\r\n" if request.chunked else b""
+        if request.length is not None:
+            framing = b"Content-Length: %b\r\n" % request.length
+        line = request.method.encode(), self._prefix, request.target.encode()
+        rest = self._host, request.lines, framing
+        return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b\r\n" % (*line, *rest)
 
 
 def _repeatable(request: UpstreamRequest) -> bool:
@@ -207,31 +190,8 @@ def _repeatable(request: UpstreamRequest) -> bool:
     return request.method in ("GET", "HEAD") and request.stream is None and not request.body
 
 
-def _encoded_body(request: UpstreamRequest) -> bytes:
+def _body(request: UpstreamRequest) -> bytes:
     if not request.chunked or request.stream is not None:
         return request.body
     body = request.body
     return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
-
-
-def _response_head(method: str, message: RawResponseMessage) -> UpstreamHead:
-    fields = sort_response_fields(message.raw_headers)
-    length = _framed_length(message.code, fields.lengths, fields.codings)
-    # Such a response has no body, whatever its framing says (RFC 9112 section 6.3).
-    empty = method == "HEAD" or message.code in (204, 304)
-    return UpstreamHead(message.code, message.reason or "", fields.forward, length, empty)
-
-
-def _framed_length(status: int, lengths: Sequence[bytes], codings: Sequence[bytes]) -> bytes | None:
-    """The value of `Content-Length`; None if the body ends with its last chunk or with the
-    connection. Raises one of `_BROKEN` if the framing is ambiguous."""
-    if status == 101:
-        raise aiohttp.ClientPayloadError("the response is an upgrade that was not asked for")
-    # Two readers could disagree about where such a response ends (response smuggling).
-    if codings and (lengths or [coding.lower() for coding in codings] != [b"chunked"]):
-        raise aiohttp.ClientPayloadError(
-            "the response's transfer coding is not `chunked`, or it has a length too"
-        )
-    if len(lengths) > 1:
-        raise aiohttp.ClientPayloadError("the response states its length twice")
-    return lengths[0] if lengths else None

@@ -210,7 +210,7 @@ async def warm(proxy: Proxy, connections: int = 1) -> None:
     """Opens idle connections to the data source, if it can be reached."""
     upstream = proxy.endpoints[0].upstream
     with contextlib.suppress(UpstreamFailed):
-        for connection in [await upstream.pool.connect() for _ in range(connections)]:
+        for connection in [await upstream.connect() for _ in range(connections)]:
             upstream.release(connection)
 
 

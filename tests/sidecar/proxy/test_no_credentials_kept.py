@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sidecar.http import headers
+from sidecar.http.client.connection import UpstreamConnection
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from sidecar.proxy.messages import simple_response
-from sidecar.proxy.upstream.connection import UpstreamConnection
 from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
 from tests.sidecar.proxy.proxy_setup import until
 from tests.sidecar.proxy.scripted_source import Seen

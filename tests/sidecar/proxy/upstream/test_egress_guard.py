@@ -9,13 +9,13 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from aiohttp.resolver import ThreadedResolver
 from prometheus_client import generate_latest
 
 from policies.ground.egress import refusal
 from policies.ground.listen_address import ListenAddress
+from sidecar.http.client import dialler
+from sidecar.http.client.egress_guard import REASONS, AddressRefused, EgressGuard
 from sidecar.http.loop_guard import LoopGuard
-from sidecar.proxy.upstream.egress_guard import REASONS, AddressRefused, EgressGuard
 from sidecar.settings.model import Source
 from tests.ports import free_port
 from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source
@@ -128,20 +128,18 @@ class Answers:
         self.asked: list[str] = []
         left = list(answers)
 
-        async def resolve(
-            _self: object, host: str, port: int = 0, family: int = 0
-        ) -> list[dict[str, object]]:
+        async def resolve(host: str, port: int) -> list[dialler.AddressInfo]:
             self.asked.append(host)
             found = left.pop(0) if len(left) > 1 else left[0]
             return [
-                {
-                    "hostname": host, "host": each, "port": port, "proto": 0, "flags": 0,
-                    "family": socket.AF_INET6 if ":" in each else socket.AF_INET,
-                }
+                (
+                    socket.AF_INET6 if ":" in each else socket.AF_INET,
+                    socket.SOCK_STREAM, 0, "", (each, port),
+                )
                 for each in found
             ]  # fmt: skip
 
-        monkeypatch.setattr(ThreadedResolver, "resolve", resolve)
+        monkeypatch.setattr(dialler, "resolve", resolve)
 
 
 @asynccontextmanager

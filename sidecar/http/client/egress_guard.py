@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
-
 from policies.ground import egress as not_public
 from policies.ground.egress import Address, Network
 from sidecar.http.loop_guard import LoopGuard
@@ -79,27 +76,5 @@ class EgressGuard:
     def socket(self, info: tuple[Any, ...]) -> socket.socket:
         """A socket for the address in `info`, which is checked however it was resolved."""
         family, kind, proto, _, where = info
-        # aiohttp asks no resolver about an upstream that is an address: only this check sees it.
         self.check([where[0]], where[1])
         return socket.socket(family, kind, proto)
-
-    def resolver(self) -> "GuardedResolver":
-        return GuardedResolver(self)
-
-
-class GuardedResolver(AbstractResolver):
-    """The system's resolver; the guard checks each answer as a whole."""
-
-    def __init__(self, guard: EgressGuard) -> None:
-        self._guard = guard
-        self._resolver = ThreadedResolver()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, port, family)
-        self._guard.check([each["host"] for each in found], port)
-        return found
-
-    async def close(self) -> None:
-        await self._resolver.close()

@@ -1,0 +1,162 @@
+"""Opens connections to one server: past its guard, with its TLS settings, and not too many at once.
+
+The guard is asked about every answer of the resolver, and again about every address before a socket
+is made for it. Knows nothing of what is sent.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import aiohappyeyeballs
+
+from sidecar.http.client.egress_guard import EgressGuard
+from sidecar.http.client.limits import ClientLimits
+from sidecar.platform.eager import within_task
+
+# The next address is tried while the one before is still silent (RFC 8305 section 5).
+_NEXT_ADDRESS_SECONDS = 0.25
+_KEEP_ADDRESSES_SECONDS = 10.0
+
+AddressInfo = tuple[Any, Any, int, str, tuple[Any, ...]]
+"""As `getaddrinfo` returns it: family, kind, protocol, canonical name, address."""
+
+
+class DialledProtocol(asyncio.Protocol):
+    """The protocol of a connection that a dialler opened."""
+
+    def abort(self) -> None:
+        """Breaks the connection off."""
+        raise NotImplementedError
+
+
+Opened = TypeVar("Opened", bound=DialledProtocol)
+
+
+class Destination(NamedTuple):
+    """A server. `context` verifies it by its `server_name`; without one, no TLS is spoken."""
+
+    host: str
+    port: int
+    context: ssl.SSLContext | None = None
+    server_name: str | None = None
+
+
+async def resolve(host: str, port: int) -> list[AddressInfo]:
+    """The addresses of `host`, by the system's resolver."""
+    loop = asyncio.get_running_loop()
+    numeric = ":" in host or host.rpartition(".")[2].isdigit()
+    flags = socket.AI_NUMERICHOST if numeric else socket.AI_ADDRCONFIG
+    return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+
+
+class Dialler(Generic[Opened]):
+    """At most `limits.connections` connections at once, each with a protocol that `factory` makes.
+    Further requests wait, first come, first served."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        guard: EgressGuard,
+        limits: ClientLimits,
+        factory: Callable[[], Opened],
+    ) -> None:
+        self._destination = destination
+        self._guard = guard
+        self._limits = limits
+        self._factory = factory
+        self._waiting: deque[asyncio.Future[Opened | None]] = deque()
+        self._resolving = asyncio.Lock()
+        self._addresses: list[AddressInfo] = []
+        self._addresses_expire = 0.0
+        self.connections = 0
+        """How many are open, or being opened."""
+
+    @property
+    def full(self) -> bool:
+        return self.connections >= self._limits.connections
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a request waits for a connection."""
+        while self._waiting and self._waiting[0].done():
+            self._waiting.popleft()  # it was cancelled
+        return bool(self._waiting)
+
+    async def connect(self) -> Opened:
+        """A new connection, or one that was given to `free`. The caller calls `free` when it is
+        lost. Raises `OSError`: `ssl.SSLError` if the server can't be verified, `TimeoutError` after
+        `connect_seconds`."""
+        await within_task()
+        async with asyncio.timeout(self._limits.connect_seconds):
+            freed = await self._take_slot()
+            if freed is not None:
+                return freed
+            try:
+                return await self._open()
+            except BaseException:
+                self.free()
+                raise
+
+    def free(self, connection: Opened | None = None) -> None:
+        """Lets the request that has waited longest open a connection, or take over `connection`."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        self.connections -= 1
+        if connection is not None:
+            connection.abort()
+
+    async def _take_slot(self) -> Opened | None:
+        if not self.full and not self._waiting:
+            self.connections += 1
+            return None
+        waiter: asyncio.Future[Opened | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            # Woken and cancelled in the same turn: the next one gets what this one got. One that
+            # was not woken is passed over by `free`.
+            if not waiter.cancelled():
+                self.free(waiter.result())
+            raise
+
+    async def _open(self) -> Opened:
+        loop = asyncio.get_running_loop()
+        sock = await aiohappyeyeballs.start_connection(
+            await self._resolved(),
+            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+            socket_factory=self._guard.socket,
+        )
+        _, _, context, server_name = self._destination
+        transport, protocol = await loop.create_connection(
+            self._factory,
+            sock=sock,
+            ssl=context,
+            server_hostname=None if context is None else server_name,
+        )
+        if transport.is_closing():
+            raise ConnectionResetError("the connection was lost before it could be used")
+        return protocol
+
+    async def _resolved(self) -> list[AddressInfo]:
+        """The addresses to try, in turn. They are kept for a while, but not trusted: the guard
+        checks each of them again."""
+        loop = asyncio.get_running_loop()
+        async with self._resolving:
+            if loop.time() >= self._addresses_expire:
+                host, port, _, _ = self._destination
+                found = await resolve(host, port)
+                self._guard.check([each[4][0] for each in found], port)
+                self._addresses = found
+                self._addresses_expire = loop.time() + _KEEP_ADDRESSES_SECONDS
+            # The next connection begins with another one, so that all get their share.
+            addresses = self._addresses
+            self._addresses = [*addresses[1:], addresses[0]]
+            return addresses

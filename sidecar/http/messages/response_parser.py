@@ -1,0 +1,328 @@
+"""Reads responses on one connection: their heads and chunks with llhttp, a strict parser (through
+httptools). A body with a length, or up to the end of the connection, needs no parser.
+
+What can't be parsed, or could be framed in two ways, is `BadResponse`; and whatever follows the end
+of a response is noticed to the byte, since it must never become the next one (response smuggling).
+
+Knows bytes and messages. Knows no connection.
+"""
+
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+
+import httptools
+
+from sidecar.http.headers import ResponseHead, sort_response_fields
+from sidecar.http.messages.body import EMPTY, BodyStream
+from sidecar.http.messages.request_parser import HeadLimits
+
+_HEAD_END = b"\r\n\r\n"
+_VERSIONS = (b"HTTP/1.1 ", b"HTTP/1.0 ")
+_HTTP_10 = _VERSIONS[1]
+_USUAL_REASONS = frozenset(status.phrase.encode() for status in HTTPStatus)
+# llhttp lets these pass in a reason phrase (RFC 9112 section 4).
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
+_NO_BODY = frozenset((204, 304))
+_SWITCHING = 101
+# The digits of 2**63: no length that is meant has more.
+_LENGTH_DIGITS = 19
+
+
+class BadResponse(Exception):
+    """the response can't be read"""
+
+
+class ResponseMessage:
+    """One response, without the interim ones before it. `fields` are its header fields as they were
+    written, without white space around their values; `forward` are those to forward. `length` is
+    the value of `Content-Length`, None if the body ends with its last chunk or with the
+    connection. `should_close` says that the server ends the connection after it."""
+
+    __slots__ = ("body", "fields", "forward", "length", "reason", "should_close", "status")
+
+    def __init__(
+        self, status: int, reason: bytes, fields: list[tuple[bytes, bytes]], *, should_close: bool
+    ) -> None:
+        self.status = status
+        self.reason = reason
+        self.fields = self.forward = fields
+        self.length: bytes | None = None
+        self.body = EMPTY
+        self.should_close = should_close
+
+
+class ResponseParser:
+    """Call `expect` before each response. `new_body` makes the stream for a body of which more will
+    arrive."""
+
+    __slots__ = (
+        "_body",
+        "_chunks",
+        "_ends",
+        "_fields",
+        "_held",
+        "_in_head",
+        "_last_bytes",
+        "_left",
+        "_limits",
+        "_new_body",
+        "_parser",
+        "_parts",
+        "_reason",
+        "_should_close",
+        "_silent_bytes",
+        "_upgrade",
+        "_without_body",
+        "complete",
+        "excess",
+        "tail",
+    )
+
+    def __init__(self, limits: HeadLimits, new_body: Callable[[], BodyStream]) -> None:
+        self._limits = limits
+        self._new_body = new_body
+        self._body: BodyStream | None = None
+        self._chunks = False
+        self._left: int | None = 0
+        self._in_head = False
+        self._held = bytearray()
+        self._parts: list[bytes] = []
+        self.complete = True
+        """Whether no response is expected, or all of it has arrived."""
+        self.excess = False
+        """Whether anything arrived that belongs to no response."""
+        self.tail = b""
+        """What followed the head of an upgrade that was asked for."""
+
+    def expect(self, *, body: bool = True, upgrade: bool = False) -> None:
+        """Prepares for the next response. It has no `body` if it answers a HEAD; with `upgrade`, it
+        may be a 101."""
+        self._without_body = not body
+        self._upgrade = upgrade
+        self._in_head = True
+        self.complete = False
+
+    def feed(self, data: bytes) -> ResponseMessage | None:
+        """Reads `data`. Returns the response if its head ends in it. Raises `BadResponse` if that
+        head can't be read; a broken body fails by itself."""
+        if self._in_head:
+            return self._read_heads(data)
+        if self.complete:
+            self.excess = self.excess or bool(data)
+        elif self._chunks:
+            self._read_chunks(data)
+        else:
+            self._read_plain(data)
+        return None
+
+    def end(self) -> None:
+        """Notes the orderly end of the connection, which may be the end of a body."""
+        if self._left is None:
+            self._finish()
+
+    def fail(self, error: BaseException) -> None:
+        """Notes that the connection was lost."""
+        if self._body is not None:
+            self._body.fail(error)
+
+    # ----------------------------------------------------------------------------------- heads
+
+    def _read_heads(self, data: bytes) -> ResponseMessage | None:
+        held = self._held
+        if held:
+            held += data
+            start = max(0, len(held) - len(data) - len(_HEAD_END) + 1)
+            data = bytes(held) if held.find(_HEAD_END, start) >= 0 else b""
+        while True:
+            # A head that llhttp takes ends with the first empty line.
+            end = data.find(_HEAD_END) + len(_HEAD_END)
+            if end < len(_HEAD_END):
+                self._hold(data)
+                return None
+            head, rest = data[:end], data[end:]
+            held.clear()
+            message = self._read_head(head)
+            if message.status >= 200 or message.status == _SWITCHING:
+                self._in_head = False
+                self._begin_body(message, head, rest)
+                return message
+            # An interim response, which is not relayed (proxy.md A1), and has no body.
+            if not rest:
+                return None
+            data = rest
+
+    def _hold(self, data: bytes) -> None:
+        held, limits = self._held, self._limits
+        held += data
+        longest = max(limits.line, limits.field)
+        if len(held) > longest and len(held) - held.rfind(b"\n") > longest:
+            raise BadResponse("a line of the response is longer than the limits allow")
+        if len(held) > longest * (limits.fields + 1):
+            raise BadResponse("the response's head is larger than the limits allow")
+
+    def _read_head(self, head: bytes) -> ResponseMessage:
+        # A new one for each head: the last one may wait for a body that doesn't come, or that is
+        # read without it. It costs a quarter of a microsecond.
+        self._parser = parser = httptools.HttpResponseParser(self)
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._reason = b""
+        self._should_close: bool | None = None
+        self._ends = False
+        try:
+            parser.feed_data(head)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            # At the end of the head of a 101, llhttp stops.
+            if self._should_close is None:
+                raise BadResponse("the response can't be parsed") from error
+        status, fields, limits = parser.get_status_code(), self._fields, self._limits
+        if not head.startswith(_VERSIONS) or status < 100:
+            raise BadResponse("the response is not one of HTTP/1")
+        if self._reason not in _USUAL_REASONS and _CONTROL(self._reason):
+            raise BadResponse("the reason phrase has a control character")
+        if b" \r" in head or b"\t\r" in head:
+            fields = [(name, value.rstrip(b" \t")) for name, value in fields]
+        if len(fields) > limits.fields or (len(head) > limits.field and self._too_long(fields)):
+            raise BadResponse("the response's head is larger than the limits allow")
+        return ResponseMessage(status, self._reason, fields, should_close=bool(self._should_close))
+
+    def _too_long(self, fields: list[tuple[bytes, bytes]]) -> bool:
+        line, field, _ = self._limits
+        return len(self._reason) > line or any(
+            len(name) + len(value) > field for name, value in fields
+        )
+
+    def _begin_body(self, message: ResponseMessage, head: bytes, rest: bytes) -> None:
+        http10 = head.startswith(_HTTP_10)
+        if message.status == _SWITCHING:
+            if not self._upgrade or http10:
+                raise BadResponse("the response is an upgrade that was not asked for")
+            self.tail, self.complete = rest, True
+            return
+        sorted_fields = sort_response_fields(message.fields)
+        message.forward = sorted_fields.forward
+        message.length = length = _length(sorted_fields)
+        if self._without_body or message.status in _NO_BODY:
+            # Such a response has no body, whatever its framing says (RFC 9112 section 6.3).
+            self.complete, self.excess = True, bool(rest)
+        elif length is not None:
+            left = int(length)
+            if len(rest) >= left:
+                # The usual case: all of it arrived with the head.
+                self.complete, self.excess = True, len(rest) > left
+                if left:
+                    message.body = BodyStream.of(rest[:left])
+            else:
+                self._left = left - len(rest)
+                message.body = self._body = self._new_body()
+                self._body.append(rest)
+        elif sorted_fields.codings:
+            # RFC 9112 section 6.1: HTTP/1.0 has no chunks, so its end is not to be trusted.
+            message.should_close = message.should_close or http10
+            self._chunks, self._last_bytes, self._silent_bytes = True, b"", 0
+            if rest:
+                self._read_chunks(rest)
+            if not self.complete:
+                message.body = self._body = self._body or self._streamed()
+            elif self._parts:
+                message.body = BodyStream.of(b"".join(self._parts))
+                self._parts.clear()
+        else:
+            self._left = None
+            message.body = self._body = self._new_body()
+            self._body.append(rest)
+
+    # ---------------------------------------------------------------------------------- bodies
+
+    def _read_plain(self, data: bytes) -> None:
+        body, left = self._body, self._left
+        assert body is not None
+        if left is None:
+            body.append(data)
+        elif len(data) < left:
+            self._left = left - len(data)
+            body.append(data)
+        else:
+            body.append(data[:left])
+            self.excess = len(data) > left
+            self._finish()
+
+    def _read_chunks(self, data: bytes) -> None:
+        failure: Exception | None = None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            # Anything else that was raised while the parser called us is a bug of ours.
+            if not isinstance(error.__context__, BadResponse):
+                raise
+            failure = error
+        except httptools.HttpParserError as error:
+            failure = error
+        last = data[-5:] if len(data) >= 5 else (self._last_bytes + data)[-5:]
+        self._last_bytes = last
+        # The parser keeps the beginning of a line until its end has arrived.
+        self._silent_bytes += len(data)
+        if not self._ends:
+            if failure is not None or self._silent_bytes > len(data) + self._limits.field:
+                self._body = self._body or self._streamed()
+                self._body.fail(BadResponse("the response's chunks can't be parsed"))
+            return
+        # llhttp refuses what follows, or skips it if it is an empty line. Without any, the body
+        # ends with one empty line: after its last chunk, or after its trailers.
+        if failure is not None or last[-4:] != _HEAD_END or last[:1] in b"\r\n":
+            self.excess = True
+        self._finish()
+
+    def _streamed(self) -> BodyStream:
+        body = self._new_body()
+        for part in self._parts:
+            body.append(part)
+        self._parts.clear()
+        return body
+
+    def _finish(self) -> None:
+        self.complete = True
+        self._left, self._chunks = 0, False
+        body, self._body = self._body, None
+        if body is not None:
+            body.end()
+
+    # ------------------------------------------------------------------- what the parser calls
+
+    def on_message_begin(self) -> None:
+        if self._ends:
+            raise BadResponse("something follows the response")
+
+    def on_status(self, status: bytes) -> None:
+        self._reason = status
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # else it is a trailer, which is not relayed
+            self._fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._should_close = not self._parser.should_keep_alive()
+
+    def on_body(self, data: bytes) -> None:
+        self._silent_bytes = 0
+        if self._body is None:
+            self._parts.append(data)
+        else:
+            self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        self._ends = True
+
+
+def _length(head: ResponseHead) -> bytes | None:
+    """The value of `Content-Length`, if there is one. Raises `BadResponse` if the framing is
+    ambiguous."""
+    _, lengths, codings = head
+    # Two readers could disagree about where such a response ends (response smuggling).
+    if codings and (lengths or [coding.lower() for coding in codings] != [b"chunked"]):
+        raise BadResponse("the response's transfer coding is not `chunked`, or it has a length too")
+    if len(lengths) > 1:
+        raise BadResponse("the response states its length twice")
+    if lengths and not (lengths[0].isdigit() and len(lengths[0]) <= _LENGTH_DIGITS):
+        raise BadResponse("the response's length is not a number")
+    return lengths[0] if lengths else None
