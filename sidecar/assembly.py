@@ -27,6 +27,7 @@ from sidecar.heartbeats import Heartbeats
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.response_head import ResponseRenderer
+from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.live_keys import AgentIdentity, EnrolledAgent, LiveKeys
 from sidecar.metrics.counters import Observations
 from sidecar.metrics.metrics import Metrics
@@ -246,7 +247,11 @@ class Components:
             self.policies.document_fetcher,
             self.bodies,
         )
-        return HttpServer(listen, dispatcher, self._loop_guard)
+        return HttpServer(listen, dispatcher, self._loop_guard, self._heads())
+
+    def _heads(self) -> HeadCache:
+        # Each port has a key of its own: equal heads at two ports have no digest in common.
+        return HeadCache(self.enforcer.random_bytes(KEY_BYTES))
 
     def _agent_identity(self, settings: SidecarSettings) -> AgentIdentity | None:
         if isinstance(self.identity, EnrolledIdentity):

@@ -69,7 +69,7 @@ class Dispatcher:
             # RFC 9931: bytes after a CONNECT or an Upgrade may be an optimistic client's tunnelled
             # data, not a request. Neither is ever granted here.
             request.stop_reading()
-        head = parse_head(request, self._routes)
+        head: ApiHead = request.head if request.known else self._read_head(request)
         try:
             with self._bodies.lease() as lease:
                 return self._answer(head, await self._reply(request, head, lease))
@@ -82,6 +82,13 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001  # `_render_failure` logs it
             return self._render_failure(head, error)
+
+    def _read_head(self, request: HttpRequest) -> ApiHead:
+        head = parse_head(request, self._routes)
+        # Only decisions are frequent enough. A request id makes each head another one.
+        if head.route is not None and request.method == "POST" and head.request_id is None:
+            request.remember(head)
+        return head
 
     def failed(self, _request: HttpRequest) -> RenderedResponse:
         """The response to a request where `serve` itself failed."""

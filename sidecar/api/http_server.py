@@ -7,6 +7,7 @@ from sidecar.api.dispatch import Dispatcher
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connections import Connections
+from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.server.service import Flow, ServerLimits, Service
 from sidecar.platform.hosts_to_bind import hosts_to_bind
 
@@ -21,7 +22,11 @@ class HttpServer:
     """A listening port whose requests `dispatcher` answers."""
 
     def __init__(
-        self, listen: ListenAddress, dispatcher: Dispatcher, loop_guard: LoopGuard
+        self,
+        listen: ListenAddress,
+        dispatcher: Dispatcher,
+        loop_guard: LoopGuard,
+        heads: HeadCache,
     ) -> None:
         limits = ServerLimits(
             HeadLimits(_MAX_LINE, _MAX_LINE, _MAX_FIELDS),
@@ -33,7 +38,7 @@ class HttpServer:
         )
         # A client that hangs up must not cancel its request: the record of its decision may be on
         # the way to disk.
-        service = Service(dispatcher.serve, dispatcher.failed, limits, Flow(), cancels=False)
+        service = Service(dispatcher.serve, dispatcher.failed, limits, Flow(), False, heads)
         self._connections = Connections(service)
         self._listen = listen
         self._loop_guard = loop_guard

@@ -71,7 +71,7 @@ class RequestHead(NamedTuple):
     `Content-Length`.
     """
 
-    forward: list[tuple[bytes, bytes]]
+    forward: Fields
     read: dict[bytes, list[bytes]]
     lines: bytes
     length: bytes | None

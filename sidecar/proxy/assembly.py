@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from policies.ground.listen_address import ListenAddress
+from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.http.tls_contexts import server_context
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.downstream.connection_acceptor import TcpAcceptor
@@ -136,13 +137,15 @@ class Proxy:
         # Every request on such a port is for this source, so none has to find it first.
         if len(endpoints) == 1 and first.source.path is None and first.source.kind != "tcp":
             service = HttpService(first.pipeline.serve, first.record, tls)
-            return ProxyListener(listen, service, limits)
+            return ProxyListener(listen, service, self._heads(), limits)
         unknown = self._unknown(listen)
         if first.source.kind == "tcp":
             acceptor = TcpAcceptor(first, unknown, BackgroundTasks(), limits)
-            return ProxyListener(listen, acceptor, limits)
+            return ProxyListener(listen, acceptor, self._heads(), limits)
         hosts = VirtualHosts(listen, endpoints, unknown)
-        return ProxyListener(listen, HttpService(hosts.serve, unknown.record, tls=tls), limits)
+        return ProxyListener(
+            listen, HttpService(hosts.serve, unknown.record, tls=tls), self._heads(), limits
+        )
 
     def _forward(self, listen: ListenAddress, named: ProxyPorts) -> ProxyListener:
         tasks, unknown = BackgroundTasks(), self._unknown(listen)
@@ -150,7 +153,7 @@ class Proxy:
         connect = Connect(dispatch, unknown, tasks, self._limits)
         proxy = ForwardProxy(dispatch.destinations, unknown, connect)
         service = HttpService(proxy.serve, unknown.record, background_tasks=tasks)
-        return ProxyListener(listen, service, self._limits)
+        return ProxyListener(listen, service, self._heads(), self._limits)
 
     def _transparent(self, listen: ListenAddress, named: ProxyPorts) -> ProxyListener:
         tasks, unknown = BackgroundTasks(), self._unknown(listen)
@@ -164,7 +167,7 @@ class Proxy:
             named.original_destination,
             check=named.redirect_check,
         )
-        return ProxyListener(listen, acceptor, self._limits, ipv6_twin(listen))
+        return ProxyListener(listen, acceptor, self._heads(), self._limits, ipv6_twin(listen))
 
     def _dispatch(
         self, unknown: UnknownDestination, tasks: BackgroundTasks, named: ProxyPorts
@@ -177,6 +180,10 @@ class Proxy:
         return TunnelDispatch(
             destinations, unknown, tasks, self._limits, allow_encrypted_hello=allow
         )
+
+    def _heads(self) -> HeadCache:
+        # Each port has a key of its own: equal heads at two ports have no digest in common.
+        return HeadCache(self._shared.enforcer.random_bytes(KEY_BYTES))
 
     def _unknown(self, listen: ListenAddress) -> UnknownDestination:
         return UnknownDestination(str(listen), self._shared.agent, self._shared.enforcer)

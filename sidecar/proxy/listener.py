@@ -12,6 +12,7 @@ from policies.ground.errors import SluiceError
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connections import Connections
+from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.server.request import HttpRequest, Serve
 from sidecar.http.server.service import Flow, ServerLimits, Service
 from sidecar.platform.hosts_to_bind import hosts_to_bind
@@ -48,9 +49,11 @@ class ProxyListener:
         self,
         listen: ListenAddress,
         service: HttpService | ConnectionAcceptor,
+        heads: HeadCache,
         limits: ProxyLimits = LIMITS,
         ipv6_twin: str | None = None,
     ) -> None:
+        self._heads = heads
         self._listen = listen
         self._twins = [] if ipv6_twin is None else [ipv6_twin]
         self._service = service
@@ -62,7 +65,7 @@ class ProxyListener:
         """Opens the port, and returns its sockets. Raises `OSError` if it is taken."""
         service = self._service
         serve = service.handler if isinstance(service, HttpService) else service.serve
-        self.server = Connections(_http_service(serve, self._limits))
+        self.server = Connections(_http_service(serve, self._limits, self._heads))
         self._sockets = await asyncio.get_running_loop().create_server(
             self.protocol_factory(),
             [*hosts_to_bind(self._listen), *self._twins],
@@ -118,7 +121,7 @@ class ProxyListener:
         await asyncio.gather(*closing)
 
 
-def _http_service(serve: Serve, limits: ProxyLimits) -> Service:
+def _http_service(serve: Serve, limits: ProxyLimits, heads: HeadCache) -> Service:
     server_limits = ServerLimits(
         HeadLimits(limits.line_bytes, limits.field_bytes, limits.fields),
         limits.buffer_bytes,
@@ -128,7 +131,7 @@ def _http_service(serve: Serve, limits: ProxyLimits) -> Service:
         limits.stream_idle_seconds,
     )
     # An agent that leaves cancels its request: nothing more is read from the data source.
-    return Service(serve, _failed, server_limits, Flow(), cancels=True)
+    return Service(serve, _failed, server_limits, Flow(), True, heads)
 
 
 def _failed(_request: HttpRequest) -> LocalResponse:

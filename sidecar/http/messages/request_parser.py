@@ -112,10 +112,9 @@ class RequestParser(Generic[Message]):
         self._silent_bytes = 0
         self._reframed = False
 
-    @property
-    def in_message(self) -> bool:
-        """Whether a message has begun whose end has not arrived."""
-        return self._message is not None
+    def at_boundary(self) -> bool:
+        """Whether the next byte is the first of a message."""
+        return self._message is None and not self.failed
 
     def feed(self, data: bytes) -> bytes | None:
         """Reads `data`. Returns None, or, if a request with `offers_upgrade` ends in `data`, what

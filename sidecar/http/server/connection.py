@@ -20,7 +20,8 @@ from collections import deque
 from typing import cast
 
 from sidecar.http.messages.body import BodyBrokenOff, BodyStream
-from sidecar.http.messages.request_parser import BrokenFraming, RequestParser
+from sidecar.http.messages.request_parser import HTTP_11, BrokenFraming, RequestParser
+from sidecar.http.server.head_cache import LONGEST, KnownHead
 from sidecar.http.server.request import HandedOver, HttpRequest, Serve
 from sidecar.http.server.response import Answer, Deferred, ResponseSent
 from sidecar.http.server.service import Service
@@ -196,7 +197,7 @@ class ServerConnection(asyncio.Protocol):
         while self._unread and not self._held():
             piece = bytes(self._unread[:_PIECE])
             del self._unread[:_PIECE]
-            rest = self._parser.feed(piece)
+            rest = self._parse(piece)
             # Before anything is served: a request that offers another protocol must see that
             # something follows it.
             if rest:
@@ -205,6 +206,42 @@ class ServerConnection(asyncio.Protocol):
         self._adjust_reading()
         if self._half_closed:
             self._end_half_closed()
+
+    def _parse(self, piece: bytes) -> bytes | None:
+        """Like `RequestParser.feed`, except that a whole request with a known head needs no
+        parser."""
+        parser = self._parser
+        if not parser.at_boundary():
+            return parser.feed(piece)
+        end = piece.find(b"\r\n\r\n") + 4
+        if not 4 <= end <= LONGEST:
+            return parser.feed(piece)
+        raw_head = piece[:end]
+        known = self._service.heads.find(raw_head)
+        if known is not None and len(piece) == end + known.length:
+            request = HttpRequest(self)
+            request.method, request.target, length, request.head = known
+            request.known, request.raw_head = True, raw_head
+            if length:
+                request.body = BodyStream.of(piece[end:])
+            self._waiting.append(request)
+            return None
+        before = len(self._waiting)
+        rest = parser.feed(piece)
+        if len(self._waiting) == before + 1:
+            request = self._waiting[-1]
+            # Exactly one request, without a chunked body: its length is part of its head.
+            if (
+                len(piece) == end + request.body.total_bytes
+                and parser.at_boundary()
+                and not (request.should_close or request.offers_upgrade)
+                and request.version == HTTP_11
+            ):
+                request.raw_head = raw_head
+        return rest
+
+    def remember(self, head: bytes, known: KnownHead) -> None:
+        self._service.heads.add(head, known)
 
     def _held(self) -> bool:
         """Whether what arrives has to wait: other requests do, a body's reader is slow, or it may

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from sidecar.http.messages.request_parser import HTTP_10, RequestMessage
+from sidecar.http.server.head_cache import KnownHead
 from sidecar.http.server.response import Answer
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -37,6 +38,9 @@ class ClientConnection(Protocol):
     def stop_reading(self) -> None:
         """Reads nothing after the current request."""
 
+    def remember(self, head: bytes, known: KnownHead) -> None:
+        """Remembers what a head means."""
+
     def reset(self) -> None:
         """Breaks the connection."""
 
@@ -59,18 +63,29 @@ class HandedOver(NamedTuple):
 class HttpRequest(RequestMessage):
     """A request as a server answers it.
 
-    `head` may hold whatever its service made of the fields. `body_partly_read` says that reading
-    the body for a decision has begun.
+    `head` may hold whatever its service made of the fields. If the connection knows the head, it is
+    what the service remembered of it, and there are no fields; `raw_head` then holds the bytes.
+    `body_partly_read` says that reading the body for a decision has begun.
     """
 
-    __slots__ = ("_connection", "body_partly_read", "head", "response_started")
+    __slots__ = ("_connection", "body_partly_read", "head", "known", "raw_head", "response_started")
 
     def __init__(self, connection: ClientConnection) -> None:
         super().__init__()
         self._connection = connection
         self.head: Any = None
+        self.known = False
+        """Whether `head` was remembered."""
+        self.raw_head = b""
+        """The bytes of the head, if it is known or may be remembered."""
         self.body_partly_read = False
         self.response_started = False
+
+    def remember(self, meaning: Any) -> None:
+        """Has the next request with the same head get `meaning`, which must hold no credential."""
+        if self.raw_head:
+            known = KnownHead(self.method, self.target, self.body.total_bytes, meaning)
+            self._connection.remember(self.raw_head, known)
 
     @property
     def http10(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sidecar.http.messages.request_parser import HeadLimits
+from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.server.request import HttpRequest, Serve
 from sidecar.http.server.response import Response
 
@@ -46,3 +47,4 @@ class Service(NamedTuple):
     limits: ServerLimits
     flow: Flow
     cancels: bool
+    heads: HeadCache

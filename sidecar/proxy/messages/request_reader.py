@@ -6,6 +6,7 @@ Knows HTTP. Knows no policy and no data source.
 
 from policies.ground.errors import Malformed, TooLarge
 from sidecar.http.body_budget import Lease
+from sidecar.http.head_template import HeadTemplate, head_template
 from sidecar.http.headers import RequestHead, encode_fields, sort_request_fields
 from sidecar.http.request_body import BodyTooSlow, read_whole
 from sidecar.http.request_target import Target
@@ -36,17 +37,24 @@ def read_head(request: HttpRequest) -> RequestHead:
     """The head of a request. Raises `Malformed` unless its framing can be trusted.
 
     The head is kept as long as its request, since both the routing and the pipeline ask for it. It
-    isn't kept any longer, because it holds credentials.
+    isn't kept any longer, because it holds credentials: of these, a template holds none.
     """
     if request.fault:
         # What the parser says would echo the offending line, which may hold a credential.
         raise Malformed("the request is not HTTP/1.1")
-    head: RequestHead | None = request.head
-    if head is None:
-        head = sort_request_fields(request.fields)
-        check_frame(request.method, request.version, head)
-        request.head = head
-    return head
+    head = request.head
+    if isinstance(head, RequestHead):
+        return head
+    if isinstance(head, HeadTemplate):
+        read = head.fill(request.raw_head)
+    else:
+        read = sort_request_fields(request.fields)
+        check_frame(request.method, request.version, read)
+        template = head_template(request.fields, read, request.raw_head)
+        if template is not None:
+            request.remember(template)
+    request.head = read
+    return read
 
 
 async def read_body(
