@@ -126,6 +126,8 @@ class UpstreamConnection(DialledProtocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._failure is not None:
+            return  # a transport may still deliver what it read before it was aborted
         self.received_any = True
         parser = self._parser
         try:
@@ -143,11 +145,13 @@ class UpstreamConnection(DialledProtocol):
             self.abort("the server sent what was not asked for")
 
     def eof_received(self) -> None:
-        self._parser.end()
+        if self._failure is None:
+            self._parser.end()
         self._fail(ConnectionLost("the server closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if exc is None:
+        # A reset is no orderly end, and neither is one that this side made.
+        if exc is None and self._failure is None:
             self._parser.end()
         self._fail(ConnectionLost("the server closed the connection"))
         self._transport = None

@@ -113,7 +113,8 @@ class Dialler(Generic[Opened]):
             connection.abort()
 
     async def _take_slot(self) -> Opened | None:
-        if not self.full and not self._waiting:
+        # While others wait, it is full: `free` gives a slot to them first.
+        if not self.full:
             self.connections += 1
             return None
         waiter: asyncio.Future[Opened | None] = asyncio.get_running_loop().create_future()

@@ -18,8 +18,7 @@ from sidecar.http.messages.body import EMPTY, BodyStream
 from sidecar.http.messages.request_parser import HeadLimits
 
 _HEAD_END = b"\r\n\r\n"
-_VERSIONS = (b"HTTP/1.1 ", b"HTTP/1.0 ")
-_HTTP_10 = _VERSIONS[1]
+_HTTP_11, _HTTP_10 = b"HTTP/1.1 ", b"HTTP/1.0 "
 _USUAL_REASONS = frozenset(status.phrase.encode() for status in HTTPStatus)
 # llhttp lets these pass in a reason phrase (RFC 9112 section 4).
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
@@ -176,7 +175,7 @@ class ResponseParser:
             if self._should_close is None:
                 raise BadResponse("the response can't be parsed") from error
         status, fields, limits = parser.get_status_code(), self._fields, self._limits
-        if not head.startswith(_VERSIONS) or status < 100:
+        if head[:9] not in (_HTTP_11, _HTTP_10) or status < 100:
             raise BadResponse("the response is not one of HTTP/1")
         if self._reason not in _USUAL_REASONS and _CONTROL(self._reason):
             raise BadResponse("the reason phrase has a control character")
@@ -193,7 +192,7 @@ class ResponseParser:
         )
 
     def _begin_body(self, message: ResponseMessage, head: bytes, rest: bytes) -> None:
-        http10 = head.startswith(_HTTP_10)
+        http10 = head[:9] == _HTTP_10
         if message.status == _SWITCHING:
             if not self._upgrade or http10:
                 raise BadResponse("the response is an upgrade that was not asked for")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sidecar.http.client.connection import UpstreamConnection
 from sidecar.http.client.pool import Pool
 from sidecar.http.messages.body import BodyStream
-from sidecar.http.messages.response_parser import BadResponse
+from sidecar.http.messages.response_parser import BadResponse, ResponseMessage
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse
@@ -56,6 +56,7 @@ class UpstreamClient:
         self._prefix = prefix.encode()
         self._host = host.encode()
         self._limits = limits
+        self._idle_seconds = limits.stream_idle_seconds
         self.pool = pool
         self.close = pool.close
         self.release = pool.release
@@ -114,7 +115,8 @@ class UpstreamClient:
         try:
             for each in first:
                 await each
-            return await self._response(connection, request, body_sender)
+            message = await connection.response()
+            return self._response(connection, request, body_sender, message)
         # Cancellation included: a connection with a response under way can't carry another request.
         except BaseException as error:
             self.pool.discard(connection)
@@ -133,7 +135,8 @@ class UpstreamClient:
         # Only a request without a body is repeated, so nothing has to send one.
         self._start(connection, request, data)
         try:
-            response = await self._response(connection, request, None)
+            message = await connection.response()
+            response = self._response(connection, request, None, message)
         except BaseException as error:
             self.pool.discard(connection)
             if isinstance(error, BROKEN):
@@ -156,19 +159,19 @@ class UpstreamClient:
             return None
         return BodySender(request.stream, connection, self._limits, chunked=request.chunked)
 
-    async def _response(
+    def _response(
         self,
         connection: UpstreamConnection,
         request: UpstreamRequest,
         body_sender: BodySender | None,
+        message: ResponseMessage,
     ) -> UpstreamResponse:
-        message = await connection.response()
         if isinstance(message.body.failure, BadResponse):
             # The agent got nothing of it yet, so it can still get an error.
             raise message.body.failure
-        seconds, to_head = self._limits.stream_idle_seconds, request.method == "HEAD"
+        to_head = request.method == "HEAD"
         return UpstreamResponse(
-            self.pool, connection, body_sender, message, seconds, to_head=to_head
+            self.pool, connection, body_sender, message, self._idle_seconds, to_head=to_head
         )
 
     def path(self, request: UpstreamRequest) -> str:

@@ -115,6 +115,25 @@ async def test_a_request_that_is_cancelled_as_it_is_served_passes_its_turn_on() 
         tasks[2].cancel()
         await waiting.turns()
         assert pool.connections == 1, "a slot that nothing waits for is free"
+        assert await pool.connect() is not first
+
+
+async def test_requests_that_gave_up_waiting_hold_nothing_up() -> None:
+    async with served() as (pool, _):
+        taken = [await pool.connect(), await pool.connect()]
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(pool.connect()) for _ in range(2)]
+        await waiting.turns()
+        for task in tasks:
+            task.cancel()
+        await waiting.turns()
+        assert await ask(taken[0]) == b"ok"
+        pool.release(taken[0])
+        assert pool.take_idle() is taken[0], "it is kept for later requests"
+        for connection in taken:
+            pool.discard(connection)
+        assert pool.connections == 0
+        await pool.connect()
 
 
 async def test_an_idle_connection_makes_room_for_a_new_one() -> None:
