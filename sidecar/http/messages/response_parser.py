@@ -1,5 +1,5 @@
-"""Reads responses on one connection: their heads and chunks with llhttp, a strict parser (through
-httptools). A body with a length, or up to the end of the connection, needs no parser.
+"""Reads responses on one connection: their heads with llhttp, a strict parser (through httptools),
+and their bodies by their length, by their chunks, or up to the end of the connection.
 
 What can't be parsed, or could be framed in two ways, is `BadResponse`; and whatever follows the end
 of a response is noticed to the byte, since it must never become the next one (response smuggling).
@@ -15,6 +15,7 @@ import httptools
 
 from sidecar.http.headers import ResponseHead, sort_response_fields
 from sidecar.http.messages.body import EMPTY, BodyStream
+from sidecar.http.messages.chunks import BadChunks, ChunkReader
 from sidecar.http.messages.request_parser import HeadLimits
 
 _HEAD_END = b"\r\n\r\n"
@@ -55,38 +56,14 @@ class ResponseParser:
     """Call `expect` before each response. `new_body` makes the stream for a body of which more will
     arrive."""
 
-    __slots__ = (
-        "_body",
-        "_chunks",
-        "_ends",
-        "_fields",
-        "_held",
-        "_in_head",
-        "_last_bytes",
-        "_left",
-        "_limits",
-        "_new_body",
-        "_parser",
-        "_parts",
-        "_reason",
-        "_should_close",
-        "_silent_bytes",
-        "_upgrade",
-        "_without_body",
-        "complete",
-        "excess",
-        "tail",
-    )
-
     def __init__(self, limits: HeadLimits, new_body: Callable[[], BodyStream]) -> None:
         self._limits = limits
         self._new_body = new_body
         self._body: BodyStream | None = None
-        self._chunks = False
+        self._chunks: ChunkReader | None = None
         self._left: int | None = 0
         self._in_head = False
         self._held = bytearray()
-        self._parts: list[bytes] = []
         self.complete = True
         """Whether no response is expected, or all of it has arrived."""
         self.excess = False
@@ -109,15 +86,15 @@ class ResponseParser:
             return self._read_heads(data)
         if self.complete:
             self.excess = self.excess or bool(data)
-        elif self._chunks:
-            self._read_chunks(data)
+        elif self._chunks is not None:
+            self._read_chunks(self._chunks, data)
         else:
             self._read_plain(data)
         return None
 
     def end(self) -> None:
         """Notes the orderly end of the connection, which may be the end of a body."""
-        if self._left is None:
+        if self._left is None and self._chunks is None:
             self._finish()
 
     def fail(self, error: BaseException) -> None:
@@ -147,8 +124,6 @@ class ResponseParser:
                 self._begin_body(message, head, rest)
                 return message
             # An interim response, which is not relayed (proxy.md A1), and has no body.
-            if not rest:
-                return None
             data = rest
 
     def _hold(self, data: bytes) -> None:
@@ -167,7 +142,6 @@ class ResponseParser:
         self._fields: list[tuple[bytes, bytes]] = []
         self._reason = b""
         self._should_close: bool | None = None
-        self._ends = False
         try:
             parser.feed_data(head)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -181,15 +155,11 @@ class ResponseParser:
             raise BadResponse("the reason phrase has a control character")
         if b" \r" in head or b"\t\r" in head:
             fields = [(name, value.rstrip(b" \t")) for name, value in fields]
-        if len(fields) > limits.fields or (len(head) > limits.field and self._too_long(fields)):
+        small = len(head) <= limits.field
+        longest = 0 if small else max(map(len, head.split(b"\r\n")))
+        if longest > limits.field or len(fields) > limits.fields:
             raise BadResponse("the response's head is larger than the limits allow")
         return ResponseMessage(status, self._reason, fields, should_close=bool(self._should_close))
-
-    def _too_long(self, fields: list[tuple[bytes, bytes]]) -> bool:
-        line, field, _ = self._limits
-        return len(self._reason) > line or any(
-            len(name) + len(value) > field for name, value in fields
-        )
 
     def _begin_body(self, message: ResponseMessage, head: bytes, rest: bytes) -> None:
         http10 = head[:9] == _HTTP_10
@@ -204,32 +174,19 @@ class ResponseParser:
         if self._without_body or message.status in _NO_BODY:
             # Such a response has no body, whatever its framing says (RFC 9112 section 6.3).
             self.complete, self.excess = True, bool(rest)
-        elif length is not None:
+        elif length is not None and len(rest) >= int(length):
+            # The usual case: all of it arrived with the head.
             left = int(length)
-            if len(rest) >= left:
-                # The usual case: all of it arrived with the head.
-                self.complete, self.excess = True, len(rest) > left
-                if left:
-                    message.body = BodyStream.of(rest[:left])
-            else:
-                self._left = left - len(rest)
-                message.body = self._body = self._new_body()
-                self._body.append(rest)
-        elif sorted_fields.codings:
-            # RFC 9112 section 6.1: HTTP/1.0 has no chunks, so its end is not to be trusted.
-            message.should_close = message.should_close or http10
-            self._chunks, self._last_bytes, self._silent_bytes = True, b"", 0
-            if rest:
-                self._read_chunks(rest)
-            if not self.complete:
-                message.body = self._body = self._body or self._streamed()
-            elif self._parts:
-                message.body = BodyStream.of(b"".join(self._parts))
-                self._parts.clear()
+            self.complete, self.excess = True, len(rest) > left
+            message.body = BodyStream.of(rest[:left]) if left else EMPTY
         else:
-            self._left = None
+            self._left = None if length is None else int(length)
+            if sorted_fields.codings:
+                # RFC 9112 section 6.1: HTTP/1.0 has no chunks, so its end is not to be trusted.
+                message.should_close = message.should_close or http10
+                self._chunks = ChunkReader(self._limits.field)
             message.body = self._body = self._new_body()
-            self._body.append(rest)
+            self.feed(rest)
 
     # ---------------------------------------------------------------------------------- bodies
 
@@ -246,71 +203,37 @@ class ResponseParser:
             self.excess = len(data) > left
             self._finish()
 
-    def _read_chunks(self, data: bytes) -> None:
-        failure: Exception | None = None
+    def _read_chunks(self, chunks: ChunkReader, data: bytes) -> None:
+        body = self._body
+        assert body is not None
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserCallbackError as error:
-            # Anything else that was raised while the parser called us is a bug of ours.
-            if not isinstance(error.__context__, BadResponse):
-                raise
-            failure = error
-        except httptools.HttpParserError as error:
-            failure = error
-        last = data[-5:] if len(data) >= 5 else (self._last_bytes + data)[-5:]
-        self._last_bytes = last
-        # The parser keeps the beginning of a line until its end has arrived.
-        self._silent_bytes += len(data)
-        if not self._ends:
-            if failure is not None or self._silent_bytes > len(data) + self._limits.field:
-                self._body = self._body or self._streamed()
-                self._body.fail(BadResponse("the response's chunks can't be parsed"))
-            return
-        # llhttp refuses what follows, or skips it if it is an empty line. Without any, the body
-        # ends with one empty line: after its last chunk, or after its trailers.
-        if failure is not None or last[-4:] != _HEAD_END or last[:1] in b"\r\n":
-            self.excess = True
-        self._finish()
-
-    def _streamed(self) -> BodyStream:
-        body = self._new_body()
-        for part in self._parts:
-            body.append(part)
-        self._parts.clear()
-        return body
+            body.append(chunks.feed(data))
+        except BadChunks as error:
+            failure = BadResponse("the response's chunks can't be parsed")
+            failure.__cause__ = error
+            body.fail(failure)
+        else:
+            if chunks.ended:
+                self.excess = chunks.excess
+                self._finish()
 
     def _finish(self) -> None:
         self.complete = True
-        self._left, self._chunks = 0, False
+        self._left, self._chunks = 0, None
         body, self._body = self._body, None
         if body is not None:
             body.end()
 
     # ------------------------------------------------------------------- what the parser calls
 
-    def on_message_begin(self) -> None:
-        if self._ends:
-            raise BadResponse("something follows the response")
-
     def on_status(self, status: bytes) -> None:
         self._reason = status
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # else it is a trailer, which is not relayed
-            self._fields.append((name, value))
+        self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._should_close = not self._parser.should_keep_alive()
-
-    def on_body(self, data: bytes) -> None:
-        self._silent_bytes = 0
-        if self._body is None:
-            self._parts.append(data)
-        else:
-            self._body.append(data)
-
-    def on_message_complete(self) -> None:
-        self._ends = True
 
 
 def _length(head: ResponseHead) -> bytes | None:

@@ -1,0 +1,67 @@
+"""Takes the chunks of a body apart with llhttp, to the byte. Knows nothing of heads."""
+
+import httptools
+
+# llhttp reads chunks only as the body of a message.
+_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+class BadChunks(Exception):
+    """the chunks can't be parsed"""
+
+
+class ChunkReader:
+    """The chunks of one body. A line of their framing, and all trailers together, may have `limit`
+    bytes. Trailers are dropped."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._silent_bytes = 0
+        self._last_bytes = b""
+        self.ended = False
+        """Whether the last chunk has arrived."""
+        self.excess = False
+        """Whether anything followed the last chunk."""
+        self._parser = httptools.HttpResponseParser(self)
+        self._parser.feed_data(_HEAD)
+
+    def feed(self, data: bytes) -> bytes:
+        """What `data` holds of the body. Raises `BadChunks`."""
+        failure: Exception | None = None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            # Anything else that was raised while the parser called us is a bug of ours.
+            if not isinstance(error.__context__, BadChunks):
+                raise
+            failure = error
+        except httptools.HttpParserError as error:
+            failure = error
+        last = data[-5:] if len(data) >= 5 else (self._last_bytes + data)[-5:]
+        self._last_bytes = last
+        if self.ended:
+            # llhttp refuses what follows, or skips it if it is an empty line. Without any, the body
+            # ends with one empty line: after its last chunk, or after its trailers.
+            self.excess = failure is not None or last[-4:] != b"\r\n\r\n" or last[:1] in b"\r\n"
+        else:
+            # The parser keeps the beginning of a line until its end has arrived.
+            self._silent_bytes += len(data)
+            if failure is not None or self._silent_bytes > len(data) + self._limit:
+                raise BadChunks from failure
+        body = b"".join(self._parts)
+        self._parts.clear()
+        return body
+
+    # ------------------------------------------------------------------- what the parser calls
+
+    def on_message_begin(self) -> None:
+        if self.ended:
+            raise BadChunks
+
+    def on_body(self, data: bytes) -> None:
+        self._silent_bytes = 0
+        self._parts.append(data)
+
+    def on_message_complete(self) -> None:
+        self.ended = True
