@@ -56,8 +56,8 @@ class UpstreamConnection(DialledProtocol):
             and (response is None or not response.should_close)
         )
 
-    def reuse(self) -> None:
-        """Prepares for another request."""
+    def rest(self) -> None:
+        """Prepares for another request, and forgets the last response, which may hold secrets."""
         self.reused, self.received_any, self._response = True, False, None
 
     def send(self, data: bytes, *, body: bool = True, upgrade: bool = False) -> None:

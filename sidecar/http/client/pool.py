@@ -40,7 +40,6 @@ class Pool:
             # The one used last: the server is the least likely to have closed it.
             connection = self._idle.pop()
             if not (connection.lost or self._stale(connection)):
-                connection.reuse()
                 return connection
             self.discard(connection)
         return None
@@ -57,8 +56,9 @@ class Pool:
         can't be used again."""
         if not connection.reusable:
             self.discard(connection)
-        elif self._dialler.awaited:
-            connection.reuse()
+            return
+        connection.rest()
+        if self._dialler.awaited:
             self._dialler.free(connection)
         else:
             connection.idle_since = asyncio.get_running_loop().time()

@@ -16,7 +16,7 @@ import httptools
 from sidecar.http.headers import ResponseHead, sort_response_fields
 from sidecar.http.messages.body import EMPTY, BodyStream
 from sidecar.http.messages.chunks import BadChunks, ChunkReader
-from sidecar.http.messages.request_parser import HeadLimits
+from sidecar.http.messages.request_parser import Fields, HeadLimits
 
 _HEAD_END = b"\r\n\r\n"
 _HTTP_11, _HTTP_10 = b"HTTP/1.1 ", b"HTTP/1.0 "
@@ -41,9 +41,7 @@ class ResponseMessage:
 
     __slots__ = ("body", "fields", "forward", "length", "reason", "should_close", "status")
 
-    def __init__(
-        self, status: int, reason: bytes, fields: list[tuple[bytes, bytes]], *, should_close: bool
-    ) -> None:
+    def __init__(self, status: int, reason: bytes, fields: Fields, *, should_close: bool) -> None:
         self.status = status
         self.reason = reason
         self.fields = self.forward = fields
@@ -139,7 +137,7 @@ class ResponseParser:
         # A new one for each head: the last one may wait for a body that doesn't come, or that is
         # read without it. It costs a quarter of a microsecond.
         self._parser = parser = httptools.HttpResponseParser(self)
-        self._fields: list[tuple[bytes, bytes]] = []
+        self._fields: Fields = []
         self._reason = b""
         self._should_close: bool | None = None
         try:
@@ -149,6 +147,7 @@ class ResponseParser:
             if self._should_close is None:
                 raise BadResponse("the response can't be parsed") from error
         status, fields, limits = parser.get_status_code(), self._fields, self._limits
+        self._fields = []  # a parser at rest keeps nothing of a response
         if head[:9] not in (_HTTP_11, _HTTP_10) or status < 100:
             raise BadResponse("the response is not one of HTTP/1")
         if self._reason not in _USUAL_REASONS and _CONTROL(self._reason):

@@ -1,6 +1,8 @@
 """Connections are kept, shared and limited, and never carry what belongs to another request."""
 
 import asyncio
+import gc
+import types
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -134,6 +136,29 @@ async def test_requests_that_gave_up_waiting_hold_nothing_up() -> None:
             pool.discard(connection)
         assert pool.connections == 0
         await pool.connect()
+
+
+def reachable(root: object) -> list[object]:
+    """What an object holds, but through code and the event loop."""
+    closed = type, types.ModuleType, types.FunctionType, asyncio.AbstractEventLoop
+    seen: dict[int, object] = {}
+    left = [root]
+    while left:
+        each = left.pop()
+        if id(each) not in seen and not isinstance(each, closed):
+            seen[id(each)] = each
+            left += gc.get_referents(each)
+    return list(seen.values())
+
+
+async def test_a_connection_at_rest_keeps_nothing_of_its_last_response() -> None:
+    async with served() as (pool, server):
+        server.answer = ANSWER.replace(b"\r\n", b"\r\nSet-Cookie: secret\r\n", 1)
+        connection = await pool.connect()
+        assert await ask(connection) == b"ok"
+        pool.release(connection)
+        held = [each for each in reachable(connection) if isinstance(each, bytes | bytearray)]
+        assert not [each for each in held if b"secret" in each]
 
 
 async def test_an_idle_connection_makes_room_for_a_new_one() -> None:
