@@ -77,6 +77,12 @@ class Enforcer:
     ) -> RecordedDecision:
         """Like `evaluate`, but without waiting for the disk, for a caller that can use that time.
         With `report_mode`, a denial is recorded as one that is forwarded."""
+        try:
+            # Most retrievals need nothing but what is here.
+            if not self.must_claim(retrieval, key):
+                return self.decide(retrieval, key, report_mode=report_mode)
+        except MissingDocument:
+            pass  # it is fetched now
         return (await self.submit_together((retrieval,), key, report_mode=report_mode))[0]
 
     async def submit_together(

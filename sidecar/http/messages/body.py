@@ -55,8 +55,10 @@ class BodyStream:
     def of(cls, data: bytes) -> "BodyStream":
         """A body that is here already."""
         body = cls()
-        body.append(data)
-        body.end()
+        if data:
+            body._parts.append(data)
+            body.total_bytes = body._waiting_bytes = len(data)
+        body.complete = True
         return body
 
     # ---------------------------------------------------------------- what the connection does

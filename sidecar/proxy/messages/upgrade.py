@@ -14,6 +14,8 @@ UPGRADE_LINES = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
 def asks_websocket(head: RequestHead) -> bool:
     """Whether a request asks for WebSocket, in whatever form; `check_websocket` checks the form. An
     offer of any other protocol is ignored (RFC 9110 section 7.8), never granted."""
+    if b"upgrade" not in head.read:
+        return False
     return any(protocol.startswith(b"websocket") for protocol in _protocols(head))
 
 

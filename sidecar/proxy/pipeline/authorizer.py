@@ -99,7 +99,11 @@ class Authorizer:
             retrievals.append(self._retrieval(source, who))
         if not retrievals:
             return []
-        decisions = await self._enforcer.submit_together(retrievals, key, report_mode=self.reports)
+        enforcer, reports = self._enforcer, self.reports
+        if len(retrievals) == 1:
+            decisions = [await enforcer.submit(retrievals[0], key, report_mode=reports)]
+        else:
+            decisions = await enforcer.submit_together(retrievals, key, report_mode=reports)
         for recorded in decisions:
             if not recorded.passes:
                 # No agent sees a denial that the log may not have.

@@ -75,8 +75,13 @@ class ProtocolCalls:
         """The sources that the request concerns, charged to its budget; empty if the route names
         none. Raises `OverBudget`, and what the route's function raises."""
         drive, visible = self._worker.drive, route.find_visible_sources
-        sources: Sources = ()
-        if visible is not None:
+        sources: Sources | None = None
+        if route.find_sources_now is not None and size <= LONGEST_INLINE:
+            # Most requests name their sources themselves: nothing has to be looked up.
+            sources = route.find_sources_now(self._protocol, routed)
+        if sources is not None:
+            pass
+        elif visible is not None:
             permits = await self._authorizer.permission(routed.attribution)
 
             def find(routed: RoutedRequest) -> Coroutine[Any, Any, Sources]:
@@ -85,6 +90,8 @@ class ProtocolCalls:
             sources = await drive(routed, size, find, permits.refresh)
         elif route.find_sources is not None:
             sources = await drive(routed, size, partial(route.find_sources, self._protocol))
+        else:
+            sources = ()
         routed.budget.charge_sources(source.source_id for source in sources)
         return sources
 
