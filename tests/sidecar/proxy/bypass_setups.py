@@ -8,11 +8,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from policies.definitions.model import Policy
 from policies.ground.listen_address import ListenAddress
-from sidecar.proxy.pipeline.fast_path import FastPath, FastPathResult
 from tests.ports import free_port
 from tests.sidecar.proxy.other_ways_in import Detour, Plain, detour
 from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source, warm
@@ -31,21 +29,14 @@ class Below(Detour):
 
 
 @asynccontextmanager
-async def alone(
-    tmp_path: Path, given: Policy, *, short: bool, **changes: Any
-) -> AsyncIterator[ProxySetup]:
-    """A port of its own, with or without the fast path."""
-    never = patch.object(FastPath, "begin", lambda *_: FastPathResult.SLOW_PATH)
+async def alone(tmp_path: Path, given: Policy, **changes: Any) -> AsyncIterator[ProxySetup]:
+    """A port of its own."""
     async with (
         data_source() as upstream,
         sidecar(tmp_path, given) as made,
         listening(made, source(upstream.port, writes="allow", **changes)) as port,
     ):
-        if short:
-            yield ProxySetup(port, upstream, made)
-        else:
-            with never:
-                yield ProxySetup(port, upstream, made)
+        yield ProxySetup(port, upstream, made)
 
 
 @asynccontextmanager
@@ -84,8 +75,7 @@ async def named(tmp_path: Path, given: Policy, *, way: str) -> AsyncIterator[Pro
 
 
 WAYS: dict[str, Way] = {
-    "alone, short": partial(alone, short=True),
-    "alone, long": partial(alone, short=False),
+    "alone": alone,
     "by host": partial(shared, by="host"),
     "by path": partial(shared, by="path"),
     "absolute": partial(named, way="absolute"),

@@ -1,12 +1,14 @@
 """Sound requests, and mutations of them, for properties that hold for any bytes an agent may
 send."""
 
-import asyncio
 import itertools
 from typing import Any, NamedTuple
 
-from aiohttp.http import HttpRequestParser
 from hypothesis import strategies as st
+
+from sidecar.http.messages.body import BodyStream
+from sidecar.http.messages.request_parser import HeadLimits, RequestMessage, RequestParser
+from sidecar.proxy.limits import LIMITS
 
 JSON = "Content-Type: application/json"
 SOUND = {
@@ -100,15 +102,10 @@ class Sent(NamedTuple):
     @property
     def ends_whole(self) -> bool:
         """Whether the last message is there to its end, or none of it can be read."""
-        parser = HttpRequestParser(_PROTOCOL, _LOOP, 1 << 20, auto_decompress=False)
-        try:
-            parser.feed_data(b"".join(self.segments))
-        except Exception:  # noqa: BLE001  # whatever the parser makes of it
-            return True
-        try:
-            return [message.path for message, _ in parser.feed_data(_PROBE)[0]] == ["/probe"]
-        except Exception:  # noqa: BLE001  # the probe was taken for the rest of a message
-            return False
+        head = HeadLimits(LIMITS.line_bytes, LIMITS.field_bytes, LIMITS.fields)
+        parser = RequestParser(head, RequestMessage, BodyStream, lambda _message: None)
+        tunnelled = parser.feed(b"".join(self.segments)) is not None
+        return tunnelled or parser.failed or not parser.in_message
 
 
 @st.composite
@@ -124,17 +121,3 @@ def sendings(draw: Any, kind: str) -> Sent:
     cuts = sorted({int(cut * len(sent)) for cut in draw(CUTS)} | {0, len(sent)})
     segments = [sent[begin:end] for begin, end in itertools.pairwise(cuts)]
     return Sent(segments, draw(st.integers(0, 3)))
-
-
-class _Protocol:
-    """What the parser asks of a connection."""
-
-    _reading_paused = False
-
-    def pause_reading(self, **_: Any) -> None: ...
-    def resume_reading(self, **_: Any) -> None: ...
-
-
-_PROTOCOL: Any = _Protocol()
-_LOOP = asyncio.new_event_loop()
-_PROBE = b"GET /probe HTTP/1.1\r\nHost: probe\r\n\r\n"

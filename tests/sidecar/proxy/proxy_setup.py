@@ -193,9 +193,8 @@ def source(port: int, kind: str = "rest", **changes: Any) -> Source:
 async def listening(
     made: Sidecar, configured: Source, limits: ProxyLimits = LIMITS, clock: Clock = CLOCK
 ) -> AsyncIterator[int]:
-    """The port of a listener. Under uvloop it has idle connections to the data source, so that
-    simple requests take the fast path; under asyncio's own loop the first ones take the slow path.
-    """
+    """The port of a listener. Under uvloop it has an idle connection to the data source, so that
+    requests have nothing to wait for; under asyncio's own loop the first ones open one."""
     proxy = made.proxy((configured,), limits=limits, clock=clock)
     await proxy.start()
     if type(asyncio.get_running_loop()).__module__.startswith("uvloop"):

@@ -175,7 +175,7 @@ def test_19_another_host_on_the_same_connection_is_another_destination(running: 
     other = request("GET /info/b HTTP/1.1", "Host: evil.test")
     answered = running.ask(get("/info/a"), other)
     second = answered.raw.split(b"HTTP/1.1 ")[2]
-    if running.way in ("alone, short", "alone, long", "by path"):
+    if running.way in ("alone", "by path"):
         # The port, or the path, says where it goes; the data source gets its own name.
         assert second.startswith(b"200")
         [_, seen] = running.setup.upstream.begun

@@ -14,7 +14,6 @@ import pytest
 
 from sidecar.http.body_budget import BODY_BUDGET_BYTES, BodyBudget, BodyBudgetExceeded
 from sidecar.proxy.limits import LIMITS, ProxyLimits
-from sidecar.proxy.pipeline.fast_path import FastPathResult
 from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source, until
 from tests.sidecar.proxy.raw_client import leave, one
 from tests.sidecar.proxy.scripted_source import Seen, data_source
@@ -139,7 +138,6 @@ async def dribble(agent: Agent, data: bytes, seconds: float) -> None:
 
 
 async def test_a_body_that_dribbles_has_one_deadline(tmp_path: Path) -> None:
-    """Small enough for the fast path, which waits for the rest for at most a second."""
     async with short(tmp_path, inspected_seconds=0.5, lingering_seconds=0.0) as made:
         agent = await made.agent()
         await agent.send([made.head("POST", QUERY, "Content-Length: 5000")])
@@ -154,26 +152,14 @@ async def test_a_body_that_dribbles_has_one_deadline(tmp_path: Path) -> None:
         ]
 
 
-async def test_a_body_in_single_bytes_is_joined_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_body_in_single_bytes_arrives(tmp_path: Path) -> None:
     async with way_in(tmp_path, OWN) as made:
-        fast_path = made.proxy.endpoints[0].fast_path
-        offered: list[int] = []
-        begin = fast_path.begin
-
-        def noting(connection: object, data: bytes) -> FastPathResult | int:
-            offered.append(len(data))
-            return begin(connection, data)  # type: ignore[arg-type]  # it is the agent's
-
-        monkeypatch.setattr(fast_path, "begin", noting)
         body = b'{"query": [0.1]}' + b" " * 3000
         head = made.head("POST", QUERY, f"Content-Length: {len(body)}")
         agent = await made.agent()
         await agent.send([head, *cut(body, itertools.repeat(1))])
         await agent.until(lambda read: bool(answers(read)))
         assert answers(bytes(agent.received)) == [(200, b"%d" % len(body))]
-        assert offered == [len(head), len(head) + len(body)]
         agent.close()
 
 
@@ -272,6 +258,8 @@ async def test_an_agent_that_hangs_up_in_mid_body_is_one_line(
         # The next request is served as ever.
         answered = await one(port, b"GET /aliases HTTP/1.1\r\nHost: a\r\n\r\n")
         assert answered.status in (200, 502)
-    lines = [each for each in caplog.records if each.name.startswith("sidecar.proxy")]
+    lines = [
+        each for each in caplog.records if each.name.startswith(("sidecar.http", "sidecar.proxy"))
+    ]
     assert [(each.levelno, each.exc_info) for each in lines] == [(logging.INFO, None)]
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []

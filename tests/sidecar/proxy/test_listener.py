@@ -1,21 +1,17 @@
-"""The life of a listener, and that aiohttp took its settings."""
+"""The life of a listener."""
 
 import asyncio
 import socket
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import aiohttp.web_protocol
 import pytest
-from aiohttp.http_parser import HttpRequestParserPy
 
 from policies.ground.listen_address import ListenAddress
-from sidecar.proxy.downstream import server as agent_server
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
 from tests.ports import free_port
-from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import listening, sidecar, source, until
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 
@@ -156,33 +152,3 @@ async def test_a_connection_at_rest_is_closed_after_a_while(tmp_path: Path) -> N
         assert upstream.open > 0
         await until(lambda: upstream.open == 0)
         assert (await ask(port, get("/a"))).status == 200
-
-
-async def test_the_settings_that_were_meant_are_in_force(
-    setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def unused(_: Any) -> Any:
-        raise AssertionError
-
-    server = agent_server.DownstreamServer(unused, LIMITS)
-    server.prove_settings()
-    # A release that drops what it does not know would be found out at the start.
-    original = aiohttp.web_protocol.RequestHandler.__init__
-
-    def deaf(self: Any, manager: Any, **settings: Any) -> None:
-        original(self, manager, loop=settings["loop"])
-
-    monkeypatch.setattr(aiohttp.web_protocol.RequestHandler, "__init__", deaf)
-    with pytest.raises(RuntimeError, match="settings"):
-        server.prove_settings()
-
-
-async def test_the_parser_in_python_is_not_accepted(
-    setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def unused(_: Any) -> Any:
-        raise AssertionError
-
-    monkeypatch.setattr(agent_server, "HttpRequestParser", HttpRequestParserPy)
-    with pytest.raises(RuntimeError, match="C parser"):
-        agent_server.DownstreamServer(unused, LIMITS).prove_settings()

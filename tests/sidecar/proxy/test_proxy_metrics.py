@@ -191,7 +191,7 @@ async def test_connections_and_bytes_are_told(tmp_path: Path) -> None:
             sent = b"GET /a HTTP/1.1\r\nHost: kb.test\r\n\r\n"
             received = 0
             for count in (1, 2):
-                # The second may take the fast path.
+                # The second goes over the connection to the data source that is there.
                 answered = await one(proxy.port("kb"), sent)
                 received += len(answered.raw)
                 assert told("received_bytes_total") == count * len(sent)

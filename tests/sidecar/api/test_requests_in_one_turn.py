@@ -1,5 +1,6 @@
-"""The fast path to a response: a head that was parsed before is not parsed again, and nothing else
-differs. Every test takes both paths."""
+"""Requests that are answered in the turn of the event loop in which they arrive, and those that
+have to wait: each body is decided anew, each answer waits for its record, and all leave in
+order."""
 
 import asyncio
 
@@ -8,12 +9,10 @@ import pytest
 
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest
+from policies.retrieval import Retrieval
 from policies.sets.policy_set import key_document, key_name
-from sidecar.api.dispatch import Dispatcher
-from sidecar.api.request_head import ApiHead
-from sidecar.http.head_cache import MAX_HEADS, CachedHead, HeadCache
-from sidecar.http.head_digest import KEY_BYTES, HeadDigest
-from sidecar.http.response_head import Outcome
+from sidecar.enforce import Enforcer
+from sidecar.recorder import RecordedDecision
 from tests import waiting
 from tests.sidecar.fake_control_api import EVALUATE_KEY, FakeControlApi
 from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, until
@@ -21,32 +20,24 @@ from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
 
 
 @pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The bodies of requests that took the fast path: they are answered by a head that was cached,
-    not parsed anew."""
-    bodies: list[bytes] = []
-    cached: list[object] = []
-    find, answer = HeadCache.find, Dispatcher.answer
+def decided(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sources of the requests that have been decided, whether or not they are answered yet."""
+    sources: list[str] = []
+    submit = Enforcer.submit
 
-    def noting_find(self: HeadCache, data: bytes) -> CachedHead | None:
-        found = find(self, data)
-        cached.append(found and found.head)
-        return found
+    async def noting(self: Enforcer, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
+        recorded = await submit(self, retrieval, key)
+        sources.append(retrieval.source_id)
+        return recorded
 
-    def noting_answer(self: Dispatcher, head: ApiHead, body: bytes) -> Outcome:
-        if any(each is head for each in cached):
-            bodies.append(body)
-        return answer(self, head, body)
-
-    monkeypatch.setattr(HeadCache, "find", noting_find)
-    monkeypatch.setattr(Dispatcher, "answer", noting_answer)
-    return bodies
+    monkeypatch.setattr(Enforcer, "submit", noting)
+    return sources
 
 
 async def ask_twice(
     running: RunningSidecar,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
-    """A connection whose head is cached, and the request with that head."""
+    """A connection on which a request has been answered twice, and that request."""
     reader, writer = await connect(running)
     sent = request(with_key(), GOOD)
     for _ in range(2):
@@ -55,15 +46,15 @@ async def ask_twice(
     return reader, writer, sent
 
 
-async def test_the_second_request_takes_the_fast_path_and_gets_the_same(
-    running: RunningSidecar, fast: list[bytes]
+async def test_a_request_that_comes_again_gets_the_same_answer(
+    running: RunningSidecar, decided: list[str]
 ) -> None:
     reader, writer = await connect(running)
     answers = []
     for _ in range(3):
         writer.write(request(with_key(), GOOD))
         answers.append(await answer_of(reader))
-    assert fast == [GOOD, GOOD]
+    assert len(decided) == 3
     names = [[line.split(b":")[0] for line in top.split(b"\r\n")] for _, top, _ in answers]
     assert names[0] == names[1] == names[2]
     told = [orjson.loads(body) for _, _, body in answers]
@@ -73,35 +64,23 @@ async def test_the_second_request_takes_the_fast_path_and_gets_the_same(
     writer.close()
 
 
-async def test_a_head_from_one_connection_serves_all(
-    running: RunningSidecar, fast: list[bytes]
-) -> None:
-    await ask_twice(running)
-    fast.clear()
-    reader, writer = await connect(running)
-    writer.write(request(with_key(), GOOD))
-    assert (await answer_of(reader))[0] == 200
-    assert fast == [GOOD]
-    writer.close()
-
-
-async def test_every_body_is_decided_anew(running: RunningSidecar, fast: list[bytes]) -> None:
+async def test_every_body_is_decided_anew(running: RunningSidecar, decided: list[str]) -> None:
     reader, writer, _ = await ask_twice(running)
-    fast.clear()
+    decided.clear()
     denied = GOOD.replace(b'"contracts"', b'"contractz"')
     broken = GOOD.replace(b'"contracts"', b'"contracts ')
     wrong = GOOD.replace(b'"high"', b'"hihg"')
     for body, status in ((denied, 200), (broken, 400), (wrong, 422), (GOOD, 200)):
         writer.write(request(with_key(), body))
         assert (await answer_of(reader))[0] == status
-    assert fast == [denied, broken, wrong, GOOD]
+    assert decided == ["contractz", "contracts"]
     decided = [response["decision"] for response in await running.responses()]
     assert decided == ["ALLOW", "ALLOW", "DENY", "ALLOW"]
     writer.close()
 
 
-async def test_a_revoked_key_is_refused_on_a_head_that_was_good(
-    running: RunningSidecar, control: FakeControlApi, fast: list[bytes]
+async def test_a_revoked_key_is_refused_on_a_kept_connection(
+    running: RunningSidecar, control: FakeControlApi, decided: list[str]
 ) -> None:
     reader, writer, sent = await ask_twice(running)
     name = key_name(key_digest(EVALUATE_KEY))
@@ -112,33 +91,35 @@ async def test_a_revoked_key_is_refused_on_a_head_that_was_good(
     ):
         revision = control.publish({name: document})
         await running.follows(revision)
-        fast.clear()
+        decided.clear()
         writer.write(sent)
         assert (await answer_of(reader))[0] == status
-        assert fast == [GOOD]
+        assert len(decided) == (status == 200)
     writer.close()
 
 
-async def test_a_head_is_recognised_only_where_a_message_begins(
-    running: RunningSidecar, fast: list[bytes]
+async def test_bytes_that_look_like_a_request_inside_another_head_belong_to_it(
+    running: RunningSidecar, decided: list[str]
 ) -> None:
-    """The bytes of a cached head and body inside another head belong to that head."""
-    await ask_twice(running)
-    fast.clear()
     sent = request(with_key(), GOOD)
-    for before in (b"POST /nothing HTTP/1.1\r\nX-A: ", b"\r\n", b"G"):
+    for before, status in (
+        (b"POST /nothing HTTP/1.1\r\nX-A: ", 404),
+        (b"\r\n", 200),
+        (b"G", 400),
+    ):
+        decided.clear()
         reader, writer = await connect(running)
         writer.write(before)
         await waiting.turns()
         writer.write(sent)
         async with asyncio.timeout(20):
-            await answer_of(reader)
-        assert fast == []
+            assert (await answer_of(reader))[0] == status
+        assert len(decided) == (status == 200)
         writer.close()
 
 
-async def test_data_other_than_one_whole_message_takes_the_slow_path(
-    running: RunningSidecar, fast: list[bytes]
+async def test_messages_are_told_apart_however_they_are_cut(
+    running: RunningSidecar, decided: list[str]
 ) -> None:
     sent = request(with_key(), GOOD)
     for pieces, answers in (
@@ -146,30 +127,30 @@ async def test_data_other_than_one_whole_message_takes_the_slow_path(
         ([sent[:30], sent[30:]], 1),
         ([sent + sent], 2),
         ([sent + sent[:50], sent[50:]], 2),
+        ([sent * 40], 40),
     ):
-        reader, writer, _ = await ask_twice(running)
-        fast.clear()
+        reader, writer = await connect(running)
+        decided.clear()
         for piece in pieces:
             writer.write(piece)
             await waiting.turns()
         async with asyncio.timeout(20):
             for _ in range(answers):
                 assert (await answer_of(reader))[0] == 200
-            # After other data, a connection never returns to the fast path.
             writer.write(sent)
             assert (await answer_of(reader))[0] == 200
-        assert fast == []
+        assert len(decided) == answers + 1
         writer.close()
 
 
 async def test_requests_during_a_disk_write_are_answered_after_it(
-    running: RunningSidecar, disk: FaultyDisk, fast: list[bytes]
+    running: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
     reader, writer, sent = await ask_twice(running)
-    fast.clear()
+    decided.clear()
     disk.hangs.clear()
     writer.write(sent)
-    await until("it is decided", lambda: fast)
+    await until("it is decided", lambda: decided)
     for number in range(3):
         writer.write(request(b"X-Request-ID: r-%d\r\n" % number + with_key(), GOOD))
     await waiting.turns()
@@ -179,12 +160,12 @@ async def test_requests_during_a_disk_write_are_answered_after_it(
         assert b"X-Request-ID: r-" not in first[1]
         for number in range(3):
             assert b"X-Request-ID: r-%d\r\n" % number in (await answer_of(reader))[1]
-    assert len(fast) == 1
+    assert len(decided) == 4
     writer.close()
 
 
-async def test_a_new_session_is_claimed_on_the_fast_path_too(
-    running: RunningSidecar, control: FakeControlApi, fast: list[bytes]
+async def test_a_new_session_is_claimed_while_other_requests_wait(
+    running: RunningSidecar, control: FakeControlApi, decided: list[str]
 ) -> None:
     reader, writer, _ = await ask_twice(running)
     named = orjson.dumps({**orjson.loads(GOOD), "session_id": "s-0"})
@@ -193,7 +174,7 @@ async def test_a_new_session_is_claimed_on_the_fast_path_too(
         writer.write(request(with_key(), body))
         status, _, told = await answer_of(reader)
         assert (status, orjson.loads(told)["decision"]) == (200, "ALLOW")
-    assert len(fast) == 3
+    assert len(decided) == 2 + 3
     assert len(control.claims) == 3
     control.hold_claims = asyncio.Event()
     sent = request(with_key(), named.replace(b"s-0", b"s-9"))
@@ -208,29 +189,29 @@ async def test_a_new_session_is_claimed_on_the_fast_path_too(
     writer.close()
 
 
-async def test_a_failing_disk_is_503_on_the_fast_path_too(
-    running: RunningSidecar, disk: FaultyDisk, fast: list[bytes]
+async def test_a_failing_disk_is_503(
+    running: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
     reader, writer, sent = await ask_twice(running)
-    fast.clear()
+    decided.clear()
     disk.fails = True
     for _ in range(2):
         writer.write(sent)
         status, _, body = await answer_of(reader)
         assert status == 503
         assert "decision" not in orjson.loads(body)
-    assert len(fast) == 2
+    assert decided
     writer.close()
 
 
-async def test_a_client_that_hangs_up_on_the_fast_path_is_decided_and_recorded(
-    running: RunningSidecar, disk: FaultyDisk, fast: list[bytes]
+async def test_a_client_that_hangs_up_is_decided_and_recorded(
+    running: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
     _, writer, sent = await ask_twice(running)
     disk.hangs.clear()
-    fast.clear()
+    decided.clear()
     writer.write(sent)
-    await until("it is decided", lambda: fast)
+    await until("it is decided", lambda: decided)
     writer.transport.abort()
     await waiting.turns()
     disk.hangs.set()
@@ -238,15 +219,15 @@ async def test_a_client_that_hangs_up_on_the_fast_path_is_decided_and_recorded(
     assert (await running.evaluate())["decision"] == "ALLOW"
 
 
-async def test_a_client_that_half_closes_on_the_fast_path_is_answered(
-    running: RunningSidecar, disk: FaultyDisk, fast: list[bytes]
+async def test_a_client_that_half_closes_before_its_record_is_on_disk_is_answered(
+    running: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
     reader, writer, sent = await ask_twice(running)
     disk.hangs.clear()
-    fast.clear()
+    decided.clear()
     writer.write(sent)
     writer.write_eof()
-    await until("it is decided", lambda: fast)
+    await until("it is decided", lambda: decided)
     await waiting.turns()
     disk.hangs.set()
     async with asyncio.timeout(20):
@@ -257,14 +238,14 @@ async def test_a_client_that_half_closes_on_the_fast_path_is_answered(
     writer.close()
 
 
-async def test_a_stop_waits_for_the_fast_path(
-    running: RunningSidecar, disk: FaultyDisk, fast: list[bytes]
+async def test_a_stop_waits_for_the_record_and_its_answer(
+    running: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
     reader, writer, sent = await ask_twice(running)
     disk.hangs.clear()
-    fast.clear()
+    decided.clear()
     writer.write(sent)
-    await until("it is decided", lambda: fast)
+    await until("it is decided", lambda: decided)
     closing = asyncio.create_task(running.ports[0].close(5))
     await waiting.turns()
     assert not closing.done()
@@ -276,8 +257,8 @@ async def test_a_stop_waits_for_the_fast_path(
     writer.close()
 
 
-async def test_a_client_that_never_reads_leaves_the_fast_path(
-    running: RunningSidecar, fast: list[bytes]
+async def test_a_client_that_never_reads_is_read_no_more(
+    running: RunningSidecar, decided: list[str]
 ) -> None:
     _, writer, sent = await ask_twice(running)
     writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -293,14 +274,3 @@ async def test_a_client_that_never_reads_leaves_the_fast_path(
         pass
     assert taken < 100_000
     writer.transport.abort()
-
-
-def test_cached_heads_are_bounded() -> None:
-    heads = HeadCache(HeadDigest(bytes(KEY_BYTES)))
-    for number in range(MAX_HEADS + 10):
-        heads.add(b"POST / HTTP/1.1\r\nX-API-Key: %d\r\n\r\n" % number, CachedHead("head", number))
-    assert heads.find(b"POST / HTTP/1.1\r\nX-API-Key: 9\r\n\r\n") is None
-    assert heads.find(b"POST / HTTP/1.1\r\nX-API-Key: 10\r\n\r\n") == CachedHead("head", 10)
-    assert len(heads) == MAX_HEADS
-    heads.add(b"x" * 5000, CachedHead("head", 1))
-    assert heads.find(b"x" * 5000) is None

@@ -1,29 +1,27 @@
-"""What goes wrong between the decision and the response, on the fast path and on the connections
-that it takes over: no request is sent twice, no outcome recorded twice, and no agent gets a
-response that wasn't for it."""
+"""What goes wrong between the decision and the response: no request is sent twice, no outcome
+recorded twice, and no agent gets a response that wasn't for it."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from sidecar.http.server.request import HttpRequest
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.proxy.assembly import Proxy
-from sidecar.proxy.downstream.fast_connection import FastDownstreamConnection
 from sidecar.spool.errors import SpoolUnwritable
 from tests import waiting
-from tests.sidecar.proxy.pipeline.test_fast_path import Talk
+from tests.sidecar.proxy.pipeline.test_kept_connections import Talk
 from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source, until, warm
-from tests.sidecar.proxy.raw_client import get, leave
+from tests.sidecar.proxy.raw_client import get
 from tests.sidecar.proxy.scripted_source import DataSource, Seen, answer, data_source
 from tests.sidecar.proxy.test_durability import Held
 
 
 class Warm:
-    """A listener whose requests take the fast path, and its parts."""
+    """A listener with an idle connection to its data source, and its parts."""
 
     def __init__(self, proxy: Proxy, upstream: DataSource, made: Sidecar) -> None:
         self.proxy, self.upstream, self.sidecar = proxy, upstream, made
@@ -31,10 +29,6 @@ class Warm:
 
     async def talk(self) -> Talk:
         return Talk(*await asyncio.open_connection("127.0.0.1", self.port))
-
-    @property
-    def pool(self) -> Any:
-        return self.proxy.endpoints[0].upstream.pool
 
 
 @asynccontextmanager
@@ -75,14 +69,13 @@ async def test_an_agent_that_leaves_as_its_answer_comes_is_noted_once(
     made: Warm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk = await made.talk()
-    respond = FastDownstreamConnection.respond
+    start_response = HttpRequest.start_response
 
-    def leave_first(self: FastDownstreamConnection, head: bytes, body: bytes) -> bool:
-        assert self.transport is not None
-        self.transport.abort()
-        return respond(self, head, body)
+    def leave_first(self: HttpRequest, data: bytes) -> None:
+        self.reset()
+        start_response(self, data)
 
-    monkeypatch.setattr(FastDownstreamConnection, "respond", leave_first)
+    monkeypatch.setattr(HttpRequest, "start_response", leave_first)
     talk.writer.write(get("/a"))
     await until(lambda: made.upstream.targets == ["/a"])
     await waiting.turns()
@@ -126,9 +119,8 @@ REST = b"HTTP/1.1 200 OK\r\nX-Of: another\r\nContent-Length: 4\r\n\r\nevil"
 
 @pytest.mark.parametrize("at", [1, 10, 30, 50, 52, 55])
 @pytest.mark.parametrize("late", [False, True], ids=["with-the-answer", "at-rest"])
-@pytest.mark.parametrize("short", [False, True])
 async def test_the_beginning_of_an_unrequested_answer_ends_its_connection(
-    made: Warm, at: int, late: bool, short: bool
+    made: Warm, at: int, late: bool
 ) -> None:
     """The next request on it would get that answer."""
 
@@ -148,10 +140,9 @@ async def test_the_beginning_of_an_unrequested_answer_ends_its_connection(
 
     made.upstream.script = more
     talk = await made.talk()
-    field = () if short else ("X-Long:  two",)
-    assert (await talk.ask(get("/a", *field))).body == b"ok"
+    assert (await talk.ask(get("/a"))).body == b"ok"
     await waiting.turns()
-    found = await talk.ask(get("/b", *field))
+    found = await talk.ask(get("/b"))
     assert b"evil" not in found.raw
     assert "x-of" not in found.fields
 
@@ -190,7 +181,7 @@ async def test_a_connection_whose_answer_ended_is_used_again(
     for number in range(3):
         talk = await made.talk()
         status = whole.split()[1].decode()
-        talk.writer.write(get(f"/{number}", "X-Long:  two"))
+        talk.writer.write(get(f"/{number}"))
         assert (await talk.reader.readline()).split()[1].decode() == status
         await written.acquire()
         await waiting.turns()
@@ -198,28 +189,12 @@ async def test_a_connection_whose_answer_ended_is_used_again(
     assert made.upstream.connections == 1
 
 
-async def test_an_agent_that_leaves_before_the_long_way_takes_over_is_noted_once(
-    made: Warm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    talk = await made.talk()
-
-    def gone(_data: bytes) -> None:
-        leave(talk.writer)
-
-    monkeypatch.setattr("sidecar.proxy.pipeline.fast_path_exchange.parse_simple_response", gone)
-    talk.writer.write(get("/a"))
-    await until(lambda: made.upstream.targets == ["/a"])
-    await waiting.turns()
-    assert len(await made.sidecar.lineage()) == 1
-
-
-@pytest.mark.parametrize("field", ["X-Short: one", "X-Long:  two"])
 async def test_a_request_that_concerns_nothing_is_allowed_to_no_agent(
-    made: Warm, field: str, monkeypatch: pytest.MonkeyPatch
+    made: Warm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(made.proxy.endpoints[0].pipeline.protocol, "match", lambda *_: _OF_NOTHING)
     talk = await made.talk()
-    found = await talk.ask(get("/a", field))
+    found = await talk.ask(get("/a"))
     assert found.status == 403
     assert made.upstream.begun == []
     assert await made.sidecar.decisions() == [("DENY", "unresolved_source", "rest://kb")]

@@ -1,6 +1,6 @@
 """Whatever bytes an agent sends, in whatever segments: the decision, what the data source gets and
-what the agent gets are the same on the fast path, over an idle connection, and on the slow path,
-over a new one."""
+what the agent gets are the same over an idle connection to it, where nothing has to be waited for,
+and over a new one."""
 
 import asyncio
 import re
@@ -17,8 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.trail.record import Record
-from sidecar.proxy.pipeline.fast_path import FastPathResult
-from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from sidecar.settings.model import RestRule
 from tests.properties import examples
 from tests.sidecar.proxy.in_memory_transport import InMemory
@@ -56,10 +54,10 @@ ANSWERS: dict[str, Callable[[Seen], bytes]] = {
 
 
 class Way:
-    """A listener with its own data source, with or without the fast path."""
+    """A listener with its own data source, with or without an idle connection to it."""
 
-    def __init__(self, kind: str, *, short: bool) -> None:
-        self.kind, self.short = kind, short
+    def __init__(self, kind: str, *, idle: bool) -> None:
+        self.kind, self.idle = kind, idle
         self.upstream: DataSource
         self.answers = "plain"
         self.records: list[Record] = []
@@ -83,8 +81,6 @@ class Way:
         self.proxy = made.proxy((configured,))
         await self.proxy.start()
         stack.push_async_callback(self.proxy.close, 1)
-        if not self.short:
-            self.proxy.endpoints[0].fast_path.begin = lambda *_: FastPathResult.SLOW_PATH  # type: ignore[method-assign]
 
     def _script(self) -> Script:
         async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -102,7 +98,7 @@ class Way:
     async def came_to(self, sent: Sent) -> "CameTo":
         """What a connection that sends this comes to."""
         pool = self.proxy.endpoints[0].upstream.pool
-        if self.short:
+        if self.idle:
             pool.release(pool.take_idle() or await pool.connect())
         else:
             while idle := pool.take_idle():
@@ -139,40 +135,28 @@ def _decision(record: Record) -> Any:
 
 
 @pytest.fixture(scope="module", params=sorted(SOUND))
-def both(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Way, Way, list[str]]]:
-    taken: list[str] = []
-    started = FastPathExchange.start
-
-    def start(self: FastPathExchange) -> None:
-        taken.append(self.request.simple.upstream_request.target)
-        started(self)
-
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Way, Way]]:
     with (
         tempfile.TemporaryDirectory() as folder,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-        pytest.MonkeyPatch.context() as patched,
     ):
-        patched.setattr(FastPathExchange, "start", start)
         stack = AsyncExitStack()
-        short, long = Way(request.param, short=True), Way(request.param, short=False)
-        runner.run(short.open(stack, Path(folder, "short")))
-        runner.run(long.open(stack, Path(folder, "long")))
-        yield runner, short, long, taken
+        idle, new = Way(request.param, idle=True), Way(request.param, idle=False)
+        runner.run(idle.open(stack, Path(folder, "idle")))
+        runner.run(new.open(stack, Path(folder, "new")))
+        yield runner, idle, new
         runner.run(stack.aclose())
-        assert taken, "no request took the fast path"
 
 
 @given(data=st.data())
 @examples(300)
-def test_both_ways_come_to_the_same(
-    both: tuple[asyncio.Runner, Way, Way, list[str]], data: st.DataObject
-) -> None:
-    runner, short, long, _ = both
-    sent = data.draw(sendings(short.kind))
-    short.answers = long.answers = data.draw(st.sampled_from(sorted(ANSWERS)))
+def test_both_come_to_the_same(both: tuple[asyncio.Runner, Way, Way], data: st.DataObject) -> None:
+    runner, idle, new = both
+    sent = data.draw(sendings(idle.kind))
+    idle.answers = new.answers = data.draw(st.sampled_from(sorted(ANSWERS)))
 
     async def run() -> tuple[CameTo, CameTo]:
-        return await short.came_to(sent), await long.came_to(sent)
+        return await idle.came_to(sent), await new.came_to(sent)
 
     one, other = runner.run(run())
     if sent.ends_whole:
