@@ -13,31 +13,36 @@ from contextvars import ContextVar, copy_context
 from typing import Any
 
 
-class _Rest:
-    """The rest of a coroutine that has stopped to wait for `awaited`."""
+class _Rest(Coroutine[Any, Any, None]):
+    """The rest of a coroutine that has stopped to wait for `awaited`. Itself a coroutine that has
+    begun, so that a cancellation before the first step of its task still reaches the other one."""
 
-    __slots__ = ("_awaited", "_coroutine")
+    __slots__ = ("_awaited", "_begun", "_coroutine")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
         self._coroutine = coroutine
         self._awaited = awaited
+        self._begun = False
 
-    def __await__(self) -> Generator[Any, Any, Any]:
-        coroutine, awaited = self._coroutine, self._awaited
-        while True:
-            try:
-                yield awaited
-                error = None
-            except BaseException as raised:  # noqa: BLE001  # a cancellation belongs to it too
-                error = raised
-            try:
-                awaited = coroutine.send(None) if error is None else coroutine.throw(error)
-            except StopIteration as end:
-                return end.value
+    def send(self, value: Any) -> Any:
+        if self._begun:
+            return self._coroutine.send(value)
+        self._begun = True
+        return self._awaited
 
+    def throw(self, *error: Any) -> Any:
+        if not self._begun:
+            self._begun = True
+            # The task knows nothing yet of what it would wait for, so it can't cancel that itself.
+            if isinstance(self._awaited, asyncio.Future):
+                self._awaited.cancel()
+        return self._coroutine.throw(*error)
 
-async def _run(rest: _Rest) -> Any:
-    return await rest
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        raise NotImplementedError
 
 
 # Whether the coroutine that runs has not waited yet. Not `current_task() is None`: whoever fed the
@@ -60,7 +65,7 @@ def start(
         return
     context.run(_at_once.set, False)
     loop = asyncio.get_running_loop()
-    suspended(loop.create_task(_run(_Rest(coroutine, awaited)), context=context))
+    suspended(loop.create_task(_Rest(coroutine, awaited), context=context))
 
 
 async def within_task() -> None:
