@@ -73,7 +73,7 @@ class RequestParser(Generic[Message]):
 
     __slots__ = (
         "_body",
-        "_delivered",
+        "_heard",
         "_in_head",
         "_limits",
         "_message",
@@ -84,6 +84,7 @@ class RequestParser(Generic[Message]):
         "_parts",
         "_reframed",
         "_silent_bytes",
+        "_trailers",
         "failed",
     )
 
@@ -110,7 +111,11 @@ class RequestParser(Generic[Message]):
         self._parts: list[bytes] = []
         self._in_head = False
         self._silent_bytes = 0
+        """Bytes in pieces that told nothing."""
+        self._heard = False
+        """Whether the piece that is being parsed tells anything."""
         self._reframed = False
+        self._trailers = 0
 
     def at_boundary(self) -> bool:
         """Whether the next byte is the first of a message."""
@@ -146,8 +151,9 @@ class RequestParser(Generic[Message]):
         if self._message is not None and not self._in_head and self._body is None:
             self._deliver(self._message, self._streamed())
         # The parser keeps the beginning of a line until its end has arrived.
-        self._silent_bytes += len(data)
-        if self._silent_bytes > len(data) + max(self._limits.line, self._limits.field):
+        self._silent_bytes = 0 if self._heard else self._silent_bytes + len(data)
+        self._heard = False
+        if self._silent_bytes > max(self._limits.line, self._limits.field):
             self._fail()
         return None
 
@@ -167,8 +173,8 @@ class RequestParser(Generic[Message]):
         if self._reframed:
             return
         self._message = self._new_message()
-        self._in_head = True
-        self._silent_bytes = 0
+        self._in_head = self._heard = True
+        self._trailers = 0
 
     def on_url(self, url: bytes) -> None:
         message = self._message
@@ -181,13 +187,15 @@ class RequestParser(Generic[Message]):
             raise _BeyondLimits
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._silent_bytes = 0
-        if not self._in_head:
-            return  # a trailer, which is not relayed
+        self._heard = True
         assert self._message is not None
         fields = self._message.fields
-        if len(name) + len(value) > self._limits.field or len(fields) >= self._limits.fields:
+        known = len(fields) if self._in_head else self._trailers
+        if len(name) + len(value) > self._limits.field or known >= self._limits.fields:
             raise _BeyondLimits
+        if not self._in_head:
+            self._trailers += 1  # it is not relayed
+            return
         fields.append((name, value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
@@ -202,7 +210,7 @@ class RequestParser(Generic[Message]):
         self._in_head = False
 
     def on_body(self, data: bytes) -> None:
-        self._silent_bytes = 0
+        self._heard = True
         if self._body is None:
             self._parts.append(data)
         else:
