@@ -181,7 +181,11 @@ class ServerConnection(asyncio.Protocol):
             self._idle_timer = self._loop.call_later(left, self._check_idle)
         elif self.transport is not None:
             self._idle_timer = None
-            self.transport.close()
+            if self.congested or self.transport.is_closing():
+                # A close waits until the client has taken what was written: it may never do.
+                self.transport.abort()
+            else:
+                self.transport.close()
 
     # ------------------------------------------------------------------------------- reading
 
@@ -261,7 +265,7 @@ class ServerConnection(asyncio.Protocol):
         request = self._request
         full = len(self._unread) > self._limits.buffer_bytes
         full = full or (request is not None and request.body.full)
-        if full != self._reading_paused:
+        if full != self._reading_paused and not transport.is_closing():
             self._reading_paused = full
             if full:
                 transport.pause_reading()
@@ -481,8 +485,11 @@ class ServerConnection(asyncio.Protocol):
 
     def _end_half_closed(self) -> None:
         """Ends a half-closed connection that owes nothing any more."""
-        if self.transport is not None and not self._awaits_response():
-            self.transport.close()
+        transport = self.transport
+        if transport is None or self._handed_over:
+            return
+        if not self._awaits_response():
+            transport.close()
 
     def _cancel_grace(self) -> None:
         if self._grace is not None:
