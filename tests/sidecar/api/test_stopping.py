@@ -137,7 +137,8 @@ async def test_the_process_finishes_what_is_under_way_and_exits_0(
         control.hold_claims.set()
         answer = await under_way
         assert await made.ended() == 0
-        assert [record["eid"] for record in control.records] == [answer["event_id"]]
+        decided = [each["eid"] for each in control.records if each["kind"] == "decision"]
+        assert decided == [answer["event_id"]]
 
 
 async def test_no_proxied_request_stops_it(control: FakeControlApi, tmp_path: Path) -> None:
