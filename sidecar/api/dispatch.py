@@ -20,7 +20,7 @@ from policies.ground.errors import (
     Unavailable,
 )
 from policies.sets.policy_set import NoPolicySet
-from sidecar.api.request_head import ApiHead, parse_head
+from sidecar.api.request_head import ApiHead, parse_head, trusted_framing
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
 from sidecar.http import request_body
 from sidecar.http.body_budget import BodyBudget, BodyBudgetExceeded, Lease
@@ -63,7 +63,7 @@ class Dispatcher:
 
     async def serve(self, request: HttpRequest) -> Answer:
         """Answer any request, within the body budget."""
-        if request.fault:
+        if request.fault or not (request.known or trusted_framing(request)):
             return self._render_unparsable()
         if request.offers_upgrade:
             # RFC 9931: bytes after a CONNECT or an Upgrade may be an optimistic client's tunnelled
@@ -85,8 +85,10 @@ class Dispatcher:
 
     def _read_head(self, request: HttpRequest) -> ApiHead:
         head = parse_head(request, self._routes)
-        # Only decisions are frequent enough. A request id makes each head another one.
-        if head.route is not None and request.method == "POST" and head.request_id is None:
+        # Only decisions are frequent enough. A request id makes each head another one, and a query
+        # could hold a credential.
+        frequent = head.route is not None and request.method == "POST" and not head.query
+        if frequent and head.request_id is None:
             request.remember(head)
         return head
 

@@ -85,6 +85,21 @@ def parse_head(message: RequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHe
     )
 
 
+def trusted_framing(message: RequestMessage) -> bool:
+    """Whether every reader takes the message for one to the same host that ends in the same place.
+    The parser lets several hosts pass, and transfer codings that end in `chunked` (RFC 9112
+    sections 3.2 and 6.1)."""
+    hosts, codings = 0, []
+    for name, value in message.fields:
+        lower = name.lower()
+        if lower == _HOST:
+            hosts += 1
+        elif lower == b"transfer-encoding":
+            codings.append(value.lower())
+    chunked = codings == [b"chunked"] and message.version == HTTP_11
+    return hosts <= 1 and (chunked or not codings)
+
+
 def _first(values: Values, name: bytes) -> str | None:
     found = values.get(name)
     return None if found is None else _text(found[0])

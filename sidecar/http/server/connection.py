@@ -224,7 +224,8 @@ class ServerConnection(asyncio.Protocol):
         known = self._service.heads.find(raw_head)
         if known is not None and len(piece) == end + known.length:
             request = HttpRequest(self)
-            request.method, request.target, length, request.head = known
+            request.method, target, length, request.head = known
+            request.target = raw_head[target].decode("ascii")
             request.known, request.raw_head = True, raw_head
             if length:
                 request.body = BodyStream.of(piece[end:])
@@ -301,7 +302,12 @@ class ServerConnection(asyncio.Protocol):
         try:
             while self._waiting and self._request is None and not self.congested:
                 self._request = request = self._waiting.popleft()
-                eager.start(self._process(request), self._suspended)
+                try:
+                    eager.start(self._process(request), self._suspended)
+                except asyncio.CancelledError:
+                    # What it waited for had been cancelled elsewhere.
+                    self._request = None
+                    self.reset()
         finally:
             self._serving = False
 

@@ -20,7 +20,8 @@ class KnownHead(NamedTuple):
     `length` bytes, and offers no other protocol. `meaning` is what its service made of it."""
 
     method: str
-    target: str
+    target: slice
+    """Where the target stands in the head: its query may hold a credential."""
     length: int
     meaning: Any
 

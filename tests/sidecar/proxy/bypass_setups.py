@@ -69,7 +69,7 @@ async def shared(
 
 @asynccontextmanager
 async def named(tmp_path: Path, given: Policy, *, way: str) -> AsyncIterator[ProxySetup]:
-    """By the forward proxy."""
+    """By the forward proxy, or on a redirected connection."""
     async with detour(tmp_path, way, given) as made:
         yield made
 
@@ -81,4 +81,6 @@ WAYS: dict[str, Way] = {
     "absolute": partial(named, way="absolute"),
     "tunnel": partial(named, way="tunnel"),
     "opened tunnel": partial(named, way="opened"),
+    "redirected": partial(named, way="redirected"),
+    "unwrapped": partial(named, way="unwrapped"),
 }

@@ -1,0 +1,228 @@
+"""How a connection ends: half-closed, broken off, idle, failing, stopped."""
+
+import asyncio
+import logging
+
+import pytest
+
+from sidecar.http.messages.body import BodyBrokenOff
+from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.response import Answer
+from tests import waiting
+from tests.sidecar.http.server.served import LIMITS, Client, Gate, at_once, get, post, with_body
+
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
+
+# ------------------------------------------------------------------------------------ half-closing
+
+
+async def test_a_half_closed_client_gets_all_it_asked_for_and_the_end() -> None:
+    gate = Gate()
+    client = Client(gate)
+    client.send(get("/a") + get("/b"))
+    client.end()
+    assert not client.is_closing()
+    gate.release("/a")
+    assert await client.settle() == b"[/a]"
+    gate.release("/b")
+    assert await client.settle() == b"[/a][/b close]"
+    assert client.is_closing()
+    assert not client.aborted
+
+
+@pytest.mark.parametrize("sent", [b"", get("/a"), get("/a") + b"GET /b HT"])
+async def test_a_half_closed_client_that_is_owed_nothing_is_closed(sent: bytes) -> None:
+    client = Client(at_once)
+    client.send(sent)
+    client.end()
+    assert client.is_closing()
+    assert await client.settle() == (b"[/a]" if sent else b"")
+
+
+async def test_a_body_that_ends_with_the_connection_is_broken_off(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    failures: list[BaseException | None] = []
+
+    async def serve(request: HttpRequest) -> Answer:
+        try:
+            return await with_body(request)
+        finally:
+            failures.append(request.body.failure)
+
+    client = Client(serve, cancels=False)
+    client.send(post("/a", 10, b"half"))
+    client.end()
+    assert await client.settle() == b""
+    assert client.is_closing()
+    assert [type(each) for each in failures] == [BodyBrokenOff]
+    assert caplog.text.count("hung up in the middle of its request body") == 1
+
+
+async def test_a_half_closed_client_is_not_waited_for_for_ever() -> None:
+    gate = Gate()
+    client = Client(gate, LIMITS._replace(half_close_seconds=0.01))
+    client.send(get("/a"))
+    client.end()
+    await waiting.until_async("it counts as gone", lambda: client.aborted)
+    await client.settle()
+    assert gate.cancelled == ["/a"]
+
+
+async def test_a_response_without_an_end_ends_with_the_client_s_side() -> None:
+    async def serve(request: HttpRequest) -> Answer:
+        request.end_on_client_close()
+        request.start_response(b"event")
+        await waiting.never()
+        raise AssertionError
+
+    client = Client(serve)
+    client.send(get("/a"))
+    client.end()
+    assert client.is_closing()
+
+
+# --------------------------------------------------------------------------------- what goes wrong
+
+
+async def test_a_malformed_request_is_served_and_nothing_after_it() -> None:
+    client = Client(at_once)
+    client.send(get("/a") + b"nonsense\r\n\r\n" + get("/b"))
+    assert await client.settle() == b"[/a][fault close]"
+    assert client.is_closing()
+
+
+async def test_a_body_whose_framing_breaks_ends_the_connection() -> None:
+    client = Client(at_once)
+    client.send(b"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" + get("/b"))
+    assert await client.settle() == b"[/a close]"
+    assert client.is_closing()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_fault_of_ours_is_logged_and_answered(
+    waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def serve(_request: HttpRequest) -> Answer:
+        if waits:
+            await asyncio.sleep(0)
+        raise ZeroDivisionError("internal words")
+
+    client = Client(serve)
+    client.send(get("/a") + get("/b"))
+    assert await client.settle() == b"[500 close]"
+    assert client.is_closing()
+    assert "internal words" in caplog.text
+
+
+async def test_a_fault_after_the_response_began_ends_the_connection() -> None:
+    async def serve(request: HttpRequest) -> Answer:
+        request.start_response(b"[half")
+        raise ZeroDivisionError
+
+    client = Client(serve)
+    client.send(get("/a") + get("/b"))
+    assert await client.settle() == b"[half"
+    assert client.is_closing()
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+async def test_a_client_that_leaves_cancels_its_request_if_the_service_says_so(
+    cancels: bool,
+) -> None:
+    gate = Gate()
+    client = Client(gate, cancels=cancels)
+    client.send(get("/a") + get("/b"))
+    # In the turn in which the request arrived: its task has not made a step yet.
+    client.closed = True
+    client.protocol.connection_lost(None)
+    gate.release("/a")
+    await client.settle()
+    assert gate.cancelled == (["/a"] if cancels else [])
+    assert gate.targets == ["/a"]
+    assert client.got == b""
+    assert client.connections.open == set()
+
+
+async def test_a_request_that_is_cancelled_from_within_breaks_its_connection() -> None:
+    """As by a future that is shared with another task and cancelled there."""
+    shared = asyncio.get_running_loop().create_future()
+    shared.cancel()
+
+    async def serve(_request: HttpRequest) -> Answer:
+        await shared
+        raise AssertionError
+
+    client = Client(serve)
+    client.send(get("/a"))
+    await client.settle()
+    assert client.aborted
+
+
+# ------------------------------------------------------------------------------------------ the end
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /a HT", get("/a"), get("/a") + b"\r\n"])
+async def test_a_connection_that_waits_too_long_for_a_head_is_closed(sent: bytes) -> None:
+    client = Client(at_once, LIMITS._replace(idle_seconds=0.01))
+    client.send(sent)
+    await waiting.until_async("it is closed", client.is_closing)
+    assert not client.aborted
+
+
+async def test_a_request_under_way_is_not_idle() -> None:
+    gate = Gate()
+    client = Client(gate, LIMITS._replace(idle_seconds=0.01))
+    client.send(get("/a"))
+    # Time itself passes: three idle times.
+    await asyncio.sleep(0.03)
+    assert not client.is_closing()
+    gate.release("/a")
+    assert await client.settle() == b"[/a]"
+
+
+async def test_a_client_that_never_takes_the_last_response_is_cut_off() -> None:
+    client = Client(at_once, LIMITS._replace(idle_seconds=0.01))
+    client.send(get("/a"))
+    client.protocol.pause_writing()
+    await waiting.until_async("it is cut off", lambda: client.aborted)
+
+
+async def test_a_stop_lets_what_is_under_way_finish() -> None:
+    gate = Gate()
+    client = Client(gate)
+    client.send(get("/a") + get("/b"))
+    closing = asyncio.create_task(client.connections.close(60))
+    await waiting.turns()
+    assert not closing.done()
+    gate.release("/a")
+    await closing
+    assert client.got == b"[/a close]"
+    assert gate.targets == ["/a"]
+
+
+async def test_a_stop_ends_idle_connections_at_once_and_others_after_a_while() -> None:
+    idle = Client(at_once)
+    await asyncio.wait_for(idle.connections.close(60), 20)
+    assert idle.is_closing()
+    gate = Gate()
+    busy = Client(gate)
+    busy.send(get("/a"))
+    await asyncio.wait_for(busy.connections.close(0.01), 20)
+    assert (busy.aborted, gate.cancelled) == (True, ["/a"])
+
+
+async def test_asking_for_the_end_twice_is_asking_once() -> None:
+    client = Client(at_once)
+    first, second = client.protocol.finish(), client.protocol.finish()
+    async with asyncio.timeout(20):
+        await first
+        await second
+
+
+async def test_bytes_are_counted_in_both_directions() -> None:
+    client = Client(at_once)
+    client.send(get("/a"))
+    flow = client.connections.flow
+    assert (flow.received, flow.sent) == (len(get("/a")), len(client.got))

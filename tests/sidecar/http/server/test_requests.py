@@ -1,0 +1,220 @@
+"""Requests on one connection are served in order, one at a time, and read no faster than that."""
+
+import asyncio
+
+import pytest
+
+from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.response import Answer, Deferred, ResponseSent
+from tests import waiting
+from tests.sidecar.http.server.served import (
+    LIMITS,
+    Client,
+    Gate,
+    Reply,
+    at_once,
+    get,
+    post,
+    with_body,
+)
+
+pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
+
+
+async def test_what_never_waits_is_answered_in_the_turn_in_which_it_arrives() -> None:
+    client = Client(at_once)
+    before = asyncio.all_tasks()
+    client.send(get("/a") + get("/b"), get("/c"))
+    assert client.got == b"[/a][/b][/c]"
+    assert asyncio.all_tasks() == before
+    assert not client.is_closing()
+
+
+async def test_one_at_a_time_and_in_order() -> None:
+    gate = Gate()
+    client = Client(gate)
+    client.send(get("/a") + get("/b"), get("/c"))
+    assert gate.targets == ["/a"]
+    gate.release("/b", "/c")
+    assert await client.settle() == b""
+    gate.release("/a")
+    assert await client.settle() == b"[/a][/b][/c]"
+    assert gate.targets == ["/a", "/b", "/c"]
+
+
+async def test_requests_of_many_segments_and_many_in_one() -> None:
+    data = b"".join(post(f"/{n}", 10, b"%010d" % n) for n in range(50))
+    for size in (7, len(data)):
+        client = Client(with_body)
+        client.send(*(data[at : at + size] for at in range(0, len(data), size)))
+        await waiting.turns(400)
+        assert client.got == b"".join(b"[%010d]" % n for n in range(50))
+
+
+async def test_a_deferred_response_waits_for_the_disk_and_the_next_request_for_it() -> None:
+    durable: list[asyncio.Future[None]] = []
+
+    async def serve(request: HttpRequest) -> Answer:
+        durable.append(asyncio.get_running_loop().create_future())
+        target = request.target.encode()
+        return Deferred(durable[-1], lambda done: Reply(b"503" if done.exception() else target))
+
+    client = Client(serve)
+    client.send(get("/a") + get("/b"))
+    assert await client.settle() == b""
+    assert len(durable) == 1
+    durable[0].set_result(None)
+    assert await client.settle() == b"[/a]"
+    durable[1].set_exception(OSError())
+    assert await client.settle() == b"[/a][503]"
+
+
+async def test_a_head_that_is_remembered_is_that_of_exactly_these_bytes() -> None:
+    seen: list[tuple[bool, str, bytes, object]] = []
+
+    async def serve(request: HttpRequest) -> Answer:
+        body = request.body.take()
+        seen.append((request.known, request.target, body, request.head))
+        if not request.known:
+            request.remember("meaning")
+        return Reply(b"")
+
+    client = Client(serve)
+    for sent in (post("/a", 2, b"hi"), post("/a", 2, b"ho"), post("/b", 2, b"hi"), get("/a")):
+        client.send(sent)
+    assert [each[0] for each in seen] == [False, True, False, False]
+    assert seen[1] == (True, "/a", b"ho", "meaning")
+    # Inside another message, and where anything follows, the bytes are parsed.
+    seen.clear()
+    known = post("/a", 2, b"hi")
+    for pieces in (
+        (post("/c", len(known) + 1, b"x"), known),
+        (known + known,),
+        (known[:-1], known[-1:]),
+        (known,),
+    ):
+        client.send(*pieces)
+        await client.settle()
+    assert [(each[0], each[1]) for each in seen] == [
+        (False, "/c"), (False, "/a"), (False, "/a"), (False, "/a"), (True, "/a"),
+    ]  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------- flow control
+
+
+async def test_a_slow_reader_of_a_body_stops_the_reading() -> None:
+    gate = asyncio.Event()
+
+    async def serve(request: HttpRequest) -> Answer:
+        await gate.wait()
+        return await with_body(request)
+
+    client = Client(serve)
+    client.send(post("/a", 5000, b"x" * 1000))
+    assert client.is_reading()
+    client.send(b"x")
+    assert not client.is_reading()
+    # What was under way when reading stopped is kept.
+    client.send(b"x" * 3999 + post("/b", 0))
+    gate.set()
+    assert await client.settle() == b"[" + b"x" * 5000 + b"][]"
+    assert client.is_reading()
+
+
+async def test_requests_that_wait_stop_the_reading() -> None:
+    gate = Gate()
+    client = Client(gate)
+    long = b"X-A: " + b"a" * 900 + b"\r\n"
+    client.send(get("/a"), get("/b"), get("/c", long))
+    assert client.is_reading()
+    client.send(get("/d", long))
+    assert not client.is_reading()
+    gate.release("/a", "/b", "/c", "/d")
+    assert await client.settle() == b"[/a][/b][/c][/d]"
+    assert client.is_reading()
+
+
+async def test_a_client_that_does_not_read_is_served_no_more_until_it_does() -> None:
+    gate = Gate()
+    gate.release("/a", "/b")
+    client = Client(gate)
+    client.protocol.pause_writing()
+    client.send(get("/a") + get("/b"))
+    assert gate.targets == []
+    client.protocol.resume_writing()
+    assert await client.settle() == b"[/a][/b]"
+
+
+async def test_a_client_that_takes_nothing_for_too_long_is_cut_off() -> None:
+    gate, ended = asyncio.Event(), asyncio.Event()
+
+    async def serve(request: HttpRequest) -> Answer:
+        await gate.wait()
+        request.start_response(b"head")
+        try:
+            await request.drain()
+        finally:
+            ended.set()
+        return ResponseSent(keep_alive=True)
+
+    client = Client(serve, LIMITS._replace(write_seconds=0.01), cancels=False)
+    client.send(get("/a"))
+    client.protocol.pause_writing()
+    gate.set()
+    async with asyncio.timeout(waiting.PATIENCE):
+        await ended.wait()
+    assert client.aborted
+
+
+async def test_a_client_that_takes_what_was_written_gets_the_rest() -> None:
+    gate = asyncio.Event()
+
+    async def serve(request: HttpRequest) -> Answer:
+        await gate.wait()
+        request.start_response(b"head")
+        await request.drain()
+        request.write(b"rest")
+        return ResponseSent(keep_alive=True)
+
+    client = Client(serve)
+    client.send(get("/a"))
+    client.protocol.pause_writing()
+    gate.set()
+    assert await client.settle() == b"head"
+    client.protocol.resume_writing()
+    assert await client.settle() == b"headrest"
+
+
+# ---------------------------------------------------------------------------------- the unread rest
+
+
+async def test_the_rest_of_a_refused_body_is_dropped_and_the_next_request_served() -> None:
+    client = Client(at_once)
+    client.send(post("/a", 5000, b"x" * 100))
+    assert client.got == b"[/a]"
+    client.send(b"x" * 4900 + get("/b"))
+    assert await client.settle() == b"[/a][/b]"
+    assert client.is_reading()
+
+
+async def test_the_rest_of_a_refused_body_is_not_awaited_for_ever() -> None:
+    client = Client(at_once, LIMITS._replace(lingering_seconds=0.01))
+    client.send(post("/a", 5000, b"x"))
+    await waiting.until_async("it is closed", client.is_closing)
+    assert client.got == b"[/a]"
+
+
+async def test_100_is_sent_only_to_a_client_that_waits_for_it() -> None:
+    async def serve(request: HttpRequest) -> Answer:
+        request.send_continue()
+        return await with_body(request)
+
+    client = Client(serve)
+    client.send(post("/a", 4))
+    assert client.got == b"HTTP/1.1 100 Continue\r\n\r\n"
+    client.send(b"body")
+    assert (await client.settle()).endswith(b"[body]")
+    client = Client(serve)
+    client.send(post("/a", 4, b"bo"), b"dy")
+    assert await client.settle() == b"[body]"
