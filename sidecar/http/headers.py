@@ -114,7 +114,7 @@ def sort_request_fields(fields: Fields) -> RequestHead:
     baggage = read.get(BAGGAGE)
     if baggage is not None:
         # At the end, so a request with baggage is no longer in the order it was sent:
-        # `simple_request` notices and takes the fields from here.
+        # `head_template` notices.
         forward += [(BAGGAGE, line) for line in without_own_baggage(baggage)]
     # The parser refuses a second `Content-Length`, so the first value is the only one.
     lengths = read.get(b"content-length")
@@ -188,7 +188,7 @@ def _sort(
     for field in fields:
         rule = rules.get(field[0]) or _cache(rules, field[0], rule_of(field[0].lower()))
         if rule.forwarded:
-            # The same object, not a copy: `simple_request` finds the forwarded ranges by identity.
+            # The same object, not a copy: `head_template` finds the forwarded ranges by identity.
             forward.append(field)
         if rule.key is not None:
             read.setdefault(rule.key, []).append(field[1])

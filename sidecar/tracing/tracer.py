@@ -5,7 +5,6 @@ one are sampled at the configured ratio. Knows no HTTP but that header.
 """
 
 import math
-import re
 from collections.abc import Callable, Sequence
 
 from policies.ground.clock import Clock
@@ -14,9 +13,6 @@ from sidecar.tracing.trace_context import parse_traceparent
 
 MAX_SPANS = 2048
 """Finished spans kept for the collector; further ones are dropped and counted."""
-
-# Finds the header in the bytes of a head without parsing it. The slow path then reads it properly.
-_TRACEPARENT = re.compile(rb"\r\ntraceparent:", re.IGNORECASE).search
 
 
 class Tracer:
@@ -30,18 +26,6 @@ class Tracer:
         self._left = self._draw()
         self.dropped = 0
         """Spans dropped because the collector took none."""
-
-    def due(self, head: memoryview | bytes, end: int) -> bool:
-        """Whether the request whose head is the first `end` bytes needs `begin`. Counts it, so call
-        this once for each request for which `begin` may not be called."""
-        if _TRACEPARENT(head, 0, end) is not None:
-            return True
-        if self._left > 1:
-            self._left -= 1
-            return False
-        # Stays due until `begin` takes it.
-        self._left = 0
-        return True
 
     def begin(self, traceparent: Sequence[bytes], *, proxied: bool) -> Trace | None:
         """The trace of a request with these `traceparent` headers; None if it is not sampled."""

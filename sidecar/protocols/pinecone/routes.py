@@ -236,6 +236,6 @@ _UNFILTERED = [
 ROUTES = (*(_filtered_route(row, form) for row, form in _UNFILTERED), *_OTHERS)
 
 _TABLE = RouteTable(ROUTES)
-# Without `sensitivity_field` nothing is filtered, so all requests of a route share one row. It has
-# no `refine`, which would keep them from the proxy's fast path.
+# Without `sensitivity_field` nothing is filtered, so all requests of a route share one row, which
+# has nothing to refine.
 _TABLE_WITHOUT_LEVELS = RouteTable((*(row for row, _ in _UNFILTERED), *_OTHERS))

@@ -165,8 +165,8 @@ def _encode_head(lines: list[bytes], event: Fields, *, keep_alive: bool, http10:
     elif http10:
         lines.append(b"Connection: keep-alive")
     head = b"\r\n".join(lines)
-    # aiohttp parses responses leniently. A line break inside a field would let the data source
-    # write header fields of ours (response splitting).
+    # The parser refuses a line break inside a field, which would let the data source write header
+    # fields of ours (response splitting). This holds whatever made the fields.
     if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
         raise UpstreamFailed("the data source's response has a line break inside a header field")
     return head + b"\r\n\r\n"

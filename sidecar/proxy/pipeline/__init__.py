@@ -1,5 +1,5 @@
 """The steps of a request, in order: classify, resolve, authorize, forward, record the lineage.
 
-The folder is larger than others because each step is a file of its own, and the fast path,
-WebSocket and passthrough share those steps with the slow path.
+The folder is larger than others because each step is a file of its own, and WebSocket
+and passthrough share those steps.
 """
