@@ -45,8 +45,8 @@ class _Rest(Coroutine[Any, Any, None]):
         raise NotImplementedError
 
 
-# Whether the coroutine that runs has not waited yet. Not `current_task() is None`: whoever fed the
-# event may run in a task of its own.
+# Whether the coroutine that runs has not waited yet. Not `current_task() is None`: the code
+# that fed the event may run in a task of its own.
 _at_once: ContextVar[bool] = ContextVar("at_once", default=False)
 
 

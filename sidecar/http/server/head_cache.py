@@ -3,7 +3,7 @@ the same bytes always mean the same.
 
 A head holds credentials, so its digest is kept instead of its bytes, keyed with random bytes of
 this process: an attacker who obtains a digest can't test guesses at a credential against it.
-Whoever adds a head must have taken the credentials out of what it means.
+A head may be added only with a meaning that holds no credential.
 """
 
 from hashlib import blake2b

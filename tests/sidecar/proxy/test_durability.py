@@ -35,11 +35,9 @@ class Held:
         held = self._held()
         return [pending._replace(durable=held) for pending in pendings]
 
-    def decide(self, *arguments: Any, **more: Any) -> RecordedDecision:
-        return self._enforcer.decide(*arguments, **more)._replace(durable=self._held())
-
-    def must_claim(self, *arguments: Any) -> bool:
-        return self._enforcer.must_claim(*arguments)
+    async def submit(self, *arguments: Any, **more: Any) -> RecordedDecision:
+        pending = await self._enforcer.submit(*arguments, **more)
+        return pending._replace(durable=self._held())
 
     async def prepare(self, *arguments: Any) -> None:
         await self._enforcer.prepare(*arguments)
