@@ -37,8 +37,6 @@ from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.document_fetcher import FetchFailed
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.full_replica.replica import FullReplica
-from sidecar.policy_cache.partial_replica.redis_client import RedisClient
-from sidecar.policy_cache.partial_replica.replica import PartialReplica
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.policy_cache.replica import Replica
 from sidecar.proxy.assembly import Proxy, ProxyPorts
@@ -314,6 +312,10 @@ class Components:
     ) -> Replica:
         if settings.redis is None:
             return FullReplica(settings, self.control, self.cache_file, freshness, host)
+        # Imported only when needed: the Redis library takes megabytes.
+        from sidecar.policy_cache.partial_replica.redis_client import connect
+        from sidecar.policy_cache.partial_replica.replica import PartialReplica
+
         return PartialReplica(
             settings,
             (self.control, self.identity),
@@ -321,5 +323,5 @@ class Components:
             freshness,
             host,
             random_bytes,
-            RedisClient(settings.redis),
+            connect(settings.redis),
         )

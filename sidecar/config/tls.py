@@ -1,6 +1,7 @@
 """Reads the TLS keys of the settings file. It loads every certificate at once, so that a missing,
 damaged or mismatched one is a complaint at the start rather than a failure in the night."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from policies.definitions.definition import shown
@@ -51,7 +52,11 @@ def client_tls(parent: Section, key: str, address: str, base: Path) -> UpstreamT
 
 
 def check_redis(top: Section, url: RedisUrl | None) -> None:
-    """Check the TLS files in the options of `redis`, which are read again at each connection."""
+    """Check that redis-py is installed, and the TLS files in the options of `redis`, which redis-py
+    reads only when it connects."""
+    # redis-py is an extra of the package (pyproject.toml): a sidecar without Redis needs none.
+    if url is not None and find_spec("redis") is None:
+        top.complain("redis", "needs redis-py; run `pip install 'sluice[redis]'`")
     files = dict(url.options) if url is not None else {}
     certificate = files.get("ssl_certfile")
     key = files.get("ssl_keyfile", certificate)  # one file may hold both, as in OpenSSL

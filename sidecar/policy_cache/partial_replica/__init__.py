@@ -5,8 +5,7 @@ lacks may still exist, and has to be looked up.
     replica            the replica as the rest of the sidecar sees it
     working_set        the documents held, on disk
     partial_state      what the loops share
-    redis_loop         follows Redis; redis_reader is what it reads there
-    redis_client       the few commands; redis_connection and resp carry them
+    redis_loop         follows Redis; redis_reader and redis_client are how it reads
     incremental_sync   brings the working set to the revision in Redis
     nonces             the challenges that prove a heartbeat is recent
     control_loop       follows the control API's long poll instead

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
+from redis.exceptions import RedisError
 
 from policies.sets.merkle_map import NotProven, nodes_of, prove
 from policies.sets.redis_keys import (
@@ -33,8 +34,6 @@ from policies.sets.redis_keys import (
 )
 from policies.sets.signed_head import Claim, Heartbeat, SetHead, SignatureRejected
 from sidecar.policy_cache.feed import FeedFailed
-from sidecar.policy_cache.partial_replica.redis_client import RedisClient
-from sidecar.policy_cache.partial_replica.resp import RedisError
 from sidecar.policy_cache.partial_replica.working_set import ABSENT, HeldDocument
 
 log = logging.getLogger(__name__)
@@ -66,11 +65,11 @@ class SetNews:
 
 
 class RedisReader:
-    """One tenant's set. `log_keys` returns the keys that sign the log. `forged` counts the items
-    that none of them signed."""
+    """One tenant's set. `client` is an asyncio client of redis-py; `log_keys` returns the keys that
+    sign the log. `forged` counts the items that none of them signed."""
 
     def __init__(
-        self, client: RedisClient, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]
+        self, client: Any, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]
     ) -> None:
         self._log_keys = log_keys
         # Counted, because each means an attacker, or a rotated key that we do not know yet.
@@ -93,7 +92,8 @@ class RedisReader:
         missed."""
         if self._change_id is not None:
             return False
-        self._change_id = await self._call(self._client.last_id(self._changes)) or _BEGINNING
+        last = await self._call(self._client.xrevrange(self._changes, count=1))
+        self._change_id = last[0][0] if last else _BEGINNING
         return True
 
     async def challenge(self, nonce: str, damaged: Sequence[bytes]) -> None:
@@ -103,13 +103,16 @@ class RedisReader:
             # Named in a stream that no other tenant reads: all share the stream of challenges.
             await self._report_damage(damaged)
             fields["m"] = "1"
-        await self._call(self._client.xadd(CHALLENGES, fields, "~", MAX_CHALLENGES))
+        await self._call(
+            self._client.xadd(CHALLENGES, fields, maxlen=MAX_CHALLENGES, approximate=True)
+        )
 
     async def _report_damage(self, damaged: Sequence[bytes]) -> None:
         key, entry = doubts_key(self._tenant), {"f": orjson.dumps([*map(bytes.decode, damaged)])}
         # Approximate trimming keeps whole nodes of the stream, far more entries than these.
+        request = self._client.xadd(key, entry, maxlen=MAX_DAMAGE_REPORTS, approximate=False)
         try:
-            await self._call(self._client.xadd(key, entry, "=", MAX_DAMAGE_REPORTS))
+            await self._call(request)
         except FeedFailed as error:
             # The challenge still asks the control API to look, and it removes what is in the way.
             log.warning("can't report the damage in Redis to the control API: %s", error)
@@ -120,11 +123,12 @@ class RedisReader:
         if self._change_id is not None:
             streams[self._changes] = self._change_id
         # At 0, Redis would block forever.
-        read = self._client.xread(streams, MAX_ENTRIES, max(1, int(seconds * 1000)))
+        block = max(1, int(seconds * 1000))
+        read = self._client.xread(streams, count=MAX_ENTRIES, block=block)
         found = await self._call(read, seconds + SECONDS)
         heads: list[SetHead] = []
         beats: list[Heartbeat] = []
-        for stream, entries in found:
+        for stream, entries in found or ():
             if stream == self._beats.encode():
                 self._beat_id = entries[-1][0]
                 beats += self._all_verified(Heartbeat, entries, b"b")
@@ -136,7 +140,7 @@ class RedisReader:
     async def more_heads(self) -> list[SetHead]:
         """The heads of the changes since the last read, without waiting."""
         assert self._change_id is not None
-        request = self._client.xrange(self._changes, b"(" + self._change_id, MAX_ENTRIES)
+        request = self._client.xrange(self._changes, b"(" + self._change_id, count=MAX_ENTRIES)
         if entries := await self._call(request):
             self._change_id = entries[-1][0]
         return self._all_verified(SetHead, entries, b"h")
@@ -189,7 +193,7 @@ class RedisReader:
             raise FeedFailed(
                 "Redis has no policy set of this tenant: it is not written yet, or lost"
             )
-        # Verify each signature once: most often the stream has brought this head.
+        # The head seldom changes: verify each signature once.
         if self._signed is None or self._signed[0] != signed:
             try:
                 self._signed = signed, self._verified(SetHead, signed)
@@ -208,14 +212,10 @@ class RedisReader:
         """The entries with a good signature; others count as missing."""
         opened = []
         for _, values in entries:
-            sealed = values.get(field, b"")
             try:
-                opened.append(self._verified(kind, sealed))
+                opened.append(self._verified(kind, values.get(field, b"")))
             except SignatureRejected:
                 self.forged += 1
-            else:
-                # The set that is read next is likely to be under this very head.
-                self._signed = (sealed, opened[-1]) if kind is SetHead else self._signed
         return opened
 
     def _verified(self, kind: type[_Signed], signed: bytes) -> _Signed:

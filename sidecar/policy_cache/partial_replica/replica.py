@@ -1,8 +1,9 @@
 """A partial replica as the rest of the sidecar sees it: the documents in use, from Redis, or from
-the control API while Redis is away.
+the control API while Redis is away. Imported only if `redis` is set: the library takes megabytes.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from policies.ground.clock import Clock
 from policies.sets.signed_head import Claim
@@ -17,7 +18,6 @@ from sidecar.policy_cache.long_poll import LongPoll
 from sidecar.policy_cache.partial_replica.control_loop import ControlLoop
 from sidecar.policy_cache.partial_replica.failover import Failover
 from sidecar.policy_cache.partial_replica.partial_state import PartialState
-from sidecar.policy_cache.partial_replica.redis_client import RedisClient
 from sidecar.policy_cache.partial_replica.redis_loop import RedisLoop
 from sidecar.policy_cache.partial_replica.redis_reader import RedisReader
 from sidecar.policy_cache.partial_replica.working_set import WorkingSet
@@ -27,7 +27,7 @@ from sidecar.settings.model import SidecarSettings
 
 
 class PartialReplica(Replica):
-    """A `Replica` of the documents in use."""
+    """A `Replica` of the documents in use. `client` is an asyncio client of redis-py."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class PartialReplica(Replica):
         freshness: Freshness,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
-        client: RedisClient,
+        client: Any,
     ) -> None:
         control, identity = connection
         self._identity = identity
