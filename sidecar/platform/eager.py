@@ -51,10 +51,13 @@ _at_once: ContextVar[bool] = ContextVar("at_once", default=False)
 
 
 def start(
-    coroutine: Coroutine[Any, Any, None], suspended: Callable[["asyncio.Task[None]"], None]
+    coroutine: Coroutine[Any, Any, None],
+    loop: asyncio.AbstractEventLoop,
+    suspended: Callable[["asyncio.Task[None]"], None],
 ) -> None:
     """Runs `coroutine` to its end, or until it waits for the first time. Then `suspended` gets the
-    task that goes on with it. What it raises before it waits is raised here."""
+    task of `loop`, the running one, that goes on with it. What it raises before it waits is raised
+    here."""
     # A context of its own, so that a variable that it sets before it waits is still set afterwards,
     # and can be reset.
     context = copy_context()
@@ -64,7 +67,6 @@ def start(
     except StopIteration:
         return
     context.run(_at_once.set, False)
-    loop = asyncio.get_running_loop()
     suspended(loop.create_task(_Rest(coroutine, awaited), context=context))
 
 

@@ -26,14 +26,15 @@ class UpstreamConnection(DialledProtocol):
         self._transport: asyncio.Transport | None = None
         self._response: ResponseMessage | None = None
         self._failure: Exception | None = None
+        # Kept, since asking for the running loop takes a system call.
+        self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self.writing_paused = False
         """Whether the server takes less than was written."""
         self.pooled = True
         """Whether it holds one of the pool's slots."""
-        self.idle_since = 0.0
-        """When it last became idle, by the loop's clock."""
+        self._idle_since = 0.0
         self.reused = False
         """Whether it has carried a request before the current one."""
         self.received_any = False
@@ -59,6 +60,12 @@ class UpstreamConnection(DialledProtocol):
     def rest(self) -> None:
         """Prepares for another request, and forgets the last response, which may hold secrets."""
         self.reused, self.received_any, self._response = True, False, None
+        self._idle_since = self._loop.time()
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long ago it began to wait for another request."""
+        return self._loop.time() - self._idle_since
 
     def send(self, data: bytes, *, body: bool = True, upgrade: bool = False) -> None:
         """Writes a request, or its first part. Its response has no `body` if it is a HEAD; with
@@ -79,9 +86,8 @@ class UpstreamConnection(DialledProtocol):
         """Returns once the server has taken enough of what was written. Raises `TimeoutError` if
         that takes longer than `seconds`, and `ConnectionLost`."""
         while self.writing_paused and self._failure is None:
-            loop = asyncio.get_running_loop()
-            self._drained = drained = loop.create_future()
-            timer = loop.call_later(seconds, _time_out, drained)
+            self._drained = drained = self._loop.create_future()
+            timer = self._loop.call_later(seconds, _time_out, drained)
             try:
                 await drained
             finally:
@@ -93,7 +99,7 @@ class UpstreamConnection(DialledProtocol):
     async def response(self) -> ResponseMessage:
         """The response, once its head is there. Raises `ConnectionLost` and `BadResponse`."""
         if self._response is None and self._failure is None:
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             finally:

@@ -61,7 +61,6 @@ class Pool:
         if self._dialler.awaited:
             self._dialler.free(connection)
         else:
-            connection.idle_since = asyncio.get_running_loop().time()
             self._idle.append(connection)
             if self._sweep_timer is None:
                 self._schedule_sweep()
@@ -79,8 +78,7 @@ class Pool:
             self._dialler.free()
 
     def _stale(self, connection: UpstreamConnection) -> bool:
-        now = asyncio.get_running_loop().time()
-        return now - connection.idle_since > self._idle_seconds
+        return connection.idle_seconds > self._idle_seconds
 
     def _schedule_sweep(self) -> None:
         loop = asyncio.get_running_loop()

@@ -303,7 +303,7 @@ class ServerConnection(asyncio.Protocol):
             while self._waiting and self._request is None and not self.congested:
                 self._request = request = self._waiting.popleft()
                 try:
-                    eager.start(self._process(request), self._suspended)
+                    eager.start(self._process(request), self._loop, self._suspended)
                 except asyncio.CancelledError:
                     # What it waited for had been cancelled elsewhere.
                     self._request = None

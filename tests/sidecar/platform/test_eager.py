@@ -19,7 +19,7 @@ Task = asyncio.Task[None]
 def start(coroutine: Coroutine[Any, Any, None]) -> Task | None:
     """The task that goes on with it, if there is one."""
     tasks: list[Task] = []
-    eager.start(coroutine, tasks.append)
+    eager.start(coroutine, asyncio.get_running_loop(), tasks.append)
     return tasks[0] if tasks else None
 
 
