@@ -4,7 +4,6 @@ paths need a key, in which order faults are reported, and what an error looks li
 Knows no particular route and no decision.
 """
 
-import asyncio
 import itertools
 import logging
 from collections.abc import Mapping
@@ -142,11 +141,10 @@ class Dispatcher:
         return self._respond(head, 200, reply.body, reply.media, reply.extra_lines)
 
     def _complete(
-        self, head: ApiHead, reply: ApiReply, durable: asyncio.Future[None]
+        self, head: ApiHead, reply: ApiReply, failure: BaseException | None
     ) -> RenderedResponse:
-        """The response to send now that `durable` is done."""
+        """The response to send now that the record is on disk, or has failed to get there."""
         # If the record did not reach the disk, its decision must not take effect.
-        failure = durable.exception()
         if failure is None:
             return self._respond(head, 200, reply.body, reply.media, reply.extra_lines)
         if isinstance(failure, SluiceError):

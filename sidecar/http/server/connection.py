@@ -17,13 +17,14 @@ import logging
 import socket
 import struct
 from collections import deque
+from functools import partial
 from typing import cast
 
 from sidecar.http.messages.body import BodyBrokenOff, BodyStream
 from sidecar.http.messages.request_parser import HTTP_11, BrokenFraming, RequestParser
 from sidecar.http.server.head_cache import LONGEST, KnownHead
 from sidecar.http.server.request import HandedOver, HttpRequest, Serve
-from sidecar.http.server.response import Answer, Deferred, ResponseSent
+from sidecar.http.server.response import Answer, Complete, Deferred, Response, ResponseSent
 from sidecar.http.server.service import Service
 from sidecar.platform import eager
 
@@ -351,8 +352,7 @@ class ServerConnection(asyncio.Protocol):
         request = self._request
         assert request is not None
         if isinstance(answer, Deferred):
-            durable, complete = answer
-            durable.add_done_callback(lambda done: self._answer(complete(done)))
+            answer.durable.add_done_callback(partial(self._answer_recorded, answer.complete))
             return
         if isinstance(answer, ResponseSent):
             keep = answer.keep_alive
@@ -375,6 +375,19 @@ class ServerConnection(asyncio.Protocol):
             # A refused request may still be sending. Its client couldn't read the refusal
             # otherwise: closing a socket with unread bytes resets the connection.
             self._suspended(self._loop.create_task(self._linger(request, keep=keep)))
+
+    def _answer_recorded(self, complete: Complete, durable: "asyncio.Future[None]") -> None:
+        request = self._request
+        assert request is not None
+        response: Response
+        try:
+            # INVARIANT: a cancelled wait raises here, before anything is made of the decision: its
+            # record may not be on disk.
+            response = complete(durable.exception())
+        except (Exception, asyncio.CancelledError) as error:
+            log.error("a request failed", exc_info=error)
+            response = self._service.failed(request)
+        self._answer(response)
 
     async def _linger(self, request: HttpRequest, *, keep: bool) -> None:
         """Discards what a refused request still sends."""

@@ -18,12 +18,17 @@ class Response(Protocol):
         the connection is kept alive; HTTP/1.0 closes connections unless told otherwise."""
 
 
+Complete = Callable[[BaseException | None], Response]
+"""Makes the response once a record is on disk, or of the error that kept it from there."""
+
+
 class Deferred(NamedTuple):
     """A response that must not be written before `durable` is done: the record of its decision goes
-    to disk first. Then `complete` makes it, or the error if the record did not get there."""
+    to disk first. Then `complete` makes it, of the error if the record did not get there. If
+    `durable` is cancelled or `complete` raises, the service's `failed` makes the response."""
 
     durable: asyncio.Future[None]
-    complete: Callable[[asyncio.Future[None]], Response]
+    complete: Complete
 
 
 class ResponseSent:

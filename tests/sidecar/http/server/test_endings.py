@@ -6,10 +6,19 @@ import logging
 import pytest
 
 from sidecar.http.messages.body import BodyBrokenOff
-from sidecar.http.server.request import HttpRequest
-from sidecar.http.server.response import Answer
+from sidecar.http.server.request import HttpRequest, Serve
+from sidecar.http.server.response import Answer, Deferred
 from tests import waiting
-from tests.sidecar.http.server.served import LIMITS, Client, Gate, at_once, get, post, with_body
+from tests.sidecar.http.server.served import (
+    LIMITS,
+    Client,
+    Gate,
+    Reply,
+    at_once,
+    get,
+    post,
+    with_body,
+)
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 
@@ -109,6 +118,33 @@ async def test_a_fault_of_ours_is_logged_and_answered(
             await asyncio.sleep(0)
         raise ZeroDivisionError("internal words")
 
+    client = Client(serve)
+    client.send(get("/a") + get("/b"))
+    assert await client.settle() == b"[500 close]"
+    assert client.is_closing()
+    assert "internal words" in caplog.text
+
+
+async def _unrenderable(_request: HttpRequest) -> Answer:
+    def complete(_failure: BaseException | None) -> Reply:
+        raise ConnectionError("internal words")
+
+    durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    durable.set_result(None)
+    return Deferred(durable, complete)
+
+
+async def _unrecorded(_request: HttpRequest) -> Answer:
+    durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    durable.cancel("internal words")
+    # Says "allowed" whatever became of the record.
+    return Deferred(durable, lambda _failure: Reply(b"allowed"))
+
+
+@pytest.mark.parametrize("serve", [_unrenderable, _unrecorded])
+async def test_a_deferred_response_that_can_not_be_made_is_a_fault(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     client = Client(serve)
     client.send(get("/a") + get("/b"))
     assert await client.settle() == b"[500 close]"

@@ -57,7 +57,7 @@ async def test_a_deferred_response_waits_for_the_disk_and_the_next_request_for_i
     async def serve(request: HttpRequest) -> Answer:
         durable.append(asyncio.get_running_loop().create_future())
         target = request.target.encode()
-        return Deferred(durable[-1], lambda done: Reply(b"503" if done.exception() else target))
+        return Deferred(durable[-1], lambda failure: Reply(b"503" if failure else target))
 
     client = Client(serve)
     client.send(get("/a") + get("/b"))
