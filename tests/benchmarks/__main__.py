@@ -1,7 +1,7 @@
 """`make bench`: every figure, with its ratio and its target, in one run.
 
 python -m tests.benchmarks            about forty minutes
-python -m tests.benchmarks --quick    about five minutes: checks that everything runs
+python -m tests.benchmarks --quick    about eight minutes: checks that everything runs
 
 The table of `two_cores` comes first, and the other figures after it.
 """

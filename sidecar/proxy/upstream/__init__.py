@@ -1,2 +1,1 @@
-"""The data source's side: which addresses may be dialled, connections and their pool, requests out
-and responses in."""
+"""The data source's side: requests out, and responses in."""

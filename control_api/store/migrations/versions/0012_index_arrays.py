@@ -16,6 +16,6 @@ depends_on = None
 
 def upgrade() -> None:
     # Nullable and without a default: the version before this one keeps working. It must not run
-    # beside one that fills the column; `control_api.store.log.index_rows` says when that is.
+    # beside one that fills the column; `control_api.store.log.index` says when that is.
     offsets = postgresql.ARRAY(sa.SmallInteger()).with_variant(sa.LargeBinary(), "sqlite")
     op.add_column("log_index", sa.Column("more", offsets, nullable=True))
