@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -16,8 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
+from control_api.store.schema.version import READABLE_SINCE, head
 from tests.control_api.running_api import ControlApi, asked, within
 from tests.control_api.service_process import ROOT, Process, call, process
 from tests.postgres import serving, unbound
@@ -163,6 +166,30 @@ def test_migrate_brings_the_schema_to_head_and_exits_0(process: Any, postgres_ur
     started = process(SLUICE_DATABASE_URL=service)
     key = started.ready() and started.first_keys()["admin_key"]
     assert call(started.ready(), key, "GET", "/v1/audit/verify")[1]["valid"] is True
+
+
+def test_migrate_excludes_older_versions_only_when_told_to_finish(
+    process: Any, migrated_url: str
+) -> None:
+    """The schema's mark names the oldest version that may use the database."""
+    older = f"readable since {READABLE_SINCE}"
+    answered(migrated_url, f"COMMENT ON TABLE alembic_version IS '{older}'")
+    for arguments, mark in (((), older), (("--finish",), f"readable since {head()}")):
+        assert process("migrate", *arguments, SLUICE_DATABASE_URL=migrated_url).ended() == 0
+        assert answered(migrated_url, "SELECT obj_description('alembic_version'::regclass)") == mark
+
+
+def answered(url: str, statement: str) -> object:
+    """The first value that PostgreSQL answers with."""
+
+    async def run() -> object:
+        connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+        try:
+            return await connection.fetchval(statement)
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
 
 
 def test_a_store_that_can_t_be_used_exits_1_without_a_traceback(process: Any) -> None:
