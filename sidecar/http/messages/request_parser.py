@@ -134,8 +134,7 @@ class RequestParser(Generic[Message]):
             rest = data[upgrade.args[0] :]
             if self._message is None:
                 return rest
-            self._read_body_of_offer(self._message)
-            return self.feed(rest) if rest else None
+            return self.feed(self._reframe(self._message) + rest)
         except httptools.HttpParserCallbackError as error:
             # Anything else that was raised while the parser called us is a bug of ours.
             if not isinstance(error.__context__, _BeyondLimits):
@@ -157,15 +156,15 @@ class RequestParser(Generic[Message]):
             self._fail()
         return None
 
-    def _read_body_of_offer(self, message: Message) -> None:
-        """Lets a new parser read the body of `message`, whose head has been read. A request that
-        offers another protocol has its body all the same, but httptools stops after its head."""
+    def _reframe(self, message: Message) -> bytes:
+        """Makes a new parser for the body of `message`, whose head has been read, and returns what
+        to feed it first. A request that offers another protocol has its body all the same, but
+        httptools stops after its head."""
         framing = [b"%b: %b\r\n" % field for field in message.fields if _frames(field[0])]
         # With `close`, the parser refuses what follows the body.
-        head = b"POST / HTTP/1.1\r\nConnection: close\r\n%b\r\n" % b"".join(framing)
         self._parser = httptools.HttpRequestParser(self)
         self._reframed = True
-        self._parser.feed_data(head)
+        return b"POST / HTTP/1.1\r\nConnection: close\r\n%b\r\n" % b"".join(framing)
 
     # ------------------------------------------------------------------- what the parser calls
 

@@ -61,6 +61,31 @@ async def test_a_request_that_comes_after_the_answer_is_served(tmp_path: Path, b
         agent.close()
 
 
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_body_without_an_end_is_refused_on_the_record(tmp_path: Path, way: str) -> None:
+    async with way_in(tmp_path, way, "rest") as made:
+        agent = await made.agent()
+        head = made.head("PUT", "/a", *OFFER, "Transfer-Encoding: gzip")
+        await agent.send([agent.sealed(head)])
+        await agent.until(lambda read: bool(answers(read)))
+        assert [status for status, _ in answers(bytes(agent.received))] == [400]
+        assert [each[0] for each in await made.sidecar.decisions()] == ["DENY"]
+        assert made.upstream.begun == []
+        agent.close()
+
+
+async def test_its_sender_is_told_to_send_the_body(tmp_path: Path) -> None:
+    async with way_in(tmp_path, OWN, "rest") as made:
+        agent = await made.agent()
+        fields = (*OFFER, "Content-Length: 5", "Expect: 100-continue")
+        await agent.send([made.head("PUT", "/a", *fields)])
+        await agent.until(lambda read: read.startswith(b"HTTP/1.1 100 Continue\r\n\r\n"))
+        await agent.send([b"hello"])
+        await agent.until(lambda read: b"HTTP/1.1 200 OK" in read)
+        assert [each.body for each in made.upstream.seen] == [b"hello"]
+        agent.close()
+
+
 def _more_than(count: int, read: bytes) -> bool:
     return len(answers(read)) > count
 

@@ -147,6 +147,23 @@ def test_something_behind_the_body_of_an_offer_is_noticed(name: str) -> None:
     assert Parsed([MESSAGES[name]]).rest is None
 
 
+@pytest.mark.parametrize("framing", [b"Content-Length: 5\r\n", CHUNKED])
+def test_an_offer_whose_body_is_still_to_come_is_told_after_its_head(framing: bytes) -> None:
+    """Its sender may wait for `100 Continue`."""
+    [message] = Parsed([request(b"POST /a", OFFER + framing)]).messages
+    assert (message.target, message.body.settled) == ("/a", False)
+
+
+def test_an_offer_whose_body_has_no_end_breaks_it_off() -> None:
+    head = request(b"POST /a", OFFER + b"Transfer-Encoding: gzip\r\n")
+    for pieces in ([head], [head + b"hello"], [head, b"hello"]):
+        parsed = Parsed(pieces)
+        [message] = parsed.messages
+        assert parsed.parser.failed
+        assert message.target == "/a"
+        assert isinstance(message.body.failure, BrokenFraming)
+
+
 def test_after_an_offer_that_was_ignored_the_next_request_is_read() -> None:
     parsed = Parsed([request(b"GET /a", OFFER)])
     assert parsed.rest == b""
