@@ -86,8 +86,9 @@ class Dispatcher:
         head = parse_head(request, self._routes)
         # Only decisions are frequent enough. A request id makes each head another one, and a query
         # could hold a credential.
-        frequent = head.route is not None and request.method == "POST" and not head.query
-        if frequent and head.request_id is None:
+        frequent = request.method == "POST" and not head.query and head.request_id is None
+        # A fault would gain a traceback each time it is raised, and with it hold the requests.
+        if frequent and head.fault is None and head.key_fault is None:
             request.remember(head)
         return head
 

@@ -1,11 +1,14 @@
 """Keys, paths, methods, request ids and headers on the sidecar's port (contract, section 1)."""
 
+import gc
 import re
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
 
+from policies.ground.errors import MethodNotAllowed, SluiceError
+from policies.ground.keys import KeysDiffer
 from tests.sidecar.error_bodies import is_error, refused
 from tests.sidecar.fake_control_api import EVALUATE_KEY, READ_KEY, SIDECAR_KEY, fake_control_api
 from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
@@ -67,6 +70,23 @@ async def test_another_method_is_405_and_lists_the_allowed_ones(
     await refused(running, 405, method, path)
     answer = await running.call(method, path)
     assert answer.headers["Allow"] == allowed
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "fault"),
+    [
+        ("/health", b"", MethodNotAllowed),
+        (EVALUATE, b"X-API-Key: a\r\nAuthorization: Bearer b\r\n", KeysDiffer),
+    ],
+)
+async def test_a_request_that_is_refused_again_and_again_is_not_kept(
+    running: RunningSidecar, path: str, fields: bytes, fault: type[SluiceError]
+) -> None:
+    sent = b"POST %b HTTP/1.1\r\nHost: a\r\n%b\r\n" % (path.encode(), fields)
+    for _ in range(3):
+        await raw(running, sent)
+    gc.collect()
+    assert [each for each in gc.get_objects() if isinstance(each, fault)] == []
 
 
 async def test_a_response_has_the_headers_of_the_contract(running: RunningSidecar) -> None:
