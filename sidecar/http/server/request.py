@@ -32,9 +32,6 @@ class ClientConnection(Protocol):
     def response_started(self) -> None:
         """Notes that the first bytes of the response have been written."""
 
-    def end_on_client_close(self) -> None:
-        """Ends the response when the client closes its sending side."""
-
     def stop_reading(self) -> None:
         """Reads nothing after the current request."""
 
@@ -68,7 +65,15 @@ class HttpRequest(RequestMessage):
     `body_partly_read` says that reading the body for a decision has begun.
     """
 
-    __slots__ = ("_connection", "body_partly_read", "head", "known", "raw_head", "response_started")
+    __slots__ = (
+        "_connection",
+        "body_partly_read",
+        "ends_on_client_close",
+        "head",
+        "known",
+        "raw_head",
+        "response_started",
+    )
 
     def __init__(self, connection: ClientConnection) -> None:
         super().__init__()
@@ -80,6 +85,7 @@ class HttpRequest(RequestMessage):
         """The bytes of the head, if it is known or may be remembered."""
         self.body_partly_read = False
         self.response_started = False
+        self.ends_on_client_close = False
 
     def remember(self, meaning: Any) -> None:
         """Has the next request with the same head get `meaning`, which must hold no credential."""
@@ -121,7 +127,7 @@ class HttpRequest(RequestMessage):
     def end_on_client_close(self) -> None:
         """Ends the response when the client closes its sending side. For a response without an end,
         such as an event stream: the client can't be waiting for it."""
-        self._connection.end_on_client_close()
+        self.ends_on_client_close = True
 
     def send_continue(self) -> None:
         """Tells a client that sent `Expect: 100-continue` to send its body."""

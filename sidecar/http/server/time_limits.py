@@ -1,0 +1,124 @@
+"""Ends a connection whose client takes too long: to send a head, to wait for a response that it may
+not want any more, or to take what was written. Knows no bytes."""
+
+import asyncio
+import logging
+from typing import Protocol
+
+from sidecar.http.server.incoming import Incoming
+from sidecar.http.server.service import ServerLimits
+
+log = logging.getLogger(__name__)
+
+
+class LimitedConnection(Protocol):
+    """What the time limits see of their connection."""
+
+    transport: asyncio.Transport | None
+    """None before and after the connection."""
+    congested: bool
+    """Whether the client takes less than was written."""
+    incoming: Incoming
+
+
+class TimeLimits:
+    """The time limits of one connection."""
+
+    __slots__ = (
+        "_connection", "_grace", "_idle_since", "_idle_timer", "_limits", "_loop", "_writable",
+    )  # fmt: skip
+
+    def __init__(self, connection: LimitedConnection, limits: ServerLimits) -> None:
+        self._connection = connection
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._idle_since = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._grace: asyncio.TimerHandle | None = None
+        self._writable: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        self._idle_since = self._loop.time()
+        self._check_idle()
+
+    def stop(self) -> None:
+        """Waits no longer for a head or for a client that half-closed."""
+        self.response_started()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+
+    def request_ended(self) -> None:
+        """The client has all of `idle_seconds` for the next request."""
+        self._idle_since = self._loop.time()
+        if self._grace is not None:
+            self.response_started()
+
+    def _check_idle(self) -> None:
+        # One timer serves all requests: if it fires too early, it is set again.
+        connection, seconds = self._connection, self._limits.idle_seconds
+        left = self._idle_since + seconds - self._loop.time()
+        if connection.incoming.current is not None:
+            left = seconds
+        transport = connection.transport
+        if left > 0:
+            self._idle_timer = self._loop.call_later(left, self._check_idle)
+        elif transport is not None:
+            if connection.congested or transport.is_closing():
+                # A close waits until the client has taken what was written: it may never do.
+                transport.abort()
+            else:
+                transport.close()
+
+    # ---------------------------------------------------------------- a client that half-closed
+
+    def awaits_response(self) -> bool:
+        """Whether a client that closed its sending side may wait for a response. A client that is
+        gone looks the same until something is written to it, so the wait is limited."""
+        incoming = self._connection.incoming
+        request = incoming.current
+        if incoming.unread and request is not None:
+            return True  # it may be what ends the body, or another request
+        owed = incoming.owes_response()
+        started = request is not None and request.response_started
+        if owed and not started and self._grace is None:
+            self._grace = self._loop.call_later(self._limits.half_close_seconds, self._abandon)
+        return owed
+
+    def response_started(self) -> None:
+        # From now on a failing write shows that the client is gone, so no timer is needed.
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+    def _abandon(self) -> None:
+        self._grace = None
+        if self._connection.transport is not None:
+            self._connection.transport.abort()
+
+    # -------------------------------------------------------- a client that takes nothing
+
+    async def until_writable(self) -> None:
+        """Waits until the client has taken enough. Raises `ConnectionResetError` if it is gone, or
+        takes nothing for `write_seconds`: it would hold its connection to the data source
+        forever."""
+        self._writable = writable = self._loop.create_future()
+        timer = self._loop.call_later(self._limits.write_seconds, self._cut_off)
+        try:
+            await writable
+        finally:
+            timer.cancel()
+            self._writable = None
+
+    def writable(self, error: Exception | None = None) -> None:
+        """Ends the wait, with `error` if the client is gone."""
+        waiter = self._writable
+        if waiter is not None and not waiter.done():
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+    def _cut_off(self) -> None:
+        log.info("a client took nothing of its response for %g s", self._limits.write_seconds)
+        if self._connection.transport is not None:
+            self._connection.transport.abort()
