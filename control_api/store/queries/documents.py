@@ -69,7 +69,11 @@ async def since(
     )
     # A document that changed between the two reads has a later revision now, so it belongs to a
     # later page.
-    return ChangePage(present, [StoredDocument(*row) for row in rows], last < present, reset_below)
+    found = [StoredDocument(*row) for row in rows]
+    if not found:
+        # All of them did. A page without documents would lead its reader nowhere: read again.
+        return await since(connection, tenant_id, revision, limit=limit, max_bytes=max_bytes)
+    return ChangePage(present, found, last < present, reset_below)
 
 
 async def by_name(

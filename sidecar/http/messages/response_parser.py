@@ -19,6 +19,7 @@ from sidecar.http.messages.chunks import BadChunks, ChunkReader
 from sidecar.http.messages.request_parser import Fields, HeadLimits
 
 _HEAD_END = b"\r\n\r\n"
+_HTTP_1 = b"HTTP/1."
 _HTTP_11, _HTTP_10 = b"HTTP/1.1 ", b"HTTP/1.0 "
 _USUAL_REASONS = frozenset(status.phrase.encode() for status in HTTPStatus)
 # llhttp lets these pass in a reason phrase (RFC 9112 section 4).
@@ -127,6 +128,9 @@ class ResponseParser:
     def _hold(self, data: bytes) -> None:
         held, limits = self._held, self._limits
         held += data
+        # At once: whoever speaks another protocol may wait for an answer.
+        if not (held.startswith(_HTTP_1) or _HTTP_1.startswith(held)):
+            raise BadResponse("the response is not one of HTTP/1")
         longest = max(limits.line, limits.field)
         if len(held) > longest and len(held) - held.rfind(b"\n") > longest:
             raise BadResponse("a line of the response is longer than the limits allow")
