@@ -84,11 +84,12 @@ class Dispatcher:
 
     def _read_head(self, request: HttpRequest) -> ApiHead:
         head = parse_head(request, self._routes)
-        # Only decisions are frequent enough. A request id makes each head another one, and a query
-        # could hold a credential.
+        # Only decisions are frequent enough. A request id or a trace makes each head another one,
+        # and a query could hold a credential.
         frequent = request.method == "POST" and not head.query and head.request_id is None
         # A fault would gain a traceback each time it is raised, and with it hold the requests.
-        if frequent and head.fault is None and head.key_fault is None:
+        refused = head.fault is not None or head.key_fault is not None
+        if frequent and not refused and not head.traceparent:
             request.remember(head)
         return head
 

@@ -12,11 +12,12 @@ from policies.ground.keys import key_digest
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import key_document, key_name
 from sidecar.enforce import Enforcer
+from sidecar.http.server.head_cache import HeadCache, KnownHead
 from sidecar.recorder import RecordedDecision
 from tests import waiting
 from tests.sidecar.fake_control_api import EVALUATE_KEY, FakeControlApi
 from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, until
-from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
+from tests.sidecar.wire import GOOD, answer_of, connect, raw, request, with_key
 
 
 @pytest.fixture
@@ -62,6 +63,27 @@ async def test_a_request_that_comes_again_gets_the_same_answer(
     recorded = [record["eid"] for record in await running.records()]
     assert recorded == [each["event_id"] for each in told]
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("field", "times"),
+    [
+        (b"", 1),
+        (b"X-Request-ID: r-1\r\n", 0),
+        (b"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n", 0),
+    ],
+)
+async def test_a_head_that_will_not_come_again_is_not_remembered(
+    running: RunningSidecar, monkeypatch: pytest.MonkeyPatch, field: bytes, times: int
+) -> None:
+    remembered: list[bytes] = []
+
+    def add(_self: HeadCache, head: bytes, _known: KnownHead) -> None:
+        remembered.append(head)
+
+    monkeypatch.setattr(HeadCache, "add", add)
+    assert (await raw(running, request(with_key() + field, GOOD)))[0] == 200
+    assert len(remembered) == times
 
 
 async def test_every_body_is_decided_anew(running: RunningSidecar, decided: list[str]) -> None:
