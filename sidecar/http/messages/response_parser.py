@@ -19,8 +19,7 @@ from sidecar.http.messages.chunks import BadChunks, ChunkReader
 from sidecar.http.messages.request_parser import Fields, HeadLimits
 
 _HEAD_END = b"\r\n\r\n"
-_HTTP_1 = b"HTTP/1."
-_HTTP_11, _HTTP_10 = b"HTTP/1.1 ", b"HTTP/1.0 "
+_HTTP_1, _HTTP_11, _HTTP_10 = b"HTTP/1.", b"HTTP/1.1 ", b"HTTP/1.0 "
 _USUAL_REASONS = frozenset(status.phrase.encode() for status in HTTPStatus)
 # llhttp lets these pass in a reason phrase (RFC 9112 section 4).
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
@@ -128,8 +127,7 @@ class ResponseParser:
     def _hold(self, data: bytes) -> None:
         held, limits = self._held, self._limits
         held += data
-        # At once: whoever speaks another protocol may wait for an answer.
-        if not (held.startswith(_HTTP_1) or _HTTP_1.startswith(held)):
+        if held[:7] != _HTTP_1[: len(held)]:  # at once: who speaks otherwise may wait for an answer
             raise BadResponse("the response is not one of HTTP/1")
         longest = max(limits.line, limits.field)
         if len(held) > longest and len(held) - held.rfind(b"\n") > longest:
@@ -240,8 +238,7 @@ class ResponseParser:
 
 
 def _length(head: ResponseHead) -> bytes | None:
-    """The value of `Content-Length`, if there is one. Raises `BadResponse` if the framing is
-    ambiguous."""
+    """The stated length, if there is one. Raises `BadResponse` if the framing is ambiguous."""
     _, lengths, codings = head
     # Two readers could disagree about where such a response ends (response smuggling).
     if codings and (lengths or [coding.lower() for coding in codings] != [b"chunked"]):
