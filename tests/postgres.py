@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -65,7 +66,7 @@ class Server(NamedTuple):
 
     def dump(self, url: str) -> bytes:
         """What `pg_dump` writes of the database at `url`."""
-        return self._run("pg_dump", "--no-password", _name(url))
+        return self._run("pg_dump", "--no-password", _name(url)).stdout
 
     def files(self, url: str) -> Path:
         """The directory of the database's files, with all changes so far."""
@@ -78,10 +79,15 @@ class Server(NamedTuple):
 
     def execute(self, url: str, *commands: str) -> str:
         """What `psql` prints: each command outside of a transaction, by the role in `url`."""
-        role = url.partition("://")[2].partition(":")[0]
-        each = [f"--command={command}" for command in commands]
-        options = ["--no-psqlrc", "--tuples-only", "--no-align"]
-        return self._run("psql", *options, *each, _name(url), role=role).decode()
+        return self._psql(url, *commands).stdout.decode()
+
+    def vacuum(self, url: str, verbose: str) -> int:
+        """Run a `VACUUM (VERBOSE …)`. Returns how many deleted row versions it had to keep, since
+        an open transaction may still read them."""
+        said = self._psql(url, verbose).stderr.decode()
+        counts = re.findall(r"(\d+) dead row versions cannot be removed yet", said)
+        assert counts, said
+        return sum(map(int, counts))
 
     def make_roles(self) -> None:
         """Create the ordinary roles, with the superuser's password."""
@@ -89,15 +95,22 @@ class Server(NamedTuple):
             made = f"CREATE ROLE {role} LOGIN PASSWORD '{self.password}'"
             self._run("psql", "--no-psqlrc", f"--command={made}", "postgres")
 
-    def _run(self, command: str, *arguments: str, role: str = SUPERUSER) -> bytes:
+    def _psql(self, url: str, *commands: str) -> subprocess.CompletedProcess[bytes]:
+        role = url.partition("://")[2].partition(":")[0]
+        each = [f"--command={command}" for command in commands]
+        options = ["--no-psqlrc", "--tuples-only", "--no-align"]
+        return self._run("psql", *options, *each, _name(url), role=role)
+
+    def _run(
+        self, command: str, *arguments: str, role: str = SUPERUSER
+    ) -> subprocess.CompletedProcess[bytes]:
         place = ["--host=127.0.0.1", f"--port={self.port}", f"--username={role}"]
-        done = subprocess.run(
+        return subprocess.run(
             [f"{self.binaries}/{command}", *place, *arguments],
             env=os.environ | {"PGPASSWORD": self.password},
             check=True,
             capture_output=True,
         )
-        return done.stdout
 
 
 def unbound(url: str) -> str:
