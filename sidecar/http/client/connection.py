@@ -10,11 +10,8 @@ from typing import cast
 from sidecar.http.client.dialler import DialledProtocol
 from sidecar.http.client.limits import ClientLimits
 from sidecar.http.messages.body import BodyStream
+from sidecar.http.messages.disconnects import ConnectionLost
 from sidecar.http.messages.response_parser import BadResponse, ResponseMessage, ResponseParser
-
-
-class ConnectionLost(ConnectionError):
-    """the server closed the connection, or it was broken off"""
 
 
 class UpstreamConnection(DialledProtocol):

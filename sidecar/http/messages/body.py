@@ -17,10 +17,6 @@ class FlowControl(Protocol):
         """The reader has taken everything that had arrived."""
 
 
-class BodyBrokenOff(ConnectionError):
-    """the connection was lost in the middle of a body"""
-
-
 class BodyStream:
     """One body. `flow` is told when more than `limit` bytes wait for the reader."""
 

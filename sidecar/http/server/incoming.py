@@ -6,7 +6,8 @@ from collections import deque
 from functools import partial
 from typing import Protocol
 
-from sidecar.http.messages.body import BodyBrokenOff, BodyStream, FlowControl
+from sidecar.http.messages.body import BodyStream, FlowControl
+from sidecar.http.messages.disconnects import BodyBrokenOff
 from sidecar.http.messages.request_parser import HTTP_11, RequestParser
 from sidecar.http.server.head_cache import LONGEST, HeadCache
 from sidecar.http.server.request import ClientConnection, HttpRequest

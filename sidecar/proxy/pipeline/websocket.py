@@ -8,8 +8,8 @@ and connections. Leaves the decision to its caller.
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from sidecar.http.client.connection import ConnectionLost
 from sidecar.http.headers import Fields
+from sidecar.http.messages.disconnects import ConnectionLost
 from sidecar.http.messages.response_parser import BadResponse
 from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.connections.buffered_connection import take_over

@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from sidecar.http.client import dialler
-from sidecar.http.client.connection import ConnectionLost, UpstreamConnection
+from sidecar.http.client.connection import UpstreamConnection
 from sidecar.http.client.dialler import Destination
 from sidecar.http.client.egress_guard import AddressRefused, EgressGuard
 from sidecar.http.client.limits import ClientLimits
 from sidecar.http.client.pool import Pool
 from sidecar.http.loop_guard import LoopGuard
+from sidecar.http.messages.disconnects import ConnectionLost
 from sidecar.http.messages.request_parser import HeadLimits
 from tests import waiting
 from tests.ports import free_port

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from sidecar.http.messages.body import EMPTY, BodyBrokenOff, BodyStream
+from sidecar.http.messages.body import EMPTY, BodyStream
+from sidecar.http.messages.disconnects import BodyBrokenOff
 from tests import waiting
 
 

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from sidecar.http.messages.body import BodyBrokenOff
+from sidecar.http.messages.disconnects import BodyBrokenOff
 from sidecar.http.server.request import HttpRequest, Serve
 from sidecar.http.server.response import Answer, Deferred
 from tests import waiting

@@ -1,0 +1,9 @@
+"""The errors of a connection that ended too early."""
+
+
+class BodyBrokenOff(ConnectionError):
+    """the connection was lost in the middle of a body"""
+
+
+class ConnectionLost(ConnectionError):
+    """the server closed the connection, or it was broken off"""
