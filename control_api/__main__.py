@@ -12,6 +12,11 @@ Exit codes: 0 after a drained stop or a successful command, 1 after a failure, 2
 settings or arguments, such as an unknown tenant.
 """
 
+import gc
+
+# What imports create stays. Walking it again and again for garbage took a fifth of a start's CPU.
+gc.disable()
+
 import asyncio
 import logging
 import os
@@ -55,6 +60,8 @@ from policies.ground.random_buffer import RandomBuffer
 from policies.ground.settings import SettingsError
 from policies.ground.signing import KeyRing
 
+gc.freeze()
+gc.enable()
 _log = logging.getLogger("sluice")
 # Faults that an operator can fix, reported in one line. Anything else is a bug and gets a trace.
 _OPERATOR_FAULTS = (
