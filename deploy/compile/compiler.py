@@ -66,9 +66,11 @@ def _build(destination: Path) -> None:
             group_name=GROUP,
             target_dir=scratch,
         )
+        # The same bytes wherever the scratch folder is.
+        same_bytes = f"-ffile-prefix-map={scratch}=."
         for extension in extensions:
-            # The same bytes wherever the scratch folder is.
-            extension.extra_compile_args.append(f"-ffile-prefix-map={scratch}=.")
+            # A new list: mypyc gives all extensions the same one.
+            extension.extra_compile_args = [*extension.extra_compile_args, same_bytes]
             extension.extra_link_args.append("-Wl,--strip-all")
         build = build_ext(Distribution({"name": GROUP, "ext_modules": extensions}))
         build.build_lib, build.build_temp = str(destination), f"{scratch}/objects"

@@ -141,12 +141,12 @@ class ResponseParser:
         self._parser = parser = httptools.HttpResponseParser(self)
         self._fields: Fields = []
         self._reason = b""
-        self._should_close: bool | None = None
+        self._head_read = self._should_close = False
         try:
             parser.feed_data(head)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             # At the end of the head of a 101, llhttp stops.
-            if self._should_close is None:
+            if not self._head_read:
                 raise BadResponse("the response can't be parsed") from error
         status, fields, limits = parser.get_status_code(), self._fields, self._limits
         self._fields = []  # a parser at rest keeps nothing of a response
@@ -160,7 +160,7 @@ class ResponseParser:
         longest = 0 if small else max(map(len, head.split(b"\r\n")))
         if longest > limits.field or len(fields) > limits.fields:
             raise BadResponse("the response's head is larger than the limits allow")
-        return ResponseMessage(status, self._reason, fields, should_close=bool(self._should_close))
+        return ResponseMessage(status, self._reason, fields, should_close=self._should_close)
 
     def _begin_body(self, message: ResponseMessage, head: bytes, rest: bytes) -> None:
         http10 = head[:9] == _HTTP_10
@@ -234,7 +234,7 @@ class ResponseParser:
         self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._should_close = not self._parser.should_keep_alive()
+        self._head_read, self._should_close = True, not self._parser.should_keep_alive()
 
 
 def _length(head: ResponseHead) -> bytes | None:

@@ -20,8 +20,8 @@ class KnownHead(NamedTuple):
     `length` bytes, and offers no other protocol. `meaning` is what its service made of it."""
 
     method: str
-    target: slice
-    """Where the target stands in the head: its query may hold a credential."""
+    target: tuple[int, int]
+    """Where the target begins and ends in the head: its query may hold a credential."""
     length: int
     meaning: Any
 

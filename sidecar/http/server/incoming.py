@@ -110,8 +110,8 @@ class Incoming:
         known = self._heads.find(raw_head)
         if known is not None and len(piece) == end + known.length:
             request = self._new_request()
-            request.method, target, length, request.head = known
-            request.target = raw_head[target].decode("ascii")
+            request.method, (start, stop), length, request.head = known
+            request.target = raw_head[start:stop].decode("ascii")
             request.known, request.raw_head = True, raw_head
             if length:
                 request.body = BodyStream.of(piece[end:])

@@ -91,7 +91,7 @@ class HttpRequest(RequestMessage):
         """Has the next request with the same head get `meaning`, which must hold no credential."""
         if self.raw_head:
             at = self.raw_head.index(b" %b " % self.target.encode()) + 1
-            target = slice(at, at + len(self.target))
+            target = at, at + len(self.target)
             known = KnownHead(self.method, target, self.body.total_bytes, meaning)
             self._connection.remember(self.raw_head, known)
 
