@@ -87,7 +87,8 @@ class Incoming:
     def owes_response(self) -> bool:
         """Whether a client that has half-closed may wait for the response to a whole request."""
         request = self.current
-        if not all(each.body.settled for each in self.waiting):
+        # What is unread may be what ends the body of a request that waits.
+        if not (self.unread or all(each.body.settled for each in self.waiting)):
             return False
         if request is None:
             return bool(self.waiting)

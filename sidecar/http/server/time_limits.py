@@ -3,12 +3,16 @@ not want any more, or to take what was written. Knows no bytes."""
 
 import asyncio
 import logging
+import socket
 from typing import Protocol
 
 from sidecar.http.server.incoming import Incoming
 from sidecar.http.server.service import ServerLimits
 
 log = logging.getLogger(__name__)
+
+_ESTABLISHED = 1
+"""The state of a TCP connection that neither side has ended; the first byte of `tcp_info`."""
 
 
 class LimitedConnection(Protocol):
@@ -57,9 +61,12 @@ class TimeLimits:
         # One timer serves all requests: if it fires too early, it is set again.
         connection, seconds = self._connection, self._limits.idle_seconds
         left = self._idle_since + seconds - self._loop.time()
+        transport = connection.transport
         if connection.incoming.current is not None:
             left = seconds
-        transport = connection.transport
+            if transport is not None and _left_unnoticed(transport, connection.incoming):
+                transport.abort()
+                return
         if left > 0:
             self._idle_timer = self._loop.call_later(left, self._check_idle)
         elif transport is not None:
@@ -76,11 +83,12 @@ class TimeLimits:
         gone looks the same until something is written to it, so the wait is limited."""
         incoming = self._connection.incoming
         request = incoming.current
-        if incoming.unread and request is not None:
-            return True  # it may be what ends the body, or another request
+        if request is None:
+            return incoming.owes_response()  # it takes nothing: `_check_idle` limits that
+        if incoming.unread and not request.body.settled:
+            return True  # it may be what ends the body
         owed = incoming.owes_response()
-        started = request is not None and request.response_started
-        if owed and not started and self._grace is None:
+        if owed and not request.response_started and self._grace is None:
             self._grace = self._loop.call_later(self._limits.half_close_seconds, self._abandon)
         return owed
 
@@ -122,3 +130,16 @@ class TimeLimits:
         log.info("a client took nothing of its response for %g s", self._limits.write_seconds)
         if self._connection.transport is not None:
             self._connection.transport.abort()
+
+
+def _left_unnoticed(transport: asyncio.Transport, incoming: Incoming) -> bool:
+    """Whether the client has left while nothing was read from it, since it had sent much more than
+    the request that it waits for. Without reading, the event loop doesn't learn of it."""
+    request = incoming.current
+    if request is None or request.response_started or not request.body.settled:
+        return False
+    sock = transport.get_extra_info("socket")
+    if incoming.half_closed or transport.is_reading() or sock is None:
+        return False
+    state: int = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    return state != _ESTABLISHED

@@ -165,5 +165,8 @@ def take_over(request: HttpRequest, limit: int) -> tuple[BufferedConnection, Con
     and a factory of HTTP connections inside of it. Raises `ConnectionResetError` if the agent is
     gone."""
     given = request.hand_over()
-    agent = BufferedConnection(limit, given.on_lost)
+    outer = given.transport.get_protocol()
+    # What runs the connection that the request came inside of has to learn of its end as well.
+    on_lost = outer.connection_lost if isinstance(outer, BufferedConnection) else given.on_lost
+    agent = BufferedConnection(limit, on_lost)
     return agent.adopt(given.transport, given.data, ended=given.ended), given.nested

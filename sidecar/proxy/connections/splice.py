@@ -165,7 +165,8 @@ class Splice:
 def reset(transport: asyncio.Transport) -> None:
     """Breaks a connection with a TCP reset, so that its end can't be taken for an orderly one."""
     sock = transport.get_extra_info("socket")
-    if sock is not None:
+    # A socket that is closed already has no descriptor, and no options.
+    if sock is not None and sock.fileno() >= 0:
         # A linger time of 0 makes the system send RST instead of FIN.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     transport.abort()
