@@ -165,8 +165,8 @@ async def test_nothing_is_left_of_a_websocket_inside_of_a_tunnel(tmp_path: Path,
         assert (await reader.readuntil(b"hello")).count(b"HTTP/1.1 101 ") == 1
         leave(writer)
         await ports.nothing_left()
-        [[_, [outcome]]] = (await ports.outcomes()).values()
-        assert outcome == "truncated"
+        [lineage] = await ports.sidecar.lineage()
+        assert lineage["outcome"] == "truncated"
 
 
 @pytest.mark.parametrize("behind", [1, 2, 3, 3000])
