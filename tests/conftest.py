@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests import bytecode, migrated, order, postgres, properties
+from tests import bytecode, fork_server, migrated, order, postgres, properties
 
 SERVERS = pytest.StashKey[tuple[Path, int]]()
 
@@ -22,6 +22,7 @@ properties.register()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Create the run's folder for servers in the main process, and pass it to the workers."""
+    fork_server.turn_on()
     bytecode.keep(config.rootpath / ".pytest_cache" / "bytecode")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's `&` starts what follows so, and every service would inherit it.

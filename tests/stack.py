@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from tests import migrated, waiting
+from tests import fork_server, migrated, waiting
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -85,21 +85,20 @@ class Service:
     log: Path
     port: int
     cores: set[int] | None = None
-    process: subprocess.Popen[bytes] | None = None
+    process: fork_server.Started | None = None
     tree: Path = ROOT
     """The folder whose packages it runs."""
 
     def start(self, *, ready: bool = True) -> None:
         cores = self.cores
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = fork_server.start(
                 self.command,
-                env={**os.environ, **self.environ},
-                stdout=log,
-                stderr=log,
-                cwd=self.tree,
+                log,
+                {**os.environ, **self.environ},
+                self.tree,
                 # Before it starts: threads and children keep what their maker had.
-                preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None,
+                (lambda: os.sched_setaffinity(0, cores)) if cores else None,
             )
         if ready:
             self.wait_ready()

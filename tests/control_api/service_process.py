@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import fork_server
 from tests.control_api.running_api import POLICIES, within
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,19 +38,17 @@ class Process:
             policy_file.write_text(POLICIES)
         kept = {name: value for name, value in os.environ.items() if "SLUICE" not in name}
         self.output = output or (directory / "output").open("w+")
-        self.process = subprocess.Popen(
+        self.process = fork_server.start(
             [sys.executable, *program, *arguments],
-            cwd=ROOT,
-            stdout=self.output,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={
+            self.output,
+            {
                 **kept,
                 "SLUICE_DATA_DIR": str(directory / "data"),
                 "SLUICE_POLICY_DIR": str(directory / "policies"),
                 "SLUICE_CONTROL_LISTEN": "127.0.0.1:0",
                 **environ,
             },
+            ROOT,
         )
 
     def said(self) -> str:
