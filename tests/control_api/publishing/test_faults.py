@@ -52,13 +52,17 @@ def test_an_outage_logs_one_line_when_it_begins_and_one_when_it_ends(
     reader.server.stop()
     for number in range(5):
         publishing.approved(f"agt_{number}")
-    time.sleep(2)
+    within(20, lambda: said(caplog))
+    time.sleep(2)  # more attempts fail
     reader.server.start()
     reader.follows(10)
     reader.answered(reader.ask(), 10)
-    said = [r.getMessage() for r in caplog.records if "pushed to Redis" in r.getMessage()]
-    assert len(said) == 2, said
-    assert "recovered" in said[1]
+    assert len(said(caplog)) == 2, said(caplog)
+    assert "recovered" in said(caplog)[1]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if "pushed to Redis" in r.getMessage()]
 
 
 def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(

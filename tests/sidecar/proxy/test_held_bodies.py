@@ -177,7 +177,7 @@ async def test_an_upload_that_stops_ends_with_408(tmp_path: Path) -> None:
 
 
 async def test_an_upload_that_is_slow_but_moves_is_not_cut_off(tmp_path: Path) -> None:
-    limits = replace(LIMITS, upload_idle_seconds=0.5)
+    limits = replace(LIMITS, upload_idle_seconds=1.0)
     async with (
         data_source() as upstream,
         sidecar(tmp_path) as made,

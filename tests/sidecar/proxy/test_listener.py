@@ -142,7 +142,7 @@ async def test_more_requests_than_connections_wait_for_one(tmp_path: Path) -> No
 
 
 async def test_a_connection_at_rest_is_closed_after_a_while(tmp_path: Path) -> None:
-    limits = replace(LIMITS, upstream_idle_seconds=0.2)
+    limits = replace(LIMITS, upstream_idle_seconds=1.0)
     async with (
         data_source(answer()) as upstream,
         sidecar(tmp_path) as made,

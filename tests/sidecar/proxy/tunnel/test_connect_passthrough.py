@@ -232,7 +232,7 @@ async def test_the_first_to_leave_a_tunnel_ends_it_for_both(made: Tunnels) -> No
 
 
 async def test_a_tunnel_in_which_nothing_passes_ends(tmp_path: Path) -> None:
-    limits = replace(LIMITS, tunnel_idle_seconds=0.3)
+    limits = replace(LIMITS, tunnel_idle_seconds=1.0)
     async with tunnels(tmp_path, limits=limits) as made:
         reader, writer = await made.over_tls("api")
         await broken(reader)
