@@ -123,7 +123,7 @@ class Enforcer:
         has to ask the control API first; otherwise `decide` can answer at once. Raises
         `MissingDocument`."""
         session_id = retrieval.session_id
-        if session_id is None or key is None or self._sessions.known(session_id) is not None:
+        if session_id is None or key is None or self._sessions.holds(session_id):
             return False
         if self.policies.stale():
             return False
@@ -151,9 +151,8 @@ class Enforcer:
         anything is recorded."""
         monotonic = self.policies.monotonic
         started = monotonic()
-        recorded = self._conclude(
-            [self._verdict(each, key, started) for each in retrievals], report_mode
-        )
+        verdicts = [self._verdict(each, key, started) for each in retrievals]
+        recorded = self._conclude(verdicts, report_mode)
         # Each decision is observed once, so the histogram's count is the number of decisions.
         took = (monotonic() - started) / len(recorded)
         for _ in recorded:
@@ -162,7 +161,7 @@ class Enforcer:
 
     def _conclude(self, verdicts: Sequence[Verdict], report_mode: bool) -> list[RecordedDecision]:
         """Conclude the verdicts of one request: a denial denies all, unless it is only reported."""
-        report_mode = self.may_report(report_mode)
+        report_mode = report_mode and self.may_report(report_mode)
         if len(verdicts) > 1 and not report_mode:
             denied = next((each for each in verdicts if each.decision.decision == "DENY"), None)
             verdicts = verdicts if denied is None else (denied,)
@@ -254,12 +253,9 @@ class Enforcer:
         return report_mode and not self.policies.policy_set.frozen()
 
     def _facts(self, retrieval: Retrieval, key: Key) -> Facts:
-        facts = gather(self.policies.policy_set, key, retrieval)
-        if retrieval.session_id is None:
-            return facts
-        settings, key, agent, _, role, revision = facts
-        session = self._sessions.known(retrieval.session_id)
-        return Facts(settings, key, agent, session, role, revision)
+        session_id = retrieval.session_id
+        session = None if session_id is None else self._sessions.known(session_id)
+        return gather(self.policies.policy_set, key, retrieval, session)
 
 
 def allows(retrieval: Retrieval, facts: Facts) -> bool:

@@ -14,7 +14,7 @@ from policies.retrieval import Retrieval
 from policies.trail.lineage import retrieval_lineage
 from policies.trail.record import REPORT_PREFIX, Record, decision_record, heartbeat_record
 from sidecar.metrics.metrics import Metrics
-from sidecar.spool import Spool, SpoolError, SpoolFull
+from sidecar.spool import PlacedRecord, Spool, SpoolError, SpoolFull
 from sidecar.tracing.trace import current_trace
 
 log = logging.getLogger(__name__)
@@ -52,15 +52,12 @@ class Verdict(NamedTuple):
 
 
 class _MadeRecord(NamedTuple):
-    """A decision and its record, before the spool has the record. `refused`: the request is not
-    forwarded."""
+    """A decision and its record, before the spool has the record."""
 
-    retrieval: Retrieval
+    verdict: Verdict
     decision: Decision
-    event_id: str
     record: Record
     report_only: bool
-    refused: bool
 
 
 class Recorder:
@@ -84,11 +81,19 @@ class Recorder:
     def conclude(self, verdicts: Sequence[Verdict], *, report_mode: bool) -> list[RecordedDecision]:
         """Record the verdicts of one request: one decision makes one record, one metric, one log
         line, and one span if it is traced. The records are stored together or not at all."""
-        made = [self._make_record(each, report_mode) for each in verdicts]
+        now = self._now()
+        made: list[_MadeRecord] = []
+        records: list[Record] = []
         # INVARIANT: a request that is forwarded takes no room that is kept for denials.
-        refused = all(each.refused for each in made)
+        refused = True
+        for verdict in verdicts:
+            each = self._make_record(verdict, report_mode, now)
+            made.append(each)
+            records.append(each.record)
+            if each.report_only or each.decision.decision == "ALLOW":
+                refused = False
         try:
-            placed = self._spool.put_together([each.record for each in made], denial=refused)
+            placed = self._spool.put_together(records, denial=refused)
         except SpoolFull:
             if refused:
                 raise
@@ -102,39 +107,38 @@ class Recorder:
         facts = verdicts[-1].facts
         if facts is not None:
             self._noted_revision = facts.revision
-        return [self._report(each, *place) for each, place in zip(made, placed, strict=True)]
+        return [self._report(each, place) for each, place in zip(made, placed, strict=True)]
 
-    def _make_record(self, verdict: Verdict, report_mode: bool) -> _MadeRecord:
+    def _make_record(self, verdict: Verdict, report_mode: bool, now: int) -> _MadeRecord:
         retrieval, decision, facts = verdict
-        denial = decision.decision == "DENY"
-        report_only = denial and report_mode
+        report_only = report_mode and decision.decision == "DENY"
         if report_only:
             decision = decision._replace(reason=REPORT_PREFIX + decision.reason)
         # One draw for both: this runs for every decision.
         drawn = self._random_bytes(_ID_BYTES + _SALT_BYTES)
-        event_id = uuid7(self._now(), drawn)
-        salt = drawn[_ID_BYTES:]
-        # Facts carry their own masking setting.
-        masking = self._masks() if facts is None else None
         record = decision_record(
-            retrieval, decision, facts, event_id=event_id, salt=salt, masking=masking
+            retrieval,
+            decision,
+            facts,
+            event_id=uuid7(now, drawn),
+            salt=drawn[_ID_BYTES:],
+            # Facts carry their own masking setting.
+            masking=self._masks() if facts is None else None,
         )
-        refused = denial and not report_only
-        return _MadeRecord(retrieval, decision, event_id, record, report_only, refused)
+        return _MadeRecord(verdict, decision, record, report_only)
 
-    def _report(
-        self, made: _MadeRecord, core: bytes, durable: asyncio.Future[None], stored: bool
-    ) -> RecordedDecision:
-        decision, event_id, report_only = made.decision, made.event_id, made.report_only
+    def _report(self, made: _MadeRecord, placed: PlacedRecord) -> RecordedDecision:
+        verdict, decision, record, report_only = made
+        core, durable, stored = placed
         # Counted only once the record is in the spool: what can't be recorded was not decided.
         self._metrics.decided(decision, report_only=report_only)
         trace = current_trace()
         if trace is not None:
-            trace.decided(made.retrieval, decision, event_id)
+            trace.decided(verdict.retrieval, decision, record.eid)
         if log.isEnabledFor(logging.DEBUG):
             answer, policy_name, reason = decision[:3]
-            log.debug("%s %s by %s: %s", event_id, answer, policy_name, reason)
-        return RecordedDecision(decision, event_id, core, durable, stored, report_only)
+            log.debug("%s %s by %s: %s", record.eid, answer, policy_name, reason)
+        return RecordedDecision(decision, record.eid, core, durable, stored, report_only)
 
     def note_revision(self, revision: int) -> bool:
         """Record a heartbeat at this revision, unless the last decision or heartbeat was at it.

@@ -91,6 +91,10 @@ class SessionRegistry:
         self._remember(session_id, claim)
         return self._current(claim)
 
+    def holds(self, session_id: str) -> bool:
+        """Whether the session was claimed through this sidecar, in whatever state it is."""
+        return session_id in self._recent or self.known(session_id) is not None
+
     async def claim(self, retrieval: Retrieval, *, masking: bool) -> Session:
         """Claim the session that `retrieval` names, for its role and agent if it is new. Concurrent
         calls for the same session share one request.

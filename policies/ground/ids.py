@@ -16,10 +16,9 @@ def base62(number: int, width: int) -> str:
 def uuid7(now_micros: int, entropy: bytes) -> str:
     """A UUIDv7 (RFC 9562, section 5.7) of a time in microseconds and at least 10 random bytes."""
     # 48 bits of milliseconds, 4 of version, 12 random, 2 of variant, 62 random.
-    tail = entropy[:10].hex()
-    time = f"{now_micros // 1000:012x}"
+    digits = ((now_micros // 1000).to_bytes(6, "big") + entropy[:10]).hex()
     variant = "89ab"[entropy[2] >> 4 & 3]  # a nibble that is used nowhere else
-    return f"{time[:8]}-{time[8:]}-7{tail[:3]}-{variant}{tail[5:8]}-{tail[8:20]}"
+    return f"{digits[:8]}-{digits[8:12]}-7{digits[12:15]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
 def prefixed(prefix: str, entropy: bytes) -> str:
