@@ -5,7 +5,7 @@ bytes.
 Knows field names. Knows neither what the values mean, nor any connection.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
@@ -17,7 +17,7 @@ BAGGAGE = b"baggage"
 
 # Hop-by-hop fields are never forwarded (RFC 9110 section 7.6.1). That includes `TE: trailers`:
 # trailers are not relayed, so the data source must not be told that they are welcome.
-_HOP_BY_HOP = frozenset(
+HOP_BY_HOP = frozenset(
     (
         b"connection",
         b"keep-alive",
@@ -53,9 +53,12 @@ _READ_AND_FORWARDED = frozenset((b"content-type", b"content-encoding"))
 
 # End-to-end fields that `Connection` may not name. `Connection: content-type` would drop the field,
 # and the data source would read another body than the one judged.
-_END_TO_END = frozenset(
+END_TO_END = frozenset(
     (b"host", b"content-length", b"content-type", b"content-encoding", b"authorization", b"expect")
 )
+
+PERSISTENCE = frozenset((b"close", b"keep-alive"))
+"""The options of `Connection` that name no field."""
 
 # These describe the whole body: they are wrong once the sidecar has removed a part of it.
 _WHOLE_BODY = frozenset((b"etag", b"last-modified", b"content-md5", b"digest", b"content-digest"))
@@ -86,28 +89,27 @@ class RequestHead(NamedTuple):
         return values[0]
 
 
-class ResponseHead(NamedTuple):
-    """A response's fields: those to forward, and those that frame its body."""
-
-    forward: list[tuple[bytes, bytes]]
-    lengths: Sequence[bytes]
-    codings: Sequence[bytes]
-
-
 class _FieldRule(NamedTuple):
     forwarded: bool
     key: bytes | None
     """The name under which it is read here; None if it isn't."""
 
 
-_request_rules: dict[bytes, _FieldRule] = {}
-_response_rules: dict[bytes, _FieldRule] = {}
+_rules: dict[bytes, _FieldRule] = {}
 
 
 def sort_request_fields(fields: Fields) -> RequestHead:
     """Sort a request's fields. Raises `Malformed` if `Connection` names a field that decides how
     the request is read."""
-    forward, read = _sort(fields, _request_rules, _request_rule)
+    forward: list[tuple[bytes, bytes]] = []
+    read: dict[bytes, list[bytes]] = {}
+    for field in fields:
+        rule = _rules.get(field[0]) or _read_rule(field[0])
+        if rule.forwarded:
+            # The same object, not a copy: `head_template` finds the forwarded ranges by identity.
+            forward.append(field)
+        if rule.key is not None:
+            read.setdefault(rule.key, []).append(field[1])
     connection = read.get(b"connection")
     if connection is not None:
         forward = _without_named(forward, connection)
@@ -138,21 +140,6 @@ def decode_fields(lines: bytes) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, _, value in split]
 
 
-def sort_response_fields(fields: Fields) -> ResponseHead:
-    """Sort a response's fields. Any `X-Sluice-…` field of the data source is dropped: an event id
-    that the sidecar did not issue must not look like one."""
-    forward, read = _sort(fields, _response_rules, _response_rule)
-    connection = read.get(b"connection")
-    if connection is not None:
-        # A response that names an end-to-end field keeps it. A request is refused for that; but no
-        # decision rests on a response's fields.
-        dropped = _tokens(connection) - _END_TO_END
-        forward = [field for field in forward if field[0].lower() not in dropped]
-    return ResponseHead(
-        forward, read.get(b"content-length", ()), read.get(b"transfer-encoding", ())
-    )
-
-
 def refuse_encoded(fields: Fields) -> None:
     """Raise `UpstreamFailed` if a response that the sidecar must read is encoded."""
     for name, value in fields:
@@ -163,6 +150,12 @@ def refuse_encoded(fields: Fields) -> None:
 def without_whole_body_fields(fields: Fields) -> list[tuple[bytes, bytes]]:
     """A response's fields without those that describe the whole body, for a body that was cut."""
     return [field for field in fields if field[0].lower() not in _WHOLE_BODY]
+
+
+def connection_options(lines: Iterable[bytes]) -> set[bytes]:
+    """The options that the `Connection` fields name, in lower case."""
+    # Every line counts, even after an empty first one (Go CVE-2021-33197).
+    return {token.strip(b" \t").lower() for line in lines for token in line.split(b",")} - {b""}
 
 
 def without_own_baggage(values: list[bytes]) -> list[bytes]:
@@ -179,22 +172,6 @@ def without_own_baggage(values: list[bytes]) -> list[bytes]:
     return remaining
 
 
-def _sort(
-    fields: Fields, rules: dict[bytes, _FieldRule], rule_of: Callable[[bytes], _FieldRule]
-) -> tuple[list[tuple[bytes, bytes]], dict[bytes, list[bytes]]]:
-    """The fields to forward, and the values of those read here, by lower-case name."""
-    forward: list[tuple[bytes, bytes]] = []
-    read: dict[bytes, list[bytes]] = {}
-    for field in fields:
-        rule = rules.get(field[0]) or _cache(rules, field[0], rule_of(field[0].lower()))
-        if rule.forwarded:
-            # The same object, not a copy: `head_template` finds the forwarded ranges by identity.
-            forward.append(field)
-        if rule.key is not None:
-            read.setdefault(rule.key, []).append(field[1])
-    return forward, read
-
-
 def _own_member(member: bytes) -> bool:
     return member.partition(b"=")[0].strip(b" \t").lower().startswith(b"sluice.")
 
@@ -202,11 +179,11 @@ def _own_member(member: bytes) -> bool:
 def _without_named(
     forward: list[tuple[bytes, bytes]], connection: list[bytes]
 ) -> list[tuple[bytes, bytes]]:
-    tokens = _tokens(connection)
+    tokens = connection_options(connection) - PERSISTENCE
     if not tokens:
         return forward
     for token in tokens:
-        if token in _END_TO_END or token.replace(b"_", b"-").startswith(OWN):
+        if token in END_TO_END or token.replace(b"_", b"-").startswith(OWN):
             name = token[:_MAX_CACHED_NAME].decode("ascii", "backslashreplace")
             raise Malformed(
                 f"`Connection` may not name `{name}`, which decides how the request is read"
@@ -214,37 +191,24 @@ def _without_named(
     return [field for field in forward if field[0].lower() not in tokens]
 
 
-def _tokens(lines: list[bytes]) -> set[bytes]:
-    # Every line counts, even after an empty first one (Go CVE-2021-33197).
-    tokens = {token.strip(b" \t").lower() for line in lines for token in line.split(b",")}
-    return tokens - {b"", b"close", b"keep-alive"}
-
-
-def _cache(rules: dict[bytes, _FieldRule], name: bytes, rule: _FieldRule) -> _FieldRule:
+def _read_rule(name: bytes) -> _FieldRule:
+    rule = _rule(name.lower())
     # The other side chooses the names, so the cache is bounded.
     if len(name) <= _MAX_CACHED_NAME:
-        if len(rules) >= _MAX_CACHED_NAMES:
-            rules.clear()
-        rules[name] = rule
+        if len(_rules) >= _MAX_CACHED_NAMES:
+            _rules.clear()
+        _rules[name] = rule
     return rule
 
 
-def _request_rule(lower: bytes) -> _FieldRule:
+def _rule(lower: bytes) -> _FieldRule:
     # CGI, WSGI and PHP read `X_Forwarded_For` and `X-Forwarded-For` as the same variable.
     plain = lower.replace(b"_", b"-")
     read_as = lower if plain == lower else None
     if plain in _PROXY_CLAIMS or plain.startswith(_PROXY_CLAIM_PREFIXES):
         return _FieldRule(False, None)
-    if plain.startswith(OWN) or plain in _HOP_BY_HOP or plain in _READ:
+    if plain.startswith(OWN) or plain in HOP_BY_HOP or plain in _READ:
         return _FieldRule(False, read_as)
     if plain in _READ_AND_FORWARDED:
         return _FieldRule(lower == plain, read_as)
     return _FieldRule(True, None)
-
-
-def _response_rule(lower: bytes) -> _FieldRule:
-    if lower in (b"content-length", b"transfer-encoding", b"connection"):
-        return _FieldRule(False, lower)
-    # RFC 7838: a client that followed an alternative service would bypass the sidecar.
-    own = lower.replace(b"_", b"-").startswith(OWN)
-    return _FieldRule(not (own or lower in _HOP_BY_HOP or lower == b"alt-svc"), None)

@@ -79,15 +79,8 @@ class Dialler(Generic[Opened]):
     def full(self) -> bool:
         return self.connections >= self._limits.connections
 
-    @property
-    def awaited(self) -> bool:
-        """Whether a request waits for a connection."""
-        while self._waiting and self._waiting[0].done():
-            self._waiting.popleft()  # it was cancelled
-        return bool(self._waiting)
-
     async def connect(self) -> Opened:
-        """A new connection, or one that was given to `free`. The caller calls `free` when it is
+        """A new connection, or one that was passed on. The caller calls `free` when it is
         lost. Raises `OSError`: `ssl.SSLError` if the server can't be verified, `TimeoutError` after
         `connect_seconds`."""
         await within_task()
@@ -102,15 +95,21 @@ class Dialler(Generic[Opened]):
                 raise
 
     def free(self, connection: Opened | None = None) -> None:
-        """Lets the request that has waited longest open a connection, or take over `connection`."""
+        """Gives up a slot, and the `connection` that has it."""
+        if not self.pass_on(connection):
+            self.connections -= 1
+            if connection is not None:
+                connection.abort()
+
+    def pass_on(self, connection: Opened | None) -> bool:
+        """Gives a slot to the request that has waited longest: the `connection` that has it, or
+        leave to open one. False if no request waits."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_result(connection)
-                return
-        self.connections -= 1
-        if connection is not None:
-            connection.abort()
+                return True
+        return False
 
     async def _take_slot(self) -> Opened | None:
         # While others wait, it is full: `free` gives a slot to them first.
@@ -123,7 +122,7 @@ class Dialler(Generic[Opened]):
             return await waiter
         except asyncio.CancelledError:
             # Woken and cancelled in the same turn: the next one gets what this one got. One that
-            # was not woken is passed over by `free`.
+            # was not woken is passed over.
             if not waiter.cancelled():
                 self.free(waiter.result())
             raise

@@ -17,9 +17,10 @@ class Pool:
     def __init__(self, destination: Destination, guard: EgressGuard, limits: ClientLimits) -> None:
         factory = partial(UpstreamConnection, limits)
         self._dialler = Dialler(destination, guard, limits, factory)
-        self._idle_seconds = limits.idle_seconds
-        self._idle: deque[UpstreamConnection] = deque()
+        # One that is still unused at the second sweep has been idle for that long at most.
+        self._sweep_seconds = limits.idle_seconds / 2
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._idle: deque[UpstreamConnection] = deque()
 
     def close(self) -> None:
         """Closes the idle connections. Those in use are for their users to give back."""
@@ -36,10 +37,11 @@ class Pool:
     def take_idle(self) -> UpstreamConnection | None:
         """An open connection, if there is one. The caller owns it, and must release or discard
         it."""
-        while self._idle:
+        idle = self._idle
+        while idle:
             # The one used last: the server is the least likely to have closed it.
-            connection = self._idle.pop()
-            if not (connection.lost or self._stale(connection)):
+            connection = idle.pop()
+            if connection.failure is None:
                 return connection
             self.discard(connection)
         return None
@@ -54,13 +56,9 @@ class Pool:
     def release(self, connection: UpstreamConnection) -> None:
         """Takes a connection back whose response was read to its end. Discards it instead if it
         can't be used again."""
-        if not connection.reusable:
+        if not connection.rest():
             self.discard(connection)
-            return
-        connection.rest()
-        if self._dialler.awaited:
-            self._dialler.free(connection)
-        else:
+        elif not self._dialler.pass_on(connection):
             self._idle.append(connection)
             if self._sweep_timer is None:
                 self._schedule_sweep()
@@ -77,17 +75,16 @@ class Pool:
             connection.pooled = False
             self._dialler.free()
 
-    def _stale(self, connection: UpstreamConnection) -> bool:
-        return connection.idle_seconds > self._idle_seconds
-
     def _schedule_sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        self._sweep_timer = loop.call_later(self._idle_seconds, self._sweep)
+        self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
 
     def _sweep(self) -> None:
         self._sweep_timer = None
         # The first has been idle longest: connections are taken and returned at the other end.
-        while self._idle and self._stale(self._idle[0]):
+        while self._idle and self._idle[0].unused:
             self.discard(self._idle.popleft())
+        for connection in self._idle:
+            connection.unused = True
         if self._idle:
             self._schedule_sweep()

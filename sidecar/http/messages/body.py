@@ -20,32 +20,24 @@ class FlowControl(Protocol):
 class BodyStream:
     """One body. `flow` is told when more than `limit` bytes wait for the reader."""
 
-    __slots__ = (
-        "_flow",
-        "_limit",
-        "_parts",
-        "_waiter",
-        "_waiting_bytes",
-        "complete",
-        "failure",
-        "full",
-        "total_bytes",
-    )
+    # Class attributes, so that making one costs little: most bodies are here already.
+    full = False
+    """Whether more waits for the reader than should."""
+    complete = False
+    """Whether all of it has arrived."""
+    failure: BaseException | None = None
+    """Why the rest will never arrive; raised where the body is read."""
+    total_bytes = 0
+    """How many bytes have arrived."""
+    _taken_bytes = 0
+    _limit = 0
+    _flow: FlowControl | None = None
+    _waiter: asyncio.Future[None] | None = None
 
     def __init__(self, limit: int = 0, flow: FlowControl | None = None) -> None:
-        self._limit = limit
-        self._flow = flow
         self._parts: list[bytes] = []
-        self._waiting_bytes = 0
-        self.full = False
-        """Whether more waits for the reader than should."""
-        self._waiter: asyncio.Future[None] | None = None
-        self.complete = False
-        """Whether all of it has arrived."""
-        self.failure: BaseException | None = None
-        """Why the rest will never arrive; raised where the body is read."""
-        self.total_bytes = 0
-        """How many bytes have arrived."""
+        if flow is not None:
+            self._limit, self._flow = limit, flow
 
     @classmethod
     def of(cls, data: bytes) -> "BodyStream":
@@ -53,7 +45,7 @@ class BodyStream:
         body = cls()
         if data:
             body._parts.append(data)
-            body.total_bytes = body._waiting_bytes = len(data)
+            body.total_bytes = len(data)
         body.complete = True
         return body
 
@@ -64,28 +56,24 @@ class BodyStream:
         if not data:
             return
         self._parts.append(data)
-        size = len(data)
-        self.total_bytes += size
-        self._waiting_bytes += size
-        if self._flow is not None and self._waiting_bytes > self._limit and not self.full:
+        self.total_bytes += len(data)
+        waiting = self.total_bytes - self._taken_bytes
+        if self._flow is not None and waiting > self._limit and not self.full:
             self.full = True
             self._flow.body_full()
-        if self._waiter is not None:
-            self._wake()
+        self._wake()
 
     def end(self) -> None:
         """Notes that all of it has arrived."""
         self.complete = True
-        if self._waiter is not None:
-            self._wake()
+        self._wake()
 
     def fail(self, error: BaseException) -> None:
         """Notes that the rest will never arrive. Ignored for a body that is complete, or that has
         failed before."""
         if not self.complete and self.failure is None:
             self.failure = error
-            if self._waiter is not None:
-                self._wake()
+            self._wake()
 
     # -------------------------------------------------------------------- what the reader does
 
@@ -109,7 +97,7 @@ class BodyStream:
             return b""
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
-        self._waiting_bytes = 0
+        self._taken_bytes = self.total_bytes
         if self.full:
             self.full = False
             assert self._flow is not None

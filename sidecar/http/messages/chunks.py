@@ -1,9 +1,17 @@
-"""Takes the chunks of a body apart with llhttp, to the byte. Knows nothing of heads."""
+"""The chunks of a body: encoded, and taken apart with llhttp, to the byte. Knows nothing of
+heads."""
 
 import httptools
 
 # llhttp reads chunks only as the body of a message.
 _HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+def encode_chunk(data: bytes) -> bytes:
+    # A chunk of no bytes would end the body.
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 class BadChunks(Exception):

@@ -13,7 +13,7 @@ from sidecar.http.request_target import Target
 from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.framing import check_frame
-from sidecar.proxy.messages.upgrade import asks_websocket
+from sidecar.proxy.messages.upgrade import UPGRADE_LINES, asks_websocket
 from sidecar.proxy.upstream.client import UpstreamRequest
 
 # Fields that could make a response partial, empty or encoded. They are left out where the sidecar
@@ -109,9 +109,10 @@ def forwarded_request(
         method = "GET" if method == "HEAD" else method
         lines = _readable_lines(head, _CONDITIONS)
     chunked = length is None and b"transfer-encoding" in head.read
-    return UpstreamRequest(
-        method, target.forwarded, lines, length, chunked, body, stream, asks_websocket(head)
-    )
+    upgrade = asks_websocket(head)
+    if upgrade:
+        lines += UPGRADE_LINES
+    return UpstreamRequest(method, target.forwarded, lines, length, chunked, body, stream, upgrade)
 
 
 def lookup_request(head: RequestHead, target: str) -> UpstreamRequest:

@@ -5,10 +5,11 @@ Knows heads and bodies. Of a decision it knows only the header fields that name 
 """
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
-from policies.ground.errors import UpstreamFailed
+from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.http.headers import encode_fields
+from sidecar.http.messages.chunks import LAST_CHUNK, encode_chunk
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import ResponseSent
 from sidecar.protocols.messages import FetchedResponse
@@ -20,20 +21,25 @@ from sidecar.proxy.upstream.response import UpstreamResponse
 _NO_CONTENT = 204
 
 
-@dataclass(slots=True)
 class RelayedResponse:
-    """What the agent got of a response: the status, the number of bytes of the body and their
-    SHA-256, and how many documents were left out. `outcome` is how it ended, if that is known
-    already; `retries` is how many times the request was sent again."""
+    """What the agent got of a response."""
 
-    status: int = 0
-    size: int = 0
-    started: bool = False
-    withheld: int = 0
-    retries: int = 0
+    status = 0
+    size = 0
+    """The number of bytes of the body."""
+    started = False
+    withheld = 0
+    """How many documents were left out."""
+    retries = 0
+    """How many times the request was sent again."""
     outcome: str | None = None
+    """How it ended, if that is known already."""
     _digest: Any = None
     _sha256: str | None = None
+
+    def begin(self, response: UpstreamResponse) -> None:
+        """Notes that the head of `response` is on its way."""
+        self.status, self.retries, self.started = response.message.status, response.retries, True
 
     def count(self, data: bytes) -> None:
         self.size += len(data)
@@ -64,54 +70,57 @@ async def relay(
 ) -> ResponseSent:
     """Writes `response` to the agent; of a stream of `events`, only what the filter lets through.
     Raises `UpstreamFailed` if the data source breaks off, `ConnectionError` if the agent does."""
-    if events is not None:
-        # The filter leaves bytes out, so the length that the data source stated is wrong.
-        response.length = None
-    empty = response.empty or request.method == "HEAD"
+    message = response.message
+    status, body, empty = message.status, message.body, message.empty or request.method == "HEAD"
+    # The filter leaves bytes out, so the length that the data source stated is wrong.
+    length = message.length if events is None else None
     http10 = request.http10
+    chunked = not (length is not None or empty or http10)
     # HTTP/1.0 has no chunks, so the end of the connection is the end of the body.
-    ends_by_close = response.length is None and http10 and not empty
-    chunked = response.length is None and not http10 and not empty
+    ends_by_close = length is None and http10 and not empty
     keep_alive = request.keep_alive and not ends_by_close
-    head = _head(response, event, chunked=chunked, keep_alive=keep_alive, http10=http10)
-    relayed.status = response.status
-    relayed.retries = response.retries
-    relayed.started = True
+    framing = b"Transfer-Encoding: chunked\r\n" if chunked else b""
+    if length is not None and status != _NO_CONTENT:
+        framing = b"Content-Length: %b\r\n" % length
+    # No field contains a line break, which would let the data source write fields of ours (response
+    # splitting): the lines were read one by one.
+    lines = message.lines + framing
+    head = _head(status, message.reason, lines, event, keep_alive=keep_alive, http10=http10)
+    relayed.begin(response)
+    sent = ResponseSent(keep_alive=keep_alive, status=status)
     if empty:
         request.start_response(head)
-        return ResponseSent(keep_alive=keep_alive, status=response.status)
-    whole = None if events is not None else response.read_now()
-    if whole is not None:
+    elif body.complete and events is None:
         # The usual case: a response that arrived in one piece leaves in one piece.
+        whole = body.take()
         relayed.count(whole)
-        request.start_response(head + (_chunk(whole, last=True) if chunked else whole))
+        request.start_response(head + (encode_chunk(whole) + LAST_CHUNK if chunked else whole))
         if request.congested:
             await request.drain()
-        return ResponseSent(keep_alive=keep_alive, status=response.status)
-    try:
-        await _stream(request, response, head, relayed, events, chunked=chunked)
-    except UpstreamFailed:
-        if ends_by_close:
-            # An orderly end of the connection would look like the end of the body.
-            request.reset()
-        raise
-    return ResponseSent(keep_alive=keep_alive, status=response.status)
+    else:
+        # The body may take long, so the agent gets the head at once.
+        request.start_response(head)
+        try:
+            await _stream(request, response, relayed, events, chunked=chunked)
+        except UpstreamFailed:
+            if ends_by_close:
+                # An orderly end of the connection would look like the end of the body.
+                request.reset()
+            raise
+    return sent
 
 
 async def _stream(
     request: HttpRequest,
     response: UpstreamResponse,
-    head: bytes,
     relayed: RelayedResponse,
     events: FilteredStream | None,
     *,
     chunked: bool,
 ) -> None:
-    if is_event_stream(response.fields):
+    if is_event_stream(response.message.fields):
         # An event stream has no end of its own, so an agent that half-closes isn't waiting for one.
         request.end_on_client_close()
-    # The body may take long, so the agent gets the head at once.
-    request.start_response(head)
     while part := await response.next():
         if events is not None:
             part = await events.feed(part)
@@ -119,12 +128,12 @@ async def _stream(
             if not part:
                 continue
         relayed.count(part)
-        request.write(_chunk(part) if chunked else part)
+        request.write(encode_chunk(part) if chunked else part)
         if request.congested:
             await request.drain()
     if chunked:
         # Only after the whole body: without it, the agent knows that the response broke off.
-        request.write(b"0\r\n\r\n")
+        request.write(LAST_CHUNK)
 
 
 async def write_whole(
@@ -132,13 +141,15 @@ async def write_whole(
 ) -> ResponseSent:
     """Writes a response that was read whole, or composed by the sidecar."""
     status, reason, fields, body = response
-    http10 = request.http10
-    keep_alive = request.keep_alive
-    lines = [b"HTTP/1.1 %d %b" % (status, reason.encode("utf-8", "surrogateescape"))]
-    lines += [b"%b: %b" % each for each in fields]
+    keep_alive, http10 = request.keep_alive, request.http10
+    try:
+        lines = encode_fields(fields)
+    except Malformed as error:
+        raise UpstreamFailed("the data source's response can't be passed on") from error
     if status != _NO_CONTENT:
-        lines.append(b"Content-Length: %d" % len(body))
-    head = _encode_head(lines, event, keep_alive=keep_alive, http10=http10)
+        lines += b"Content-Length: %d\r\n" % len(body)
+    encoded_reason = reason.encode("utf-8", "surrogateescape")
+    head = _head(status, encoded_reason, lines, event, keep_alive=keep_alive, http10=http10)
     request.start_response(head if request.method == "HEAD" else head + body)
     if request.congested:
         await request.drain()
@@ -146,35 +157,12 @@ async def write_whole(
 
 
 def _head(
-    response: UpstreamResponse, event: Fields, *, chunked: bool, keep_alive: bool, http10: bool
+    status: int, reason: bytes, lines: bytes, event: Fields, *, keep_alive: bool, http10: bool
 ) -> bytes:
-    reason = response.reason.encode("utf-8", "surrogateescape")
-    lines = [b"HTTP/1.1 %d %b" % (response.status, reason)]
-    lines += [b"%b: %b" % each for each in response.fields]
-    if response.length is not None and response.status != _NO_CONTENT:
-        lines.append(b"Content-Length: " + response.length)
-    elif chunked:
-        lines.append(b"Transfer-Encoding: chunked")
-    return _encode_head(lines, event, keep_alive=keep_alive, http10=http10)
-
-
-def _encode_head(lines: list[bytes], event: Fields, *, keep_alive: bool, http10: bool) -> bytes:
-    lines += [b"%b: %b" % each for each in event]
+    end = b"\r\n"
     if not keep_alive:
-        lines.append(b"Connection: close")
+        end = b"Connection: close\r\n\r\n"
     elif http10:
-        lines.append(b"Connection: keep-alive")
-    head = b"\r\n".join(lines)
-    # The parser refuses a line break inside a field, which would let the data source write header
-    # fields of ours (response splitting). This holds whatever made the fields.
-    if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
-        raise UpstreamFailed("the data source's response has a line break inside a header field")
-    return head + b"\r\n\r\n"
-
-
-def _chunk(data: bytes, *, last: bool = False) -> bytes:
-    end = b"\r\n0\r\n\r\n" if last else b"\r\n"
-    # A chunk of no bytes would end the body.
-    if not data:
-        return b"0\r\n\r\n" if last else b""
-    return b"%x\r\n%b%b" % (len(data), data, end)
+        end = b"Connection: keep-alive\r\n\r\n"
+    own = b"".join([b"%b: %b\r\n" % field for field in event])
+    return b"HTTP/1.1 %d %b\r\n%b%b%b" % (status, reason, lines, own, end)

@@ -3,8 +3,9 @@ section 7.8). Offers of any other protocol are ignored. Pure. Knows no connectio
 """
 
 from policies.ground.errors import Malformed
-from sidecar.http.headers import Fields, RequestHead, encode_fields, sort_response_fields
+from sidecar.http.headers import Fields, RequestHead, encode_fields
 from sidecar.http.messages.request_parser import HTTP_11
+from sidecar.http.messages.response_head import ResponseMessage
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 
 UPGRADE_LINES = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -42,16 +43,11 @@ def _protocols(head: RequestHead) -> list[bytes]:
     return [each.strip(b" \t").lower() for line in lines for each in line.split(b",")]
 
 
-def switching_head(fields: Fields, event: Fields) -> bytes:
-    """The head of the 101 response that the agent gets, for one with `fields` from the data source.
-    Raises `UpstreamNoResponse` if the data source did not grant what was asked for."""
-    upgrade = [value.lower() for name, value in fields if name.lower() == b"upgrade"]
-    if upgrade != [b"websocket"]:
+def switching_head(message: ResponseMessage, event: Fields) -> bytes:
+    """The head of the 101 response that the agent gets, for the data source's. Raises
+    `UpstreamNoResponse` if the data source did not grant what was asked for."""
+    if [protocol.lower() for protocol in message.upgrade] != [b"websocket"]:
         raise UpstreamNoResponse
-    # Without `Connection` and `Upgrade`, which hold for one hop only: the lines below replace them.
-    forwarded = sort_response_fields(fields).forward
-    return b"HTTP/1.1 101 Switching Protocols\r\n%b%b%b\r\n" % (
-        encode_fields(forwarded),
-        UPGRADE_LINES,
-        encode_fields(list(event)),
-    )
+    # `Connection` and `Upgrade` hold for one hop only, so these are ours.
+    lines = message.lines + UPGRADE_LINES + encode_fields(list(event))
+    return b"HTTP/1.1 101 Switching Protocols\r\n%b\r\n" % lines

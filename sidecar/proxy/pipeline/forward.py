@@ -61,10 +61,9 @@ class Forwarder:
         """Sends a GET for `target` with the agent's credentials, for the sidecar itself to read."""
         response = await self._send(request_reader.lookup_request(head, target), [])
         try:
-            body = await read_response(response, self._limits)
+            return await read_response(response, self._limits)
         finally:
             await response.finish()
-        return FetchedResponse(response.status, response.reason, response.fields, body)
 
     async def forward(
         self,
@@ -131,7 +130,7 @@ class Forwarder:
         response = await self._send(allowed.upstream_request, first)
         try:
             if prepared.on_head is not None:
-                prepared.on_head(response.status, response.fields)
+                prepared.on_head(response.message.status, response.message.fields)
             return await relay(request, response, decision_fields(allowed.decisions), relayed)
         finally:
             await response.finish()

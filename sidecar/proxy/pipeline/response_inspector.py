@@ -44,12 +44,12 @@ class ResponseInspector:
         source knows."""
         decisions = allowed.decisions
         try:
-            body = await read_response(response, self._limits)
+            whole = await read_response(response, self._limits)
         finally:
             await response.finish()
         # Only a success describes a source.
-        if 200 <= response.status < 300:
-            source = await self._worker.call(len(body), identify, body)
+        if 200 <= whole.status < 300:
+            source = await self._worker.call(len(whole.body), identify, whole.body)
             if source is None:
                 raise UpstreamFailed(
                     "the data source's response does not say which source it describes"
@@ -60,7 +60,6 @@ class ResponseInspector:
                 )
         for recorded in decisions:
             await recorded.durable
-        whole = FetchedResponse(response.status, response.reason, response.fields, body)
         return await write_whole(request, whole, decision_fields(decisions))
 
     async def relay_filtered(
@@ -72,25 +71,25 @@ class ResponseInspector:
     ) -> ResponseSent:
         """Relays what the agent may see of the response, filtered as a whole or event by event."""
         prepared, event = allowed.prepared, decision_fields(allowed.decisions)
+        message = response.message
         try:
             if prepared.on_head is not None:
-                prepared.on_head(response.status, response.fields)
+                prepared.on_head(message.status, message.fields)
             # An error holds no documents to filter.
-            if not 200 <= response.status < 300 or response.empty:
+            if not 200 <= message.status < 300 or message.empty:
                 return await relay(request, response, event, relayed)
-            if prepared.filter_event is not None and is_event_stream(response.fields):
-                refuse_encoded(response.fields)
+            if prepared.filter_event is not None and is_event_stream(message.fields):
+                refuse_encoded(message.fields)
                 parser = EventParser(prepared.filter_event, self._limits.inspected_response_bytes)
                 events = FilteredStream(parser, self._worker, allowed.refresh)
                 return await relay(request, response, event, relayed, events)
             if prepared.filter_response is None:
                 return await relay(request, response, event, relayed)
-            body = await read_response(response, self._limits)
             relayed.retries = response.retries
+            whole = await read_response(response, self._limits)
         finally:
             await response.finish()
-        fields = response.fields
-        whole = FetchedResponse(response.status, response.reason, fields, body)
+        fields, body = whole.fields, whole.body
         # A filter in the worker thread relies on facts that must be gathered on the loop.
         if len(body) > LONGEST_INLINE:
             allowed.refresh()
@@ -102,7 +101,7 @@ class ResponseInspector:
         # A HEAD was sent as a GET, and its agent gets no body.
         if request.method != "HEAD":
             relayed.count(part.body)
-        relayed.status, relayed.started = response.status, True
+        relayed.begin(response)
         return await write_whole(request, whole._replace(fields=fields, body=part.body), event)
 
 
@@ -120,11 +119,11 @@ def decision_fields(decisions: list[RecordedDecision]) -> Fields:
     return event_fields(shown.event_id, report_only=shown.report_only)
 
 
-async def read_response(response: UpstreamResponse, limits: ProxyLimits) -> bytes:
-    """The whole body of a response that the sidecar has to read. Raises `UpstreamFailed`, and
+async def read_response(response: UpstreamResponse, limits: ProxyLimits) -> FetchedResponse:
+    """The whole of a response that the sidecar has to read. Raises `UpstreamFailed`, and
     `ResponseTooLarge` for one that would take too long to parse."""
-    body = await response.read(limits.inspected_response_bytes)
-    refuse_encoded(response.fields)
-    if has_too_many_brackets(body):
+    whole = await response.read(limits.inspected_response_bytes)
+    refuse_encoded(whole.fields)
+    if has_too_many_brackets(whole.body):
         raise ResponseTooLarge(f"the data source's response has more than {MAX_BRACKETS} brackets")
-    return body
+    return whole

@@ -6,16 +6,17 @@ Frames aren't read. Whether the connection may go on is asked again every second
 and connections. Leaves the decision to its caller.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from sidecar.http.headers import Fields
 from sidecar.http.messages.disconnects import ConnectionLost
-from sidecar.http.messages.response_parser import BadResponse
+from sidecar.http.messages.response_head import SWITCHING
 from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.connections.buffered_connection import take_over
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.response_relay import RelayedResponse
-from sidecar.proxy.messages.upgrade import UPGRADE_LINES, switching_head
+from sidecar.proxy.messages.upgrade import switching_head
 from sidecar.proxy.pipeline.tunnel_session import TunnelResult, run_tunnel
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 from sidecar.proxy.upstream.client import UpstreamClient, UpstreamRequest
@@ -40,32 +41,24 @@ class WebSocket:
         self,
         request: HttpRequest,
         upstream_request: UpstreamRequest,
-        first: Iterable[Awaitable[None]],
+        first: Sequence[asyncio.Future[None]],
         event: Fields,
         relayed: RelayedResponse,
     ) -> UpstreamResponse | None:
         """Runs the WebSocket to its end and returns None; returns the response instead if the data
         source answers something other than 101. The agent gets nothing before all of `first` is
         done."""
-        connection = await self._upstream.connect()
+        response = await self._upstream.send(upstream_request, first)
+        if response.message.status != SWITCHING:
+            return response
         try:
-            lines = upstream_request.lines + UPGRADE_LINES
-            head = self._upstream.head(upstream_request._replace(lines=lines))
-            connection.send(head, upgrade=True)
-            # The data source may already be answering. The agent gets nothing before the record is
-            # on disk.
-            for each in first:
-                await each
-            message = await connection.response()
-            if message.status != 101:
-                return await self._upstream.receive(connection, upstream_request, ())
-            request.start_response(switching_head(message.fields, event))
-            relayed.status, relayed.started = 101, True
+            request.start_response(switching_head(response.message, event))
+            relayed.begin(response)
             agent, _ = take_over(request, self._limits.buffer_bytes)
-            source = self._upstream.detach(connection)
+            source = response.detach()
         except BaseException as error:
-            self._upstream.discard(connection)
-            if isinstance(error, (ConnectionLost, BadResponse)):
+            await response.finish()
+            if isinstance(error, ConnectionLost):
                 raise UpstreamNoResponse from error
             raise
 

@@ -5,6 +5,7 @@ import asyncio
 
 from sidecar.http.client.connection import UpstreamConnection
 from sidecar.http.messages.body import BodyStream
+from sidecar.http.messages.chunks import LAST_CHUNK, encode_chunk
 from sidecar.http.messages.request_parser import BrokenFraming
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.proxy.limits import ProxyLimits
@@ -46,10 +47,10 @@ class BodySender:
     async def _run(self) -> None:
         try:
             while not self.broken_off and (part := await self._next_part()):
-                await self._send(b"%x\r\n%b\r\n" % (len(part), part) if self._chunked else part)
+                await self._send(encode_chunk(part) if self._chunked else part)
             if self._chunked and not self.broken_off:
                 # Only a complete body gets a last chunk: a broken one must not look complete.
-                await self._send(b"0\r\n\r\n")
+                await self._send(LAST_CHUNK)
         except BROKEN:
             # The data source takes no more. The reader of the response finds out whether it has
             # answered.

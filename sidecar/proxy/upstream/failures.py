@@ -4,7 +4,7 @@ import ssl
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from sidecar.http.messages.response_parser import BadResponse
+from sidecar.http.messages.response_head import BadResponse
 from sidecar.proxy.proxy_metrics import UpstreamUnreachable, UpstreamUnverified
 
 Connected = TypeVar("Connected")

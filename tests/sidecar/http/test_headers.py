@@ -1,11 +1,11 @@
-"""Which header fields are forwarded, in both directions."""
+"""Which header fields of a request are forwarded, and which are read."""
 
 import tracemalloc
 
 import pytest
 
 from policies.ground.errors import Malformed
-from sidecar.http.headers import sort_request_fields, sort_response_fields, without_own_baggage
+from sidecar.http.headers import sort_request_fields, without_own_baggage
 from tests.sidecar.proxy.proxy_setup import ProxySetup
 
 
@@ -39,8 +39,6 @@ HOP_BY_HOP = [
 def test_a_hop_by_hop_field_is_not_forwarded(line: str) -> None:
     assert passed(line, "Accept: x") == ["Accept: x"]
     assert passed(line.upper().replace("CLOSE", "close"), "Accept: x") == ["Accept: x"]
-    answer = sort_response_fields(fields(line, "Server: x"))
-    assert answer.forward == [(b"Server", b"x")]
 
 
 @pytest.mark.parametrize(
@@ -112,23 +110,6 @@ def test_connection_can_not_remove_a_field_that_decides_how_a_request_is_read(na
         sort_request_fields(fields(f"Connection: close, {name}"))
 
 
-def test_a_response_keeps_its_fields_except_own_ones() -> None:
-    answer = sort_response_fields(
-        fields(
-            "Date: now",
-            "Set-Cookie: a",
-            "set-cookie: b",
-            "X-Sluice-Event-Id: forged",
-            "x_sluice_decision: ALLOW",
-            "Connection: X-Hop",
-            "X-Hop: 1",
-            "Content-Length: 3",
-        )
-    )
-    assert answer.forward == [(b"Date", b"now"), (b"Set-Cookie", b"a"), (b"set-cookie", b"b")]
-    assert answer.lengths == [b"3"]
-
-
 @pytest.mark.parametrize(
     ("lines", "kept"),
     [
@@ -152,11 +133,10 @@ def test_names_that_the_other_side_chooses_fill_no_memory() -> None:
     try:
         for number in range(10_000):
             sort_request_fields([(b"x-%d" % number, b""), (b"x" * 5000 + b"%d" % number, b"")])
-            sort_response_fields([(b"y-%d" % number, b"")])
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert held < 1 << 20, "20,000 short names would take more, and 10,000 long ones 50 MB"
+    assert held < 1 << 19, "10,000 short names would take more, and as many long ones 50 MB"
 
 
 async def test_a_cached_head_is_decided_anew_with_another_version_or_method(
@@ -168,8 +148,3 @@ async def test_a_cached_head_is_decided_anew_with_another_version_or_method(
     chunked = "Host: kb\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     assert (await setup.ask(f"POST /a HTTP/1.1\r\n{chunked}".encode())).status == 200
     assert (await setup.ask(f"POST /a HTTP/1.0\r\n{chunked}".encode())).status == 400
-
-
-def test_an_alternative_service_is_not_announced() -> None:
-    fields = [(b"Alt-Svc", b'h3="past.test:443"'), (b"X-A", b"b")]
-    assert sort_response_fields(fields).forward == [(b"X-A", b"b")]

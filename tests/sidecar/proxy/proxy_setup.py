@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 
 from policies.definitions.model import Key, Policy, TenantSettings
 from policies.ground.clock import Clock
-from policies.ground.errors import UpstreamFailed
 from policies.ground.keys import key_digest, make_key
 from policies.ground.listen_address import ListenAddress
 from policies.sets.policy_set import (
@@ -207,10 +206,10 @@ async def listening(
 
 async def warm(proxy: Proxy, connections: int = 1) -> None:
     """Opens idle connections to the data source, if it can be reached."""
-    upstream = proxy.endpoints[0].upstream
-    with contextlib.suppress(UpstreamFailed):
-        for connection in [await upstream.connect() for _ in range(connections)]:
-            upstream.release(connection)
+    pool = proxy.endpoints[0].upstream.pool
+    with contextlib.suppress(OSError):
+        for connection in [await pool.connect() for _ in range(connections)]:
+            pool.release(connection)
 
 
 @dataclass

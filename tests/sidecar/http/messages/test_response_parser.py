@@ -6,7 +6,8 @@ import pytest
 
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.request_parser import HeadLimits
-from sidecar.http.messages.response_parser import BadResponse, ResponseMessage, ResponseParser
+from sidecar.http.messages.response_head import BadResponse, ResponseMessage
+from sidecar.http.messages.response_parser import ResponseParser
 
 LIMITS = HeadLimits(line=100, field=100, fields=5)
 
@@ -21,11 +22,11 @@ class Outcome(NamedTuple):
 
 
 def parse(
-    pieces: list[bytes], *, body: bool = True, upgrade: bool = False, ended: bool = False
+    pieces: list[bytes], *, to_head: bool = False, upgrade: bool = False, ended: bool = False
 ) -> Outcome | None:
     """What a parser makes of the pieces; None if it refuses the head, or has no whole one."""
     parser = ResponseParser(LIMITS, BodyStream)
-    parser.expect(body=body, upgrade=upgrade)
+    parser.expect(to_head=to_head, upgrade=upgrade)
     found: list[ResponseMessage] = []
     try:
         for piece in pieces:
@@ -40,7 +41,7 @@ def parse(
     if not found:
         return None
     [message] = found
-    head = message.status, message.reason, message.forward, message.length, message.should_close
+    head = message.status, message.reason, message.fields, message.length, message.should_close
     try:
         read = message.body.take()
     except BadResponse:
@@ -167,12 +168,12 @@ def test_bodies_and_fields_come_as_they_were_sent() -> None:
 )
 def test_a_response_to_head_ends_with_its_head(fields: bytes, length: bytes | None) -> None:
     for pieces in [[ok(fields)], *cuts(ok(fields))]:
-        found = parse(pieces, body=False)
+        found = parse(pieces, to_head=True)
         assert found is not None
         assert (found.head[3], found.body) == (length, b"")
         assert (found.complete, found.excess) == (True, False)
     for pieces in cuts(ok(fields, b"hello")):
-        found = parse(pieces, body=False)
+        found = parse(pieces, to_head=True)
         assert found is not None
         assert found.excess, "a body that may not be there is not read as one"
 
@@ -208,7 +209,7 @@ def test_an_upgrade_that_was_asked_for_keeps_what_follows() -> None:
         assert all(parser.feed(piece) is None for piece in before)
         message = parser.feed(last + b"\x81\x02hi")
         assert message is not None
-        assert message.fields == [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
+        assert (message.upgrade, message.fields) == ([b"websocket"], [])
         assert (message.status, parser.tail, parser.complete) == (101, b"\x81\x02hi", True)
     assert parse([data.replace(b"1.1", b"1.0")], upgrade=True) is None
 
