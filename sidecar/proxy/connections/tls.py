@@ -20,9 +20,10 @@ log = logging.getLogger(__name__)
 _READ = 65536
 
 
-class TlsLayer(asyncio.Protocol):
+class TlsLayer(asyncio.Transport, asyncio.Protocol):
     """Runs the protocol that `factory` creates once the handshake is done, for which it allows
-    `handshake_seconds`. Calls `on_invalid` with the reason if what arrives isn't valid TLS."""
+    `handshake_seconds`. Calls `on_invalid` with the reason if what arrives isn't valid TLS. It is
+    the protocol of the connection below, and the transport of the protocol above."""
 
     def __init__(
         self,
@@ -31,36 +32,37 @@ class TlsLayer(asyncio.Protocol):
         handshake_seconds: float,
         on_invalid: Callable[[str], None],
     ) -> None:
+        super().__init__()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._factory = factory
         self._handshake_seconds = handshake_seconds
         self._on_invalid = on_invalid
-        self.inner: asyncio.Protocol | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._paused = self._ended = self._lost = False
-        self.closing = False
+        self._inner: asyncio.Protocol | None = None
+        self._paused = self._ended = self._lost = self._closing = False
+
+    # -------------------------------------------------------- what happens on the connection below
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports don't inherit from asyncio's.
-        self.raw = cast(asyncio.Transport, transport)
+        self._raw = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         # Otherwise a client that never finishes its handshake would hold the connection forever.
-        self._deadline = self._loop.call_later(self._handshake_seconds, self.raw.abort)
+        self._deadline = self._loop.call_later(self._handshake_seconds, self._raw.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = self.closing = True
-        self._cancel_deadline()
-        if self.inner is not None:
-            self.inner.connection_lost(exc)
+        self._lost = self._closing = True
+        self._deadline.cancel()
+        if self._inner is not None:
+            self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        if self.inner is not None:
-            self.inner.pause_writing()
+        if self._inner is not None:
+            self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        if self.inner is not None:
-            self.inner.resume_writing()
+        if self._inner is not None:
+            self._inner.resume_writing()
 
     def eof_received(self) -> bool:
         """Cuts the connection: an end without TLS's close_notify may be a truncation attack."""
@@ -68,15 +70,13 @@ class TlsLayer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._incoming.write(data)
-        if self.inner is not None or self._handshake():
+        if self._inner is not None or self._handshake():
             self._read()
-
-    # ------------------------------------------------------------------------------------ receiving
 
     def _handshake(self) -> bool:
         """Continues the handshake. Returns whether it is complete."""
         try:
-            self.tls.do_handshake()
+            self._tls.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()
             return False
@@ -87,19 +87,19 @@ class TlsLayer(asyncio.Protocol):
             if "ALERT" not in str(error):
                 self._on_invalid("what arrived is not valid TLS")
             log.debug("TLS: %s", error)
-            self.closing = True
-            self.raw.close()
+            self._closing = True
+            self._raw.close()
             return False
         self._flush()
-        self._cancel_deadline()
-        self.inner = self._factory()
-        self.inner.connection_made(TlsTransport(self))
+        self._deadline.cancel()
+        self._inner = self._factory()
+        self._inner.connection_made(self)
         return True
 
     def _read(self) -> None:
-        while not (self._paused or self._ended or self.closing):
+        while not (self._paused or self._ended or self._closing):
             try:
-                data = self.tls.read(_READ)
+                data = self._tls.read(_READ)
             except ssl.SSLWantReadError:
                 break
             # close_notify: an orderly end.
@@ -110,126 +110,81 @@ class TlsLayer(asyncio.Protocol):
             except ssl.SSLError as error:
                 log.debug("TLS: %s", error)
                 self._flush()
-                self.raw.abort()
+                self._raw.abort()
                 return
-            assert self.inner is not None
+            assert self._inner is not None
             if data:
-                self.inner.data_received(data)
+                self._inner.data_received(data)
             else:
                 self._ended = True
-                if not self.inner.eof_received():
+                if not self._inner.eof_received():
                     self.close()
         self._flush()
 
-    def _cancel_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    # ---------------------------------------------------------------- what the protocol above does
 
-    # -------------------------------------------------------------------------------------- sending
-
-    def write(self, data: bytes) -> None:
-        if self.closing:
+    def write(self, data: Any) -> None:
+        if self._closing:
             return
         view = memoryview(data)
         # OpenSSL writes at most one record of 16 KiB per call.
         while view:
-            view = view[self.tls.write(view) :]
+            view = view[self._tls.write(view) :]
         self._flush()
 
-    def end(self) -> None:
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
         """Sends close_notify: nothing more will be sent."""
         try:
-            self.tls.unwrap()
+            self._tls.unwrap()
         except ssl.SSLError as error:
             # OpenSSL wants to wait for the other side's close_notify. There is no need to.
             log.debug("TLS: %s", error)
         self._flush()
 
     def close(self) -> None:
-        if not self.closing:
-            self.end()
-            self.closing = True
-        self.raw.close()
+        if not self._closing:
+            self.write_eof()
+            self._closing = True
+        self._raw.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self._raw.abort()
+
+    def is_closing(self) -> bool:
+        return self._closing or self._raw.is_closing()
 
     def _flush(self) -> None:
         data = self._outgoing.read()
         # OpenSSL may still have an alert to send when the connection is gone.
         if data and not self._lost:
-            self.raw.write(data)
+            self._raw.write(data)
 
-    # --------------------------------------------------------------------------------- flow control
-
-    def pause(self) -> None:
-        if not (self._paused or self.closing or self.raw.is_closing()):
+    def pause_reading(self) -> None:
+        if not (self._paused or self.is_closing()):
             self._paused = True
-            self.raw.pause_reading()
+            self._raw.pause_reading()
 
-    def resume(self) -> None:
-        if self._paused and not (self.closing or self.raw.is_closing()):
+    def resume_reading(self) -> None:
+        if self._paused and not self.is_closing():
             self._paused = False
-            self.raw.resume_reading()
+            self._raw.resume_reading()
             # The loop hands over what is decrypted already, so that the caller isn't re-entered.
             self._loop.call_soon(self._read)
 
-    @property
-    def reading(self) -> bool:
-        return not (self._paused or self.closing)
-
-
-class TlsTransport(asyncio.Transport):
-    """The transport that the inner protocol gets."""
-
-    def __init__(self, layer: TlsLayer) -> None:
-        super().__init__()
-        self._layer = layer
+    def is_reading(self) -> bool:
+        return not (self._paused or self._closing)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        if name == "ssl_object":
-            return self._layer.tls
-        return self._layer.raw.get_extra_info(name, default)
+        return self._tls if name == "ssl_object" else self._raw.get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         assert isinstance(protocol, asyncio.Protocol)
-        self._layer.inner = protocol
+        self._inner = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        assert self._layer.inner is not None
-        return self._layer.inner
-
-    def is_closing(self) -> bool:
-        return self._layer.closing or self._layer.raw.is_closing()
-
-    def close(self) -> None:
-        self._layer.close()
-
-    def abort(self) -> None:
-        self._layer.closing = True
-        self._layer.raw.abort()
-
-    def is_reading(self) -> bool:
-        return self._layer.reading
-
-    def pause_reading(self) -> None:
-        self._layer.pause()
-
-    def resume_reading(self) -> None:
-        self._layer.resume()
-
-    def write(self, data: Any) -> None:
-        self._layer.write(data)
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self._layer.end()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._layer.raw.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_size(self) -> int:
-        return self._layer.raw.get_write_buffer_size()
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._layer.raw.get_write_buffer_limits()
+        assert self._inner is not None
+        return self._inner
