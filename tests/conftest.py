@@ -60,8 +60,8 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """More workers than cores: tests spend a third of their time waiting."""
-    return len(os.sched_getaffinity(0)) * 3 // 2
+    """More workers than cores: tests wait for services, disks and timers half of their time."""
+    return len(os.sched_getaffinity(0)) * 2
 
 
 @pytest.hookimpl(trylast=True)

@@ -24,6 +24,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,13 +81,35 @@ def start(
     environ: Mapping[str, str],
     cwd: Path,
     before: Callable[[], None] | None = None,
+    *,
+    errors: IO[Any] | None = None,
 ) -> Started:
-    """Run a command with `environ`, which writes to `output`. `before` runs in the new process."""
+    """Run a command with `environ`, which writes to `output`, and its errors to `errors` if that is
+    given. `before` runs in the new process."""
+    errors = errors or output
     if _on and before is None and cwd == ROOT and _may_fork(command, environ):
-        return _ask(command[2], command[3:], output.fileno(), environ)
+        return _ask(command[2], command[3:], [output.fileno(), errors.fileno()], environ)
     return subprocess.Popen(
-        command, env=environ, stdout=output, stderr=output, cwd=cwd, preexec_fn=before
+        command, env=environ, stdout=output, stderr=errors, cwd=cwd, preexec_fn=before
     )
+
+
+def run(
+    command: Sequence[str], environ: Mapping[str, str], seconds: float = 180, *, check: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Like `subprocess.run`: wait until the command has ended, and return what it wrote."""
+    with TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+        process = start(command, output, environ, ROOT, errors=errors)
+        try:
+            code = process.wait(seconds)
+        finally:
+            process.kill()
+        for each in (output, errors):
+            each.seek(0)
+        done = subprocess.CompletedProcess(list(command), code, output.read(), errors.read())
+    if check:
+        done.check_returncode()
+    return done
 
 
 def _may_fork(command: Sequence[str], environ: Mapping[str, str]) -> bool:
@@ -95,12 +118,14 @@ def _may_fork(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     return ours and list(command[:2]) == [sys.executable, "-m"] and command[2] in MODULES
 
 
-def _ask(module: str, arguments: Sequence[str], output: int, environ: Mapping[str, str]) -> Fork:
+def _ask(
+    module: str, arguments: Sequence[str], output: list[int], environ: Mapping[str, str]
+) -> Fork:
     status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     message = json.dumps([list(arguments), dict(environ)]).encode()
     assert len(message) < LARGEST, "a command and its environment are too long to be passed on"
     with theirs:
-        socket.send_fds(_server(module)[0], [message], [output, theirs.fileno()])
+        socket.send_fds(_server(module)[0], [message], [*output, theirs.fileno()])
     return Fork(status)
 
 
@@ -124,30 +149,31 @@ def _serve(module: str, asked: socket.socket) -> list[str]:
     assert len(threads) == 1, "a fork would lose the other threads"
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system forgets each first fork by itself
     while True:
-        message, passed, _, _ = socket.recv_fds(asked, LARGEST, 2)
+        message, passed, _, _ = socket.recv_fds(asked, LARGEST, 3)
         if not message:
             os._exit(0)
-        output, status = passed
         if os.fork() == 0:
             asked.close()
-            return _watched(json.loads(message), output, status)
-        os.close(output)
-        os.close(status)
+            return _watched(json.loads(message), passed)
+        for each in passed:
+            os.close(each)
 
 
-def _watched(message: tuple[list[str], dict[str, str]], output: int, status: int) -> list[str]:
+def _watched(message: tuple[list[str], dict[str, str]], passed: list[int]) -> list[str]:
     """Fork once more, tell how that ended, and end. Returns only in the second fork."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    output, errors, status = passed
     child = os.fork()
     if child:
         os.write(status, str(child).encode())
         os.close(output)
+        os.close(errors)
         os.write(status, str(os.waitpid(child, 0)[1]).encode())
         os._exit(0)
     os.close(status)
-    for standard in (1, 2):
-        os.dup2(output, standard)
-    os.close(output)
+    for standard, given in ((1, output), (2, errors)):
+        os.dup2(given, standard)
+        os.close(given)
     arguments, environ = message
     os.environ.clear()
     os.environ.update(environ)

@@ -81,7 +81,8 @@ def test_every_module_opens_with_what_it_knows() -> None:
 def test_ci_runs_lint_and_tests() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
-    assert "\nmake lint test\n" in script.read_text()
+    text = script.read_text()
+    assert re.search(r"\nmake lint & #.*\nlinting=\$!\nmake test\nwait \"\$linting\"\n", text)
     subprocess.run(["bash", "-n", str(script)], check=True)
 
 

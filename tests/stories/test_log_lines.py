@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import redis
+from tests import fork_server, redis
 from tests.log_lines import TIME, entries
 from tests.ports import free_port
 from tests.stack import ROOT, Stack, call, wait_until
@@ -25,15 +25,7 @@ def messages(log: str, level: str) -> list[str]:
 
 def run(module: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if "SLUICE" not in name}
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=ROOT,
-        env={**kept, **environ},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return fork_server.run([sys.executable, "-m", module, *arguments], {**kept, **environ})
 
 
 @redis.needs_redis
@@ -125,18 +117,16 @@ def test_a_terminal_is_written_to_for_people_unless_told_otherwise(
     for module, arguments in (("control_api", []), ("sidecar", ["--config", str(tmp_path / "no")])):
         ours, theirs = pty.openpty()
         kept = {name: value for name, value in os.environ.items() if "SLUICE" not in name}
-        done = subprocess.run(
-            [sys.executable, "-m", module, *arguments],
-            cwd=ROOT,
-            env={**kept, "SLUICE_DATA_DIR": str(tmp_path), "SLUICE_WORKERS": "0", **environ},
-            stdout=theirs,
-            stderr=theirs,
-            check=False,
-        )
-        assert done.returncode == 2
-        said = os.read(ours, 65536).decode()
+        with open(theirs, "w") as terminal:
+            started = fork_server.start(
+                [sys.executable, "-m", module, *arguments],
+                terminal,
+                {**kept, "SLUICE_DATA_DIR": str(tmp_path), "SLUICE_WORKERS": "0", **environ},
+                ROOT,
+            )
+            assert started.wait(120) == 2
+            said = os.read(ours, 65536).decode()
         os.close(ours)
-        os.close(theirs)
         if form == "json":
             assert entries(said)
         else:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from control_api.settings import read
+from tests import fork_server
 from tests.benchmarks.purge import environ, fill
 from tests.ports import free_port
 from tests.properties import few
-from tests.stack import ROOT, Service, call
+from tests.stack import Service, call
 
 OLD = YOUNG = few(20_000, at_least=8_000)
 ASKED = {
@@ -27,15 +28,7 @@ ASKED = {
 
 
 def purge(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "control_api", "purge"],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=180,
-        check=False,
-    )
+    return fork_server.run([sys.executable, "-m", "control_api", "purge"], {**os.environ, **env})
 
 
 def test_half_of_a_log_goes_while_agents_ask(tmp_path: Path) -> None:

@@ -5,28 +5,21 @@ from __future__ import annotations
 import http.client
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests import redis
+from tests import fork_server, redis
 from tests.ports import free_port
 from tests.postgres import serving
-from tests.stack import ROOT, Service, Stack, call, running, wait_until
+from tests.stack import Service, Stack, call, running, wait_until
 
 
 def rotate(stack: Stack) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "control_api", "rotate-key"],
-        cwd=ROOT,
-        env={**os.environ, **stack.control.environ},
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "control_api", "rotate-key"]
+    fork_server.run(command, {**os.environ, **stack.control.environ}, check=True)
 
 
 def figure(stack: Stack, name: str) -> float:

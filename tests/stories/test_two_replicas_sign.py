@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -27,11 +26,12 @@ from deploy.client.run import run as operate
 from policies.ground.signing import Signer
 from policies.trail import checkpoint
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
+from tests import fork_server
 from tests.control_api.log.insider import Insider
 from tests.control_api.witness.running_witness import WitnessProcess
 from tests.ports import free_port
 from tests.postgres import serving
-from tests.stack import POLICIES, ROOT, Service, call, wait_until
+from tests.stack import POLICIES, Service, call, wait_until
 
 TENANT = "default"
 PAUSE = 0.25
@@ -255,14 +255,7 @@ def a_replica_dies_while_it_signs(both: Installation) -> None:
 def accept(both: Installation) -> None:
     first = both.replicas[0]
     words = ["accept-incarnation", "--log", TENANT, "--reason", "restored from a backup"]
-    subprocess.run(
-        [*first.command, *words],
-        cwd=ROOT,
-        env={**os.environ, **first.environ},
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
+    fork_server.run([*first.command, *words], {**os.environ, **first.environ}, check=True)
 
 
 def test_two_replicas_and_two_witnesses(

@@ -21,6 +21,7 @@ from control_api.security.secret_file import UnusableFile
 from control_api.store.url import UnusableDatabase
 from policies.ground.canonical import b64
 from policies.ground.signing import endorsed
+from tests import fork_server
 from tests.control_api.running_api import ControlApi, running
 from tests.control_api.store.world import sql
 from tests.postgres import serving, unbound
@@ -119,15 +120,9 @@ def test_a_killed_rotation_leaves_the_old_key_or_the_new_one(tmp_path: Path) -> 
 
 def test_the_command_rotates_and_shows_only_public_halves(tmp_path: Path) -> None:
     first = log_key.open_or_make(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "control_api", "rotate-key"],
-        cwd=ROOT,
-        env={**os.environ, "SLUICE_DATA_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    command = [sys.executable, "-m", "control_api", "rotate-key"]
+    environ = {**os.environ, "SLUICE_DATA_DIR": str(tmp_path)}
+    done = fork_server.run(command, environ, check=True)
     ring = log_key.open_existing(tmp_path)
     assert b64(first.signer.public) in done.stdout
     assert b64(ring.signer.public) in done.stdout

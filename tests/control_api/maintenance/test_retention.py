@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from control_api.maintenance import retention
+from tests import fork_server
 from tests.control_api.running_api import ControlApi, within
 from tests.control_api.store.world import sql
 
@@ -32,14 +33,8 @@ def aged(api: ControlApi, days: float = 3) -> list[str]:
 
 
 def command(api: ControlApi, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "control_api", *arguments],
-        env={**os.environ, **api.environ},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    given = [sys.executable, "-m", "control_api", *arguments]
+    return fork_server.run(given, {**os.environ, **api.environ})
 
 
 def test_settings_are_shown_in_words_and_changed_one_by_one(fresh: ControlApi) -> None:
