@@ -1,5 +1,5 @@
 """One end of a connection whose protocol isn't known yet: buffers what arrives until the connection
-is handed to a protocol or joined to another connection. Learns of its end in either case.
+is handed to a protocol. Learns of its end in either case.
 
 Knows bytes and ends. Knows nothing of what they mean.
 """
@@ -10,7 +10,6 @@ from typing import cast
 
 from sidecar.http.client.dialler import DialledProtocol
 from sidecar.http.server.request import ConnectionFactory, HttpRequest
-from sidecar.proxy.connections.splice import Splice, SpliceDirection
 
 OnLost = Callable[[Exception | None], None]
 
@@ -24,9 +23,6 @@ class BufferedConnection(DialledProtocol):
         self._on_lost = on_lost
         self._buffer = bytearray()
         self._inner: asyncio.Protocol | None = None
-        self._splice: Splice | None = None
-        self._out: SpliceDirection | None = None
-        self._into: SpliceDirection | None = None
         self._arrived: asyncio.Future[None] | None = None
         self._paused = False
         self.ended = False
@@ -73,33 +69,20 @@ class BufferedConnection(DialledProtocol):
 
     def hand_to(self, inner: asyncio.Protocol) -> None:
         """Lets `inner` run the connection from now on, starting with what is buffered."""
-        if self.closed.done():
-            return
         # This object stays the transport's protocol and passes every callback on, so `closed` and
         # `on_lost` work for whatever runs the connection.
         self._inner = inner
         inner.connection_made(self.transport)
+        if self.closed.done():
+            # Lost while the other side was being connected.
+            inner.connection_lost(None)
+            return
         data, self._buffer = bytes(self._buffer), bytearray()
         if data:
             inner.data_received(data)
-        if self.ended and not inner.eof_received():
-            self.transport.close()
-        elif self._paused:
-            self.transport.resume_reading()
-
-    def join(self, splice: Splice, out: SpliceDirection, into: SpliceDirection) -> None:
-        """From now on, sends what arrives `out`, starting with what is buffered. `into` is the
-        direction that writes to this connection; see `Splice`."""
-        if self.closed.done():
-            # Lost while the other side was being connected.
-            splice.abort()
-            return
-        self._splice, self._out, self._into = splice, out, into
-        data, self._buffer = bytes(self._buffer), bytearray()
-        if data:
-            out.forward(data)
         if self.ended:
-            out.forward_end()
+            if not inner.eof_received():
+                self.transport.close()
         elif self._paused:
             self.transport.resume_reading()
 
@@ -111,8 +94,6 @@ class BufferedConnection(DialledProtocol):
     def data_received(self, data: bytes) -> None:
         if self._inner is not None:
             self._inner.data_received(data)
-        elif self._out is not None:
-            self._out.forward(data)
         else:
             self._buffer += data
             # Nothing is decided yet, so the sender must not be able to fill the memory.
@@ -125,8 +106,6 @@ class BufferedConnection(DialledProtocol):
         if self._inner is not None:
             return self._inner.eof_received()
         self.ended = True
-        if self._out is not None:
-            self._out.forward_end()
         self._wake()
         # Keeps the connection open for writing: a side that half-closed may wait for a response.
         return True
@@ -134,14 +113,10 @@ class BufferedConnection(DialledProtocol):
     def pause_writing(self) -> None:
         if self._inner is not None:
             self._inner.pause_writing()
-        elif self._into is not None:
-            self._into.sink_full()
 
     def resume_writing(self) -> None:
         if self._inner is not None:
             self._inner.resume_writing()
-        elif self._into is not None:
-            self._into.sink_free()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
@@ -149,8 +124,6 @@ class BufferedConnection(DialledProtocol):
             self.closed.set_result(None)
         if self._inner is not None:
             self._inner.connection_lost(exc)
-        elif self._splice is not None:
-            self._splice.abort()
         self._wake()
         if self._on_lost is not None:
             self._on_lost(exc)

@@ -12,7 +12,6 @@ import socket
 import struct
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
 
 # The system's `struct linger`: switched on, with a time of 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
@@ -29,56 +28,59 @@ class Ended(Enum):
     """Nothing passed for `idle_seconds`."""
 
 
-class Spliced(NamedTuple):
-    """How a splice ended, and how many bytes passed: `up` from the agent, `down` to it."""
+class SpliceDirection(asyncio.Protocol):
+    """One direction: what `source` sends goes out on `sink`. It is the protocol of `source`, so it
+    also hears when that takes no more of what comes the other way, by `back`."""
 
-    how: Ended
-    up: int
-    down: int
-
-
-class SpliceDirection:
-    """One direction: what `source` sends goes out on `sink`."""
+    back: "SpliceDirection"
 
     def __init__(
         self, splice: "Splice", source: asyncio.Transport, sink: asyncio.Transport
     ) -> None:
         self._splice = splice
-        self._source = source
+        self.source = source
         self._sink = sink
         self.count = 0
+        """How many bytes have passed."""
         self.ended = False
 
-    def forward(self, data: bytes) -> None:
-        """Takes what the source sent."""
+    def data_received(self, data: bytes) -> None:
         # A transport may still deliver what it read before the connection was broken.
-        if self.ended or self._splice.over:
+        if self.over:
             return
         self.count += len(data)
-        self._splice.count(self, data)
+        self._splice.passed(self, data)
         self._sink.write(data)
 
-    def forward_end(self) -> None:
-        """Notes that the source sends nothing more."""
-        if self.ended:
-            return
-        self.ended = True
-        if self._sink.can_write_eof():
-            self._sink.write_eof()
-            self._splice.close_if_ended()
-        else:
-            # TLS has no half-close here, so the end of one side ends both.
-            self._splice.close()
+    def eof_received(self) -> bool:
+        """Keeps the connection open for writing: a side that half-closes may wait for a
+        response."""
+        if not self.ended:
+            self.ended = True
+            if not self._sink.can_write_eof():
+                # TLS has no half-close here, so the end of one side ends both.
+                self._splice.close()
+            else:
+                self._sink.write_eof()
+                if self.back.ended:
+                    self._splice.close()
+        return True
 
-    def sink_full(self) -> None:
-        """Stops reading: the sink's buffer is full."""
-        if not self._splice.over and not self.ended:
-            self._source.pause_reading()
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._splice.abort()
 
-    def sink_free(self) -> None:
-        """Reads on: the sink has room again."""
-        if not self._splice.over and not self.ended:
-            self._source.resume_reading()
+    def pause_writing(self) -> None:
+        if not self.back.over:
+            self.back.source.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self.back.over:
+            self.back.source.resume_reading()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more passes."""
+        return self.ended or self._splice.how is not None
 
 
 class Splice:
@@ -96,39 +98,19 @@ class Splice:
         self._transports = agent, upstream
         self._idle_seconds = idle_seconds
         self._on_down = on_down
-        self._finished: asyncio.Future[Ended] = self._loop.create_future()
         self._last = self._loop.time()
         self._timer = self._loop.call_later(idle_seconds, self._check_idle)
+        self.how: Ended | None = None
+        """How it ended; None while it lasts."""
+        self.finished: asyncio.Future[None] = self._loop.create_future()
         self.up = SpliceDirection(self, agent, upstream)
         self.down = SpliceDirection(self, upstream, agent)
+        self.up.back, self.down.back = self.down, self.up
 
-    @property
-    def over(self) -> bool:
-        return self._finished.done()
-
-    @property
-    def how(self) -> Ended | None:
-        """How the splice ended; None while it lasts."""
-        return self._finished.result() if self._finished.done() else None
-
-    async def finished(self) -> Spliced:
-        """Returns once the splice is over. If cancelled, breaks both connections."""
-        try:
-            # Awaiting the future itself would cancel it together with the task that waits.
-            await asyncio.wait((self._finished,))
-        except asyncio.CancelledError:
-            self.abort()
-            raise
-        return Spliced(self._finished.result(), self.up.count, self.down.count)
-
-    def count(self, direction: SpliceDirection, data: bytes) -> None:
+    def passed(self, direction: SpliceDirection, data: bytes) -> None:
         self._last = self._loop.time()
         if direction is self.down and self._on_down is not None:
             self._on_down(data)
-
-    def close_if_ended(self) -> None:
-        if self.up.ended and self.down.ended:
-            self.close()
 
     def close(self) -> None:
         """Closes both sides once everything written to them has been sent."""
@@ -136,10 +118,10 @@ class Splice:
             for transport in self._transports:
                 transport.close()
 
-    def abort(self) -> None:
+    def abort(self, how: Ended = Ended.LOST) -> None:
         """Breaks both sides, because one is lost or has to be cut off: the other side must not take
         that for an orderly end."""
-        if self._finish(Ended.LOST):
+        if self._finish(how):
             for transport in self._transports:
                 reset(transport)
 
@@ -149,16 +131,16 @@ class Splice:
         left = self._last + self._idle_seconds - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._check_idle)
-        elif self._finish(Ended.IDLE):
-            for transport in self._transports:
-                reset(transport)
+        else:
+            self.abort(Ended.IDLE)
 
     def _finish(self, how: Ended) -> bool:
         # Every way to end comes through here, and only the first one counts.
-        self._timer.cancel()
-        if self._finished.done():
+        if self.how is not None:
             return False
-        self._finished.set_result(how)
+        self._timer.cancel()
+        self.how = how
+        self.finished.set_result(None)
         return True
 
 

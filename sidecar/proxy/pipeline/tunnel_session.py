@@ -46,13 +46,12 @@ async def run_tunnel(
     """
     digest = hashlib.sha256()
     splice = Splice(agent.transport, upstream.transport, limits.tunnel_idle_seconds, digest.update)
-    agent.join(splice, splice.up, splice.down)
-    upstream.join(splice, splice.down, splice.up)
+    agent.hand_to(splice.up)
+    upstream.hand_to(splice.down)
     open_splices.add(splice)
-    finished = asyncio.get_running_loop().create_task(splice.finished())
     try:
         # Unlike `wait_for`, `wait` leaves the splice running when the time is up.
-        while not (await asyncio.wait((finished,), timeout=limits.reauthorize_seconds))[0]:
+        while not (await asyncio.wait((splice.finished,), timeout=limits.reauthorize_seconds))[0]:
             await reauthorize()
     except (Denied, SluiceError) as error:
         log.info("a tunnel is cut: %s", error)
@@ -62,6 +61,5 @@ async def run_tunnel(
         outcome = COMPLETED if splice.how is Ended.BOTH else TRUNCATED
         # Only after the outcome is read: aborting the splice would make it LOST.
         splice.abort()
-        finished.cancel()
         open_splices.remove(splice)
         done(TunnelResult(outcome, splice.up.count, splice.down.count, digest.hexdigest()))

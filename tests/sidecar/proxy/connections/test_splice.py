@@ -9,36 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sidecar.proxy.connections.splice import Ended, Splice, Spliced, SpliceDirection
-from tests.sidecar.proxy.proxy_setup import until
+from sidecar.proxy.connections.splice import Ended, Splice
 from tests.sidecar.proxy.raw_client import leave
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class Side(asyncio.Protocol):
-    """What owns a transport, and tells of it. `out` is what it sends, `back` what it gets."""
-
-    out: SpliceDirection
-    back: SpliceDirection
-    splice: Splice
-
-    def data_received(self, data: bytes) -> None:
-        self.out.forward(data)
-
-    def eof_received(self) -> bool:
-        self.out.forward_end()
-        return True
-
-    def connection_lost(self, _: Exception | None) -> None:
-        if not self.splice.over:
-            self.splice.abort()
-
-    def pause_writing(self) -> None:
-        self.back.sink_full()
-
-    def resume_writing(self) -> None:
-        self.back.sink_free()
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
@@ -53,72 +27,73 @@ def tcp_pair() -> tuple[socket.socket, socket.socket]:
 @asynccontextmanager
 async def joined(
     idle: float = 30, seen: list[bytes] | None = None
-) -> AsyncIterator[tuple[Pair, Pair, "asyncio.Task[Spliced]"]]:
+) -> AsyncIterator[tuple[Pair, Pair, Splice]]:
     """An agent and a data source, and what comes of the splice between them."""
     loop = asyncio.get_running_loop()
     agent, inside = tcp_pair()
     outside, upstream = tcp_pair()
-    one, other = Side(), Side()
-    first, _ = await loop.create_connection(lambda: one, sock=inside)
-    second, _ = await loop.create_connection(lambda: other, sock=outside)
+    first, _ = await loop.create_connection(asyncio.Protocol, sock=inside)
+    second, _ = await loop.create_connection(asyncio.Protocol, sock=outside)
     splice = Splice(first, second, idle, None if seen is None else seen.append)
-    one.splice = other.splice = splice
-    one.out, one.back = splice.up, splice.down
-    other.out, other.back = splice.down, splice.up
-    over = loop.create_task(splice.finished())
+    first.set_protocol(splice.up)
+    second.set_protocol(splice.down)
     pairs = await asyncio.open_connection(sock=agent), await asyncio.open_connection(sock=upstream)
     try:
-        yield *pairs, over
+        yield *pairs, splice
     finally:
-        over.cancel()
+        splice.abort()
         for _, writer in pairs:
             writer.close()
 
 
 async def test_bytes_pass_both_ways_and_are_counted() -> None:
     seen: list[bytes] = []
-    async with joined(seen=seen) as (agent, upstream, over):
+    async with joined(seen=seen) as (agent, upstream, splice):
         agent[1].write(b"ask")
         assert await upstream[0].readexactly(3) == b"ask"
         upstream[1].write(b"answer")
         assert await agent[0].readexactly(6) == b"answer"
         agent[1].write_eof()
         upstream[1].write_eof()
-        assert await over == Spliced(Ended.BOTH, 3, 6)
+        await splice.finished
+        assert (splice.how, splice.up.count, splice.down.count) == (Ended.BOTH, 3, 6)
         assert seen == [b"answer"]
 
 
 async def test_a_half_closed_agent_gets_its_answer() -> None:
-    async with joined() as (agent, upstream, over):
+    async with joined() as (agent, upstream, splice):
         agent[1].write(b"ask")
         agent[1].write_eof()
         assert await upstream[0].read() == b"ask"
         upstream[1].write(b"answer")
         upstream[1].write_eof()
         assert await agent[0].read() == b"answer"
-        assert (await over).how is Ended.BOTH
+        await splice.finished
+        assert splice.how is Ended.BOTH
 
 
 @pytest.mark.parametrize("side", [0, 1])
 async def test_a_loss_is_not_an_end(side: int) -> None:
-    async with joined() as (agent, upstream, over):
+    async with joined() as (agent, upstream, splice):
         agent[1].write(b"ask")
         await upstream[0].readexactly(3)
         leave((agent, upstream)[side][1])
-        assert (await over).how is Ended.LOST
+        await splice.finished
+        assert splice.how is Ended.LOST
         with pytest.raises(ConnectionResetError):
             await (upstream, agent)[side][0].read()
 
 
 async def test_nothing_passing_for_long_ends_it() -> None:
-    async with joined(idle=0.2) as (agent, _, over):
+    async with joined(idle=0.2) as (agent, _, splice):
         agent[1].write(b"ask")
         async with asyncio.timeout(20):
-            assert (await over).how is Ended.IDLE
+            await splice.finished
+        assert splice.how is Ended.IDLE
 
 
 async def test_what_is_not_taken_is_not_read() -> None:
-    async with joined() as (agent, upstream, over):
+    async with joined() as (agent, upstream, splice):
         part = os.urandom(1 << 16)
         written = 0
         for _ in range(400):
@@ -138,13 +113,13 @@ async def test_what_is_not_taken_is_not_read() -> None:
         assert got == part * (written // len(part))
         agent[1].write_eof()
         upstream[1].write_eof()
-        assert (await over).up == written
+        await splice.finished
+        assert splice.up.count == written
 
 
-async def test_cancelled_it_breaks_both() -> None:
-    async with joined() as (agent, upstream, over):
-        over.cancel()
-        await until(over.done)
+async def test_aborted_it_breaks_both() -> None:
+    async with joined() as (agent, upstream, splice):
+        splice.abort()
         for reader, _ in (agent, upstream):
             with pytest.raises(ConnectionResetError):
                 await reader.read()
