@@ -86,7 +86,13 @@ def _replace_clause(old: Clause, new: Clause) -> Callable[[Retrieval, Facts], St
     def apply(retrieval: Retrieval, facts: Facts) -> State:
         assert facts.role is not None
         clauses = tuple(new if each is old else each for each in facts.role.clauses)
-        return retrieval, facts._replace(role=replace(facts.role, clauses=clauses))
+        role = replace(
+            facts.role,
+            clauses=clauses,
+            denies=lambda source: any(each.denies(source) for each in clauses),
+            denied_tasks=frozenset(task for each in clauses for task in each.denied_tasks),
+        )
+        return retrieval, facts._replace(role=role)
 
     return apply
 

@@ -7,6 +7,7 @@ within half a second.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from control_api.caches.tenant_state import TenantState
@@ -112,12 +113,11 @@ class TenantCache:
             await self._notice.wait()
             self._notice.clear()
             noticed, self._noticed = self._noticed, set()
-            try:
-                for tenant_id in noticed:
-                    if (state := self._loaded.get(tenant_id)) is not None:
+            for tenant_id in noticed:
+                if (state := self._loaded.get(tenant_id)) is not None:
+                    # Alone: `follow` reads what fails again, and treats a tenant that is gone.
+                    with suppress(Unavailable, NotFound):
                         await self._catch_up(state)
-            except (Unavailable, NotFound):
-                continue  # `follow` reads the same changes, and treats a tenant that is gone
 
     async def refresh(self) -> None:
         """Update every loaded tenant to the store's revision."""

@@ -44,10 +44,6 @@ async def fetch(
     return found
 
 
-async def fetch_all(connection: AsyncConnection, tenant_id: str) -> dict[str, bytes]:
-    return {row.node: row.body for row in await connection.execute(_ALL, {"tenant": tenant_id})}
-
-
 def root_digest(nodes: Mapping[str, bytes | None]) -> str:
     """The digest that commits to the whole policy set."""
     body = nodes[ROOT]
@@ -57,6 +53,5 @@ def root_digest(nodes: Mapping[str, bytes | None]) -> str:
 
 _OF_TENANT = set_nodes.c.tenant_id == bindparam("tenant")
 _NAMED = set_nodes.c.node.in_(bindparam("nodes", expanding=True))
-_ALL = select(set_nodes.c.node, set_nodes.c.body).where(_OF_TENANT)
-_BY_NAME = _ALL.where(_NAMED)
+_BY_NAME = select(set_nodes.c.node, set_nodes.c.body).where(_OF_TENANT, _NAMED)
 _DELETE = delete(set_nodes).where(_OF_TENANT, _NAMED)

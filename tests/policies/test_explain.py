@@ -37,6 +37,11 @@ def test_the_changes_of_a_nearest_miss_allow_the_call(situation: Situation) -> N
         assert step.check in NAMES or known.settings.frozen_at is not None
         assert step.words
         call, known = step.apply(call, known)
+        if known.role is not None:
+            denying = any(each.denies(call.source_id) for each in known.role.clauses)
+            assert known.role.denies(call.source_id) == denying
+            tasks = {task for each in known.role.clauses for task in each.denied_tasks}
+            assert known.role.denied_tasks == tasks
     assert evaluate(call, known).decision == "ALLOW"
 
 

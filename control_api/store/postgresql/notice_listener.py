@@ -24,7 +24,7 @@ from sqlalchemy.pool import NullPool
 
 from control_api.database_limits import LIMITS
 from control_api.store import notices
-from control_api.store.connection_errors import translate_error
+from control_api.store.connection_errors import DatabaseUnreachable, translate_error
 from control_api.store.errors import FAULTS
 from control_api.store.notices import CHANNEL, Notice
 from control_api.store.postgresql import hosts
@@ -70,29 +70,26 @@ class NoticeListener:
         self._news = asyncio.Event()
         self._echoed = False
         self._lost = False
+        self._has_listened = False
         self._problem: str | None = None
         self._pause = FIRST_PAUSE
         listening(False)
 
     async def run(self) -> None:
         """Runs forever, and connects again after every loss. Raises `UnusableDatabase` if the URL
-        can't be used."""
+        can't be used; one that has worked is tried again, such as when its role lost a right."""
         while True:
             try:
                 async with self._connection():
                     while True:
                         await self._check()
+                        self._has_listened = True
                         self._report(None)
                         await self._wait_for_loss()
             except (*FAULTS, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                known = translate_error(error, self._url)
-                if isinstance(known, UnusableDatabase):
-                    raise self._unusable(known) from error
-                self._report(str(known or type(error).__name__))
-            except (NoticesLost, Unavailable) as error:
-                self._report(str(error))
-            except UnusableDatabase as error:
-                raise self._unusable(error) from error
+                self._failed(translate_error(error, self._url) or error)
+            except (NoticesLost, Unavailable, UnusableDatabase) as error:
+                self._failed(error)
             await asyncio.sleep(random.uniform(self._pause / 2, self._pause))  # noqa: S311  # no secret
             self._pause = min(LONGEST_PAUSE, 2 * self._pause)
 
@@ -164,6 +161,15 @@ class NoticeListener:
         self._lost = True
         self._news.set()
 
+    def _failed(self, error: BaseException) -> None:
+        # A setting that never worked ends the start. Later, the service can do without notices.
+        if isinstance(error, UnusableDatabase) and not self._has_listened:
+            raise UnusableDatabase(f"{self._setting}: {error}") from error
+        known = isinstance(
+            error, NoticesLost | Unavailable | UnusableDatabase | DatabaseUnreachable
+        )
+        self._report(str(error) if known else type(error).__name__)
+
     def _report(self, problem: str | None) -> None:
         """Log when notices stop arriving, for each cause, and when they arrive again."""
         self._listening(problem is None)
@@ -178,6 +184,3 @@ class NoticeListener:
                 problem,
             )
         self._problem = problem
-
-    def _unusable(self, error: UnusableDatabase) -> UnusableDatabase:
-        return UnusableDatabase(f"{self._setting}: {error}")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -43,6 +44,7 @@ class Replica:
     heard: list[Notice] = field(default_factory=list)
     states: list[bool] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    probe: Callable[[str], Awaitable[None]] = field(init=False)
 
     async def until(self, true: Callable[[], bool | Awaitable[bool]]) -> None:
         """Wait for events, and look after each."""
@@ -77,6 +79,7 @@ class Replica:
 async def replica(url: str, listen_at: str | None = None) -> AsyncIterator[Replica]:
     async with opened(url) as world, asyncio.TaskGroup() as group:
         cache = TenantCache(world.store)
+        made: Replica
 
         async def probe(channel: str) -> None:
             async with world.store.reading_all_tenants() as connection:
@@ -94,8 +97,12 @@ async def replica(url: str, listen_at: str | None = None) -> AsyncIterator[Repli
             states.append(state)
             changed.set()
 
-        listener = NoticeListener(parse_url(listen_at or url), SETTING, probe, heard, listening)
+        async def probing(channel: str) -> None:
+            await made.probe(channel)  # a test may replace it
+
+        listener = NoticeListener(parse_url(listen_at or url), SETTING, probing, heard, listening)
         made = Replica(world, cache, listener, states=states, changed=changed)
+        made.probe = probe
         tasks = [group.create_task(each) for each in (listener.run(), cache.follow_notices())]
         try:
             yield made
@@ -294,3 +301,66 @@ async def test_a_url_that_can_never_work_is_fatal(postgresql_url: str) -> None:
             await asyncio.sleep(PATIENCE)
     assert raised.group_contains(UnusableDatabase, match=f"{SETTING}: the host or the parameters")
     assert not raised.group_contains(UnusableDatabase, match="s3cret")
+
+
+@pytest.mark.parametrize("failing", [TENANT, OTHER])
+async def test_a_tenant_that_can_not_be_read_drops_no_other_of_its_round(
+    pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Whichever of the two is read first: the round is a set, so both take their turn to fail."""
+    here, there = pair
+    states = {name: await here.cache.get(name) for name in (TENANT, OTHER)}
+    spared = OTHER if failing == TENANT else TENANT
+    read, begun, released = here.world.database.reading, asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def partly(tenant_id: str) -> AsyncIterator[Any]:
+        begun.set()
+        await released.wait()
+        if tenant_id == failing:
+            raise ConnectionError
+        async with read(tenant_id) as connection:
+            yield connection
+
+    async def write(tenant_id: str, key_id: str) -> None:
+        body = key_document(Key(key_id, "evaluate"))
+        work = functools.partial(Transaction.publish, changed={key_name(DIGEST): body})
+        await there.world.store.write(tenant_id, work)
+
+    monkeypatch.setattr(here.world.database, "reading", partly)
+    # The first round holds one that fails, so the second has both.
+    await write(failing, "first")
+    await begun.wait()
+    await write(failing, "second")
+    await write(spared, "second")
+    await here.until(lambda: len(here.heard) == 3)
+    released.set()
+    await here.until(lambda: states[spared].policy_set.revision == 1)
+    assert states[failing].policy_set.revision == 0
+
+
+async def test_a_role_that_loses_its_right_later_costs_the_notices_only(
+    postgresql_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends the start (`test_a_url_that_can_never_work_is_fatal`), but not a running service."""
+    caplog.set_level(logging.WARNING, "sluice.store")
+    async with replica(postgresql_url) as here:
+        await here.until(lambda: here.listens)
+        allowed = False
+        probe = here.probe
+
+        async def refused(channel: str) -> None:
+            if not allowed:
+                raise UnusableDatabase("permission denied for database")
+            await probe(channel)
+
+        here.probe = refused
+        await here.world.rows(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'sluice notices' AND datname = current_database()"
+        )
+        await here.until(lambda: any("permission denied" in each for each in caplog.messages))
+        assert not here.listens
+        allowed = True
+        await here.until(lambda: here.listens)
+    assert caplog.messages[-1] == "notices of other processes' changes arrive again"

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from sqlalchemy import select
 
 from control_api import settings
 from control_api.maintenance.rollback_recovery import RollbackRecovery
 from control_api.metrics.metrics import Instruments
 from control_api.publishing.assembly import Publishing
 from control_api.publishing.set_signer import SetSigner
-from control_api.store import set_nodes
 from control_api.store.queries import documents
+from control_api.store.schema.tables import set_nodes
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
@@ -58,7 +59,8 @@ class Replica:
         """In what the set in Redis is not the store's; None where it is."""
         async with self.store.snapshot(TENANT) as connection:
             revision, stored = await documents.load(connection, TENANT)
-            nodes = await set_nodes.fetch_all(connection, TENANT)
+            every = select(set_nodes).where(set_nodes.c.tenant_id == TENANT)
+            nodes = {row.node: row.body for row in await connection.execute(every)}
         fields = await asyncio.to_thread(redis.hgetall, set_key(TENANT))
         at = fields.pop(b"at", None)
         if at != f"epoch:{revision}".encode():
