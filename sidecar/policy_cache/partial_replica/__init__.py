@@ -6,6 +6,7 @@ lacks may still exist, and has to be looked up.
     working_set        the documents held, on disk
     partial_state      what the loops share
     redis_loop         follows Redis; redis_reader and redis_client are how it reads
+    signature_check    opens what the control API signed
     incremental_sync   brings the working set to the revision in Redis
     nonces             the challenges that prove a heartbeat is recent
     control_loop       follows the control API's long poll instead

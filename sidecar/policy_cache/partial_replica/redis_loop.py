@@ -166,6 +166,8 @@ class RedisLoop(FeedLoop):
         drawn = self._nonces.answered_by(beat)
         if drawn is None:
             return
+        if self._reader is not None:
+            self._reader.skip_heartbeats()
         # Compare with the revision held when we asked: a change that arrived after the question may
         # be newer than the heartbeat.
         reject_older(beat.epoch, beat.revision, drawn.held)

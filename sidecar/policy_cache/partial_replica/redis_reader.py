@@ -13,9 +13,8 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 from redis.exceptions import RedisError
@@ -34,6 +33,7 @@ from policies.sets.redis_keys import (
 )
 from policies.sets.signed_head import Claim, Heartbeat, SetHead, SignatureRejected
 from sidecar.policy_cache.feed import FeedFailed
+from sidecar.policy_cache.partial_replica.signature_check import SignatureCheck
 from sidecar.policy_cache.partial_replica.working_set import ABSENT, HeldDocument
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,6 @@ MAX_ENTRIES = 1000
 MAX_CHALLENGES = 10_000
 MAX_DAMAGE_REPORTS = 16
 _BEGINNING = b"0-0"
-_Signed = TypeVar("_Signed", SetHead, Heartbeat, Claim)
 
 
 class TornRead(FeedFailed):
@@ -66,25 +65,31 @@ class SetNews:
 
 class RedisReader:
     """One tenant's set. `client` is an asyncio client of redis-py; `log_keys` returns the keys that
-    sign the log. `forged` counts the items that none of them signed."""
+    sign the log."""
 
     def __init__(
         self, client: Any, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]
     ) -> None:
-        self._log_keys = log_keys
-        # Counted, because each means an attacker, or a rotated key that we do not know yet.
-        self.forged = 0
+        self._check = SignatureCheck(tenant_id, log_keys)
         self._client = client
         self._tenant = tenant_id
         self._set = set_key(tenant_id)
         self._changes, self._beats = changes_key(tenant_id), beats_key(tenant_id)
         self._change_id: bytes | None = None
-        self._beat_id = _BEGINNING
-        self._signed: tuple[bytes, SetHead] | None = None
+        self._beat_id: bytes | None = None
+
+    @property
+    def forged(self) -> int:
+        """The number of items that the log's key did not sign."""
+        return self._check.forged
 
     def reset_streams(self) -> None:
         """Forget how far the streams were read: they may not be the same as before."""
         self._change_id, self._beat_id = None, _BEGINNING
+
+    def skip_heartbeats(self) -> None:
+        """Read no heartbeats until the next challenge: they answer those of other sidecars."""
+        self._beat_id = None
 
     async def find_stream_end(self) -> bool:
         """Find the current end of the stream of changes, unless it is known. Returns whether it had
@@ -92,12 +97,14 @@ class RedisReader:
         missed."""
         if self._change_id is not None:
             return False
-        last = await self._call(self._client.xrevrange(self._changes, count=1))
-        self._change_id = last[0][0] if last else _BEGINNING
+        self._change_id = await self._end(self._changes)
         return True
 
     async def challenge(self, nonce: str, damaged: Sequence[bytes]) -> None:
         """Ask for a heartbeat that names `nonce`, and report damaged fields."""
+        if self._beat_id is None:
+            # Every sidecar's heartbeats are in one stream. The answer comes behind those of now.
+            self._beat_id = await self._end(self._beats)
         fields = {"t": self._tenant, "n": nonce}
         if damaged:
             # Named in a stream that no other tenant reads: all share the stream of challenges.
@@ -106,6 +113,10 @@ class RedisReader:
         await self._call(
             self._client.xadd(CHALLENGES, fields, maxlen=MAX_CHALLENGES, approximate=True)
         )
+
+    async def _end(self, stream: str) -> bytes:
+        last = await self._call(self._client.xrevrange(stream, count=1))
+        return last[0][0] if last else _BEGINNING
 
     async def _report_damage(self, damaged: Sequence[bytes]) -> None:
         key, entry = doubts_key(self._tenant), {"f": orjson.dumps([*map(bytes.decode, damaged)])}
@@ -119,9 +130,8 @@ class RedisReader:
 
     async def news(self, seconds: float) -> SetNews:
         """Read the streams; wait up to `seconds` if there is nothing new."""
-        streams = {self._beats: self._beat_id}
-        if self._change_id is not None:
-            streams[self._changes] = self._change_id
+        ends = {self._beats: self._beat_id, self._changes: self._change_id}
+        streams = {stream: end for stream, end in ends.items() if end is not None}
         # At 0, Redis would block forever.
         block = max(1, int(seconds * 1000))
         read = self._client.xread(streams, count=MAX_ENTRIES, block=block)
@@ -131,10 +141,10 @@ class RedisReader:
         for stream, entries in found or ():
             if stream == self._beats.encode():
                 self._beat_id = entries[-1][0]
-                beats += self._all_verified(Heartbeat, entries, b"b")
+                beats += self._check.heartbeats(entries)
             else:
                 self._change_id = entries[-1][0]
-                heads += self._all_verified(SetHead, entries, b"h")
+                heads += self._check.heads(entries)
         return SetNews(tuple(heads), tuple(beats))
 
     async def more_heads(self) -> list[SetHead]:
@@ -143,7 +153,7 @@ class RedisReader:
         request = self._client.xrange(self._changes, b"(" + self._change_id, count=MAX_ENTRIES)
         if entries := await self._call(request):
             self._change_id = entries[-1][0]
-        return self._all_verified(SetHead, entries, b"h")
+        return self._check.heads(entries)
 
     async def read(
         self, names: Sequence[str], known: Mapping[str, str], *, bodies: bool = True
@@ -181,10 +191,7 @@ class RedisReader:
         """The claim to the session that the control API published, or None. Raises
         `FeedFailed`. A claim that can't be trusted counts as missing."""
         found = await self._call(self._client.hget(session_key(self._tenant, session_id), "c"))
-        try:
-            claim = None if found is None else self._verified(Claim, found)
-        except SignatureRejected:
-            return None
+        claim = None if found is None else self._check.claim(found)
         # A signed claim copied to another session's key does not count.
         return claim if claim is not None and claim.session_id == session_id else None
 
@@ -193,38 +200,16 @@ class RedisReader:
             raise FeedFailed(
                 "Redis has no policy set of this tenant: it is not written yet, or lost"
             )
-        # The head seldom changes: verify each signature once.
-        if self._signed is None or self._signed[0] != signed:
-            try:
-                self._signed = signed, self._verified(SetHead, signed)
-            except SignatureRejected as error:
-                self.forged += 1
-                raise TornRead(f"the head in Redis is not trusted: {error}", [HEAD]) from error
-        return self._signed[1]
+        try:
+            return self._check.head(signed)
+        except SignatureRejected as error:
+            raise TornRead(f"the head in Redis is not trusted: {error}", [HEAD]) from error
 
     def _digest(self, head: SetHead, nodes: Mapping[str, bytes | None], name: str) -> str | None:
         try:
             return prove(head.root, nodes, name)
         except NotProven as error:
             raise TornRead(str(error), map(node_field, sorted(nodes_of([name])))) from error
-
-    def _all_verified(self, kind: Any, entries: Iterable[Any], field: bytes) -> list[Any]:
-        """The entries with a good signature; others count as missing."""
-        opened = []
-        for _, values in entries:
-            try:
-                opened.append(self._verified(kind, values.get(field, b"")))
-            except SignatureRejected:
-                self.forged += 1
-        return opened
-
-    def _verified(self, kind: type[_Signed], signed: bytes) -> _Signed:
-        """Open `signed`. Raises `SignatureRejected` if none of the log's keys signed it."""
-        # During a key rotation there are several.
-        for public in self._log_keys():
-            with suppress(SignatureRejected):
-                return kind.opened(signed, public, self._tenant)
-        raise SignatureRejected("the signature is not by the log's key")
 
     async def _call(self, request: Any, seconds: float = SECONDS) -> Any:
         try:

@@ -21,7 +21,13 @@ from policies.sets.policy_set import (
     session_document,
     session_name,
 )
-from policies.sets.redis_keys import changes_key, document_field, session_key, set_key
+from policies.sets.redis_keys import (
+    beats_key,
+    changes_key,
+    document_field,
+    session_key,
+    set_key,
+)
 from policies.sets.signed_head import Claim
 from tests import redis
 from tests.sidecar.fake_control_api import (
@@ -88,6 +94,24 @@ async def test_many_changes_at_once_are_all_in_force(tmp_path: Path) -> None:
                     await asyncio.sleep(0.005)
             await caught_up(running, control)
             assert await allowed(running)
+
+
+async def test_what_answers_other_sidecars_is_not_read(tmp_path: Path) -> None:
+    """Each heartbeat would wake every sidecar of the tenant. One that no key signed is counted, but
+    only by a sidecar that waits for an answer just then."""
+    metric = "sluice_policy_set_forged_total"
+    async with running_control_api(tmp_path) as control:
+        control.create_tenant()
+        async with sidecar(tmp_path, control) as running:
+            for number in range(10):
+                before = await running.metric(metric)
+                control.redis.xadd(beats_key(control.tenant_id), {"b": b"unsigned"})
+                # In force: so what was in the streams before it was read, too.
+                control.publish({role_name(ROLE): role_document([policy(version=number + 2)])})
+                await caught_up(running, control)
+                if await running.metric(metric) == before:
+                    return
+    raise AssertionError("every heartbeat was read")
 
 
 async def test_a_flushed_redis_delays_and_changes_nothing(tmp_path: Path) -> None:
