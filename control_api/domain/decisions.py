@@ -11,6 +11,7 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.domain.sessions import claim
 from policies.checks.finding import Facts
+from policies.checks.order import IDENTITY, NAMES
 from policies.definitions.model import Session
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.retrieval import Retrieval
@@ -21,6 +22,7 @@ ERROR = "evaluation_error"
 # policy may have one of these names too. If that policy denies, a check has applied it, and the
 # label is the name of the check.
 _WITHOUT_CHECK = {name: name for name in (ERROR, TENANT_FROZEN)}
+_BEFORE_SESSION = NAMES[: len(IDENTITY)]
 _log = logging.getLogger("sluice.decision")
 
 
@@ -47,9 +49,16 @@ async def decide_and_record(
     started = app.clock.now()
     if not tenant.holds_for(retrieval):
         await tenant.need_for(retrieval)
-    session = None if retrieval.session_id is None else await _session(app, caller, retrieval)
+    known = None
+    if retrieval.session_id is not None:
+        known = tenant.sessions.at(retrieval.session_id, app.clock.now())
+    session = known
+    if known is None and retrieval.session_id is not None:
+        session = await _claimed(app, caller, retrieval, retrieval.session_id)
     # No `await` from here to the record: the documents that were loaded can't change in between.
     decision, facts = decide(caller, retrieval, session)
+    if known is not None and facts is not None and _denied_before_session(decision):
+        facts = facts._replace(session=None)
     event_id = app.new_id()
     record = decision_record(
         retrieval,
@@ -69,22 +78,18 @@ async def decide_and_record(
     return decision, facts, event_id
 
 
-async def _session(app: AppContext, caller: Caller, retrieval: Retrieval) -> Session | None:
-    """The session's current state. The first call claims the session.
-
-    None if a check before the session's fails: such a caller must not learn who owns the session.
-    """
-    assert retrieval.session_id is not None
+async def _claimed(
+    app: AppContext, caller: Caller, retrieval: Retrieval, session_id: str
+) -> Session | None:
+    """The state of a session that is not known here; the first call claims it. None if a check
+    before the session's fails."""
     tenant = caller.tenant
     if not _may_claim(caller, retrieval):
         return None
-    known = tenant.sessions.at(retrieval.session_id, app.clock.now())
-    if known is not None:
-        return known
     row = await claim(
         app,
         tenant,
-        retrieval.session_id,
+        session_id,
         retrieval.agent_role,
         retrieval.agent_id,
         retrieval.user_id,
@@ -92,6 +97,14 @@ async def _session(app: AppContext, caller: Caller, retrieval: Retrieval) -> Ses
     # The policy set may have changed during the claim. Decide by the set in force now.
     await tenant.need_for(retrieval)
     return row.at(app.clock.now())
+
+
+def _denied_before_session(decision: Decision) -> bool:
+    """Whether a freeze or one of checks 1 to 4 denied. Neither answer nor record of such a call
+    tells who owns the session."""
+    return decision.decision == "DENY" and (
+        decision.check is None or decision.check in _BEFORE_SESSION
+    )
 
 
 def _may_claim(caller: Caller, retrieval: Retrieval) -> bool:

@@ -53,6 +53,21 @@ def test_a_failed_check_denies_with_status_200_and_is_recorded(
     assert event["policy_name"] == policy_name
 
 
+def test_a_call_that_fails_before_the_session_records_nothing_of_it(api: ControlApi) -> None:
+    """Though this process knows the session, and looked it up."""
+    owner = api.evaluate(session_id="s-owned")
+    refused = api.evaluate(session_id="s-owned", agent_id="agt_unknown")
+    assert refused["policy_name"] == "agent_not_registered"
+    exported = api.call("GET", "/v1/audit/export", key=api.admin_key).raw.decode().splitlines()
+    facts = {
+        entry["eid"]: entry["pub"]["facts"]
+        for entry in (json.loads(line).get("entry", {}) for line in exported)
+        if entry.get("kind") == "decision"
+    }
+    assert "session" in facts[owner["event_id"]]
+    assert "session" not in facts[refused["event_id"]]
+
+
 def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(fresh: ControlApi) -> None:
     fresh.admin("POST", "/v1/agents", {"agent_id": "a", "agent_role": "support"})
     seen = []
