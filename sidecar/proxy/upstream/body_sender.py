@@ -15,7 +15,7 @@ from sidecar.proxy.upstream.failures import BROKEN
 class BodySender:
     """One body on its way. Runs in a task that the exchange owns, and always stops."""
 
-    __slots__ = ("_chunked", "_connection", "_limits", "_stream", "_task", "broken_off")
+    __slots__ = ("_chunked", "_connection", "_limits", "_stream", "_task", "done")
 
     def __init__(
         self,
@@ -29,13 +29,9 @@ class BodySender:
         self._stream = stream
         self._connection = connection
         self._chunked = chunked
-        self.broken_off = False
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    @property
-    def done(self) -> bool:
+        self.done = False
         """Whether the whole body was sent."""
-        return self._task.done() and not self._task.cancelled() and not self.broken_off
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         self._task.cancel()
@@ -46,37 +42,27 @@ class BodySender:
 
     async def _run(self) -> None:
         try:
-            while not self.broken_off and (part := await self._next_part()):
+            while part := await self._next_part():
                 await self._send(encode_chunk(part) if self._chunked else part)
-            if self._chunked and not self.broken_off:
+            if self._chunked:
                 # Only a complete body gets a last chunk: a broken one must not look complete.
                 await self._send(LAST_CHUNK)
-        except BROKEN:
-            # The data source takes no more. The reader of the response finds out whether it has
-            # answered.
-            self.broken_off = True
+            self.done = True
+        except (BrokenFraming, *BROKEN) as error:
+            # The agent or the data source broke off. The reader of the response finds out whether
+            # the data source has answered before.
+            self._connection.abort(f"the request's body broke off: {error}")
 
     async def _next_part(self) -> bytes:
-        stream, seconds = self._stream, self._limits.upload_idle_seconds
+        seconds = self._limits.upload_idle_seconds
         try:
-            return await stream.next(seconds)
+            return await self._stream.next(seconds)
         except TimeoutError:
             # Kept on the stream, where `forward.py` sees that it was the agent that failed.
-            stream.fail(BodyTooSlow(f"nothing of the body arrived for {seconds:g} s"))
-            self._break_off(f"the agent sent nothing of its body for {seconds:g} s")
-        except (BrokenFraming, ConnectionError):
-            self._break_off("the agent broke off its request")
-        return b""
-
-    def _break_off(self, why: str) -> None:
-        self.broken_off = True
-        self._connection.abort(why)
+            self._stream.fail(BodyTooSlow(f"nothing of the body arrived for {seconds:g} s"))
+            raise
 
     async def _send(self, data: bytes) -> None:
         self._connection.write(data)
         if self._connection.writing_paused:
-            seconds = self._limits.stream_idle_seconds
-            try:
-                await self._connection.drain(seconds)
-            except TimeoutError:
-                self._break_off(f"the data source took nothing of the body for {seconds:g} s")
+            await self._connection.drain(self._limits.stream_idle_seconds)
