@@ -146,7 +146,7 @@ def read_head(head: bytes, limits: HeadLimits) -> ResponseMessage:
     return message
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)  # few, since each may be as long as a field
 def _read_status_line(line: bytes) -> tuple[bool, int, bytes]:
     """Whether it is one of HTTP/1.0, the status, and the reason phrase."""
     found = _STATUS_LINE(line)

@@ -138,5 +138,6 @@ class ResponseParser:
                 self._finish(body)
 
     def _finish(self, body: BodyStream) -> None:
-        self._body, self.complete = None, True
+        self._body = self._chunks = None
+        self.complete = True
         body.end()
