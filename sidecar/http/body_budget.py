@@ -61,6 +61,9 @@ class Lease:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.release()
+
+    def release(self) -> None:
         self._budget.release(self._count)
         self._count = 0
 

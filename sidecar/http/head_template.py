@@ -4,10 +4,9 @@ here, and where in its bytes the fields stand that are forwarded.
 Knows fields. Knows no connection.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any
 
-from sidecar.http.headers import RequestHead, decode_fields
+from sidecar.http.headers import RequestHead
 
 _REMEMBERED = frozenset(
     (
@@ -26,30 +25,26 @@ _REMEMBERED = frozenset(
 """The fields that are read here and hold no credential. A head with any other is read anew."""
 
 
-class _LazyFields:
-    """The forwarded fields, parsed only for the few protocols that look at them."""
-
-    __slots__ = ("_lines",)
-
-    def __init__(self, lines: bytes) -> None:
-        self._lines = lines
-
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return iter(decode_fields(self._lines))
-
-
-class HeadTemplate(NamedTuple):
+class HeadTemplate:
     """A head without the values of its forwarded fields. `runs` are the ranges of bytes that are
-    forwarded."""
+    forwarded. `meaning` may hold what else follows from the head, but no credential."""
 
-    read: dict[bytes, list[bytes]]
-    length: bytes | None
-    runs: tuple[tuple[int, int], ...]
+    __slots__ = ("_length", "_read", "_runs", "meaning")
+
+    def __init__(
+        self, read: dict[bytes, list[bytes]], length: bytes | None, runs: list[slice]
+    ) -> None:
+        self._read = read
+        self._length = length
+        self._runs = runs
+        self.meaning: Any = None
 
     def fill(self, raw_head: bytes) -> RequestHead:
         """The head, from the same bytes that the template was made of."""
-        lines = b"".join([raw_head[begin:end] for begin, end in self.runs])
-        return RequestHead(_LazyFields(lines), self.read, lines, self.length)
+        lines = b""
+        for run in self._runs:
+            lines += raw_head[run]
+        return RequestHead(self._read, lines, self._length)
 
 
 def head_template(
@@ -63,23 +58,20 @@ def head_template(
     # doesn't have.
     if any(name.lower() == b"traceparent" for name, _ in fields):
         return None
-    runs: list[tuple[int, int]] = []
-    remaining = iter(head.forward)
-    expected = next(remaining, None)
-    at = raw_head.find(b"\r\n") + 2
+    runs: list[slice] = []
+    forwarded, at = 0, raw_head.find(b"\r\n") + 2
     for field in fields:
         line = b"%b: %b\r\n" % field
         end = at + len(line)
         if raw_head[at:end] != line:
             return None
-        # By identity: `head.forward` holds the same objects, as long as they are unchanged.
-        if field is expected:
-            expected = next(remaining, None)
-            if runs and runs[-1][1] == at:
-                runs[-1] = runs[-1][0], end
-            else:
-                runs.append((at, end))
+        # Equal fields have equal rules, so a field that reads like the next one to forward is
+        # itself forwarded.
+        if head.lines.startswith(line, forwarded):
+            forwarded += len(line)
+            begin = runs.pop().start if runs and runs[-1].stop == at else at
+            runs.append(slice(begin, end))
         at = end
-    if expected is not None or at + 2 != len(raw_head):
+    if forwarded != len(head.lines) or at + 2 != len(raw_head):
         return None
-    return HeadTemplate(head.read, head.length, tuple(runs))
+    return HeadTemplate(head.read, head.length, runs)

@@ -5,7 +5,7 @@ bytes.
 Knows field names. Knows neither what the values mean, nor any connection.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
@@ -67,17 +67,20 @@ _MAX_CACHED_NAMES = 1024
 _MAX_CACHED_NAME = 64
 
 
-class RequestHead(NamedTuple):
-    """A request's fields: those to forward, and the values of those read, by lower-case name.
+class RequestHead:
+    """A request's fields: those to forward, encoded (`lines`, each with its line end), and the
+    values of those read, by lower-case name. `length` is the value of `Content-Length`."""
 
-    `lines` is `forward` encoded, each field with its line end; `length` is the value of
-    `Content-Length`.
-    """
+    __slots__ = ("length", "lines", "read")
 
-    forward: Fields
-    read: dict[bytes, list[bytes]]
-    lines: bytes
-    length: bytes | None
+    def __init__(self, read: dict[bytes, list[bytes]], lines: bytes, length: bytes | None) -> None:
+        self.read = read
+        self.lines = lines
+        self.length = length
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        """The fields to forward. They are decoded only here: few protocols look at them."""
+        return iter(decode_fields(self.lines))
 
     def one(self, name: bytes) -> bytes | None:
         """The value of a field that may occur once. Raises `Malformed` if it occurs twice."""
@@ -120,9 +123,7 @@ def sort_request_fields(fields: Fields) -> RequestHead:
         forward += [(BAGGAGE, line) for line in without_own_baggage(baggage)]
     # The parser refuses a second `Content-Length`, so the first value is the only one.
     lengths = read.get(b"content-length")
-    return RequestHead(
-        forward, read, encode_fields(forward), None if lengths is None else lengths[0]
-    )
+    return RequestHead(read, encode_fields(forward), None if lengths is None else lengths[0])
 
 
 def encode_fields(fields: list[tuple[bytes, bytes]]) -> bytes:

@@ -35,25 +35,18 @@ class OverBudget(Malformed):
 class Budget:
     """What is left for one request. Not shared between requests."""
 
-    __slots__ = (
-        "_arguments",
-        "_graphql_characters",
-        "_graphql_tokens",
-        "_lookups",
-        "_parts",
-        "_sources",
-    )
-
-    def __init__(self) -> None:
-        self._sources: set[str] = set()
-        self._parts = MAX_PARTS
-        self._lookups = MAX_LOOKUPS
-        self._arguments = MAX_ARGUMENTS
-        self._graphql_tokens = MAX_GRAPHQL_TOKENS
-        self._graphql_characters = MAX_GRAPHQL_CHARACTERS
+    # Defaults of the class: every request has a budget, and most charge nothing.
+    _sources: set[str] | None = None
+    _parts = MAX_PARTS
+    _lookups = MAX_LOOKUPS
+    _arguments = MAX_ARGUMENTS
+    _graphql_tokens = MAX_GRAPHQL_TOKENS
+    _graphql_characters = MAX_GRAPHQL_CHARACTERS
 
     def charge_sources(self, names: Iterable[str]) -> None:
         """Charges sources by name. A name already charged is free."""
+        if self._sources is None:
+            self._sources = set()
         sources = self._sources
         # Checked at every name: `names` may be lazy, and reading it is work too.
         for name in names:

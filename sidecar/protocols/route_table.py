@@ -52,7 +52,7 @@ class RouteClass(Enum):
 
 # Not even `writes: allow` opens these: a copy, or a name that means something else, would take data
 # out of reach of the policies that name it today (data-sources.md R7).
-ALWAYS_DENIED = frozenset((RouteClass.BULK, RouteClass.ADMIN, RouteClass.DENY))
+ALWAYS_DENIED = (RouteClass.BULK, RouteClass.ADMIN, RouteClass.DENY)
 
 
 @dataclass(frozen=True, slots=True)

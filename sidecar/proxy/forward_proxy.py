@@ -9,16 +9,18 @@ Knows how sources are found, and the forms of a target. Knows nothing of what a 
 """
 
 import re
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
+from sidecar.http.attribution import Attribution
 from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
+from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import canonical
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import ResponseSent
 from sidecar.proxy.local_response import LocalResponse
-from sidecar.proxy.routing.source_endpoint import SourceEndpoint
-from sidecar.proxy.routing.source_lookup import SourceGroup, upstream_parts
+from sidecar.proxy.routing.source_lookup import FoundSource, SourceGroup, upstream_parts
 from sidecar.proxy.routing.source_router import SourceRouter, check_host
 from sidecar.proxy.routing.unknown_destination import UnknownDestination, requested_source
 from sidecar.proxy.tunnel.connect import Connect
@@ -58,32 +60,25 @@ class ForwardProxy(SourceRouter):
     def __init__(
         self, destinations: NamedDestinations, unknown: UnknownDestination, connect: Connect
     ) -> None:
-        super().__init__(unknown)
-        self._destinations = destinations
+        super().__init__(unknown, destinations.endpoints)
+        self._table = destinations.table
         self._connect = connect
 
-    async def serve(self, request: HttpRequest) -> LocalResponse | ResponseSent:
+    def serve(self, request: HttpRequest) -> Coroutine[Any, Any, LocalResponse | ResponseSent]:
         if not request.fault and request.method == "CONNECT":
-            return await self._connect.serve(request)
-        return await super().serve(request)
+            return self._connect.serve(request)
+        return super().serve(request)
 
-    def _find(self, request: HttpRequest) -> SourceEndpoint:
-        unknown = self._unknown
-        head = unknown.read(request)
-        who = unknown.who(head)
-        try:
-            scheme, where, rest = parse_absolute(request.target)
-            check_host(head, where, DEFAULT_PORTS[scheme])
-            target = canonical(rest)
-        except Malformed as error:
-            raise unknown.unreadable(error.message) from error
-        group = self._destinations.table.at(where)
+    def _find(self, request: HttpRequest, head: RequestHead, who: Attribution) -> FoundSource:
+        scheme, where, rest = parse_absolute(request.target)
+        check_host(head, where, DEFAULT_PORTS[scheme])
+        target = canonical(rest)
+        group = self._table.at(where)
         found = None if group is None else _at_least_as_safe(group, scheme).find(target)
         if found is None:
             reason = "no configured source has this address and path"
-            raise unknown.no_source(reason, who, requested_source(scheme, where))
-        request.target = found.target
-        return self._destinations.endpoints[found.source.alias]
+            raise self._unknown.no_source(reason, who, requested_source(scheme, where))
+        return found
 
 
 def _at_least_as_safe(group: SourceGroup, scheme: str) -> SourceGroup:

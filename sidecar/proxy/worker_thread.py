@@ -33,12 +33,6 @@ def no_refresh() -> None:
     """For a computation that needs nothing from the loop."""
 
 
-class _LookupRequested(NamedTuple):
-    """A look-up that a coroutine waits for."""
-
-    target: str
-
-
 class _Done(NamedTuple):
     value: Any
 
@@ -52,8 +46,8 @@ class _AwaitedLookup:
     def __init__(self, target: str) -> None:
         self._target = target
 
-    def __await__(self) -> Generator[_LookupRequested, FetchedResponse, FetchedResponse]:
-        return (yield _LookupRequested(self._target))
+    def __await__(self) -> Generator[str, FetchedResponse, FetchedResponse]:
+        return (yield self._target)
 
 
 class WorkerThread:
@@ -102,7 +96,7 @@ class WorkerThread:
                 if isinstance(step, _Done):
                     value: T = step.value
                     return value
-                resume, walked = await _look_up(coroutine, routed.fetch, step.target, size)
+                resume, walked = await _look_up(coroutine, routed.fetch, step, size)
         finally:
             # If this was cancelled in the middle of a step, the thread is still running the
             # coroutine, which can't be closed then. It ends with that step.
@@ -114,14 +108,14 @@ async def _request_lookup(target: str) -> FetchedResponse:
     return await _AwaitedLookup(target)
 
 
-def _step(resume: Callable[[], Any]) -> _LookupRequested | _Done:
+def _step(resume: Callable[[], Any]) -> str | _Done:
     # `StopIteration` can't pass through a future.
     try:
-        requested = resume()
+        target = resume()
     except StopIteration as done:
         return _Done(done.value)
-    assert isinstance(requested, _LookupRequested)
-    return requested
+    assert isinstance(target, str)
+    return target
 
 
 async def _look_up(

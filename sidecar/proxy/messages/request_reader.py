@@ -12,8 +12,8 @@ from sidecar.http.request_body import BodyTooSlow, read_whole
 from sidecar.http.request_target import Target
 from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.messages.framing import check_frame
-from sidecar.proxy.messages.upgrade import UPGRADE_LINES, asks_websocket
+from sidecar.proxy.messages.framing import Tunnelling, check_frame
+from sidecar.proxy.messages.upgrade import UPGRADE_LINES
 from sidecar.proxy.upstream.client import UpstreamRequest
 
 # Fields that could make a response partial, empty or encoded. They are left out where the sidecar
@@ -39,22 +39,26 @@ def read_head(request: HttpRequest) -> RequestHead:
     The head is kept as long as its request, since both the routing and the pipeline ask for it. It
     isn't kept any longer, because it holds credentials: of these, a template holds none.
     """
+    if request.known:
+        template: HeadTemplate = request.head
+        return template.fill(request.raw_head)
     if request.fault:
         # What the parser says would echo the offending line, which may hold a credential.
         raise Malformed("the request is not HTTP/1.1")
-    head = request.head
-    if isinstance(head, RequestHead):
-        return head
-    if isinstance(head, HeadTemplate):
-        read = head.fill(request.raw_head)
-    else:
-        read = sort_request_fields(request.fields)
-        check_frame(request.method, request.version, read)
-        template = head_template(request.fields, read, request.raw_head)
-        if template is not None:
-            request.remember(template)
-    request.head = read
-    return read
+    head: RequestHead | None = request.head
+    if head is None:
+        head = sort_request_fields(request.fields)
+        try:
+            check_frame(request.method, request.version, head)
+        except Tunnelling:
+            # What follows may belong to the tunnel, and must not be read as HTTP (RFC 9931).
+            request.stop_reading()
+            raise
+        remembered = head_template(request.fields, head, request.raw_head)
+        if remembered is not None:
+            request.remember(remembered)
+        request.head = head
+    return head
 
 
 async def read_body(
@@ -66,13 +70,6 @@ async def read_body(
     if coding is not None and coding.lower() != b"identity":
         raise Malformed("the body is encoded, so it can't be inspected")
     media = head.one(b"content-type")
-    raw = await _read_whole(request, head, limits, lease)
-    return raw, None if media is None else media.decode("latin-1")
-
-
-async def _read_whole(
-    request: HttpRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
-) -> bytes:
     body, limit = request.body, limits.inspected_bytes
     if not body.complete:
         # The decision needs the body, so the agent has to send it now.
@@ -80,36 +77,45 @@ async def _read_whole(
             request.send_continue()
         request.body_partly_read = True
     try:
-        return await read_whole(body, int(head.length or 0), limit, limits.inspected_seconds, lease)
+        length = int(head.length or 0)
+        raw = await read_whole(body, length, limit, limits.inspected_seconds, lease)
     except TooLarge:
         raise Malformed(
             f"the body is larger than {limit} bytes, so it can't be inspected"
         ) from None
     except BodyTooSlow:
         raise Malformed("the body did not arrive in time") from None
+    return raw, None if media is None else media.decode("latin-1")
 
 
 def forwarded_request(
-    request: HttpRequest, head: RequestHead, target: Target, body: bytes | None, *, readable: bool
+    request: HttpRequest,
+    head: RequestHead,
+    target: Target,
+    body: bytes | None,
+    *,
+    readable: bool = False,
+    upgrade: bool = False,
 ) -> UpstreamRequest:
     """The request as the data source gets it. `body` is the whole body if it was read for the
     decision. With `readable`, the response must come whole and unencoded, so that the sidecar can
-    read it."""
+    read it. With `upgrade`, it asks for WebSocket."""
     stream = None
     if body is None:
-        body = b""
+        # The decision didn't need the body, so the agent is asked for it only now.
+        if b"expect" in head.read:
+            request.send_continue()
         # A body that is already complete leaves in one write with its head.
         if request.body.complete:
             body = request.body.take()
         else:
-            stream = request.body
+            body, stream = b"", request.body
     method, lines, length = request.method, head.lines, head.length
     if readable:
         # A response to HEAD has nothing to read. The agent still gets no body.
         method = "GET" if method == "HEAD" else method
         lines = _readable_lines(head, _CONDITIONS)
     chunked = length is None and b"transfer-encoding" in head.read
-    upgrade = asks_websocket(head)
     if upgrade:
         lines += UPGRADE_LINES
     return UpstreamRequest(method, target.forwarded, lines, length, chunked, body, stream, upgrade)
@@ -122,5 +128,5 @@ def lookup_request(head: RequestHead, target: str) -> UpstreamRequest:
 
 
 def _readable_lines(head: RequestHead, without: frozenset[bytes]) -> bytes:
-    fields = [field for field in head.forward if field[0].lower() not in without]
+    fields = [field for field in head if field[0].lower() not in without]
     return encode_fields([*fields, _IDENTITY])

@@ -6,8 +6,7 @@ agent, the source's settings and the enforcer. Knows nothing of bytes or connect
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from threading import get_ident
 
 from policies.checks.finding import Facts
@@ -96,16 +95,13 @@ class Authorizer:
             fault = identifier_fault(source.source_id)
             if fault is not None:
                 raise Refused(400, UNREADABLE, f"the source's name {fault}", who)
-            retrievals.append(self._retrieval(source, who))
+            retrievals.append(self.retrieval(source, who))
         if not retrievals:
             return []
-        enforcer, reports = self._enforcer, self.reports
-        if len(retrievals) == 1:
-            decisions = [await enforcer.submit(retrievals[0], key, report_mode=reports)]
-        else:
-            decisions = await enforcer.submit_together(retrievals, key, report_mode=reports)
+        submit = self._enforcer.submit_together
+        decisions = await submit(retrievals, key, report_mode=self.reports)
         for recorded in decisions:
-            if not recorded.passes:
+            if recorded.decision.decision != "ALLOW" and not recorded.report_only:
                 # No agent sees a denial that the log may not have.
                 await recorded.durable
                 raise Denied(403, recorded)
@@ -122,19 +118,16 @@ class Authorizer:
     async def permission(self, who: Attribution) -> "Permission":
         """Tells which sources this caller may see in a list. Not recorded, because nothing is
         read."""
-        await self._enforcer.prepare(self._retrieval(self._whole, who), self._agent.key())
-        return self.permission_now(who)
+        await self._enforcer.prepare(self.retrieval(self._whole, who), self._agent.key())
+        return Permission(self, who)
 
-    def permission_now(self, who: Attribution) -> "Permission":
-        """Like `permission`, but goes by the policy documents that are already here."""
-        outlook = partial(self._outlook, who)
-        return Permission(partial(self._retrieval, who=who), outlook, everything=self._everything)
-
-    def _everything(self) -> bool:
+    def passes_all(self) -> bool:
+        """Whether a denied request would go on."""
         return self._enforcer.may_report(self.reports)
 
-    def _outlook(self, who: Attribution) -> Facts | None:
-        return self._enforcer.outlook(self._retrieval(self._whole, who), self._agent.key())
+    def outlook(self, who: Attribution) -> Facts | None:
+        """The facts that decide about this caller's requests now; None if nothing is permitted."""
+        return self._enforcer.outlook(self.retrieval(self._whole, who), self._agent.key())
 
     async def refuse(self, refused: Refused) -> Denied:
         """Records the refusal, and returns the denial, which the agent gets unless the request goes
@@ -144,7 +137,7 @@ class Authorizer:
         # agent chose is used only if it fits.
         if source is None or identifier_fault(source.source_id) is not None:
             source = self._whole
-        retrieval = self._retrieval(source, refused.who)
+        retrieval = self.retrieval(source, refused.who)
         # INVARIANT: a request that could be read in two ways is never forwarded, in any mode.
         reports = self.reports and refused.policy_name != UNREADABLE
         # Cut, because it may quote the request. Bytes that are not text become `?`: JSON can't hold
@@ -162,7 +155,7 @@ class Authorizer:
         except SluiceError as error:
             log.warning("can't record a denial by `%s`: %s", refused.policy_name, error)
 
-    def _retrieval(self, source: SourceRef, who: Attribution) -> Retrieval:
+    def retrieval(self, source: SourceRef, who: Attribution) -> Retrieval:
         return Retrieval(
             self._agent.role,
             who.user,
@@ -185,33 +178,26 @@ class Permission:
     without them it permits nothing.
     """
 
-    __slots__ = ("_all", "_everything", "_facts", "_loop", "_outlook", "_retrieval")
+    __slots__ = ("_all", "_authorizer", "_facts", "_loop", "_who")
 
-    def __init__(
-        self,
-        retrieval: Callable[[SourceRef], Retrieval],
-        outlook: Callable[[], Facts | None],
-        *,
-        everything: Callable[[], bool],
-    ) -> None:
-        self._retrieval = retrieval
-        self._outlook = outlook
-        self._everything = everything
-        self._all = everything()
+    def __init__(self, authorizer: Authorizer, who: Attribution) -> None:
+        self._authorizer = authorizer
+        self._who = who
+        self._all = authorizer.passes_all()
         self._facts: Facts | None = None
         self._loop = get_ident()
 
     def refresh(self) -> None:
         """Consults the policy set. Only on the event loop."""
-        self._all = self._everything()
-        self._facts = self._outlook()
+        self._all = self._authorizer.passes_all()
+        self._facts = self._authorizer.outlook(self._who)
 
     def __call__(self, source: SourceRef) -> bool:
         if get_ident() == self._loop:
             self.refresh()
         if self._all:
             return True
-        retrieval = self._retrieval(source)
+        retrieval = self._authorizer.retrieval(source, self._who)
         # A source with such a name can never be read (`Authorizer.allow`), so no list shows it.
         if identifier_fault(retrieval.source_id) is not None:
             return False

@@ -7,7 +7,6 @@ Knows outcomes. Knows nothing of how they are recorded.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from sidecar.enforce import Enforcer
 from sidecar.proxy.messages.response_relay import RelayedResponse
@@ -20,21 +19,6 @@ MOST_GATHERED = 256
 """This many results are handed over without waiting any longer, so that memory stays flat."""
 
 
-class ReturnedDocuments(NamedTuple):
-    """What one retrieval returned. `size` in bytes and `sha256` in hex describe the body as the
-    agent got it. `withheld` is the number of documents left out of it, `retries` how many times the
-    request was sent again."""
-
-    recorded: RecordedDecision
-    outcome: str
-    status: int
-    size: int
-    sha256: str
-    duration_ms: int
-    withheld: int
-    retries: int = 0
-
-
 class LineageRecorder:
     """Gathers results for `DELAY_SECONDS`. `now` is the monotonic clock that also gives the start
     of each request."""
@@ -42,7 +26,7 @@ class LineageRecorder:
     def __init__(self, enforcer: Enforcer, now: Callable[[], float]) -> None:
         self._enforcer = enforcer
         self.now = now
-        self._gathered: list[ReturnedDocuments] = []
+        self._gathered: list[tuple[RecordedDecision, dict[str, int | str], str]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def note(
@@ -53,26 +37,19 @@ class LineageRecorder:
         started: float,
     ) -> None:
         """Adds what an allowed retrieval returned, once for each of its decisions."""
-        duration_ms = int((self.now() - started) * 1000)
-        # Computed once: a request about several sources has one response.
-        size, digest = relayed.size, relayed.sha256
-        for recorded in decisions:
-            self.add(
-                ReturnedDocuments(
-                    recorded,
-                    outcome,
-                    relayed.status,
-                    size,
-                    digest,
-                    duration_ms,
-                    relayed.withheld,
-                    relayed.retries,
-                )
-            )
-
-    def add(self, returned: ReturnedDocuments) -> None:
+        # Made once: a request about several sources has one response.
+        detail: dict[str, int | str] = {
+            "status": relayed.status,
+            "bytes": relayed.size,
+            "sha256": relayed.sha256,
+            "duration_ms": int((self.now() - started) * 1000),
+            "withheld": relayed.withheld,
+        }
+        if relayed.retries:
+            detail["retries"] = relayed.retries
         # If the process dies before the hand-over, the log has the retrieval but not its result.
-        self._gathered.append(returned)
+        for recorded in decisions:
+            self._gathered.append((recorded, detail, outcome))
         if len(self._gathered) >= MOST_GATHERED:
             self.flush()
         elif self._timer is None:
@@ -84,14 +61,5 @@ class LineageRecorder:
             self._timer.cancel()
             self._timer = None
         gathered, self._gathered = self._gathered, []
-        for returned in gathered:
-            detail: dict[str, int | str] = {
-                "status": returned.status,
-                "bytes": returned.size,
-                "sha256": returned.sha256,
-                "duration_ms": returned.duration_ms,
-                "withheld": returned.withheld,
-            }
-            if returned.retries:
-                detail["retries"] = returned.retries
-            self._enforcer.note_retrieval(returned.recorded, detail, returned.outcome)
+        for recorded, detail, outcome in gathered:
+            self._enforcer.note_retrieval(recorded, detail, outcome)

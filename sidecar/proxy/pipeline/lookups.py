@@ -9,24 +9,28 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from policies.ground.errors import UpstreamFailed
+from sidecar.http.headers import RequestHead
 from sidecar.platform import eager
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import FetchedResponse
+
+Fetch = Callable[[RequestHead, str], Awaitable[FetchedResponse]]
+"""Asks the data source for a target, with the credentials in a head."""
 
 _LONGEST_KEPT = 64 * 1024
 """The longest response that is kept, in bytes. This bounds what a request may hold in memory."""
 
 
 class Lookups:
-    """Call it with a target of the data source. `seconds` is the time for all look-ups together,
-    counted from the first. Raises `OverBudget` and `UpstreamFailed`."""
+    """Call it with a target of the data source. `fetch` asks for one with the credentials in
+    `head`. `seconds` is the time for all look-ups together, counted from the first. Raises
+    `OverBudget` and `UpstreamFailed`."""
 
-    __slots__ = ("_budget", "_deadline", "_fetch", "_responses", "_seconds")
+    __slots__ = ("_budget", "_deadline", "_fetch", "_head", "_responses", "_seconds")
 
-    def __init__(
-        self, fetch: Callable[[str], Awaitable[FetchedResponse]], budget: Budget, seconds: float
-    ) -> None:
+    def __init__(self, fetch: Fetch, head: RequestHead, budget: Budget, seconds: float) -> None:
         self._fetch = fetch
+        self._head = head
         self._budget = budget
         self._seconds = seconds
         self._deadline: float | None = None
@@ -44,7 +48,7 @@ class Lookups:
             self._deadline = asyncio.get_running_loop().time() + self._seconds
         try:
             async with asyncio.timeout_at(self._deadline):
-                response = await self._fetch(target)
+                response = await self._fetch(self._head, target)
         except TimeoutError:
             late = f"the look-ups took longer than {self._seconds:g} s"
             raise UpstreamFailed(late) from None

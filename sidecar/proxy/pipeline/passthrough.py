@@ -9,7 +9,6 @@ revocation cuts it.
 Knows decisions and connections. Knows nothing of what passes.
 """
 
-import asyncio
 import hashlib
 from typing import NamedTuple
 
@@ -22,8 +21,9 @@ from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.splice import Splice
 from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.messages.response_relay import RelayedResponse
 from sidecar.proxy.pipeline.authorizer import WRITE_DENIED, Authorizer, Denied, Refused
-from sidecar.proxy.pipeline.lineage import FAILED, LineageRecorder, ReturnedDocuments
+from sidecar.proxy.pipeline.lineage import FAILED, LineageRecorder
 from sidecar.proxy.pipeline.request_context import decision_label
 from sidecar.proxy.pipeline.tunnel_session import TunnelResult, run_tunnel
 from sidecar.proxy.proxy_metrics import ProxyMetrics
@@ -62,7 +62,7 @@ class Passthrough:
     async def open(self, who: Attribution) -> "AllowedTunnel":
         """Decides, and connects once the record is on disk. Raises `Denied`, `Refused`,
         `SpoolError`, and `UpstreamFailed` if the data source can't be reached."""
-        started = asyncio.get_running_loop().time()
+        started = self._lineage.now()
         try:
             decisions = await self._authorize(who)
         except Denied as denied:
@@ -132,10 +132,11 @@ class Passthrough:
     def _note(
         self, decisions: list[RecordedDecision], result: TunnelResult, status: int, started: float
     ) -> None:
-        took = int((asyncio.get_running_loop().time() - started) * 1000)
         outcome, _, size, sha256 = result
-        for recorded in decisions:
-            self._lineage.add(ReturnedDocuments(recorded, outcome, status, size, sha256, took, 0))
+        relayed = RelayedResponse()
+        relayed.status = status
+        relayed.record_tunnel(outcome, size, sha256)
+        self._lineage.note(decisions, relayed, outcome, started)
 
 
 class AllowedTunnel(NamedTuple):

@@ -6,18 +6,15 @@
     forward      send exactly what was decided (`forward.py`)
 
 Knows this order, and the policy name of each refusal. Knows nothing of bytes, policies or any data
-source. The steps stay in one file, because their order is its subject.
+source.
 """
 
-from collections.abc import Awaitable
-
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
-from sidecar.http.attribution import Attribution
 from sidecar.http.body_budget import BodyBudget
-from sidecar.http.headers import RequestHead
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import ResponseSent
 from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
     DenialResponse,
     ForwardPlan,
     MissingSource,
@@ -27,9 +24,10 @@ from sidecar.protocols.messages import (
 )
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass
+from sidecar.protocols.strict_body import BodyParser
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
-from sidecar.proxy.messages import request_reader, upgrade
+from sidecar.proxy.messages import request_reader
 from sidecar.proxy.messages.response_relay import write_whole
 from sidecar.proxy.pipeline.authorizer import (
     UNREADABLE,
@@ -43,6 +41,7 @@ from sidecar.proxy.pipeline.forward import Forwarder
 from sidecar.proxy.pipeline.protocol_calls import ProtocolCalls
 from sidecar.proxy.pipeline.request_context import AllowedRequest, RequestContext, decision_label
 from sidecar.proxy.upstream.client import UpstreamRequest
+from sidecar.proxy.worker_thread import no_refresh
 from sidecar.recorder import RecordedDecision
 from sidecar.tracing.trace import current_trace, within
 from sidecar.tracing.trace_context import HEADER, with_traceparent
@@ -65,93 +64,83 @@ class ProxyPipeline:
         bodies: BodyBudget,
     ) -> None:
         self.protocol = protocol
-        self.authorizer = authorizer
-        self._forwarder = forwarder
-        self.upstream = forwarder.upstream
-        self.metrics = forwarder.metrics
-        self.lineage = forwarder.lineage
-        self.now = forwarder.lineage.now
-        self.default = rules.default
-        self.level_field = rules.level_field
-        self._limits = limits
-        self._calls = ProtocolCalls(protocol, authorizer, forwarder.worker, rules.level_field)
         self.bodies = bodies
+        self._authorizer = authorizer
+        self._forwarder = forwarder
+        self._metrics = forwarder.metrics
+        self._now = forwarder.lineage.now
+        self._level_field = rules.level_field
+        self._limits = limits
+        self._worker = forwarder.worker
+        self._calls = ProtocolCalls(protocol, authorizer, forwarder.worker, rules.level_field)
         self._classifier = RequestClassifier(protocol, rules, forwarder.fetch, limits)
-        self.match = self._classifier.match
-
-    async def serve(self, request: HttpRequest) -> Response:
+        self.serve = self._serve if authorizer.tracer is None else self._traced
         """Answers one request. Every refusal has been recorded; if even that fails, the response is
         the spool's 503."""
-        tracer = self.authorizer.tracer
-        if tracer is not None:
-            values = [value for name, value in request.fields if name.lower() == HEADER]
-            trace = tracer.begin(values, proxied=True)
-            if trace is not None:
-                with within(trace):
-                    return await self._serve(request)
-        return await self._serve(request)
+
+    async def _traced(self, request: HttpRequest) -> Response:
+        tracer = self._authorizer.tracer
+        assert tracer is not None
+        values = [value for name, value in request.fields if name.lower() == HEADER]
+        with within(tracer.begin(values, proxied=True)):
+            return await self._serve(request)
 
     async def _serve(self, request: HttpRequest) -> Response:
-        with self.bodies.lease() as lease:
-            context = RequestContext(self.now(), lease)
-            return await self._respond(request, context, self._process(request, context))
-
-    async def _respond(
-        self, request: HttpRequest, context: RequestContext, processing: Awaitable[Response]
-    ) -> Response:
+        context = RequestContext(self._now(), current_trace())
         response: Response | None = None
         try:
-            response = await self._handle_refusals(request, context, processing)
-            if context.head is not None and upgrade.asks_websocket(context.head):
-                # RFC 9931: what follows may not be HTTP, whatever became of the request.
-                request.stop_reading()
-                response.end_connection()
-            return response
-        finally:
-            status = 0 if response is None else response.status
-            self.metrics.count_request(context.decision, status)
-            trace = current_trace()
-            if trace is not None:
-                trace.responded(status, context.decision)
-
-    async def _handle_refusals(
-        self, request: HttpRequest, context: RequestContext, processing: Awaitable[Response]
-    ) -> Response:
-        # Two levels: recording or forwarding a refusal may itself fail.
-        try:
+            # Two levels: recording or forwarding a refusal may itself fail.
             try:
-                return await processing
-            except Refused as refused:
-                context.decision = "DENY"
-                denied = await self.authorizer.refuse(refused)
-                if denied.recorded.report_only:
-                    unchanged = context.forward_unchanged(request, denied.recorded)
-                    return await self._forwarder.forward(request, unchanged)
-            except Denied as error:
-                context.decision = "DENY"
-                denied = error
-            return self._denial_response(context, denied)
+                decided = await self._decide(request, context)
+                if isinstance(decided, AllowedRequest):
+                    response = await self._forwarder.forward(request, decided)
+                else:
+                    response = decided
+            except (Refused, Denied) as refusal:
+                response = await self._refuse(request, context, refusal)
         except SluiceError as error:
             if isinstance(error, UpstreamFailed):
-                self.metrics.count_failure(error)  # a look-up failed
+                self._metrics.count_failure(error)  # a look-up failed
             # With its body unread, the connection can't carry another request.
-            return LocalResponse.of_error(error, close=not request.body.complete)
+            response = LocalResponse.of_error(error, close=not request.body.complete)
         except ConnectionError:
             # The agent is gone. Its request and the decision are in the log.
-            return ResponseSent(keep_alive=False)
+            response = ResponseSent(keep_alive=False)
+        finally:
+            if context.lease is not None:
+                context.lease.release()
+            status = 0 if response is None else response.status
+            self._metrics.count_request(context.decision, status)
+            if context.trace is not None:
+                context.trace.responded(status, context.decision)
+        if context.websocket:
+            # RFC 9931: what follows may not be HTTP, whatever became of the request.
+            request.stop_reading()
+            response.end_connection()
+        return response
 
-    async def _process(self, request: HttpRequest, context: RequestContext) -> Response:
-        """INVARIANT: each step relies on the ones before it. Nothing is sent to the data source
+    async def _decide(
+        self, request: HttpRequest, context: RequestContext
+    ) -> AllowedRequest | ResponseSent:
+        """The request as it may be forwarded, or the response that was composed here.
+
+        INVARIANT: each step relies on the ones before it. Nothing is sent to the data source
         before every source is decided, except look-ups with the agent's own credentials."""
-        route, routed, head = self._classifier.classify(request, context)
-        context.routed = routed
-        who = routed.attribution
+        route, routed = self._classifier.classify(request, context)
+        context.routed, who, calls = routed, routed.attribution, self._calls
         try:
-            route, routed = await self._read_body(request, context, route, head)
+            if route.parse_body is not None:
+                routed = await self._read_body(request, context, route.parse_body)
+            size = 0 if context.body is None else len(context.body)
+            if route.refine is not None:
+                refined = await self._worker.call(size, route.refine, self.protocol, routed)
+                # Checked again: the row that the head led to may have been open, and this one
+                # closed.
+                route = self._classifier.check_row(refined, routed, "the method in this body")
             if route.compose_response is not None:
-                response = await self._calls.composed(route, routed, context.size)
-                return await write_whole(request, response, ())
-            sources = await self._calls.sources(route, routed, context.size)
+                composed = await calls.composed(route, routed, size)
+                return await write_whole(request, composed, ())
+            sources = await calls.sources(route, routed, size)
         except Unresolved as error:
             raise Refused(403, UNRESOLVED, str(error), who) from error
         except MissingSource as error:
@@ -161,100 +150,99 @@ class ProxyPipeline:
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
         decisions: list[RecordedDecision] = []
         if route.route_class is not RouteClass.OPEN:
-            sources = self._sources_to_authorize(route, sources, who)
-            decisions = await self.authorizer.allow(sources, who)
+            if not sources and route.route_class is not RouteClass.METADATA:
+                # "Every source is allowed" would hold for an empty set, without any decision.
+                reason = "the request names no source that a decision could be about"
+                raise Refused(403, UNRESOLVED, reason, who)
+            if self._level_field is not None:
+                sources = _at_highest_level(route, sources)
+            decisions = await self._authorizer.allow(sources, who)
             context.decision = decision_label(decisions)
         if route.route_class is RouteClass.WRITE:
             # A write can't be undone, so its record must be on disk before it is sent.
             for recorded in decisions:
                 await recorded.durable
-        prepared, refresh = await self._calls.prepared(route, routed, sources, context.size)
-        upstream_request = self._upstream_request(request, context, head, route, prepared)
-        trace = current_trace()
-        if trace is not None:
-            # The data source's spans become children of ours, which is a child of the agent's.
-            lines = with_traceparent(upstream_request.lines, trace.context)
-            upstream_request = upstream_request._replace(lines=lines)
-        allowed = AllowedRequest(
+        prepared, refresh = FORWARD_UNCHANGED, no_refresh
+        if route.plan_forward is not None:
+            prepared, refresh = await calls.prepared(route, routed, sources, size)
+        upstream_request = self._upstream_request(request, context, route, routed, prepared)
+        return AllowedRequest(
             route, routed, upstream_request, prepared, sources, decisions, context.started, refresh
         )
-        return await self._forwarder.forward(request, allowed)
+
+    async def _read_body(
+        self, request: HttpRequest, context: RequestContext, parse: BodyParser
+    ) -> RoutedRequest:
+        """The request with the body that the decision needs."""
+        head, routed = context.head, context.routed
+        assert head is not None
+        assert routed is not None
+        context.lease = lease = self.bodies.lease()
+        raw, media = await request_reader.read_body(request, head, self._limits, lease)
+        context.body = raw
+        body = await self._worker.call(len(raw), parse, raw, media, routed.budget)
+        context.routed = routed = routed._replace(body=body)
+        return routed
 
     def _upstream_request(
         self,
         request: HttpRequest,
         context: RequestContext,
-        head: RequestHead,
         route: ProtocolRoute,
+        routed: RoutedRequest,
         prepared: ForwardPlan,
     ) -> UpstreamRequest:
         """The allowed request as the data source gets it."""
-        routed = context.routed
-        assert routed is not None
+        head = context.head
+        assert head is not None
         if route.replacement_target is not None:
-            return request_reader.lookup_request(
+            upstream_request = request_reader.lookup_request(
                 head, route.replacement_target(self.protocol, routed)
             )
-        # The decision didn't need the body, so the agent is asked for it only now.
-        if context.body is None and b"expect" in head.read:
-            request.send_continue()
-        readable = route.response_source is not None or prepared.filter_response is not None
-        readable = readable or prepared.filter_event is not None
-        upstream_request = request_reader.forwarded_request(
-            request, head, routed.target, context.body, readable=readable
-        )
-        if prepared.body is None:
-            return upstream_request
-        return upstream_request.with_body(prepared.body)
-
-    async def _read_body(
-        self,
-        request: HttpRequest,
-        context: RequestContext,
-        route: ProtocolRoute,
-        head: RequestHead,
-    ) -> tuple[ProtocolRoute, RoutedRequest]:
-        """Reads the body if the route needs it. Returns the route and the request that result."""
-        routed = context.routed
-        assert routed is not None
-        if route.parse_body is not None:
-            context.body, media = await request_reader.read_body(
-                request, head, self._limits, context.lease
+        else:
+            filtered = prepared.filter_response is not None or prepared.filter_event is not None
+            upstream_request = request_reader.forwarded_request(
+                request,
+                head,
+                routed.target,
+                context.body,
+                readable=filtered or route.response_source is not None,
+                upgrade=context.websocket,
             )
-            routed = await self._calls.inspected(route, routed, context.body, media)
-            context.routed = routed
-        if route.refine is not None:
-            refined = await self._calls.refined(route, routed, context.size)
-            route = self._classifier.check_refined(refined, routed)
-        return route, routed
+            if prepared.body is not None:
+                upstream_request = upstream_request.with_body(prepared.body)
+        if context.trace is not None:
+            # The data source's spans become children of ours, which is a child of the agent's.
+            lines = with_traceparent(upstream_request.lines, context.trace.context)
+            upstream_request = upstream_request._replace(lines=lines)
+        return upstream_request
 
-    def _sources_to_authorize(
-        self, route: ProtocolRoute, sources: tuple[SourceRef, ...], who: Attribution
-    ) -> tuple[SourceRef, ...]:
-        if not sources and route.route_class is not RouteClass.METADATA:
-            # "Every source is allowed" would hold for an empty set, without any decision.
-            raise Refused(
-                403, UNRESOLVED, "the request names no source that a decision could be about", who
-            )
-        return self.effective_sources(route, sources)
-
-    def effective_sources(
-        self, route: ProtocolRoute, sources: tuple[SourceRef, ...]
-    ) -> tuple[SourceRef, ...]:
-        """The sources at the sensitivity level that the decision is about."""
-        if (
-            self.level_field is None
-            or route.route_class is not RouteClass.RETRIEVE
-            or route.filters_documents
-        ):
-            return sources
-        # The response may hold any document, so the decision assumes the most sensitive one.
-        return tuple(source._replace(sensitivity="critical") for source in sources)
-
-    def _denial_response(self, context: RequestContext, denied: Denied) -> LocalResponse:
+    async def _refuse(
+        self, request: HttpRequest, context: RequestContext, refusal: Refused | Denied
+    ) -> Response:
+        """Records the refusal unless that is done, and returns the response to the agent."""
+        context.decision = "DENY"
+        if isinstance(refusal, Denied):
+            denied = refusal
+        else:
+            denied = await self._authorizer.refuse(refusal)
+            if denied.recorded.report_only:
+                unchanged = context.forward_unchanged(request, denied.recorded)
+                return await self._forwarder.forward(request, unchanged)
         response = LocalResponse.of_denial(
             denied.status, denied.decision, denied.event_id, close=denied.close
         )
         denial = DenialResponse(denied.status, denied.decision.reason, response.decision)
         own = self.protocol.render_denial(context.routed, denial)
         return response if own is None else response.in_protocol_format(own)
+
+
+def _at_highest_level(
+    route: ProtocolRoute, sources: tuple[SourceRef, ...]
+) -> tuple[SourceRef, ...]:
+    """The sources of a request to a data source that labels its documents, at the level that the
+    decision is about."""
+    if route.route_class is not RouteClass.RETRIEVE or route.filters_documents:
+        return sources
+    # The response may hold any document, so the decision assumes the most sensitive one.
+    return tuple(source._replace(sensitivity="critical") for source in sources)

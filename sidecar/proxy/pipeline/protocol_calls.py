@@ -11,7 +11,6 @@ from typing import Any
 
 from policies.definitions.model import SENSITIVITIES
 from sidecar.protocols.messages import (
-    FORWARD_UNCHANGED,
     FetchedResponse,
     ForwardPlan,
     Permits,
@@ -22,7 +21,7 @@ from sidecar.protocols.messages import (
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import ProtocolRoute
 from sidecar.proxy.pipeline.authorizer import Authorizer
-from sidecar.proxy.worker_thread import LONGEST_INLINE, Refresh, WorkerThread, no_refresh
+from sidecar.proxy.worker_thread import LONGEST_INLINE, Refresh, WorkerThread
 
 Sources = tuple[SourceRef, ...]
 
@@ -42,21 +41,6 @@ class ProtocolCalls:
         self._worker = worker
         self._level_field = level_field
 
-    async def inspected(
-        self, route: ProtocolRoute, routed: RoutedRequest, raw: bytes, media: str | None
-    ) -> RoutedRequest:
-        """The request with its body as the route reads it. Raises `Malformed`."""
-        assert route.parse_body is not None
-        call, budget = self._worker.call, routed.budget
-        return routed._replace(body=await call(len(raw), route.parse_body, raw, media, budget))
-
-    async def refined(
-        self, route: ProtocolRoute, routed: RoutedRequest, size: int
-    ) -> ProtocolRoute | None:
-        """The route that the body leads to. Raises `Malformed` and `Unresolved`."""
-        assert route.refine is not None
-        return await self._worker.call(size, route.refine, self._protocol, routed)
-
     async def composed(
         self, route: ProtocolRoute, routed: RoutedRequest, size: int
     ) -> FetchedResponse:
@@ -74,34 +58,36 @@ class ProtocolCalls:
     async def sources(self, route: ProtocolRoute, routed: RoutedRequest, size: int) -> Sources:
         """The sources that the request concerns, charged to its budget; empty if the route names
         none. Raises `OverBudget`, and what the route's function raises."""
-        drive, visible = self._worker.drive, route.find_visible_sources
         sources: Sources | None = None
         if route.find_sources_now is not None and size <= LONGEST_INLINE:
             # Most requests name their sources themselves: nothing has to be looked up.
             sources = route.find_sources_now(self._protocol, routed)
-        if sources is not None:
-            pass
-        elif visible is not None:
+        if sources is None:
+            sources = await self._looked_up(route, routed, size)
+        # One source alone is within any budget.
+        if len(sources) > 1:
+            routed.budget.charge_sources(source.source_id for source in sources)
+        return sources
+
+    async def _looked_up(self, route: ProtocolRoute, routed: RoutedRequest, size: int) -> Sources:
+        drive, visible = self._worker.drive, route.find_visible_sources
+        if visible is not None:
             permits = await self._authorizer.permission(routed.attribution)
 
             def find(routed: RoutedRequest) -> Coroutine[Any, Any, Sources]:
                 return visible(self._protocol, routed, permits)
 
-            sources = await drive(routed, size, find, permits.refresh)
-        elif route.find_sources is not None:
-            sources = await drive(routed, size, partial(route.find_sources, self._protocol))
-        else:
-            sources = ()
-        routed.budget.charge_sources(source.source_id for source in sources)
-        return sources
+            return await drive(routed, size, find, permits.refresh)
+        if route.find_sources is not None:
+            return await drive(routed, size, partial(route.find_sources, self._protocol))
+        return ()
 
     async def prepared(
         self, route: ProtocolRoute, routed: RoutedRequest, sources: Sources, size: int
     ) -> tuple[ForwardPlan, Refresh]:
         """How the request and its response are to be changed, and what to call before the worker
         reads the response."""
-        if route.plan_forward is None:
-            return FORWARD_UNCHANGED, no_refresh
+        assert route.plan_forward is not None
         # This may fetch policy documents. The worker thread, where the filter may run, can't.
         permits = await self._authorizer.permission(routed.attribution)
         visibility = self._visibility(sources, permits)

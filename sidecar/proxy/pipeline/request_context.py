@@ -15,6 +15,7 @@ from sidecar.proxy.proxy_metrics import UNDECIDED
 from sidecar.proxy.upstream.client import UpstreamRequest
 from sidecar.proxy.worker_thread import Refresh, no_refresh
 from sidecar.recorder import RecordedDecision
+from sidecar.tracing.trace import Trace
 
 
 class AllowedRequest(NamedTuple):
@@ -36,27 +37,35 @@ class AllowedRequest(NamedTuple):
 class RequestContext:
     """Filled in as the request moves down the pipeline.
 
-    `from_head` is the request as far as its head describes it, `routed` the request once a row of
-    the route table covers it. `body` is the whole body if it had to be read, and `lease` accounts
-    for its bytes. `decision` is the label for the metrics.
+    `from_head` is the request as far as its head describes it, and `route` the row that the head
+    led to; `routed` is the request once an open row covers it. `body` is the whole body if it had
+    to be read, and `lease` accounts for its bytes. `decision` is the label for the metrics.
     """
 
-    __slots__ = ("body", "decision", "from_head", "head", "lease", "route", "routed", "started")
+    __slots__ = (
+        "body",
+        "decision",
+        "from_head",
+        "head",
+        "lease",
+        "route",
+        "routed",
+        "started",
+        "trace",
+        "websocket",
+    )
 
-    def __init__(self, started: float, lease: Lease, routed: RoutedRequest | None = None) -> None:
-        self.lease = lease
+    def __init__(self, started: float, trace: Trace | None) -> None:
         self.started = started
+        self.trace = trace
         self.decision = UNDECIDED
         self.head: RequestHead | None = None
+        self.websocket = False
         self.from_head: RoutedRequest | None = None
         self.route: ProtocolRoute | None = None
-        self.routed = routed
+        self.routed: RoutedRequest | None = None
         self.body: bytes | None = None
-
-    @property
-    def size(self) -> int:
-        """The bytes of the body that was read; 0 if none was."""
-        return 0 if self.body is None else len(self.body)
+        self.lease: Lease | None = None
 
     def forward_unchanged(self, request: HttpRequest, recorded: RecordedDecision) -> AllowedRequest:
         """The request as it came, although it was refused: its source only reports (`mode:
@@ -69,11 +78,8 @@ class RequestContext:
         # request.
         if self.body is None and request.body_partly_read:
             raise Malformed("the beginning of the body was read, and is not kept")
-        # The agent may still be waiting for this before it sends its body.
-        if self.body is None and b"expect" in head.read:
-            request.send_continue()
         upstream_request = request_reader.forwarded_request(
-            request, head, routed.target, self.body, readable=False
+            request, head, routed.target, self.body, upgrade=self.websocket
         )
         return AllowedRequest(
             _without_inspection(self.route),
@@ -88,8 +94,12 @@ class RequestContext:
 
 def decision_label(decisions: Iterable[RecordedDecision]) -> str:
     """The metrics label for decisions that all let the request pass."""
-    reported = [each.report_only for each in decisions]
-    return UNDECIDED if not reported else "DENY" if any(reported) else "ALLOW"
+    label = UNDECIDED
+    for recorded in decisions:
+        if recorded.report_only:
+            return "DENY"
+        label = "ALLOW"
+    return label
 
 
 def _without_inspection(route: ProtocolRoute | None) -> ProtocolRoute:

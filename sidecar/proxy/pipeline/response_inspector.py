@@ -4,8 +4,7 @@ was decided, or filtered down to what the agent may see.
 Knows when a response is read whole and when event by event. Knows nothing of what it means.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.headers import refuse_encoded, without_whole_body_fields
@@ -105,17 +104,16 @@ class ResponseInspector:
         return await write_whole(request, whole._replace(fields=fields, body=part.body), event)
 
 
-def durable(decisions: Iterable[RecordedDecision]) -> list[asyncio.Future[None]]:
-    """The futures that must be done before the agent may see a byte of the response."""
-    return [recorded.durable for recorded in decisions]
-
-
 def decision_fields(decisions: list[RecordedDecision]) -> Fields:
     """The header fields that tell the agent about the decision. If there are several, they show a
     denial in report mode first: that is what the agent has to hear about."""
     if not decisions:
         return ()
-    shown = next((each for each in decisions if each.report_only), decisions[-1])
+    shown = decisions[-1]
+    for recorded in decisions:
+        if recorded.report_only:
+            shown = recorded
+            break
     return event_fields(shown.event_id, report_only=shown.report_only)
 
 

@@ -16,8 +16,6 @@ from sidecar.http.server.request import HttpRequest
 from sidecar.live_keys import AgentIdentity
 from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.local_response import LocalResponse
-from sidecar.proxy.messages.framing import Tunnelling
-from sidecar.proxy.messages.request_reader import read_head
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Refused
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 
@@ -41,17 +39,6 @@ class UnknownDestination:
         self._authorizer = Authorizer(_KIND, requested_source(_KIND, port_name), agent, enforcer)
         self.default = Attribution(agent.default_user, None, None, None)
         """Who makes a request that names no user."""
-
-    def read(self, request: HttpRequest, source: SourceRef | None = None) -> RequestHead:
-        """The request's head. Raises `Refused` unless its framing can be trusted. `source` is where
-        the request leads; None while that is unknown."""
-        try:
-            return read_head(request)
-        except Malformed as error:
-            # Even if no source is found: what follows may not be HTTP (RFC 9931).
-            if isinstance(error, Tunnelling):
-                request.stop_reading()
-            raise self.unreadable(error.message, source) from error
 
     def who(
         self, head: RequestHead, source: SourceRef | None = None, default: Attribution | None = None

@@ -2,15 +2,16 @@
 host and path. Knows nothing of what a request asks for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
+from sidecar.http.attribution import Attribution
 from sidecar.http.authority import Authority
+from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import canonical
 from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
-from sidecar.proxy.routing.source_lookup import SharedPort
+from sidecar.proxy.routing.source_lookup import FoundSource, SharedPort
 from sidecar.proxy.routing.source_router import SourceRouter, requested_host
 from sidecar.proxy.routing.unknown_destination import UnknownDestination, requested_source
 
@@ -24,32 +25,19 @@ class VirtualHosts(SourceRouter):
         endpoints: Sequence[SourceEndpoint],
         unknown: UnknownDestination,
     ) -> None:
-        super().__init__(unknown)
+        super().__init__(unknown, {each.source.alias: each for each in endpoints})
         self._listen = listen
         self._shared_port = SharedPort([each.source for each in endpoints])
-        self._endpoints: Mapping[str, SourceEndpoint] = {
-            each.source.alias: each for each in endpoints
-        }
 
-    def _find(self, request: HttpRequest) -> SourceEndpoint:
-        unknown = self._unknown
-        head = unknown.read(request)
-        who = unknown.who(head)
-        try:
-            # Port 0 stands for "none given": no request can name it.
-            host = requested_host(head, 0)
-            target = canonical(request.target)
-        except Malformed as error:
-            raise unknown.unreadable(error.message) from error
-        found = self._shared_port.find(host, target)
+    def _find(self, request: HttpRequest, head: RequestHead, who: Attribution) -> FoundSource:
+        # Port 0 stands for "none given": no request can name it.
+        host = requested_host(head, 0)
+        found = self._shared_port.find(host, canonical(request.target))
         if found is None:
             source = requested_source("http", self._requested(host))
             reason = "no source on this port has this name and path"
-            raise unknown.no_source(reason, who, source)
-        # The path that leads to the source is gone from the canonical form. The pipeline decides
-        # about the rest, and the data source gets the same.
-        request.target = found.target
-        return self._endpoints[found.source.alias]
+            raise self._unknown.no_source(reason, who, source)
+        return found
 
     def _requested(self, host: Authority | None) -> Authority:
         if host is None:

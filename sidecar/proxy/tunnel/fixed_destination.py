@@ -8,14 +8,14 @@ Knows the destination. Knows nothing of what a request asks for.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
 from sidecar.http.authority import DEFAULT_PORTS, Authority
+from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import canonical
 from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.pipeline.authorizer import Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
-from sidecar.proxy.routing.source_lookup import SourceGroup, SourceTable
+from sidecar.proxy.routing.source_lookup import FoundSource, SourceGroup, SourceTable
 from sidecar.proxy.routing.source_router import SourceRouter, requested_host
 from sidecar.proxy.routing.unknown_destination import (
     NAME_MISMATCH,
@@ -53,24 +53,19 @@ class FixedDestination(SourceRouter):
         unknown: UnknownDestination,
         scheme: str,
     ) -> None:
-        super().__init__(unknown)
+        super().__init__(
+            unknown, destinations.endpoints, requested_source(scheme, destination.where)
+        )
         self._destination = destination
-        self._destinations = destinations
+        self._table = destinations.table
         self._scheme = scheme
 
-    def _find(self, request: HttpRequest) -> SourceEndpoint:
-        unknown, destination = self._unknown, self._destination
-        source = requested_source(self._scheme, destination.where)
-        head = unknown.read(request, source)
-        who = unknown.who(head, source)
-        try:
-            port = DEFAULT_PORTS[self._scheme]
-            # HTTP/1.0 may leave out `Host`: the connection's destination stands.
-            host = requested_host(head, port) or destination.where
-            target = canonical(request.target)
-        except Malformed as error:
-            raise unknown.unreadable(error.message, source) from error
-        group = self._destinations.table.at(host)
+    def _find(self, request: HttpRequest, head: RequestHead, who: Attribution) -> FoundSource:
+        destination = self._destination
+        # HTTP/1.0 may leave out `Host`: the connection's destination stands.
+        host = requested_host(head, DEFAULT_PORTS[self._scheme]) or destination.where
+        target = canonical(request.target)
+        group = self._table.at(host)
         # Compares the sources, not the spelling: one source may have several names.
         if group is None or group.aliases != destination.group.aliases:
             reason = "the header `host` names another server than the connection leads to"
@@ -79,6 +74,6 @@ class FixedDestination(SourceRouter):
         found = destination.group.find(target)
         # HTTP must not reach a server of another protocol, which might run what it reads.
         if found is None or found.source.kind == "tcp":
-            raise unknown.no_source("no source at this destination has this path", who, source)
-        request.target = found.target
-        return self._destinations.endpoints[found.source.alias]
+            reason = "no source at this destination has this path"
+            raise self._unknown.no_source(reason, who, self._source)
+        return found

@@ -18,7 +18,7 @@ def fields(*lines: str) -> list[tuple[bytes, bytes]]:
 
 def passed(*lines: str) -> list[str]:
     head = sort_request_fields(fields(*lines))
-    return [f"{name.decode()}: {value.decode()}" for name, value in head.forward]
+    return [f"{name.decode()}: {value.decode()}" for name, value in head]
 
 
 HOP_BY_HOP = [
