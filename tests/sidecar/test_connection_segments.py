@@ -4,14 +4,11 @@ into segments."""
 import asyncio
 import itertools
 import logging
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import orjson
 import pytest
-import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,30 +16,19 @@ from sidecar.http.body_budget import BODY_BUDGET_BYTES
 from sidecar.http.request_body import MAX_BODY
 from tests.properties import examples
 from tests.sidecar.fake_control_api import fake_control_api
+from tests.sidecar.own_loop import Running, sidecar_with_runner
 from tests.sidecar.proxy.raw_client import leave
 from tests.sidecar.proxy.segmented_agent import Agent, answers, chunks, cut
 from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
 from tests.sidecar.wire import GOOD, connect, head, request, with_key
 
 WHOLE = 1 << 24
-Running = tuple[asyncio.Runner, RunningSidecar]
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        stack = AsyncExitStack()
-
-        async def start() -> RunningSidecar:
-            control = await stack.enter_async_context(fake_control_api())
-            control.create_tenant()
-            return await stack.enter_async_context(sidecar(Path(folder), control))
-
-        yield runner, runner.run(start())
-        runner.run(stack.aclose())
+    with sidecar_with_runner() as started:
+        yield started
 
 
 def message(size: int, chunk: int = 0) -> bytes:

@@ -47,6 +47,21 @@ async def ask_twice(
     return reader, writer, sent
 
 
+async def ask_while_the_disk_hangs(
+    running: RunningSidecar, disk: FaultyDisk, decided: list[str], *, ends: bool = False
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Such a connection, on which the request has been decided a third time and is not answered
+    yet; with `ends`, the client has closed its sending side."""
+    reader, writer, sent = await ask_twice(running)
+    disk.hangs.clear()
+    decided.clear()
+    writer.write(sent)
+    if ends:
+        writer.write_eof()
+    await until("it is decided", lambda: decided)
+    return reader, writer
+
+
 async def test_a_request_that_comes_again_gets_the_same_answer(
     running: RunningSidecar, decided: list[str]
 ) -> None:
@@ -168,11 +183,7 @@ async def test_messages_are_told_apart_however_they_are_cut(
 async def test_requests_during_a_disk_write_are_answered_after_it(
     running: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
-    reader, writer, sent = await ask_twice(running)
-    decided.clear()
-    disk.hangs.clear()
-    writer.write(sent)
-    await until("it is decided", lambda: decided)
+    reader, writer = await ask_while_the_disk_hangs(running, disk, decided)
     for number in range(3):
         writer.write(request(b"X-Request-ID: r-%d\r\n" % number + with_key(), GOOD))
     await waiting.turns()
@@ -229,11 +240,7 @@ async def test_a_failing_disk_is_503(
 async def test_a_client_that_hangs_up_is_decided_and_recorded(
     running: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
-    _, writer, sent = await ask_twice(running)
-    disk.hangs.clear()
-    decided.clear()
-    writer.write(sent)
-    await until("it is decided", lambda: decided)
+    _, writer = await ask_while_the_disk_hangs(running, disk, decided)
     writer.transport.abort()
     await waiting.turns()
     disk.hangs.set()
@@ -244,12 +251,7 @@ async def test_a_client_that_hangs_up_is_decided_and_recorded(
 async def test_a_client_that_half_closes_before_its_record_is_on_disk_is_answered(
     running: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
-    reader, writer, sent = await ask_twice(running)
-    disk.hangs.clear()
-    decided.clear()
-    writer.write(sent)
-    writer.write_eof()
-    await until("it is decided", lambda: decided)
+    reader, writer = await ask_while_the_disk_hangs(running, disk, decided, ends=True)
     await waiting.turns()
     disk.hangs.set()
     async with asyncio.timeout(20):
@@ -263,11 +265,7 @@ async def test_a_client_that_half_closes_before_its_record_is_on_disk_is_answere
 async def test_a_stop_waits_for_the_record_and_its_answer(
     running: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
-    reader, writer, sent = await ask_twice(running)
-    disk.hangs.clear()
-    decided.clear()
-    writer.write(sent)
-    await until("it is decided", lambda: decided)
+    reader, writer = await ask_while_the_disk_hangs(running, disk, decided)
     closing = asyncio.create_task(running.ports[0].close(5))
     await waiting.turns()
     assert not closing.done()

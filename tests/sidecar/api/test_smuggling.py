@@ -1,29 +1,22 @@
 """The corpus of the proxy's tests on the sidecar's own port: no bytes that belong to one request
 are taken for another."""
 
-import asyncio
 import itertools
 import re
-import tempfile
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import orjson
 import pytest
-import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.properties import examples
-from tests.sidecar.fake_control_api import fake_control_api
+from tests.sidecar.own_loop import Running, sidecar_with_runner
 from tests.sidecar.proxy.bypasses import BYPASSES, Bypass
 from tests.sidecar.proxy.mutated_requests import CHANGES, CUTS, Change
 from tests.sidecar.proxy.segmented_agent import Agent
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar
 from tests.sidecar.wire import GOOD, request, with_key
-
-Running = tuple[asyncio.Runner, RunningSidecar]
 
 # Host, framing, control characters and methods. The other rows are about what is forwarded.
 _ROWS = (6, 14, 24, 25)
@@ -36,19 +29,8 @@ SMUGGLED = request(with_key(), GOOD.replace(b'"contracts"', b'"smuggled"'))
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        stack = AsyncExitStack()
-
-        async def start() -> RunningSidecar:
-            control = await stack.enter_async_context(fake_control_api())
-            control.create_tenant()
-            return await stack.enter_async_context(sidecar(Path(folder), control))
-
-        yield runner, runner.run(start())
-        runner.run(stack.aclose())
+    with sidecar_with_runner() as started:
+        yield started
 
 
 async def _talk(served: RunningSidecar, segments: list[bytes]) -> tuple[bytes, list[str]]:

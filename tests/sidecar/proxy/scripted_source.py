@@ -54,6 +54,23 @@ def answer(head: str = "HTTP/1.1 200 OK", body: bytes = b"ok", *fields: str) -> 
     return script
 
 
+class Flood:
+    """A script that answers with 64 MiB, and how much of that the connection has taken."""
+
+    SIZE = 64 << 20
+
+    def __init__(self) -> None:
+        self.sent = 0
+
+    async def __call__(self, _seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % self.SIZE)
+        while self.sent < self.SIZE:
+            writer.write(bytes(65536))
+            await writer.drain()
+            self.sent += 65536
+        writer.close()
+
+
 def scripted(*parts: bytes | None, close: bool = False) -> Script:
     """Writes each part; at None it waits until what it wrote has arrived."""
 

@@ -28,7 +28,7 @@ from tests.sidecar.proxy.proxy_setup import (
     until,
 )
 from tests.sidecar.proxy.raw_client import Answered, ask, get
-from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
+from tests.sidecar.proxy.scripted_source import Flood, Seen, answer, data_source
 
 CLOSE = "Connection: close"
 
@@ -167,17 +167,7 @@ async def test_bodies_pass_whole_in_both_directions(tls: OverTls) -> None:
 
 
 async def test_a_slow_reader_holds_the_data_source_back(tls: OverTls) -> None:
-    sent = 0
-
-    async def flood(_seen: Seen, writer: asyncio.StreamWriter) -> None:
-        nonlocal sent
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 67108864\r\n\r\n")
-        for _ in range(1024):
-            writer.write(bytes(65536))
-            await writer.drain()
-            sent += 65536
-
-    tls.setup.upstream.script = flood
+    tls.setup.upstream.script = flood = Flood()
     go_on = threading.Event()
 
     def read() -> int:
@@ -196,10 +186,10 @@ async def test_a_slow_reader_holds_the_data_source_back(tls: OverTls) -> None:
             return size
 
     reading = asyncio.get_running_loop().run_in_executor(None, read)
-    await until(lambda: sent > 0)
-    assert await waiting.still(lambda: sent) < 60 << 20
+    await until(lambda: flood.sent > 0)
+    assert await waiting.still(lambda: flood.sent) < 60 << 20
     go_on.set()
-    assert await reading > 64 << 20
+    assert await reading > Flood.SIZE
 
 
 async def test_an_agent_that_ends_its_sending_side_gets_its_answer(tls: OverTls) -> None:

@@ -220,20 +220,20 @@ def test_what_arrives_before_a_request_belongs_to_no_response() -> None:
     assert parser.excess
 
 
-def test_an_endless_line_is_refused_before_its_end() -> None:
+@pytest.mark.parametrize(
+    ("accepted", "more"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 80, b"y" * 20),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 90, b"X: y\r\n" * 10),
+    ],
+    ids=["line", "head"],
+)
+def test_an_endless_line_or_head_is_refused_before_its_end(accepted: bytes, more: bytes) -> None:
     parser = ResponseParser(LIMITS, BodyStream)
     parser.expect()
-    parser.feed(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 80)
+    parser.feed(accepted)
     with pytest.raises(BadResponse):
-        parser.feed(b"y" * 20)
-
-
-def test_an_endless_head_is_refused_before_its_end() -> None:
-    parser = ResponseParser(LIMITS, BodyStream)
-    parser.expect()
-    parser.feed(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 90)
-    with pytest.raises(BadResponse):
-        parser.feed(b"X: y\r\n" * 10)
+        parser.feed(more)
 
 
 def test_an_endless_chunk_extension_breaks_the_body() -> None:

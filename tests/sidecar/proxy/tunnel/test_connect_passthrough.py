@@ -15,7 +15,7 @@ from tests import waiting
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.proxy_setup import policy, sidecar, source, until
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
-from tests.sidecar.proxy.scripted_source import Seen
+from tests.sidecar.proxy.scripted_source import Flood, Seen
 from tests.sidecar.proxy.test_forward_proxy import proxying
 from tests.sidecar.proxy.tunnel.tunnels import ALERT, Tunnels, broken, read, tunnels
 
@@ -192,29 +192,18 @@ async def test_tls_to_a_source_that_speaks_none_is_denied(made: Tunnels) -> None
 
 
 async def test_a_tunnel_holds_no_memory_and_ends_in_good_order(made: Tunnels) -> None:
-    sent = 0
-
-    async def flood(_seen: Seen, writer: asyncio.StreamWriter) -> None:
-        nonlocal sent
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 67108864\r\n\r\n")
-        for _ in range(1024):
-            writer.write(bytes(65536))
-            await writer.drain()
-            sent += 65536
-        writer.close()
-
-    made.tls.script = flood
+    made.tls.script = flood = Flood()
     reader, writer = await made.over_tls("api", limit=4096)
     writer.write(get("/a"))
     await reader.readuntil(b"\r\n\r\n")
-    assert await waiting.still(lambda: sent) < 60 << 20
+    assert await waiting.still(lambda: flood.sent) < 60 << 20
     async with asyncio.timeout(60):
-        left = 67108864
+        left = Flood.SIZE
         while left:
             left -= len(await reader.readexactly(min(left, 1 << 20)))
     writer.close()
     [lineage] = await made.sidecar.lineage()
-    assert lineage["detail"]["bytes"] > 67108864
+    assert lineage["detail"]["bytes"] > Flood.SIZE
 
 
 async def test_the_first_to_leave_a_tunnel_ends_it_for_both(made: Tunnels) -> None:
