@@ -20,13 +20,23 @@ def matcher(entries: Iterable[str]) -> Matcher:
     listed = tuple(entries)
     if "*" in listed:
         return _everything  # whatever else is listed
-    # A set for plain names, one expression for all patterns: the time does not grow with the list.
+    # One step each, however long the list is: a set for plain names, a tuple for patterns that say
+    # only how a name begins, which most do, and one expression for the rest.
     exact = frozenset(entry for entry in listed if not is_pattern(entry))
-    patterns = [entry for entry in listed if is_pattern(entry)]
-    if not patterns:
-        return exact.__contains__
-    search = re.compile("|".join(_expression(entry) for entry in patterns), re.DOTALL).fullmatch
-    return lambda name: name in exact or search(name) is not None
+    patterns = dict.fromkeys(entry for entry in listed if is_pattern(entry))
+    prefixes = tuple(entry[:-1] for entry in patterns if _is_prefix(entry))
+    rest = [_expression(entry) for entry in patterns if not _is_prefix(entry)]
+    if rest:
+        search = re.compile("|".join(rest), re.DOTALL).fullmatch
+        return lambda name: name in exact or name.startswith(prefixes) or search(name) is not None
+    if prefixes:
+        return lambda name: name in exact or name.startswith(prefixes)
+    return exact.__contains__
+
+
+def _is_prefix(pattern: str) -> bool:
+    """Whether the only wildcard is a `*` at the end."""
+    return pattern.endswith("*") and not is_pattern(pattern[:-1])
 
 
 def may_begin(pattern: str, prefix: str) -> bool:
@@ -50,7 +60,11 @@ def shared_prefix(prefixes: Sequence[str], name: str) -> int:
     finds it.
     """
     at = bisect_left(prefixes, name)
-    return max((_shared(each, name) for each in prefixes[max(0, at - 1) : at + 1]), default=0)
+    longest = 0
+    for each in prefixes[max(0, at - 1) : at + 1]:
+        shared = len(each) if name.startswith(each) else _shared(each, name)
+        longest = max(longest, shared)
+    return longest
 
 
 def _shared(one: str, other: str) -> int:
