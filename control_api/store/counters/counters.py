@@ -8,6 +8,7 @@ head, so they always match the log. Times are event times. `control_api.store.co
 reads the counts.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -29,15 +30,20 @@ _Key = tuple[int, str, int]
 # The values that equal decisions of a batch share: source type, role, source, agent, session,
 # whether allowed, whether a mismatch, second. Agents repeat their calls, so a batch has few groups.
 _Group = tuple[str, str, str, str | None, str | None, bool, bool, int]
+# How many, the time of the last and of the first, and the place of their verdict: allowed, denied.
+_Counted = list[int]
 
 
 class BatchCounts:
     """The counts of one batch."""
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_groups", "_groups_of")
 
     def __init__(self) -> None:
-        self._groups: dict[_Group, list[int]] = {}
+        self._groups: dict[_Group, _Counted] = {}
+        # Found as the records come, while the batch before is being committed on PostgreSQL. So
+        # little is left to do when its turn comes.
+        self._groups_of: dict[_Key, list[_Counted]] = {}
 
     def add(self, index: Index, source_type: str) -> None:
         """Counts one `decision` entry."""
@@ -55,7 +61,13 @@ class BatchCounts:
         )
         found = self._groups.get(group)
         if found is None:
-            self._groups[group] = [1, index.ts, index.ts]
+            self._groups[group] = counted = [1, index.ts, index.ts, 0 if group[5] else 1]
+            for key in _keys(group):
+                groups = self._groups_of.get(key)
+                if groups is None:
+                    self._groups_of[key] = [counted]
+                else:
+                    groups.append(counted)
         else:
             found[0] += 1
             if index.ts > found[1]:
@@ -72,7 +84,7 @@ class BatchCounts:
 
     def rows(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
         """The counts to add and the first accesses, without the tenant, in order of their keys."""
-        counts = [(*key, *counted) for key, counted in sorted(self._counts().items())]
+        counts = [(*key, *counted) for key, counted in self._counts()]
         return counts, [(*pair, ts) for pair, ts in sorted(self._accesses().items())]
 
     def subtract(self, connection: Connection, tenant_id: str) -> None:
@@ -81,7 +93,7 @@ class BatchCounts:
         # The upsert keeps the larger last time, so 0 leaves the stored one as it is.
         rows = [
             (tenant_id, *key, -allowed, -denied, 0)
-            for key, (allowed, denied, _) in sorted(self._counts().items())
+            for key, (allowed, denied, _) in self._counts()
             if Dimension(key[0]) not in BUCKETS
         ]
         if rows:
@@ -89,28 +101,24 @@ class BatchCounts:
             keys = [row[:4] for row in rows]
             connection.exec_driver_sql(_deletion(connection.dialect, empty=True), keys)
 
-    def _counts(self) -> dict[_Key, list[int]]:
+    def _counts(self) -> Iterator[tuple[_Key, list[int]]]:
         """The numbers of allowed and denied decisions and the time of the last, for each value of
-        each dimension."""
-        counts: dict[_Key, list[int]] = {}
-        for group, (many, last, _) in self._groups.items():
-            place = 0 if group[5] else 1
-            for key in _keys(group):
-                found = counts.get(key)
-                if found is None:
-                    counts[key] = [many, 0, last] if place == 0 else [0, many, last]
-                else:
-                    found[place] += many
-                    found[2] = max(found[2], last)
-        return counts
+        each dimension, in order."""
+        for key in sorted(self._groups_of):
+            counts = [0, 0, 0]
+            for many, last, _, place in self._groups_of[key]:
+                counts[place] += many
+                counts[2] = max(counts[2], last)
+            yield key, counts
 
     def _accesses(self) -> dict[tuple[str, str], int]:
         """The time at which this batch first allowed each pair of role and source."""
         first: dict[tuple[str, str], int] = {}
-        for group, (_, _, earliest) in self._groups.items():
+        for group, (_, _, earliest, _) in self._groups.items():
             if group[5]:
                 pair = (group[1], group[2])
-                first[pair] = min(first.get(pair, earliest), earliest)
+                if earliest < first.get(pair, earliest + 1):
+                    first[pair] = earliest
         return first
 
 
