@@ -109,6 +109,16 @@ class EveryPort:
         except AssertionError:
             raise AssertionError(f"left: {found}") from None
 
+    def counted(self, decision: str) -> float:
+        """How many requests with this decision the metrics count."""
+        return sum(
+            sample.value
+            for metric in self.sidecar.metrics.registry.collect()
+            for sample in metric.samples
+            if sample.name == "sluice_proxy_requests_total"
+            and sample.labels["decision"] == decision
+        )
+
     async def outcomes(self) -> dict[str, tuple[str, list[str]]]:
         """Of each decision, by its event's id: ALLOW or DENY, and how its retrievals ended."""
         found: dict[str, tuple[str, list[str]]] = {}
