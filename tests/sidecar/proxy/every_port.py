@@ -42,6 +42,11 @@ async def by_path(seen: Seen, writer: asyncio.StreamWriter) -> None:
         await waiting.never()
     elif "big" in target:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % BIG + bytes(BIG))
+    elif "endless" in target:
+        writer.write(CHUNKED)
+        while True:
+            writer.write(b"8000\r\n%b\r\n" % bytes(0x8000))
+            await writer.drain()
     elif seen.values("upgrade"):
         writer.write(SWITCHED)
         await waiting.never()
