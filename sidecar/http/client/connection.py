@@ -22,7 +22,8 @@ class UpstreamConnection(DialledProtocol):
         self._buffer_bytes = limits.buffer_bytes
         self._parser = ResponseParser(limits.head, self._new_body)
         self._transport: asyncio.Transport | None = None
-        self._response: ResponseMessage | None = None
+        self.arrived: ResponseMessage | None = None
+        """The response to the current request, once its head is there."""
         # Kept, since asking for the running loop takes a system call.
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
@@ -44,7 +45,7 @@ class UpstreamConnection(DialledProtocol):
     def rest(self) -> bool:
         """Whether it can carry another request: it is open, and all of the last response has
         arrived, and nothing else. Forgets that response, which may hold secrets."""
-        response, self._response = self._response, None
+        response, self.arrived = self.arrived, None
         self.reused, self.received_any, self.unused = True, False, False
         return (
             self.failure is None
@@ -82,14 +83,14 @@ class UpstreamConnection(DialledProtocol):
 
     async def response(self) -> ResponseMessage:
         """The response, once its head is there. Raises `ConnectionLost` and `BadResponse`."""
-        if self._response is None and self.failure is None:
+        if self.arrived is None and self.failure is None:
             self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        if self._response is not None:
-            return self._response
+        if self.arrived is not None:
+            return self.arrived
         assert self.failure is not None
         raise self.failure
 
@@ -119,7 +120,7 @@ class UpstreamConnection(DialledProtocol):
             self._fail(error)
             return
         if response is not None:
-            self._response = response
+            self.arrived = response
             if response.status == SWITCHING and self._transport is not None:
                 # What follows waits in the system's buffer until the connection is detached.
                 self._transport.pause_reading()

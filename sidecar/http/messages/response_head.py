@@ -134,7 +134,13 @@ def read_head(head: bytes, limits: HeadLimits) -> ResponseMessage:
         dropped = options - END_TO_END - PERSISTENCE
         if dropped:
             forward = [line for line in forward if line.partition(b":")[0].lower() not in dropped]
-    length, chunked = _framing(read.get(b"content-length", ()), read.get(b"transfer-encoding", ()))
+    lengths, codings = read.get(b"content-length", []), read.get(b"transfer-encoding", [])
+    # Two readers could disagree about where such a response ends (response smuggling).
+    if codings and (lengths or [coding.lower() for coding in codings] != [b"chunked"]):
+        raise BadResponse("the response's transfer coding is not `chunked`, or it has a length too")
+    if len(lengths) > 1:
+        raise BadResponse("the response states its length twice")
+    chunked, length = bool(codings), lengths[0] if lengths else None
     message = ResponseMessage(status, reason, b"".join(forward), length, chunked=chunked)
     # RFC 9112 section 6.1: HTTP/1.0 has no chunks, so their end is not to be trusted.
     if b"close" in options or (http10 and (chunked or b"keep-alive" not in options)):
@@ -162,6 +168,8 @@ def _read_line(line: bytes) -> _Line:
         raise BadResponse("a header field of the response can't be parsed")
     name, value = found[1], found[2].strip(b" \t")
     lower = name.lower()
+    if lower == b"content-length" and not _LENGTH(value):
+        raise BadResponse("the response's length is not a number")
     if lower in _READ:
         read = _Line(b"", lower, value)
     # RFC 7838: a client that followed an alternative service would bypass the sidecar. And an event
@@ -176,15 +184,3 @@ def _read_line(line: bytes) -> _Line:
             _known.clear()
         _known[line] = read
     return read
-
-
-def _framing(lengths: Sequence[bytes], codings: Sequence[bytes]) -> tuple[bytes | None, bool]:
-    """The stated length, if there is one, and whether the body is chunked. Raises `BadResponse` if
-    two readers could disagree about where the response ends (response smuggling)."""
-    if codings and (lengths or [coding.lower() for coding in codings] != [b"chunked"]):
-        raise BadResponse("the response's transfer coding is not `chunked`, or it has a length too")
-    if len(lengths) > 1:
-        raise BadResponse("the response states its length twice")
-    if lengths and not _LENGTH(lengths[0]):
-        raise BadResponse("the response's length is not a number")
-    return (lengths[0] if lengths else None), bool(codings)

@@ -89,7 +89,7 @@ class UpstreamClient:
                     )
                 for each in first:
                     await each
-                message = await connection.response()
+                message = connection.arrived or await connection.response()
                 if isinstance(message.body.failure, BadResponse):
                     # The agent got nothing of it yet, so it can still get an error.
                     raise message.body.failure
