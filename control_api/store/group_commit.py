@@ -1,7 +1,6 @@
 """Group commit: concurrent requests share a transaction. Knows neither records nor tables.
 
-While one batch of a lane is being committed, the next one collects, and it grows for as long as
-the event loop's turns add to it, unless it is prepared meanwhile. Cancelling a caller does not
+While one batch of a lane is being committed, the next one collects. Cancelling a caller does not
 withdraw its item: the item is still committed with its batch.
 """
 
@@ -76,8 +75,6 @@ class GroupCommit(Generic[T, R]):
             if self._prepare is not None and many >= HALVED:
                 many //= 2
             while waiting:
-                if self._prepare is None:
-                    many = await _grown(waiting)
                 batch = [waiting.popleft() for _ in range(min(many, MAX_BATCH))]
                 answers = [answer for _, answer in batch]
                 try:
@@ -96,19 +93,6 @@ class GroupCommit(Generic[T, R]):
             # Only if this task was cancelled is the queue not empty; its items were never tried.
             del self._lanes[lane]
             _fail([answer for _, answer in waiting], WriteFault())
-
-
-async def _grown(waiting: deque[Any]) -> int:
-    """The number of items that wait, once the event loop's turns add none. Without this, callers
-    fall into two groups that take turns, and a batch costs as much as ten of its items."""
-    many = 1
-    while many < len(waiting) < MAX_BATCH:
-        many = len(waiting)
-        # In the first turn the answers of the batch before are sent; in the second, those that got
-        # them may ask again.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    return len(waiting)
 
 
 def start_task(group: asyncio.TaskGroup, task: Coroutine[Any, Any, object]) -> None:

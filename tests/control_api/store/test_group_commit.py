@@ -45,22 +45,6 @@ async def test_items_that_arrive_during_a_commit_form_the_next_batch() -> None:
     assert batches.seen == [("a", [0, 1, 2]), ("b", [70]), ("a", [3, 4, 5, 6, 7, 8])]
 
 
-async def test_a_batch_grows_while_turns_of_the_loop_add_to_it() -> None:
-    """Such as the callers of the batch before, who ask again as soon as they have their answer."""
-    batches = Batches()
-
-    async def late(turn: int) -> int:
-        for _ in range(turn):
-            await asyncio.sleep(0)
-        return await commits.submit("a", turn)
-
-    async with asyncio.TaskGroup() as group:
-        commits: GroupCommit[int, int] = GroupCommit(group, batches.commit)
-        for turn in (0, 0, 1, 2, 3, 4, 5):
-            group.create_task(late(turn))
-    assert batches.seen == [("a", [0, 0, 1, 2, 3, 4, 5])]
-
-
 async def test_items_are_prepared_while_the_batch_before_theirs_is_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
