@@ -10,46 +10,35 @@ system's random source.
 
 Exit codes: 0 after a drained stop or a successful command, 1 after a failure, 2 for unusable
 settings or arguments, such as an unknown tenant.
+
+Each command imports what it needs: the service takes most of a second to import, which the
+supervisor of several workers, `--help` or a complaint about the settings need not wait for.
 """
 
-import gc
-
-# What imports create stays. Walking it again and again for garbage took a fifth of a start's CPU.
-gc.disable()
+from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
 import time
 from argparse import Namespace
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-
-import uvloop
+from typing import TYPE_CHECKING
 
 from control_api import json_logging
 from control_api.command_line import parse
-from control_api.log import log_key
-from control_api.maintenance import keys_secret
-from control_api.maintenance.accept_command import accept_incarnation
-from control_api.maintenance.bootstrap import FILE, FirstKeys
 from control_api.maintenance.keys_directory import write_keys
-from control_api.maintenance.purge_command import purge
 from control_api.security.secret_file import UnusableFile
 from control_api.security.tls_files import UnusableTls
-from control_api.serve import Started, serve
 from control_api.settings import Settings, read
 from control_api.settings_reader import SettingsReader
 from control_api.sockets import CannotListen
-from control_api.store.connection_errors import DatabaseUnreachable
-from control_api.store.errors import UnknownState
-from control_api.store.migrate import migrate
-from control_api.store.startup import open_with_retry
-from control_api.store.url import UnusableDatabase
 from control_api.workers.service_manager import notify_ready
-from control_api.workers.supervise import Supervisor, WorkersFailing
 from control_api.workers.worker_args import WorkerArgs
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
@@ -60,21 +49,11 @@ from policies.ground.random_buffer import RandomBuffer
 from policies.ground.settings import SettingsError
 from policies.ground.signing import KeyRing
 
-gc.freeze()
-gc.enable()
+if TYPE_CHECKING:
+    from control_api.maintenance.bootstrap import FirstKeys
+    from control_api.serve import Started
+
 _log = logging.getLogger("sluice")
-# Faults that an operator can fix, reported in one line. Anything else is a bug and gets a trace.
-_OPERATOR_FAULTS = (
-    UnusableDatabase,
-    DatabaseUnreachable,
-    UnusableFile,
-    UnusableTls,
-    CannotListen,
-    UnknownState,
-    NotFound,
-    WorkersFailing,
-    keys_secret.NoSecret,
-)
 
 
 def main(arguments: list[str]) -> int:
@@ -95,14 +74,47 @@ def main(arguments: list[str]) -> int:
         return _serve(worker, settings, clock) if chosen is None else _run(chosen, settings, clock)
     except KeyboardInterrupt:
         return 1  # an interrupted command; the service itself drains on SIGINT
-    except (*_OPERATOR_FAULTS, BaseExceptionGroup) as error:
+    except Exception as error:
         causes = _leaves(error)
-        if not all(isinstance(cause, _OPERATOR_FAULTS) for cause in causes):
+        if not all(isinstance(cause, _operator_faults()) for cause in causes):
             raise
         for cause in causes:
             _log.critical("the control API ends: %s", cause)
         # Only an unknown tenant raises `NotFound` here: a wrong argument, not a failed command.
         return 2 if all(isinstance(cause, NotFound) for cause in causes) else 1
+
+
+def _operator_faults() -> tuple[type[Exception], ...]:
+    """Faults that an operator can fix, reported in one line. Anything else is a bug and gets a
+    trace."""
+    from control_api.maintenance.keys_secret import NoSecret
+    from control_api.store.connection_errors import DatabaseUnreachable
+    from control_api.store.errors import UnknownState
+    from control_api.store.url import UnusableDatabase
+    from control_api.workers.supervise import WorkersFailing
+
+    of_database = (UnusableDatabase, DatabaseUnreachable, UnknownState)
+    return (
+        *of_database,
+        UnusableFile,
+        UnusableTls,
+        CannotListen,
+        NotFound,
+        WorkersFailing,
+        NoSecret,
+    )
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """For imports: what they create stays, and walking it again and again for garbage takes a
+    fifth of a start's CPU."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _worker(arguments: list[str]) -> WorkerArgs | None:
@@ -120,6 +132,8 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
         case "migrate":
             asyncio.run(_migrate(settings, clock, chosen.finish))
         case "rotate-key":
+            from control_api.log import log_key
+
             if settings.keys_dir is not None:
                 # What is mounted there can't be written, and the next start would read it again.
                 raise UnusableFile(
@@ -130,9 +144,13 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
         case "make-keys":
             _make_keys(chosen)
         case "purge":
+            from control_api.maintenance.purge_command import purge
+
             work = purge(settings, clock, RandomBuffer(os.urandom), chosen.tenant, print)
             return 0 if asyncio.run(work) else 1
         case "accept-incarnation":
+            from control_api.maintenance.accept_command import accept_incarnation
+
             asked = (chosen.log, chosen.reason)
             work = accept_incarnation(settings, clock, RandomBuffer(os.urandom), *asked, print)
             return 0 if asyncio.run(work) else 1
@@ -143,19 +161,27 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
 
 def _serve(worker: WorkerArgs | None, settings: Settings, clock: Clock) -> int:
     """Serve as one worker, as the supervisor of several, or as the only process."""
+    if worker is None and settings.workers > 1:
+        from control_api.workers.supervise import Supervisor
+
+        return Supervisor(settings, clock.monotonic).run(partial(announce_listening, settings))
+    with _loading():
+        import uvloop
+
+        from control_api.serve import serve
+    announce = partial(announce_start, settings)
     if worker is not None:
         announce = partial(announce_worker, settings, worker)
-        uvloop.run(serve(settings, clock, RandomBuffer(os.urandom), announce, worker=worker))
-    elif settings.workers > 1:
-        return Supervisor(settings, clock.monotonic).run(partial(announce_listening, settings))
-    else:
-        announce = partial(announce_start, settings)
-        uvloop.run(serve(settings, clock, RandomBuffer(os.urandom), announce))
+    uvloop.run(serve(settings, clock, RandomBuffer(os.urandom), announce, worker=worker))
     return 0
 
 
 async def _migrate(settings: Settings, clock: Clock, finish: bool) -> None:
     """Upgrade the schema, connected as the tables' owner if the environment names one."""
+    from control_api.store.migrate import migrate
+    from control_api.store.startup import open_with_retry
+    from control_api.store.url import UnusableDatabase
+
     # The owner grants the service's role its privileges, so the migration gets both URLs.
     owner = "SLUICE_MIGRATE_DATABASE_URL"
     given = SettingsReader(os.environ).secret("MIGRATE_DATABASE_URL")
@@ -175,6 +201,8 @@ async def _migrate(settings: Settings, clock: Clock, finish: bool) -> None:
 
 def _make_keys(chosen: Namespace) -> None:
     """Create the keys of an installation in a directory or a Secret; what exists stays."""
+    from control_api.maintenance import keys_secret
+
     keys = keys_secret.fresh_keys(os.urandom)
     if chosen.dir is not None:
         made = write_keys(chosen.dir, keys)
@@ -201,12 +229,16 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 def announce_start(settings: Settings, started: Started) -> None:
     """Tell the operator that the service has started."""
+    from control_api.maintenance.bootstrap import FILE
+
     print_keys(started.first_keys, settings.data_dir / FILE)
     announce_listening(settings, started.listen, started.metrics_listen)
 
 
 def announce_worker(settings: Settings, worker: WorkerArgs, started: Started) -> None:
     """Tell the supervisor that this worker serves; it logs the addresses once all workers do."""
+    from control_api.maintenance.bootstrap import FILE
+
     print_keys(started.first_keys, settings.data_dir / FILE)
     # Any byte will do. End of file without one tells the supervisor that this worker died.
     os.write(worker.ready, b"\n")

@@ -28,7 +28,11 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = ("control_api", "sidecar")
+MODULES = {
+    "control_api": ("serve", "workers.supervise", "maintenance.purge_command"),
+    "sidecar": ("__main__",),
+}
+"""What runs as a fork, and the modules of it that import all others."""
 LARGEST = 1 << 18
 _on: list[bool] = []
 
@@ -141,8 +145,9 @@ def _server(module: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 def _serve(module: str, asked: socket.socket) -> list[str]:
     """Fork for each message. Returns only in a fork, its arguments; ends with the connection."""
-    importlib.import_module(f"{module}.__main__")
-    del sys.modules[f"{module}.__main__"]  # runs anew in each fork
+    for inner in MODULES[module]:
+        importlib.import_module(f"{module}.{inner}")
+    sys.modules.pop(f"{module}.__main__", None)  # runs anew in each fork
     gc.collect()
     gc.freeze()
     threads = list(Path("/proc/self/task").iterdir())

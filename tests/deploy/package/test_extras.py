@@ -59,7 +59,14 @@ def absent(extra: str) -> set[str]:
                 "sidecar.wait.__main__",
             ],
         ),
-        ("server", ["control_api.__main__", "control_api.admission.__main__"]),
+        (
+            "server",
+            [
+                "control_api.serve",
+                "control_api.maintenance.keys_secret",
+                "control_api.admission.__main__",
+            ],
+        ),
     ],
 )
 def test_an_extra_is_enough_to_start(extra: str, modules: list[str]) -> None:
