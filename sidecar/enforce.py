@@ -100,7 +100,8 @@ class Enforcer:
                     await self._claim_session(retrievals, key)
                     return self._decide_together(retrievals, key, report_mode)
                 except MissingDocument as missing:
-                    await self._fetch(missing, retrievals[0])
+                    absent = missing
+                await self._fetch(absent, retrievals[0])
             reason = "the policy set changes faster than its documents can be fetched"
         except FetchFailed as error:
             reason = f"the policy set's documents can't be fetched: {error}"
@@ -206,12 +207,15 @@ class Enforcer:
         try:
             if key is not None:
                 gather(self.policies.policy_set, key, retrieval)
+            return
         except MissingDocument as missing:
-            # `permits` then misses the same document, and permits nothing.
-            with contextlib.suppress(FetchFailed):
-                await self._fetch(missing, retrieval)
+            absent = missing
         except Exception:
             log.exception("a check failed: `permits` will come to the same")
+            return
+        # If it fails, `permits` then misses the same document, and permits nothing.
+        with contextlib.suppress(FetchFailed):
+            await self._fetch(absent, retrieval)
 
     async def _fetch(self, missing: MissingDocument, retrieval: Retrieval) -> None:
         await eager.within_task()

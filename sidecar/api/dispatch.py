@@ -119,8 +119,8 @@ class Dispatcher:
                     ApiRequest(key, head.content_type, head.query, head.traceparent), body
                 )
             except MissingDocument as missing:
-                await self._fetch(missing)
-                arrived = False
+                absent, arrived = missing, False
+            await self._fetch(absent)
 
     async def _admitted(self, head: ApiHead) -> Key | None:
         """Like `_admit`, with the key's document fetched if it is not here."""
@@ -128,7 +128,8 @@ class Dispatcher:
             try:
                 return self._admit(head)
             except MissingDocument as missing:
-                await self._fetch(missing)
+                absent = missing
+            await self._fetch(absent)
 
     async def _fetch(self, missing: MissingDocument) -> None:
         await eager.within_task()

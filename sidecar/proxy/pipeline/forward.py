@@ -79,23 +79,27 @@ class Forwarder:
         if route.before_forward is not None:
             route.before_forward(self._protocol)
         try:
-            if route.response_source is not None:
-                # Before the request is sent: it returns the function that reads the response.
-                identify = route.response_source(self._protocol, allowed.routed)
-            if self._protocol.signs_requests and not upstream_request.upgrade:
-                upstream_request = await self._signed(upstream_request)
-            # Sent before the record is on disk. If the record is lost, this raises, and the
-            # response is dropped.
-            durable = [recorded.durable for recorded in decisions]
-            response = await self.upstream.send(upstream_request, durable)
-            sent = await self._relay(request, allowed, response, identify, relayed)
-            outcome = relayed.outcome or COMPLETED
-            return sent
-        except UpstreamFailed as error:
+            try:
+                if route.response_source is not None:
+                    # Before the request is sent: it returns the function that reads the response.
+                    identify = route.response_source(self._protocol, allowed.routed)
+                if self._protocol.signs_requests and not upstream_request.upgrade:
+                    upstream_request = await self._signed(upstream_request)
+                # Sent before the record is on disk. If the record is lost, this raises, and the
+                # response is dropped.
+                durable = [recorded.durable for recorded in decisions]
+                response = await self.upstream.send(upstream_request, durable)
+                sent = await self._relay(request, allowed, response, identify, relayed)
+                outcome = relayed.outcome or COMPLETED
+                return sent
+            except UpstreamFailed as error:
+                failure = error
             if relayed.started:
                 # The agent has part of the response. The missing end shows that it isn't complete.
                 outcome = TRUNCATED
-            return await self._failed(request, decisions, error, relayed)
+            else:
+                relayed.outcome = FAILED
+            return await self._failed(request, decisions, failure, relayed)
         except SpoolError:
             # The agent got nothing, and there may be no event for the lineage to refer to.
             outcome = None

@@ -88,24 +88,26 @@ class ProxyPipeline:
     async def _serve(self, request: HttpRequest) -> Response:
         context = RequestContext(self._now(), current_trace())
         response: Response | None = None
-        try:
-            # Two levels: recording or forwarding a refusal may itself fail.
+        refusal: Refused | Denied | None = None
+        try:  # two levels: recording or forwarding a refusal may itself fail
             try:
                 decided = await self._decide(request, context)
                 if isinstance(decided, AllowedRequest):
                     response = await self._forwarder.forward(request, decided)
                 else:
                     response = decided
-            except (Refused, Denied) as refusal:
+            except (Refused, Denied) as error:
+                refusal = error
+            if refusal is not None:
                 response = await self._refuse(request, context, refusal)
+            assert response is not None
         except SluiceError as error:
             if isinstance(error, UpstreamFailed):
                 self._metrics.count_failure(error)  # a look-up failed
             # With its body unread, the connection can't carry another request.
             response = LocalResponse.of_error(error, close=not request.body.complete)
         except ConnectionError:
-            # The agent is gone. Its request and the decision are in the log.
-            response = ResponseSent(keep_alive=False)
+            response = ResponseSent(keep_alive=False)  # the agent is gone; the decision is recorded
         finally:
             if context.lease is not None:
                 context.lease.release()

@@ -78,7 +78,7 @@ class UpstreamClient:
             connection = None if retries else self.pool.take_idle()
             if connection is None:
                 connection = await connected(self.pool.connect())
-            sender = None
+            sender = response = None
             try:
                 connection.send(
                     self._encode(request), to_head=request.method == "HEAD", upgrade=request.upgrade
@@ -93,23 +93,24 @@ class UpstreamClient:
                 if isinstance(message.body.failure, BadResponse):
                     # The agent got nothing of it yet, so it can still get an error.
                     raise message.body.failure
-                return UpstreamResponse(
+                response = UpstreamResponse(
                     message, self.pool, connection, sender, self._limits, retries
                 )
-            # Cancellation included: a connection with a response under way can't carry another
-            # request.
-            except BaseException as error:
-                self.pool.discard(connection)
-                if sender is not None:
-                    await sender.stop()
-                if not isinstance(error, BROKEN):
-                    raise
+                return response
+            except BROKEN as error:
                 # The data source may have closed an idle connection while the request was on its
                 # way. Only if that is all that can have happened, and sending twice does no harm,
                 # the request is sent once more (RFC 9112 section 9.3.1).
                 unheard = connection.reused and not connection.received_any
                 if retries or not (unheard and _repeatable(request)):
                     raise UpstreamNoResponse from error
+            finally:
+                # After a cancellation too: a connection with a response under way can't carry
+                # another request.
+                if response is None:
+                    self.pool.discard(connection)
+                    if sender is not None:
+                        await sender.stop()
             log.info("the data source had closed an idle connection: sending the request once more")
             retries = 1
 
