@@ -11,11 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deploy.compile.modules import FILES
+from deploy.compile.modules import FILES, GROUPS, file_of
 
 ROOT = Path(__file__).resolve().parents[2]
-# The extension module that holds the code of all others; each of them only leads to it.
-GROUP = "sluice_core"
 _NEEDED = ("mypyc", "setuptools")
 # Of other libraries' types nothing is used, and the project's own configuration of mypy needs a
 # plugin: what is compiled must not depend on what else is installed.
@@ -63,7 +61,7 @@ def _build(destination: Path) -> None:
             [*_MYPY, *_LENIENT, f"--cache-dir={scratch}/mypy", *FILES],
             opt_level="3",
             debug_level="0",
-            group_name=GROUP,
+            separate=[([*map(file_of, names)], group) for group, names in GROUPS.items()],
             target_dir=scratch,
         )
         # The same bytes wherever the scratch folder is.
@@ -72,7 +70,8 @@ def _build(destination: Path) -> None:
             # A new list: mypyc gives all extensions the same one.
             extension.extra_compile_args = [*extension.extra_compile_args, same_bytes]
             extension.extra_link_args.append("-Wl,--strip-all")
-        build = build_ext(Distribution({"name": GROUP, "ext_modules": extensions}))
+        build = build_ext(Distribution({"name": "sluice", "ext_modules": extensions}))
+        build.parallel = len(GROUPS)
         build.build_lib, build.build_temp = str(destination), f"{scratch}/objects"
         build.ensure_finalized()
         build.run()

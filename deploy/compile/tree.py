@@ -34,9 +34,11 @@ def make(destination: Path) -> Path:
 
 
 def _inputs() -> str:
-    """A digest of what the compiled modules depend on: the core's types, and the tools."""
+    """A digest of what the compiled modules depend on: the types of the sources, and the tools."""
     digest = hashlib.sha256(sys.version.encode())
-    files = [*(ROOT / "policies").rglob("*.py"), *(ROOT / "deploy/compile").glob("*.py")]
+    sources = (ROOT / package for package in ("policies", "sidecar"))
+    files = [each for package in sources for each in package.rglob("*.py")]
+    files += (ROOT / "deploy/compile").glob("*.py")
     for path in sorted([*files, ROOT / "requirements.lock"]):
         content = path.read_bytes()
         digest.update(b"%b %d " % (str(path.relative_to(ROOT)).encode(), len(content)) + content)

@@ -53,7 +53,7 @@ def main(image: str) -> int:
     _compile(SYSTEM / f"usr/lib/{_PYTHON}", Path(f"/usr/lib/{_PYTHON}"))
     shutil.copytree(VENV, LIBRARIES / VENV.relative_to("/"), symlinks=True)
     pip(VENV, "install", "--no-deps", "--no-index", "--no-compile", str(wheel))
-    shutil.rmtree(next(VENV.rglob(f"sluice/lib/{contents.left_out}")))
+    leave_out(VENV, contents.left_out)
     _compile(VENV, VENV)
     _copy_new(VENV, LIBRARIES, SLUICE)
     bill = SLUICE / SBOM
@@ -63,6 +63,14 @@ def main(image: str) -> int:
         _normalise(layer)
     _check()
     return 0
+
+
+def leave_out(venv: Path, service: str) -> None:
+    """Remove the package of a service, and the code of its compiled modules."""
+    package = next(venv.rglob(f"sluice/lib/{service}"))
+    shutil.rmtree(package)
+    for library in package.parent.glob(f"sluice_{service}__mypyc.*"):
+        library.unlink()
 
 
 def _make_venv() -> None:

@@ -1,4 +1,4 @@
-"""The wheel for one platform, with the core compiled. Building it takes half a minute, so only a
+"""The wheel for one platform, with the core compiled. Building it takes some minutes, so only a
 run on the compiled core does it: `make test COMPILED=1`."""
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.compile.modules import FILES
+from deploy.compile.modules import FILES, GROUPS
+from deploy.images.root import leave_out
 from policies.ground.core_form import CORE_FORM
 from tests.deploy.launcher import environ
 from tests.deploy.package.distribution import (
@@ -43,9 +44,9 @@ def test_it_is_the_pure_wheel_and_the_extension_modules(wheel: Path, compiled_wh
     pure, compiled = contents(wheel), contents(compiled_wheel)
     added = {name: content for name, content in compiled.items() if name not in pure}
     assert {name: compiled[name] for name in pure} == pure
-    # One for each module, and the one with the code. Those of this tree were built elsewhere and
-    # at another time: the same input gives the same bytes.
-    assert len(added) == len(FILES) + 1
+    # One for each module, and those with the code. Those of this tree were built elsewhere and at
+    # another time: the same input gives the same bytes.
+    assert len(added) == len(FILES) + len(GROUPS)
     for name, content in added.items():
         assert (ROOT / name.removeprefix("sluice/lib/")).read_bytes() == content, name
 
@@ -66,3 +67,23 @@ def test_it_installs_and_says_that_it_is_compiled(compiled_wheel: Path, tmp_path
     loaded = subprocess.check_output(command, cwd=tmp_path, env=environ(**OUTSIDE))
     assert loaded.startswith(str(packages).encode())
     assert loaded.endswith(b".so\n")
+
+
+def test_the_control_apis_image_runs_compiled_without_the_sidecar(
+    compiled_wheel: Path, tmp_path: Path
+) -> None:
+    """What the image's build does with the wheel, without a container."""
+    python = empty_venv(tmp_path / "venv")
+    install(compiled_wheel, python)
+    lend_libraries(python)
+    leave_out(python.parents[1], "sidecar")
+    (library,) = python.parents[1].glob("lib/python*/site-packages/sluice/lib")
+    assert [each.name.split(".")[0] for each in library.glob("*.so")] == ["sluice_core__mypyc"]
+    assert not (library / "sidecar").exists()
+    sluice = str(python.parent / "sluice")
+    said = subprocess.check_output([sluice, "--version"], cwd=tmp_path, env=environ(**OUTSIDE))
+    assert said.endswith(b"the core is compiled\n")
+    helped = subprocess.run(
+        [sluice, "control", "--help"], cwd=tmp_path, env=environ(**OUTSIDE), check=True
+    )
+    assert helped.returncode == 0

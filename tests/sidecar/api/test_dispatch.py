@@ -125,7 +125,7 @@ async def test_an_internal_error_is_500_with_only_the_request_id(
     async with fake_control_api() as control:
         control.create_tenant()
         async with sidecar(tmp_path, control) as running:
-            monkeypatch.setattr(running.parts.enforcer, "submit", broken)
+            monkeypatch.setattr(running.parts.enforcer, "withheld", broken)
             answer = await running.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": "r-17"})
             assert answer.status == 500
             assert "r-17" in is_error(500, answer.body)["message"]

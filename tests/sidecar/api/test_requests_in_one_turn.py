@@ -3,20 +3,22 @@ have to wait: each body is decided anew, each answer waits for its record, and a
 order."""
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 
 import orjson
 import pytest
 
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest
-from policies.retrieval import Retrieval
 from policies.sets.policy_set import key_document, key_name
-from sidecar.enforce import Enforcer
-from sidecar.http.server.head_cache import HeadCache, KnownHead
-from sidecar.recorder import RecordedDecision
+from policies.trail.record import Record
+from sidecar import assembly
+from sidecar.http.server.head_cache import HeadCache
+from sidecar.spool.spool import PlacedRecord, Spool
 from tests import waiting
 from tests.sidecar.fake_control_api import EVALUATE_KEY, FakeControlApi
-from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, until
+from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, sidecar, until
 from tests.sidecar.wire import GOOD, answer_of, connect, raw, request, with_key
 
 
@@ -24,14 +26,15 @@ from tests.sidecar.wire import GOOD, answer_of, connect, raw, request, with_key
 def decided(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sources of the requests that have been decided, whether or not they are answered yet."""
     sources: list[str] = []
-    submit = Enforcer.submit
+    put_together = Spool.put_together
 
-    async def noting(self: Enforcer, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
-        recorded = await submit(self, retrieval, key)
-        sources.append(retrieval.source_id)
-        return recorded
+    def noting(
+        self: Spool, records: Sequence[Record], *, denial: bool, urgent: bool = True
+    ) -> list[PlacedRecord]:
+        sources.extend(each.decided[0].source_id for each in records if each.decided)
+        return put_together(self, records, denial=denial, urgent=urgent)
 
-    monkeypatch.setattr(Enforcer, "submit", noting)
+    monkeypatch.setattr(Spool, "put_together", noting)
     return sources
 
 
@@ -89,16 +92,22 @@ async def test_a_request_that_comes_again_gets_the_same_answer(
     ],
 )
 async def test_a_head_that_will_not_come_again_is_not_remembered(
-    running: RunningSidecar, monkeypatch: pytest.MonkeyPatch, field: bytes, times: int
+    tmp_path: Path,
+    control: FakeControlApi,
+    monkeypatch: pytest.MonkeyPatch,
+    field: bytes,
+    times: int,
 ) -> None:
-    remembered: list[bytes] = []
+    caches: list[HeadCache] = []
 
-    def add(_self: HeadCache, head: bytes, _known: KnownHead) -> None:
-        remembered.append(head)
+    def noting(key: bytes) -> HeadCache:
+        caches.append(HeadCache(key))
+        return caches[-1]
 
-    monkeypatch.setattr(HeadCache, "add", add)
-    assert (await raw(running, request(with_key() + field, GOOD)))[0] == 200
-    assert len(remembered) == times
+    monkeypatch.setattr(assembly, "HeadCache", noting)
+    async with sidecar(tmp_path, control) as running:
+        assert (await raw(running, request(with_key() + field, GOOD)))[0] == 200
+    assert sum(map(len, caches)) == times
 
 
 async def test_every_body_is_decided_anew(running: RunningSidecar, decided: list[str]) -> None:

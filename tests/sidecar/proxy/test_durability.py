@@ -1,65 +1,44 @@
 """No byte of a response reaches the agent before its record is on disk."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from policies.checks.finding import Facts
-from sidecar.enforce import Enforcer
-from sidecar.recorder import RecordedDecision
+from policies.trail.record import Record
+from sidecar.protocols.rest import Rest
 from sidecar.spool.errors import SpoolFull, SpoolUnwritable
+from sidecar.spool.spool import PlacedRecord
 from tests import waiting
-from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup, until
+from tests.sidecar.proxy.proxy_setup import ProxySetup, Sidecar, policy, proxy_setup, until
 from tests.sidecar.proxy.raw_client import get
 
 POST = b"POST /a HTTP/1.1\r\nHost: kb\r\nContent-Length: 2\r\n\r\nhi"
 
 
 class Held:
-    """An enforcer whose records become durable when a test says so: a slow disk."""
+    """Has the records of `made` become durable when a test says so: a slow disk."""
 
-    def __init__(self, enforcer: Enforcer) -> None:
-        self._enforcer = enforcer
-        self.metrics = enforcer.metrics
-        self.random_bytes = enforcer.random_bytes
-        self.tracer = enforcer.tracer
+    def __init__(self, made: Sidecar) -> None:
         self.waiting: list[asyncio.Future[None]] = []
         self.notes: list[tuple[dict[str, Any], str]] = []
+        self._put_together = made.spool.put_together
+        made.spool.put_together = self._put  # type: ignore[method-assign]
+        made.enforcer.note_retrieval = self._note_retrieval  # type: ignore[assignment]
 
-    async def submit_together(self, *arguments: Any, **more: Any) -> list[RecordedDecision]:
-        pendings = await self._enforcer.submit_together(*arguments, **more)
-        held = self._held()
-        return [pending._replace(durable=held) for pending in pendings]
-
-    async def submit(self, *arguments: Any, **more: Any) -> RecordedDecision:
-        pending = await self._enforcer.submit(*arguments, **more)
-        return pending._replace(durable=self._held())
-
-    async def prepare(self, *arguments: Any) -> None:
-        await self._enforcer.prepare(*arguments)
-
-    async def refuse(self, *arguments: Any, **more: Any) -> RecordedDecision:
-        pending = await self._enforcer.refuse(*arguments, **more)
-        held = self._held()
-        await held
-        return pending
-
-    def outlook(self, *arguments: Any) -> Facts | None:
-        return self._enforcer.outlook(*arguments)
-
-    def note_retrieval(
-        self, _pending: RecordedDecision, detail: dict[str, Any], outcome: str
-    ) -> None:
-        self.notes.append((detail, outcome))
-
-    def _held(self) -> asyncio.Future[None]:
+    def _put(
+        self, records: Sequence[Record], *, denial: bool, urgent: bool = True
+    ) -> list[PlacedRecord]:
+        placed = self._put_together(records, denial=denial, urgent=urgent)
         held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting.append(held)
-        return held
+        return [each._replace(durable=held) for each in placed]
+
+    def _note_retrieval(self, _recorded: object, detail: dict[str, Any], outcome: str) -> None:
+        self.notes.append((detail, outcome))
 
 
 @asynccontextmanager
@@ -69,8 +48,7 @@ async def held(tmp_path: Path) -> AsyncIterator[tuple[ProxySetup, Held]]:
 
     closed = policy(denied_sources=("rest://kb/secret",))
     async with data_source() as upstream, sidecar(tmp_path, closed) as made:
-        slow = Held(made.enforcer)
-        made.enforcer = slow  # type: ignore[assignment]
+        slow = Held(made)
         async with listening(made, source(upstream.port, writes="allow")) as port:
             yield ProxySetup(port, upstream, made), slow
 
@@ -211,7 +189,7 @@ async def test_a_fault_of_ours_is_a_500_that_tells_nothing(
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("internal words")
 
-    monkeypatch.setattr("sidecar.proxy.pipeline.classifier.canonical", broken)
+    monkeypatch.setattr(Rest, "match", broken)
     answered = await setup.ask(get("/a"))
     assert answered.status == 500
     assert answered.json["error"] == "Internal Server Error"

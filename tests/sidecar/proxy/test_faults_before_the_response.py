@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.http.server.request import HttpRequest
+from sidecar.http.server.connection import ServerConnection
+from sidecar.http.server.connections import Connections
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.proxy.assembly import Proxy
+from sidecar.proxy.local_response import Fields, event_fields
+from sidecar.proxy.pipeline import response_inspector
 from sidecar.spool.errors import SpoolUnwritable
 from tests import waiting
 from tests.sidecar.proxy.pipeline.test_kept_connections import Talk
@@ -51,8 +54,7 @@ async def made(tmp_path: Path) -> AsyncIterator[Warm]:
 
 async def test_a_record_lost_after_the_answer_came_sends_nothing_twice(tmp_path: Path) -> None:
     async with sidecar(tmp_path) as one:
-        slow = Held(one.enforcer)
-        one.enforcer = slow  # type: ignore[assignment]
+        slow = Held(one)
         async with warmed(one) as found:
             talk = await found.talk()
             talk.writer.write(get("/a"))
@@ -68,14 +70,21 @@ async def test_a_record_lost_after_the_answer_came_sends_nothing_twice(tmp_path:
 async def test_an_agent_that_leaves_as_its_answer_comes_is_noted_once(
     made: Warm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    opened: list[ServerConnection] = []
+    connect = Connections.__call__
+
+    def noting(self: Connections) -> ServerConnection:
+        opened.append(connect(self))
+        return opened[-1]
+
+    def leave_first(event_id: str, *, report_only: bool) -> Fields:
+        opened[0].reset()
+        return event_fields(event_id, report_only=report_only)
+
+    monkeypatch.setattr(Connections, "__call__", noting)
+    # Made right before the response begins.
+    monkeypatch.setattr(response_inspector, "event_fields", leave_first)
     talk = await made.talk()
-    start_response = HttpRequest.start_response
-
-    def leave_first(self: HttpRequest, data: bytes) -> None:
-        self.reset()
-        start_response(self, data)
-
-    monkeypatch.setattr(HttpRequest, "start_response", leave_first)
     talk.writer.write(get("/a"))
     await until(lambda: made.upstream.targets == ["/a"])
     await waiting.turns()

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from sidecar.proxy.pipeline.classifier import RequestClassifier
+from sidecar.protocols.rest import Rest
 from tests import waiting
 from tests.sidecar.proxy.proxy_setup import ProxySetup, until
 from tests.sidecar.proxy.raw_client import Answered, get, leave
@@ -156,7 +156,7 @@ async def test_a_fault_of_ours_before_the_decision_says_nothing(
         raise ZeroDivisionError("internal words")
 
     with monkeypatch.context() as patched:
-        patched.setattr(RequestClassifier, "classify", broken)
+        patched.setattr(Rest, "match", broken)
         talk = await Talk.with_(setup)
         found = await talk.ask(get("/a"))
         assert (found.status, found.fields["connection"]) == (500, "close")

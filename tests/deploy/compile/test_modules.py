@@ -1,0 +1,46 @@
+"""What mypyc compiles without a word, and what then does something else than the same Python."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from deploy.compile.modules import FILES
+from tests.deploy.package.distribution import ROOT
+
+SUSPENDING = (ast.Await, ast.AsyncFor, ast.AsyncWith, ast.Yield, ast.YieldFrom)
+
+
+def suspended_handlers(tree: ast.AST) -> Iterator[int]:
+    """The lines of the `except` blocks that wait, and of what mypyc turns into such a block."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncWith):
+            yield node.lineno
+        if isinstance(node, ast.ExceptHandler):
+            inside = (each for statement in node.body for each in ast.walk(statement))
+            if any(isinstance(each, SUSPENDING) for each in inside):
+                yield node.lineno
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_nothing_waits_in_an_except_block(file: str) -> None:
+    """The error that is handled is the thread's, not the coroutine's: whatever runs meanwhile may
+    replace it, and a bare `raise` then raises None, which ends the process."""
+    assert [*suspended_handlers(ast.parse((ROOT / file).read_text("utf-8")))] == []
+
+
+def test_such_a_block_is_found() -> None:
+    source = """
+async def f(task):
+    try:
+        await task
+    except OSError:
+        if task:
+            await task
+        raise
+    async with task:
+        pass
+"""
+    assert [*suspended_handlers(ast.parse(source))] == [9, 5]
