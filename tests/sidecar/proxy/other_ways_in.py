@@ -23,7 +23,7 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, ProxyPorts
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import ProxySetup, sidecar, source, warm
+from tests.sidecar.proxy.proxy_setup import ProxySetup, Sidecar, sidecar, source, warm
 from tests.sidecar.proxy.raw_client import leave
 from tests.sidecar.proxy.scripted_source import data_source
 
@@ -173,25 +173,34 @@ def _absolute(data: bytes) -> bytes:
 @asynccontextmanager
 async def detour(tmp_path: Path, way: str, *policies: Policy) -> AsyncIterator[ProxySetup]:
     """As `proxy_setup`, but for the way in."""
+    async with (
+        data_source() as upstream,
+        sidecar(tmp_path, *policies) as made,
+        detoured(made, upstream.port, way) as port,
+    ):
+        yield ProxySetup(port, upstream, made, ("rest://kb", _UNREAD[way]))
+
+
+@asynccontextmanager
+async def detoured(made: Sidecar, upstream: int, way: str) -> AsyncIterator[int]:
+    """As `listening`, but for the way in. `upstream` is the data source's port."""
     terminate = authority().issue("kb.test") if way in TLS else None
     # No server has this address, and none may be asked.
     meant = Authority("198.51.100.7", 443 if way in TLS else 80)
-    async with data_source() as upstream, sidecar(tmp_path, *policies) as made:
-        configured = replace(
-            source(upstream.port, hosts=NAMES, listen=None, writes="allow"), terminate=terminate
-        )
-        listen = ListenAddress("127.0.0.1", 0)
-        named = ProxyPorts(None, False, listen, lambda _transport: meant)
-        if way not in REDIRECTED:
-            named = ProxyPorts(listen)
-        proxy = made.proxy((configured,), named=named)
-        await proxy.start()
-        await warm(proxy)
-        to = Detour(way, proxy.port(TRANSPARENT if way in REDIRECTED else FORWARD_PROXY))
-        server = await asyncio.start_server(to.serve, "127.0.0.1", 0, limit=65536)
-        try:
-            port = server.sockets[0].getsockname()[1]
-            yield ProxySetup(port, upstream, made, ("rest://kb", _UNREAD[way]))
-        finally:
-            server.close()
-            await proxy.close(1)
+    configured = replace(
+        source(upstream, hosts=NAMES, listen=None, writes="allow"), terminate=terminate
+    )
+    listen = ListenAddress("127.0.0.1", 0)
+    named = ProxyPorts(None, False, listen, lambda _transport: meant)
+    if way not in REDIRECTED:
+        named = ProxyPorts(listen)
+    proxy = made.proxy((configured,), named=named)
+    await proxy.start()
+    await warm(proxy)
+    to = Detour(way, proxy.port(TRANSPARENT if way in REDIRECTED else FORWARD_PROXY))
+    server = await asyncio.start_server(to.serve, "127.0.0.1", 0, limit=65536)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await proxy.close(1)

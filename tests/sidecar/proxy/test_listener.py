@@ -11,7 +11,7 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
 from tests.ports import free_port
-from tests.sidecar.proxy.proxy_setup import listening, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source, until
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 
@@ -152,3 +152,15 @@ async def test_a_connection_at_rest_is_closed_after_a_while(tmp_path: Path) -> N
         assert upstream.open > 0
         await until(lambda: upstream.open == 0)
         assert (await ask(port, get("/a"))).status == 200
+
+
+@pytest.mark.parametrize("line", ["GET   /a HTTP/1.1", "GET /a   HTTP/1.1", "GET /a RTSP/1.1"])
+async def test_what_the_parser_reads_leniently_arrives_as_one_plain_request(
+    setup: ProxySetup, line: str
+) -> None:
+    """RFC 9112 section 3 lets a server split the request line at any white space. What was read is
+    what is decided and written anew."""
+    answered = await setup.ask(f"{line}\r\nHost: kb.test\r\n\r\n".encode())
+    assert answered.status == 200
+    assert [seen.line for seen in setup.upstream.begun] == ["GET /a HTTP/1.1"]
+    assert await setup.sidecar.decisions() == [("ALLOW", "analysts-read", "rest://kb/a")]
