@@ -23,7 +23,7 @@ from sidecar.proxy.connections.splice import Splice
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.response_relay import RelayedResponse
 from sidecar.proxy.pipeline.authorizer import WRITE_DENIED, Authorizer, Denied, Refused
-from sidecar.proxy.pipeline.lineage import FAILED, LineageRecorder
+from sidecar.proxy.pipeline.lineage import FAILED, TRUNCATED, LineageRecorder
 from sidecar.proxy.pipeline.request_context import decision_label
 from sidecar.proxy.pipeline.tunnel_session import TunnelResult, run_tunnel
 from sidecar.proxy.proxy_metrics import ProxyMetrics
@@ -77,10 +77,12 @@ class Passthrough:
             raise  # there may be no event for the lineage to refer to
         # Cancellation included: the decision is recorded, so its outcome has to be.
         except BaseException as error:
-            self._note(decisions, _NOTHING_PASSED, 502, started)
+            result, status = _NOTHING_PASSED._replace(outcome=TRUNCATED), 0
             if isinstance(error, UpstreamFailed):
+                result, status = _NOTHING_PASSED, error.status
                 self._metrics.count_failure(error)
-                self._metrics.count_request(decision_label(decisions), error.status)
+            self._note(decisions, result, status, started)
+            self._metrics.count_request(decision_label(decisions), status)
             raise
         upstream.closed.add_done_callback(lambda _: self._dialler.free())
         self._metrics.count_request(decision_label(decisions), 200)

@@ -42,6 +42,11 @@ async def by_path(seen: Seen, writer: asyncio.StreamWriter) -> None:
         await waiting.never()
     elif "big" in target:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % BIG + bytes(BIG))
+    elif "endless" in target:
+        writer.write(CHUNKED)
+        while True:
+            writer.write(b"8000\r\n%b\r\n" % bytes(0x8000))
+            await writer.drain()
     elif seen.values("upgrade"):
         writer.write(SWITCHED)
         await waiting.never()
@@ -108,6 +113,16 @@ class EveryPort:
             await waiting.until_told("nothing is left", gone)
         except AssertionError:
             raise AssertionError(f"left: {found}") from None
+
+    def counted(self, decision: str) -> float:
+        """How many requests with this decision the metrics count."""
+        return sum(
+            sample.value
+            for metric in self.sidecar.metrics.registry.collect()
+            for sample in metric.samples
+            if sample.name == "sluice_proxy_requests_total"
+            and sample.labels["decision"] == decision
+        )
 
     async def outcomes(self) -> dict[str, tuple[str, list[str]]]:
         """Of each decision, by its event's id: ALLOW or DENY, and how its retrievals ended."""
