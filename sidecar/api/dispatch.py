@@ -23,7 +23,7 @@ from sidecar.api.request_head import ApiHead, parse_head, trusted_framing
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
 from sidecar.http import request_body
 from sidecar.http.body_budget import BodyBudget, BodyBudgetExceeded, Lease
-from sidecar.http.request_body import read_whole
+from sidecar.http.request_body import read_whole, take_whole
 from sidecar.http.response_head import JSON, RenderedResponse, ResponseRenderer
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import Answer, Deferred
@@ -71,7 +71,7 @@ class Dispatcher:
         head: ApiHead = request.head if request.known else self._read_head(request)
         try:
             with self._bodies.lease() as lease:
-                return self._answer(head, await self._reply(request, head, lease))
+                reply = await self._reply(request, head, lease)
         except SluiceError as error:
             return self._render_error(head, error)
         except ConnectionError:
@@ -81,6 +81,8 @@ class Dispatcher:
             raise
         except Exception as error:  # noqa: BLE001  # `_render_failure` logs it
             return self._render_failure(head, error)
+        complete = partial(self._complete, head, reply)
+        return complete(None) if reply.durable is None else Deferred(reply.durable, complete)
 
     def _read_head(self, request: HttpRequest) -> ApiHead:
         head = parse_head(request, self._routes)
@@ -99,36 +101,33 @@ class Dispatcher:
         return self._renderer.render(500, SluiceError().encoded(), self._make_id(), close=True)
 
     async def _reply(self, request: HttpRequest, head: ApiHead, lease: Lease) -> ApiReply:
-        # Refuse by the head alone where possible: the body of a caller without a valid key is never
-        # read.
-        key = await self._admitted(head)
-        arrived = request.body.complete
-        if not arrived and head.waits_for_continue:
-            # RFC 9110, section 10.1.1: the client waits for this before it sends the body.
-            request.send_continue()
-        body = await read_whole(
-            request.body, head.length, request_body.MAX_BODY, request_body.BODY_SECONDS, lease
-        )
-        while True:
-            if not arrived:
-                # The key may have been revoked in the meantime.
-                key = await self._admitted(head)
-            assert head.route is not None  # admitted
-            try:
-                return await head.route.handle(
-                    ApiRequest(key, head.content_type, head.query, head.traceparent), body
-                )
-            except MissingDocument as missing:
-                absent, arrived = missing, False
-            await self._fetch(absent)
-
-    async def _admitted(self, head: ApiHead) -> Key | None:
-        """Like `_admit`, with the key's document fetched if it is not here."""
+        body: bytes | None = None
         while True:
             try:
-                return self._admit(head)
+                # Refuse by the head alone where possible: the body of a caller without a valid key
+                # is never read. Again after each wait: the key may have been revoked meanwhile.
+                key = self._admit(head)
+                if body is None:
+                    body = take_whole(request.body, head.length, request_body.MAX_BODY, lease)
+                if body is not None:
+                    assert head.route is not None  # admitted
+                    return await head.route.handle(
+                        ApiRequest(key, head.content_type, head.query, head.traceparent), body
+                    )
             except MissingDocument as missing:
                 absent = missing
+            else:
+                if head.waits_for_continue:
+                    # RFC 9110, section 10.1.1: the client waits for this before it sends the body.
+                    request.send_continue()
+                body = await read_whole(
+                    request.body,
+                    head.length,
+                    request_body.MAX_BODY,
+                    request_body.BODY_SECONDS,
+                    lease,
+                )
+                continue
             await self._fetch(absent)
 
     async def _fetch(self, missing: MissingDocument) -> None:
@@ -138,16 +137,11 @@ class Dispatcher:
         except FetchFailed as error:
             raise Unavailable(f"the policy set can't be read: {error}") from error
 
-    def _answer(self, head: ApiHead, reply: ApiReply) -> Answer:
-        if reply.durable is not None:
-            return Deferred(reply.durable, partial(self._complete, head, reply))
-        return self._respond(head, 200, reply.body, reply.media, reply.extra_lines)
-
     def _complete(
         self, head: ApiHead, reply: ApiReply, failure: BaseException | None
     ) -> RenderedResponse:
-        """The response to send now that the record is on disk, or has failed to get there."""
-        # If the record did not reach the disk, its decision must not take effect.
+        """The response to send now that the record, if there is one, is on disk, or has failed to
+        get there: its decision must not take effect then."""
         if failure is None:
             return self._respond(head, 200, reply.body, reply.media, reply.extra_lines)
         if isinstance(failure, SluiceError):

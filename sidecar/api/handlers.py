@@ -48,10 +48,10 @@ class Api:
     def routes(self) -> Mapping[str, ApiRoute]:
         return {
             "/v1/context/evaluate": ApiRoute(
-                "evaluate_context", ("POST",), EVALUATING_SCOPES, self.evaluate
+                "evaluate_context", ("POST",), EVALUATING_SCOPES, self._traced(self._evaluate)
             ),
             "/v1/context/evaluate/batch": ApiRoute(
-                "evaluate_batch", ("POST",), EVALUATING_SCOPES, self.evaluate_batch
+                "evaluate_batch", ("POST",), EVALUATING_SCOPES, self._traced(self._evaluate_batch)
             ),
             "/v1/sources": ApiRoute("list_sources", _READ, EVALUATING_SCOPES, self.sources),
             "/health": ApiRoute("show_liveness", _READ, None, self.health),
@@ -61,20 +61,20 @@ class Api:
     def metrics_routes(self) -> Mapping[str, ApiRoute]:
         return {"/metrics": ApiRoute("show_metrics", _READ, None, self.metrics)}
 
-    async def evaluate(self, request: ApiRequest, body: bytes) -> ApiReply:
-        return await self._traced(self._evaluate, request, body)
-
-    async def evaluate_batch(self, request: ApiRequest, body: bytes) -> ApiReply:
-        return await self._traced(self._evaluate_batch, request, body)
-
-    async def _traced(self, handle: Handler, request: ApiRequest, body: bytes) -> ApiReply:
-        """Handle the request, with a span of each decision if it is traced."""
+    def _traced(self, handle: Handler) -> Handler:
+        """`handle`, with a span of each decision if the request is traced."""
         tracer = self._enforcer.tracer
-        trace = None if tracer is None else tracer.begin(request.traceparent, proxied=False)
-        if trace is None:
-            return await handle(request, body)
-        with within(trace):
-            return await handle(request, body)
+        if tracer is None:
+            return handle
+
+        async def traced(request: ApiRequest, body: bytes) -> ApiReply:
+            trace = tracer.begin(request.traceparent, proxied=False)
+            if trace is None:
+                return await handle(request, body)
+            with within(trace):
+                return await handle(request, body)
+
+        return traced
 
     async def _evaluate(self, request: ApiRequest, body: bytes) -> ApiReply:
         retrieval = parse_retrieval(parse_object(body, request.content_type, unique=False))

@@ -26,7 +26,7 @@ class BodyBudget:
     """At most `limit` bytes. Each body holds its bytes through a lease of its own."""
 
     def __init__(self, limit: int = BODY_BUDGET_BYTES) -> None:
-        self._limit = limit
+        self.limit = limit
         self.held = 0
         """Bytes held now."""
         self.refused = 0
@@ -35,17 +35,6 @@ class BodyBudget:
     def lease(self) -> "Lease":
         """A lease for one body, released at the end of a `with` block."""
         return Lease(self)
-
-    def take(self, count: int) -> None:
-        """Count `count` more bytes. Raises `BodyBudgetExceeded`, counting none, if that exceeds
-        the limit."""
-        if self.held + count > self._limit:
-            self.refused += 1
-            raise BodyBudgetExceeded
-        self.held += count
-
-    def release(self, count: int) -> None:
-        self.held -= count
 
 
 class Lease:
@@ -64,10 +53,15 @@ class Lease:
         self.release()
 
     def release(self) -> None:
-        self._budget.release(self._count)
+        self._budget.held -= self._count
         self._count = 0
 
     def grow(self, count: int) -> None:
-        """Hold `count` more bytes. Raises `BodyBudgetExceeded`."""
-        self._budget.take(count)
+        """Hold `count` more bytes. Raises `BodyBudgetExceeded`, holding none of them, if that
+        exceeds the limit."""
+        budget = self._budget
+        if budget.held + count > budget.limit:
+            budget.refused += 1
+            raise BodyBudgetExceeded
+        budget.held += count
         self._count += count

@@ -19,26 +19,34 @@ class BodyTooSlow(SluiceError):
     status = 408
 
 
-async def read_whole(
-    body: BodyStream, stated: int, limit: int, seconds: float, lease: Lease
-) -> bytes:
-    """Read a body to its end. `stated` is its `Content-Length`, 0 where unknown.
-
-    Raises `TooLarge` beyond `limit` bytes, `Malformed` where the framing breaks, `BodyTooSlow`
-    after `seconds`, `BodyBudgetExceeded` where `lease` can't grow that far, and `ConnectionError`
-    where the client hangs up.
-    """
+def take_whole(body: BodyStream, stated: int, limit: int, lease: Lease) -> bytes | None:
+    """The body, if it has come with its head, as nearly all do; else None. `stated` is its
+    `Content-Length`, 0 where unknown. Raises `TooLarge` beyond `limit` bytes, and
+    `BodyBudgetExceeded` where `lease` can't grow that far."""
     # Refused by the stated length, before a byte of it is read.
     if stated > limit or body.total_bytes > limit:
         raise TooLarge(f"the body is larger than {limit} bytes")
+    if not body.complete:
+        return None
+    lease.grow(body.total_bytes)
+    return body.take()
+
+
+async def read_whole(
+    body: BodyStream, stated: int, limit: int, seconds: float, lease: Lease
+) -> bytes:
+    """Like `take_whole`, but reads the body to its end.
+
+    Raises too: `Malformed` where the framing breaks, `BodyTooSlow` after `seconds`, and
+    `ConnectionError` where the client hangs up.
+    """
+    whole = take_whole(body, stated, limit, lease)
+    if whole is not None:
+        return whole
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    read = bytearray()
     try:
-        # The usual case: it came with its head.
-        if body.complete:
-            lease.grow(body.total_bytes)
-            return body.take()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        read = bytearray()
         while part := await body.next(max(0.0, end - loop.time())):
             if len(read) + len(part) > limit:
                 raise TooLarge(f"the body is larger than {limit} bytes")

@@ -8,8 +8,8 @@ makes sure that it does.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
-from contextvars import ContextVar, copy_context
+from collections.abc import Coroutine, Generator
+from contextvars import copy_context
 from typing import Any
 
 
@@ -45,33 +45,41 @@ class _Rest(Coroutine[Any, Any, None]):
         raise NotImplementedError
 
 
-# Whether the coroutine that runs has not waited yet. Not `current_task() is None`: the code
-# that fed the event may run in a task of its own.
-_at_once: ContextVar[bool] = ContextVar("at_once", default=False)
+class _Running:
+    """What runs in the process now, of which only one thread has an event loop."""
+
+    __slots__ = ("at_once",)
+
+    def __init__(self) -> None:
+        self.at_once = False
+        """Whether it is a coroutine that has not waited yet. Not `current_task() is None`: the code
+        that started it may run in a task of its own."""
+
+
+_running = _Running()
 
 
 def start(
-    coroutine: Coroutine[Any, Any, None],
-    loop: asyncio.AbstractEventLoop,
-    suspended: Callable[["asyncio.Task[None]"], None],
-) -> None:
-    """Runs `coroutine` to its end, or until it waits for the first time. Then `suspended` gets the
-    task of `loop`, the running one, that goes on with it. What it raises before it waits is raised
-    here."""
+    coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
+) -> "asyncio.Task[None] | None":
+    """Runs `coroutine` to its end, or until it waits for the first time. Then it returns the task
+    of `loop`, the running one, that goes on with it. What it raises before it waits is raised here.
+    """
     # A context of its own, so that a variable that it sets before it waits is still set afterwards,
     # and can be reset.
     context = copy_context()
-    context.run(_at_once.set, True)
+    around, _running.at_once = _running.at_once, True
     try:
         awaited = context.run(coroutine.send, None)
     except StopIteration:
-        return
-    context.run(_at_once.set, False)
-    suspended(loop.create_task(_Rest(coroutine, awaited), context=context))
+        return None
+    finally:
+        _running.at_once = around
+    return loop.create_task(_Rest(coroutine, awaited), context=context)
 
 
 async def within_task() -> None:
     """Returns in a task of the coroutine's own: at once where it has waited before, else in the
     next turn of the event loop."""
-    if _at_once.get():
+    if _running.at_once:
         await asyncio.sleep(0)

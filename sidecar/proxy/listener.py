@@ -3,7 +3,7 @@ out. Knows nothing of what passes through: a handler answers the requests."""
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,8 +33,7 @@ _BACKLOG = 1024
 class HttpService:
     """The parts that answer on a port of plain HTTP or HTTPS."""
 
-    handler: Serve
-    """Answers the requests."""
+    serve: Serve
     record: RecordDenial
     """Records the connections that aren't valid TLS."""
     tls: ssl.SSLContext | None = None
@@ -53,19 +52,17 @@ class ProxyListener:
         limits: ProxyLimits = LIMITS,
         ipv6_twin: str | None = None,
     ) -> None:
-        self._heads = heads
         self._listen = listen
         self._twins = [] if ipv6_twin is None else [ipv6_twin]
         self._service = service
         self._limits = limits
-        self.server: Connections | None = None
+        self.server = Connections(_http_service(service.serve, limits, heads))
+        self.flow = self.server.flow
+        """The bytes on the port's HTTP connections so far."""
         self._sockets: asyncio.Server | None = None
 
     async def start(self) -> Sequence[Any]:
         """Opens the port, and returns its sockets. Raises `OSError` if it is taken."""
-        service = self._service
-        serve = service.handler if isinstance(service, HttpService) else service.serve
-        self.server = Connections(_http_service(serve, self._limits, self._heads))
         self._sockets = await asyncio.get_running_loop().create_server(
             self.protocol_factory(),
             [*hosts_to_bind(self._listen), *self._twins],
@@ -75,33 +72,28 @@ class ProxyListener:
         return self._sockets.sockets
 
     def protocol_factory(self) -> Callable[[], asyncio.Protocol]:
-        """The factory of each new connection's protocol. Only for a listener that has started."""
-        server, service = self.server, self._service
-        assert server is not None
+        """The factory of each new connection's protocol."""
+        service = self._service
         if isinstance(service, ConnectionAcceptor):
-            return partial(service.protocol_factory, server)
+            return partial(service.protocol_factory, self.server)
         if service.tls is None:
-            return server
+            return self.server
 
         def record_invalid(reason: str) -> None:
             # There is no request that could wait for the record.
             service.background_tasks.run(service.record(UNREADABLE, reason))
 
         return partial(
-            TlsLayer, service.tls, server, self._limits.handshake_seconds, record_invalid
+            TlsLayer, service.tls, self.server, self._limits.handshake_seconds, record_invalid
         )
 
     @property
     def connections(self) -> int:
         """How many connections from agents are open."""
-        if isinstance(self._service, ConnectionAcceptor):
-            return self._service.connections
-        return 0 if self.server is None else len(self.server.open)
-
-    @property
-    def flow(self) -> Flow:
-        """The bytes on the port's HTTP connections so far."""
-        return Flow() if self.server is None else self.server.flow
+        service = self._service
+        if isinstance(service, ConnectionAcceptor):
+            return service.connections
+        return len(self.server.open)
 
     @property
     def port(self) -> int:
@@ -115,10 +107,9 @@ class ProxyListener:
         # First, so that no connection arrives while the others finish.
         if self._sockets is not None:
             self._sockets.close()
-        closing: list[Awaitable[None]] = [self._service.background_tasks.close(seconds)]
-        if self.server is not None:
-            closing.append(self.server.close(seconds))
-        await asyncio.gather(*closing)
+        await asyncio.gather(
+            self._service.background_tasks.close(seconds), self.server.close(seconds)
+        )
 
 
 def _http_service(serve: Serve, limits: ProxyLimits, heads: HeadCache) -> Service:

@@ -36,15 +36,8 @@ class RequestMessage:
     their values. With `fault`, the parser could not read it, and all the rest is empty."""
 
     __slots__ = (
-        "body",
-        "fault",
-        "fields",
-        "method",
-        "offers_upgrade",
-        "should_close",
-        "target",
-        "version",
-    )
+        "body", "fault", "fields", "method", "offers_upgrade", "should_close", "target", "version",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.method = ""
@@ -72,21 +65,9 @@ class RequestParser(Generic[Message]):
     of which more will arrive."""
 
     __slots__ = (
-        "_body",
-        "_heard",
-        "_in_head",
-        "_limits",
-        "_message",
-        "_new_body",
-        "_new_message",
-        "_on_message",
-        "_parser",
-        "_parts",
-        "_reframed",
-        "_silent_bytes",
-        "_trailers",
-        "failed",
-    )
+        "_body", "_heard", "_in_head", "_limits", "_new_body", "_new_message", "_on_message",
+        "_parser", "_parts", "_reframed", "_silent_bytes", "_trailers", "failed", "message",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -106,7 +87,8 @@ class RequestParser(Generic[Message]):
     def reset(self) -> None:
         """Begins anew: the next byte is the first of a message."""
         self._parser = httptools.HttpRequestParser(self)
-        self._message: Message | None = None
+        self.message: Message | None = None
+        """The request that has begun and not ended. Without any, the next byte begins one."""
         self._body: BodyStream | None = None
         self._parts: list[bytes] = []
         self._in_head = False
@@ -116,10 +98,6 @@ class RequestParser(Generic[Message]):
         """Whether the piece that is being parsed tells anything."""
         self._reframed = False
         self._trailers = 0
-
-    def at_boundary(self) -> bool:
-        """Whether the next byte is the first of a message."""
-        return self._message is None and not self.failed
 
     def feed(self, data: bytes) -> bytes | None:
         """Reads `data`. Returns None, or, if a request with `offers_upgrade` ends in `data`, what
@@ -132,9 +110,9 @@ class RequestParser(Generic[Message]):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             rest = data[upgrade.args[0] :]
-            if self._message is None:
+            if self.message is None:
                 return rest
-            return self.feed(self._reframe(self._message) + rest)
+            return self.feed(self._reframe(self.message) + rest)
         except httptools.HttpParserCallbackError as error:
             # Anything else that was raised while the parser called us is a bug of ours.
             if not isinstance(error.__context__, _BeyondLimits):
@@ -142,13 +120,13 @@ class RequestParser(Generic[Message]):
             self._fail()
             return None
         except httptools.HttpParserError:
-            if self._reframed and self._message is None:
+            if self._reframed and self.message is None:
                 # Something follows the request; how much does not matter, since it is never read.
                 return data[-1:]
             self._fail()
             return None
-        if self._message is not None and not self._in_head and self._body is None:
-            self._deliver(self._message, self._streamed())
+        if self.message is not None and not self._in_head and self._body is None:
+            self._deliver(self.message)
         # The parser keeps the beginning of a line until its end has arrived.
         self._silent_bytes = 0 if self._heard else self._silent_bytes + len(data)
         self._heard = False
@@ -171,12 +149,12 @@ class RequestParser(Generic[Message]):
     def on_message_begin(self) -> None:
         if self._reframed:
             return
-        self._message = self._new_message()
+        self.message = self._new_message()
         self._in_head = self._heard = True
         self._trailers = 0
 
     def on_url(self, url: bytes) -> None:
-        message = self._message
+        message = self.message
         if self._reframed:
             return
         assert message is not None
@@ -187,8 +165,8 @@ class RequestParser(Generic[Message]):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._heard = True
-        assert self._message is not None
-        fields = self._message.fields
+        assert self.message is not None
+        fields = self.message.fields
         known = len(fields) if self._in_head else self._trailers
         if len(name) + len(value) > self._limits.field or known >= self._limits.fields:
             raise _BeyondLimits
@@ -198,7 +176,7 @@ class RequestParser(Generic[Message]):
         fields.append((name, value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
-        message, parser = self._message, self._parser
+        message, parser = self.message, self._parser
         assert message is not None
         if self._reframed:
             return
@@ -216,11 +194,11 @@ class RequestParser(Generic[Message]):
             self._body.append(data)
 
     def on_message_complete(self) -> None:
-        message, body, parts = self._message, self._body, self._parts
+        message, body, parts = self.message, self._body, self._parts
         assert message is not None
         if message.offers_upgrade and not self._reframed and _has_body(message):
             return  # httptools reports an end where the body begins
-        self._message = self._body = None
+        self.message = self._body = None
         if body is not None:
             body.end()
             return
@@ -231,26 +209,22 @@ class RequestParser(Generic[Message]):
 
     # ----------------------------------------------------------------------------------------
 
-    def _streamed(self) -> BodyStream:
-        """The stream of a body of which more will arrive, with what has arrived."""
-        self._body = body = self._new_body()
+    def _deliver(self, message: Message) -> BodyStream:
+        """Delivers a request of whose body more will arrive, with what has arrived of it."""
+        self._body = message.body = body = self._new_body()
         for part in self._parts:
             body.append(part)
         self._parts.clear()
-        return body
-
-    def _deliver(self, message: Message, body: BodyStream) -> None:
-        message.body = body
         self._on_message(message)
+        return body
 
     def _fail(self) -> None:
         if self.failed:
             return
         self.failed = True
-        body, in_head, message = self._body, self._in_head, self._message
+        body, in_head, message = self._body, self._in_head, self.message
         if body is None and message is not None and not in_head:
-            body = self._streamed()
-            self._deliver(message, body)
+            body = self._deliver(message)
         if body is not None:
             body.fail(BrokenFraming())
             return

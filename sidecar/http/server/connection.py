@@ -11,49 +11,36 @@ Knows nothing of what a request asks for.
 """
 
 import asyncio
-import socket
-import struct
 from typing import cast
 
-from sidecar.http.server.head_cache import KnownHead
-from sidecar.http.server.incoming import Incoming
-from sidecar.http.server.request import HandedOver, HttpRequest, Serve
+from sidecar.http.server.incoming import PIECE, Incoming
+from sidecar.http.server.request import HandedOver, Serve
 from sidecar.http.server.request_loop import RequestLoop
 from sidecar.http.server.service import Service
 from sidecar.http.server.time_limits import TimeLimits
-
-# The system's `struct linger`: switched on, with a time of 0 seconds.
-_RESET = struct.pack("ii", 1, 0)
+from sidecar.http.tcp_reset import reset
 
 
 class ServerConnection(asyncio.Protocol):
     """One client's connection to `service`. `connections` holds it while it is open."""
 
     __slots__ = (
-        "_closed",
-        "_connections",
-        "_loop",
-        "_reading_paused",
-        "_request_loop",
-        "_service",
-        "_time_limits",
-        "congested",
-        "handed_over",
-        "incoming",
-        "transport",
-    )
+        "_closed", "_connections", "_incoming", "_loop", "_reading_paused", "_request_loop",
+        "_service", "_time_limits", "congested", "handed_over", "heads", "transport",
+    )  # fmt: skip
 
     def __init__(self, service: Service, connections: "set[ServerConnection]") -> None:
         self._service = service
         self._connections = connections
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.congested = False
-        self.incoming = Incoming(self, service.limits, service.heads)
-        self._time_limits = TimeLimits(self, service.limits)
-        self._request_loop = RequestLoop(self, service, self.incoming)
-        self._reading_paused = False
         self.handed_over = False
+        self.heads = service.heads
+        self._incoming = incoming = Incoming(self, service.limits)
+        self._time_limits = TimeLimits(self, incoming, service.limits, loop)
+        self._request_loop = RequestLoop(self, service, incoming, self._time_limits, loop)
+        self._reading_paused = False
         self._closed: asyncio.Future[None] | None = None
         """Done when the connection has ended; set once the sidecar stops."""
 
@@ -69,7 +56,7 @@ class ServerConnection(asyncio.Protocol):
         self.transport = None
         self._connections.discard(self)
         self._time_limits.stop()
-        self.incoming.break_off()
+        self._incoming.break_off()
         self._time_limits.writable(_gone())
         task = self._request_loop.task
         if task is not None and self._service.cancels:
@@ -82,7 +69,8 @@ class ServerConnection(asyncio.Protocol):
         has ended."""
         if self._closed is None:
             self._closed = self._loop.create_future()
-        if self.incoming.current is None and self.transport is not None:
+        self._incoming.last = True
+        if self._incoming.current is None and self.transport is not None:
             self.transport.close()
         return self._closed
 
@@ -91,38 +79,39 @@ class ServerConnection(asyncio.Protocol):
         task = self._request_loop.task
         if self.transport is not None:
             self.transport.abort()
-        if task is not None and not task.done():
+        if task is not None:
             task.cancel()
             await asyncio.wait((task,))
 
     def reset(self) -> None:
-        transport = self.transport
-        if transport is not None:
-            sock = transport.get_extra_info("socket")
-            if sock is not None:
-                # A linger time of 0 makes the system send RST instead of FIN.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            transport.abort()
+        if self.transport is not None:
+            reset(self.transport)
 
     @property
     def ending(self) -> bool:
-        """Whether the request that is being answered is the last one."""
-        return self._closed is not None or self.incoming.ending
+        return self._incoming.ending
 
     # ------------------------------------------------------------------------------- reading
 
     def data_received(self, data: bytes) -> None:
         self._service.flow.received += len(data)
-        incoming = self.incoming
-        if not incoming.stopped:
-            incoming.unread += data
-            self._read_on()
+        incoming = self._incoming
+        if incoming.unread or len(data) > PIECE or incoming.held():
+            if not incoming.stopped:
+                incoming.unread += data
+        else:
+            incoming.parse(data)
+            self._request_loop.serve()
+        request = incoming.current
+        full = request is not None and request.body.full
+        if full or incoming.unread or self._reading_paused:
+            self.read_on()
 
-    def _read_on(self) -> None:
-        """Parses what has arrived as far as nothing has to wait."""
-        incoming = self.incoming
+    def read_on(self) -> None:
+        incoming = self._incoming
+        self._request_loop.serve()
         while incoming.unread and not incoming.held():
-            incoming.parse()
+            incoming.parse_unread()
             self._request_loop.serve()
         self._adjust_reading()
         if incoming.half_closed:
@@ -132,8 +121,8 @@ class ServerConnection(asyncio.Protocol):
         transport = self.transport
         if transport is None or self.handed_over:
             return
-        request = self.incoming.current
-        full = len(self.incoming.unread) > self._service.limits.buffer_bytes
+        request = self._incoming.current
+        full = len(self._incoming.unread) > self._service.limits.buffer_bytes
         full = full or (request is not None and request.body.full)
         if full != self._reading_paused and not transport.is_closing():
             self._reading_paused = full
@@ -147,36 +136,10 @@ class ServerConnection(asyncio.Protocol):
 
     def body_taken(self) -> None:
         # The reader is in the middle of a step, and must not be re-entered.
-        self._loop.call_soon(self._read_on)
+        self._loop.call_soon(self.read_on)
 
     def stop_reading(self) -> None:
-        self.incoming.last = True
-
-    def remember(self, head: bytes, known: KnownHead) -> None:
-        self._service.heads.add(head, known)
-
-    def request_ended(self, request: HttpRequest, *, keep: bool) -> None:
-        incoming = self.incoming
-        incoming.current = None
-        if self.handed_over:
-            return
-        self._time_limits.request_ended()
-        if not keep:
-            incoming.stop()
-            if self.transport is not None:
-                self.transport.close()
-            return
-        if request.offers_upgrade:
-            # The offer was ignored (RFC 9110 section 7.8), and nothing has followed it.
-            incoming.read_past_offer()
-        unfinished = incoming.waiting or incoming.unread or incoming.half_closed
-        if unfinished and not self._request_loop.serving:
-            # Not at once: the next request must not run in the task of this one.
-            self._loop.call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        self._request_loop.serve()
-        self._read_on()
+        self._incoming.last = True
 
     # -------------------------------------------------------------------------------- writing
 
@@ -187,9 +150,6 @@ class ServerConnection(asyncio.Protocol):
         self._service.flow.sent += len(data)
         transport.write(data)
 
-    def response_started(self) -> None:
-        self._time_limits.response_started()
-
     def pause_writing(self) -> None:
         self.congested = True
 
@@ -197,8 +157,8 @@ class ServerConnection(asyncio.Protocol):
         self.congested = False
         self._time_limits.writable()
         # Responses to a client that doesn't read must not pile up in memory.
-        if self.incoming.current is None:
-            self._go_on()
+        if self._incoming.current is None:
+            self.read_on()
 
     async def drain(self) -> None:
         if self.transport is None:
@@ -211,7 +171,7 @@ class ServerConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Keeps the connection if a response is still owed: a client may close its sending side and
         wait for it."""
-        self.incoming.half_closed = True
+        self._incoming.half_closed = True
         return self._time_limits.awaits_response()
 
     def _end_half_closed(self) -> None:
@@ -223,7 +183,7 @@ class ServerConnection(asyncio.Protocol):
             transport.close()
 
     def hand_over(self) -> HandedOver:
-        transport, incoming = self.transport, self.incoming
+        transport, incoming = self.transport, self._incoming
         if transport is None or transport.is_closing():
             raise _gone()
         self._time_limits.stop()

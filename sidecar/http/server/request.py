@@ -5,23 +5,28 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
+from sidecar.http.messages.body import FlowControl
 from sidecar.http.messages.request_parser import HTTP_10, RequestMessage
-from sidecar.http.server.head_cache import KnownHead
+from sidecar.http.server.head_cache import HeadCache, KnownHead
 from sidecar.http.server.response import Answer
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class ClientConnection(Protocol):
-    """The parts of a connection that the requests on it need."""
+class ClientConnection(FlowControl, Protocol):
+    """The parts of a connection that what happens on it needs."""
+
+    transport: asyncio.Transport | None
+    """None before and after the connection."""
+    congested: bool
+    """Whether the client takes less than was written."""
+    handed_over: bool
+    """Whether another protocol runs the connection."""
+    heads: HeadCache
 
     @property
     def ending(self) -> bool:
         """Whether the connection closes after the response under way."""
-
-    @property
-    def congested(self) -> bool:
-        """Whether the client takes less than was written."""
 
     def write(self, data: bytes) -> None:
         """Writes to the client. Raises `ConnectionResetError` if it is gone."""
@@ -29,14 +34,11 @@ class ClientConnection(Protocol):
     async def drain(self) -> None:
         """Waits until the client has taken enough of what was written."""
 
-    def response_started(self) -> None:
-        """Notes that the first bytes of the response have been written."""
-
     def stop_reading(self) -> None:
         """Reads nothing after the current request."""
 
-    def remember(self, head: bytes, known: KnownHead) -> None:
-        """Remembers what a head means."""
+    def read_on(self) -> None:
+        """Reads and serves as far as nothing has to wait."""
 
     def reset(self) -> None:
         """Breaks the connection."""
@@ -66,14 +68,9 @@ class HttpRequest(RequestMessage):
     """
 
     __slots__ = (
-        "_connection",
-        "body_partly_read",
-        "ends_on_client_close",
-        "head",
-        "known",
-        "raw_head",
+        "_connection", "body_partly_read", "ends_on_client_close", "head", "known", "raw_head",
         "response_started",
-    )
+    )  # fmt: skip
 
     def __init__(self, connection: ClientConnection) -> None:
         super().__init__()
@@ -93,7 +90,7 @@ class HttpRequest(RequestMessage):
             at = self.raw_head.index(b" %b " % self.target.encode()) + 1
             target = at, at + len(self.target)
             known = KnownHead(self.method, target, self.body.total_bytes, meaning)
-            self._connection.remember(self.raw_head, known)
+            self._connection.heads.add(self.raw_head, known)
 
     @property
     def http10(self) -> bool:
@@ -108,7 +105,6 @@ class HttpRequest(RequestMessage):
         """Writes the first bytes of the response. Raises `ConnectionResetError` if the client is
         gone."""
         self._connection.write(data)
-        self._connection.response_started()
         self.response_started = True
 
     def write(self, data: bytes) -> None:

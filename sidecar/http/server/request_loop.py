@@ -7,149 +7,184 @@ what a request asks for, and not how it arrived.
 
 import asyncio
 import logging
-from functools import partial
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any
 
-from sidecar.http.messages.request_parser import BrokenFraming
+from sidecar.http.messages.request_parser import HTTP_10, BrokenFraming
 from sidecar.http.server.incoming import Incoming
 from sidecar.http.server.request import ClientConnection, HttpRequest
-from sidecar.http.server.response import Answer, Complete, Deferred, Response, ResponseSent
+from sidecar.http.server.response import Answer, Complete, Deferred, ResponseSent
 from sidecar.http.server.service import Service
+from sidecar.http.server.time_limits import TimeLimits
 from sidecar.platform import eager
 
 log = logging.getLogger(__name__)
 
 
-class AnsweringConnection(ClientConnection, Protocol):
-    """What the loop needs of its connection."""
-
-    transport: asyncio.Transport | None
-    """None before and after the connection."""
-    handed_over: bool
-    """Whether another protocol runs the connection."""
-
-    def request_ended(self, request: HttpRequest, *, keep: bool) -> None:
-        """Goes on with the next request, or ends the connection unless it is to `keep`."""
-
-
 class RequestLoop:
     """Has `service` answer the requests of `incoming`."""
 
-    __slots__ = ("_connection", "_incoming", "_loop", "_service", "serving", "task")
+    __slots__ = (
+        "_complete", "_connection", "_incoming", "_loop", "_service", "_serving", "_time_limits",
+        "task",
+    )  # fmt: skip
 
     def __init__(
-        self, connection: AnsweringConnection, service: Service, incoming: Incoming
+        self,
+        connection: ClientConnection,
+        service: Service,
+        incoming: Incoming,
+        time_limits: TimeLimits,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._connection = connection
         self._service = service
         self._incoming = incoming
-        self._loop = asyncio.get_running_loop()
-        self.serving = False
+        self._time_limits = time_limits
+        self._loop = loop
+        self._serving = False
         """Whether `serve` runs."""
+        self._complete: Complete | None = None
+        """Makes the response to the current request, if that waits for its record."""
         self.task: asyncio.Task[None] | None = None
-        """Answers the current request, once that has to wait."""
+        """Answers the current request, or reads what it still sends."""
 
     def serve(self) -> None:
         """Serves the requests that wait, until one of them has to wait itself."""
-        if self.serving:
+        if self._serving:
             return
         incoming, connection = self._incoming, self._connection
-        self.serving = True
+        self._serving = True
         try:
             while incoming.waiting and incoming.current is None and not connection.congested:
                 incoming.current = request = incoming.waiting.popleft()
-                try:
-                    eager.start(self._process(request), self._loop, self._suspended)
-                except asyncio.CancelledError:
-                    # What it waited for had been cancelled elsewhere.
-                    incoming.current = None
-                    connection.reset()
+                self._run(self._process(request))
         finally:
-            self.serving = False
+            self._serving = False
+
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Has `coroutine` go on with the current request."""
+        try:
+            task = eager.start(coroutine, self._loop)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # `_break_off` logs it
+            self._break_off(error)
+            return
+        if task is not None:
+            self.task = task
+            task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        if task is self.task:
+            self.task = None
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
+            self._break_off(error)
 
     async def _process(self, request: HttpRequest) -> None:
+        # The answer is written here and not once the task has ended, which is a turn of the event
+        # loop later: the next request may have arrived by then.
         try:
             answer = await self._service.serve(request)
-        except Exception as error:  # noqa: BLE001  # `_failed` logs it
-            self._failed(request, error)
+        except ConnectionError:
+            # The client is gone; its request and the decision are in the log.
+            self._answer(request, ResponseSent(keep_alive=False))
+        except Exception as error:  # noqa: BLE001  # `_fail` logs it
+            self._fail(request, error)
         else:
             self._answer(request, answer)
 
-    def _suspended(self, task: "asyncio.Task[None]") -> None:
-        self.task = task
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        if task is self.task:
-            self.task = None
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            log.error("a connection failed", exc_info=error)
-        if error is not None or task.cancelled():
-            # The client is gone, or its time is up, or it must not wait for an answer for ever.
-            self._incoming.current = None
-            self._connection.reset()
-
-    def _failed(self, request: HttpRequest, error: Exception) -> None:
-        if isinstance(error, ConnectionError):
-            # The client is gone; its request and the decision are in the log.
-            self._answer(request, ResponseSent(keep_alive=False))
-            return
+    def _fail(self, request: HttpRequest, error: BaseException) -> None:
         # A bug of ours: the details go to the log, and none of them to the client.
-        log.error("a request failed", exc_info=error)
         if request.response_started:
-            self._answer(request, ResponseSent(keep_alive=False))
-        else:
-            self._answer(request, self._service.failed(request))
+            self._break_off(error)
+            return
+        log.error("a request failed", exc_info=error)
+        self._answer(request, self._service.failed(request))
+
+    def _break_off(self, error: BaseException) -> None:
+        """Resets the connection, whose current request can't be answered."""
+        # A cancelled one's client is gone, or its time is up, or what it waited for was cancelled.
+        if not isinstance(error, asyncio.CancelledError):
+            log.error("a connection failed", exc_info=error)
+        self._incoming.current = None
+        self._incoming.stop()
+        self._connection.reset()
+
+    # ----------------------------------------------------------------------------- the response
 
     def _answer(self, request: HttpRequest, answer: Answer) -> None:
         """Writes the answer to the request, if that is still to be done, and ends the request."""
         if isinstance(answer, Deferred):
-            durable, complete = answer
-            durable.add_done_callback(partial(self._answer_recorded, request, complete))
+            durable, self._complete = answer
+            durable.add_done_callback(self._recorded)
             return
         connection = self._connection
         if isinstance(answer, ResponseSent):
-            keep = answer.keep_alive and not connection.ending
+            keep = answer.keep_alive and not self._incoming.ending
         else:
-            keep = request.keep_alive and not answer.close
+            keep = not (answer.close or request.should_close or self._incoming.ending)
             transport = connection.transport
             if transport is not None and not transport.is_closing():
                 data = answer.encode(
                     keep_alive=keep,
                     omit_body=request.method == "HEAD",
-                    http10=request.http10,
+                    http10=request.version == HTTP_10,
                 )
                 self._service.flow.sent += len(data)
                 transport.write(data)
                 request.response_started = True
-        if request.body.settled or connection.handed_over:
-            connection.request_ended(request, keep=keep and request.body.failure is None)
+        body = request.body
+        if body.complete or body.failure is not None or connection.handed_over:
+            self._end(request, keep=keep and body.failure is None)
         else:
             # A refused request may still be sending. Its client couldn't read the refusal
             # otherwise: closing a socket with unread bytes resets the connection.
-            self._suspended(self._loop.create_task(self._linger(request, keep=keep)))
+            self._run(self._linger(request, keep=keep))
 
-    def _answer_recorded(
-        self, request: HttpRequest, complete: Complete, durable: asyncio.Future[None]
-    ) -> None:
-        response: Response
+    def _recorded(self, durable: asyncio.Future[None]) -> None:
+        """Answers a request whose record is on disk, or will not get there."""
+        request, complete = self._incoming.current, self._complete
+        assert request is not None
+        assert complete is not None
+        self._complete = None
         try:
-            # INVARIANT: a cancelled wait raises here, before anything is made of the decision: its
-            # record may not be on disk.
-            response = complete(durable.exception())
-        except (Exception, asyncio.CancelledError) as error:
-            log.error("a request failed", exc_info=error)
-            response = self._service.failed(request)
-        self._answer(request, response)
+            try:
+                # INVARIANT: a cancelled wait raises here, before anything is made of the decision:
+                # its record may not be on disk.
+                response = complete(durable.exception())
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # `_fail` logs it
+                self._fail(request, error)
+            else:
+                self._answer(request, response)
+        except Exception as error:  # noqa: BLE001  # `_break_off` logs it
+            self._break_off(error)
 
     async def _linger(self, request: HttpRequest, *, keep: bool) -> None:
         """Discards what a refused request still sends."""
-        body, loop, connection = request.body, self._loop, self._connection
+        body, loop = request.body, self._loop
         end = loop.time() + self._service.limits.lingering_seconds
         try:
             while not body.taken:
                 await body.next(max(0.0, end - loop.time()))
-        except (TimeoutError, BrokenFraming, ConnectionError):
-            keep = False
-        connection.request_ended(request, keep=keep and not connection.ending)
+        except (TimeoutError, BrokenFraming, ConnectionError) as error:
+            body.fail(error)
+        self._answer(request, ResponseSent(keep_alive=keep))
+
+    def _end(self, request: HttpRequest, *, keep: bool) -> None:
+        """Goes on with the next request, or ends the connection unless it is to `keep`."""
+        incoming, connection = self._incoming, self._connection
+        incoming.current = None
+        if connection.handed_over:
+            return
+        self._time_limits.request_ended()
+        if not keep:
+            incoming.stop()
+            if connection.transport is not None:
+                connection.transport.close()
+            return
+        if request.offers_upgrade:
+            # The offer was ignored (RFC 9110 section 7.8), and nothing has followed it.
+            incoming.read_past_offer()
+        if not self._serving and (incoming.waiting or incoming.unread or incoming.half_closed):
+            # Not at once: the next request must not run in the task of this one.
+            self._loop.call_soon(connection.read_on)

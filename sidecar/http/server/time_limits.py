@@ -4,9 +4,9 @@ not want any more, or to take what was written. Knows no bytes."""
 import asyncio
 import logging
 import socket
-from typing import Protocol
 
 from sidecar.http.server.incoming import Incoming
+from sidecar.http.server.request import ClientConnection
 from sidecar.http.server.service import ServerLimits
 
 log = logging.getLogger(__name__)
@@ -15,27 +15,25 @@ _ESTABLISHED = 1
 """The state of a TCP connection that neither side has ended; the first byte of `tcp_info`."""
 
 
-class LimitedConnection(Protocol):
-    """What the time limits see of their connection."""
-
-    transport: asyncio.Transport | None
-    """None before and after the connection."""
-    congested: bool
-    """Whether the client takes less than was written."""
-    incoming: Incoming
-
-
 class TimeLimits:
     """The time limits of one connection."""
 
     __slots__ = (
-        "_connection", "_grace", "_idle_since", "_idle_timer", "_limits", "_loop", "_writable",
+        "_connection", "_grace", "_idle_since", "_idle_timer", "_incoming", "_limits", "_loop",
+        "_writable",
     )  # fmt: skip
 
-    def __init__(self, connection: LimitedConnection, limits: ServerLimits) -> None:
+    def __init__(
+        self,
+        connection: ClientConnection,
+        incoming: Incoming,
+        limits: ServerLimits,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self._connection = connection
+        self._incoming = incoming
         self._limits = limits
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._idle_since = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
@@ -47,24 +45,26 @@ class TimeLimits:
 
     def stop(self) -> None:
         """Waits no longer for a head or for a client that half-closed."""
-        self.response_started()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        for timer in (self._idle_timer, self._grace):
+            if timer is not None:
+                timer.cancel()
+        self._grace = None
 
     def request_ended(self) -> None:
         """The client has all of `idle_seconds` for the next request."""
         self._idle_since = self._loop.time()
         if self._grace is not None:
-            self.response_started()
+            self._grace.cancel()
+            self._grace = None
 
     def _check_idle(self) -> None:
         # One timer serves all requests: if it fires too early, it is set again.
         connection, seconds = self._connection, self._limits.idle_seconds
         left = self._idle_since + seconds - self._loop.time()
         transport = connection.transport
-        if connection.incoming.current is not None:
+        if self._incoming.current is not None:
             left = seconds
-            if transport is not None and _left_unnoticed(transport, connection.incoming):
+            if transport is not None and _left_unnoticed(transport, self._incoming):
                 transport.abort()
                 return
         if left > 0:
@@ -81,7 +81,7 @@ class TimeLimits:
     def awaits_response(self) -> bool:
         """Whether a client that closed its sending side may wait for a response. A client that is
         gone looks the same until something is written to it, so the wait is limited."""
-        incoming = self._connection.incoming
+        incoming = self._incoming
         request = incoming.current
         if request is None:
             return incoming.owes_response()  # it takes nothing: `_check_idle` limits that
@@ -92,16 +92,11 @@ class TimeLimits:
             self._grace = self._loop.call_later(self._limits.half_close_seconds, self._abandon)
         return owed
 
-    def response_started(self) -> None:
-        # From now on a failing write shows that the client is gone, so no timer is needed.
-        if self._grace is not None:
-            self._grace.cancel()
-            self._grace = None
-
     def _abandon(self) -> None:
-        self._grace = None
-        if self._connection.transport is not None:
-            self._connection.transport.abort()
+        request, transport = self._incoming.current, self._connection.transport
+        # Once it has begun, a failing write shows that the client is gone.
+        if transport is not None and (request is None or not request.response_started):
+            transport.abort()
 
     # -------------------------------------------------------- a client that takes nothing
 

@@ -8,13 +8,10 @@ transports report what happens on them. Knows transports. Knows nothing of what 
 """
 
 import asyncio
-import socket
-import struct
 from collections.abc import Callable
 from enum import Enum
 
-# The system's `struct linger`: switched on, with a time of 0 seconds.
-_RESET = struct.pack("ii", 1, 0)
+from sidecar.http.tcp_reset import reset
 
 
 class Ended(Enum):
@@ -142,13 +139,3 @@ class Splice:
         self.how = how
         self.finished.set_result(None)
         return True
-
-
-def reset(transport: asyncio.Transport) -> None:
-    """Breaks a connection with a TCP reset, so that its end can't be taken for an orderly one."""
-    sock = transport.get_extra_info("socket")
-    # A socket that is closed already has no descriptor, and no options.
-    if sock is not None and sock.fileno() >= 0:
-        # A linger time of 0 makes the system send RST instead of FIN.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-    transport.abort()

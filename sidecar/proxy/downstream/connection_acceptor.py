@@ -6,9 +6,9 @@ import asyncio
 from policies.ground.errors import SluiceError
 from sidecar.http.server.connections import Connections
 from sidecar.http.server.request import HttpRequest
+from sidecar.http.tcp_reset import reset
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
-from sidecar.proxy.connections.splice import reset
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.pipeline.authorizer import Denied, Refused

@@ -22,10 +22,10 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.server.connections import Connections
+from sidecar.http.tcp_reset import reset
 from sidecar.platform.hosts_to_bind import can_bind
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
-from sidecar.proxy.connections.splice import reset
 from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor, pass_through
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE

@@ -18,9 +18,7 @@ Task = asyncio.Task[None]
 
 def start(coroutine: Coroutine[Any, Any, None]) -> Task | None:
     """The task that goes on with it, if there is one."""
-    tasks: list[Task] = []
-    eager.start(coroutine, asyncio.get_running_loop(), tasks.append)
-    return tasks[0] if tasks else None
+    return eager.start(coroutine, asyncio.get_running_loop())
 
 
 async def test_what_never_waits_needs_no_task() -> None:
@@ -213,6 +211,27 @@ async def test_within_task_means_a_task_of_its_own() -> None:
     assert task is not None
     await task
     assert own == [task]
+
+
+async def test_within_task_what_it_starts_itself_may_not_wait() -> None:
+    """One that runs at once within another one's first step is itself in no task."""
+    own: list[object] = []
+
+    async def waits() -> None:
+        await eager.within_task()
+        own.append(asyncio.current_task())
+
+    async def outer() -> None:
+        own.append(start(waits()))
+        await waits()
+
+    task = start(outer())
+    assert task is not None
+    await task
+    inner = own[0]
+    assert isinstance(inner, asyncio.Task)
+    await inner
+    assert set(own) == {inner, task}
 
 
 async def test_async_context_managers_and_generators_unwind() -> None:

@@ -105,7 +105,7 @@ class Sent(NamedTuple):
         head = HeadLimits(LIMITS.line_bytes, LIMITS.field_bytes, LIMITS.fields)
         parser = RequestParser(head, RequestMessage, BodyStream, lambda _message: None)
         tunnelled = parser.feed(b"".join(self.segments)) is not None
-        return tunnelled or parser.failed or parser.at_boundary()
+        return tunnelled or parser.failed or parser.message is None
 
 
 @st.composite

@@ -2,14 +2,14 @@
 what is written, and whether reading and the connection go on."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.http.server.request import HttpRequest, Serve
-from sidecar.http.server.response import Answer
+from sidecar.http.server.response import Answer, Response
 from sidecar.http.server.service import Flow, ServerLimits, Service
 from tests import waiting
 
@@ -41,7 +41,12 @@ class Client(asyncio.Transport):
     """The client of one connection of a service."""
 
     def __init__(
-        self, serve: Serve, limits: ServerLimits = LIMITS, *, cancels: bool = True
+        self,
+        serve: Serve,
+        limits: ServerLimits = LIMITS,
+        *,
+        cancels: bool = True,
+        failed: Callable[[HttpRequest], Response] = failed,
     ) -> None:
         super().__init__()
         self.heads = HeadCache(bytes(KEY_BYTES))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import NamedTuple
 
 import pytest
 
@@ -152,6 +153,54 @@ async def test_a_deferred_response_that_can_not_be_made_is_a_fault(
     assert "internal words" in caplog.text
 
 
+class _Unencodable(NamedTuple):
+    """A response that can't be written."""
+
+    close: bool = False
+
+    def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
+        raise ConnectionError("internal words")
+
+
+async def _unencodable(_request: HttpRequest) -> Answer:
+    return _Unencodable()
+
+
+async def _unencodable_later(_request: HttpRequest) -> Answer:
+    durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(durable.set_result, None)
+    return Deferred(durable, lambda _failure: _Unencodable())
+
+
+async def _failing(_request: HttpRequest) -> Answer:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "serve", [_unencodable, _unencodable_later, _unrenderable, _unrecorded, _failing]
+)
+async def test_a_response_that_can_not_be_made_at_all_breaks_the_connection(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether it is the service's own that fails, or the one that stands in for it."""
+    served: list[str] = []
+
+    async def noting(request: HttpRequest) -> Answer:
+        served.append(request.target)
+        return await serve(request)
+
+    def failing(_request: HttpRequest) -> Reply:
+        raise ConnectionError("internal words")
+
+    client = Client(noting, failed=failing)
+    client.send(get("/a") + get("/b"))
+    assert await client.settle() == b""
+    assert client.aborted
+    assert client.connections.open == set()
+    assert served == ["/a"]
+    assert "internal words" in caplog.text
+
+
 async def test_a_fault_after_the_response_began_ends_the_connection() -> None:
     async def serve(request: HttpRequest) -> Answer:
         request.start_response(b"[half")
@@ -160,7 +209,8 @@ async def test_a_fault_after_the_response_began_ends_the_connection() -> None:
     client = Client(serve)
     client.send(get("/a") + get("/b"))
     assert await client.settle() == b"[half"
-    assert client.is_closing()
+    # Not closed: the end of the connection may be taken for that of the body.
+    assert client.aborted
 
 
 @pytest.mark.parametrize("cancels", [True, False])
