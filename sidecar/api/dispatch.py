@@ -63,7 +63,7 @@ class Dispatcher:
     async def serve(self, request: HttpRequest) -> Answer:
         """Answer any request, within the body budget."""
         if request.fault or not (request.known or trusted_framing(request)):
-            return self._render_unparsable()
+            return self._render_unread(Malformed("the request is not valid HTTP/1.1"))
         if request.offers_upgrade:
             # RFC 9931: bytes after a CONNECT or an Upgrade may be an optimistic client's tunnelled
             # data, not a request. Neither is ever granted here.
@@ -97,8 +97,7 @@ class Dispatcher:
 
     def failed(self, _request: HttpRequest) -> RenderedResponse:
         """The response to a request where `serve` itself failed."""
-        self._responses.add("none", "500")
-        return self._renderer.render(500, SluiceError().encoded(), self._make_id(), close=True)
+        return self._render_unread(SluiceError())
 
     async def _reply(self, request: HttpRequest, head: ApiHead, lease: Lease) -> ApiReply:
         body: bytes | None = None
@@ -157,11 +156,10 @@ class Dispatcher:
             lines = b"Retry-After: %d\r\n" % error.retry_after
         return self._respond(head, error.status, error.encoded(), lines=lines)
 
-    def _render_unparsable(self) -> RenderedResponse:
-        """The response to bytes that the parser rejected. It doesn't echo them."""
-        self._responses.add("none", "400")
-        body = Malformed("the request is not valid HTTP/1.1").encoded()
-        return self._renderer.render(400, body, self._make_id(), close=True)
+    def _render_unread(self, error: SluiceError) -> RenderedResponse:
+        """The response to a request whose head is not known. It echoes nothing of it."""
+        self._responses.add("none", str(error.status))
+        return self._renderer.render(error.status, error.encoded(), self._make_id(), close=True)
 
     def _admit(self, head: ApiHead) -> Key | None:
         """The caller's key, None if the path needs none. Raises a `SluiceError` if the request is
