@@ -237,7 +237,7 @@ class Battery:
 
     async def test_who_gives_up_leaves_nothing_running(self, setup: ClientSetup) -> None:
         with setup.through() as base, pytest.raises(GaveUp):
-            await act(self.client.give_up, f"{base}/open/never", 0.2)
+            await act(self.client.give_up, f"{base}/open/never", 1.0)
         await until(lambda: setup.library.lost == 1)
         [lineage] = await setup.sidecar.lineage()
         assert (lineage["outcome"], lineage["detail"]["bytes"]) == ("truncated", 0)
