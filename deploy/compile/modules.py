@@ -41,7 +41,7 @@ CORE = (
     *(f"policies.trail.{name}" for name in TRAIL),
 )
 HTTP = (
-    "attribution", "body_budget", "head_template", "headers", "request_target", "response_head",
+    "attribution", "headers", "request_target", "response_head",
 )  # fmt: skip
 SIDECAR = (
     "sidecar.control.clock",
