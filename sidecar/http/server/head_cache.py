@@ -10,7 +10,8 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 KEY_BYTES = 32
-MAX_HEADS = 256
+MAX_HEADS = 1024
+"""About 1 KB each."""
 LONGEST = 4096
 """The longest head that is remembered, in bytes."""
 

@@ -113,6 +113,7 @@ class Way:
         ]
         told = _EVENT.sub(b"event", answered.replace(b":%d" % self.upstream.port, b":port"))
         told = _LENGTH.sub(b"Content-Length: n", told)
+        told = _CLOSING.sub(b"", told)
         decisions = [_decision(each) for each in self.records if each.kind == "decision"]
         return CameTo(told, seen, decisions)
 
@@ -126,6 +127,9 @@ class CameTo(NamedTuple):
 _EVENT = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}")
 # The data source's answer names its own port, which may have fewer digits.
 _LENGTH = re.compile(rb"(?i)Content-Length: \d+")
+# Whether the agent's end has arrived when the head of the answer is written depends on how long a
+# look-up took.
+_CLOSING = re.compile(rb"(?i)Connection: close\r\n")
 
 
 def _decision(record: Record) -> Any:
