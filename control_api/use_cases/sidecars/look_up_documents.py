@@ -26,9 +26,10 @@ class AskedDocuments(RequestModel):
 
     example: ClassVar[dict[str, Any]] = {"names": ["tenant", "role/loan_underwriter"]}
 
-    names: list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]] = Field(
-        min_length=1, max_length=MAX_NAMES
-    )
+    # No NUL, because PostgreSQL can't look one up.
+    names: list[
+        Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern="^[^\\u0000]*$")]
+    ] = Field(min_length=1, max_length=MAX_NAMES)
 
 
 async def look_up_documents(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -86,3 +87,45 @@ def test_no_request_finds_a_bug_or_an_undescribed_status(either: ControlApi) -> 
         assert answer.status < 500, sent
     connection.close()
     either.verified()
+
+
+def _with_nul(body: Any) -> Iterator[Any]:
+    """The same body several times, each time with a NUL in another of its texts."""
+    if isinstance(body, str):
+        yield f"{body}\0"
+    if isinstance(body, list | dict):
+        items = body.items() if isinstance(body, dict) else enumerate(body)
+        for place, value in items:
+            for other in _with_nul(value):
+                changed = body.copy()
+                changed[place] = other
+                yield changed
+
+
+def _targets_with_nul(route: Route) -> Iterator[str]:
+    """The route's target several times, each time with a NUL in another parameter."""
+    plain = route.path
+    for name in route.parameters:
+        plain = plain.replace("{" + name + "}", "any")
+        yield route.path.replace("{" + name + "}", "any%00").replace("{", "").replace("}", "")
+    for name in route.query:
+        yield f"{plain}?{name}=any%00"
+
+
+def test_a_nul_in_any_text_is_the_callers_fault(either: ControlApi) -> None:
+    """PostgreSQL stores no NUL and looks none up: what lets one through to it is answered 503."""
+    asked: list[tuple[str, str, Any]] = []
+    for route in ROUTES:
+        body = route.request_type.example if route.has_body else None
+        asked += [(route.method, target, body) for target in _targets_with_nul(route)]
+        path = route.path.replace("{", "").replace("}", "")
+        asked += [(route.method, path, each) for each in _with_nul(body)]
+    assert len(asked) > 100
+    connection = http.client.HTTPConnection("127.0.0.1", either.port, timeout=30)
+    headers = {"X-API-Key": either.admin_key, "Content-Type": "application/json"}
+    for method, target, body in asked:
+        connection.request(method, target, body and json.dumps(body), headers)
+        answer = connection.getresponse()
+        assert answer.status < 500, (method, target, body, answer.read())
+        answer.read()
+    connection.close()
