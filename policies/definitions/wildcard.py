@@ -2,13 +2,46 @@
 
 `*` matches any run of characters and `?` exactly one. Everything else, `[` too, matches itself, and
 case counts (contract, section 3). A list without wildcards costs one set lookup.
+
+`steps` says what a pattern means. The matcher here and the exact analysis (`policies/analysis`) are
+both made from it.
 """
 
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 Matcher = Callable[[str], bool]
+
+
+class Step(NamedTuple):
+    """One character that a pattern asks for; None if any will do. With `after_run`, any run of
+    characters may come before it, the empty one too."""
+
+    character: str | None
+    after_run: bool
+
+
+class Steps(NamedTuple):
+    """A pattern as it is matched: one step after the other, then with `open_end` any run of
+    characters."""
+
+    steps: tuple[Step, ...]
+    open_end: bool
+
+
+def steps(pattern: str) -> Steps:
+    """What `pattern` means. Two patterns with equal steps match the same names."""
+    found: list[Step] = []
+    run = False
+    for character in pattern:
+        if character == "*":
+            run = True
+            continue
+        found.append(Step(None if character == "?" else character, run))
+        run = False
+    return Steps(tuple(found), run)
 
 
 def is_pattern(entry: str) -> bool:
@@ -81,16 +114,19 @@ def _everything(_name: str) -> bool:
 def _expression(pattern: str) -> str:
     """The pattern as a regular expression in which each run but the last is atomic.
 
-    After `*`, the leftmost match of the next piece is as good as any later one. So there is no
+    After a run, the leftmost match of the next piece is as good as any later one. So there is no
     backtracking, and a hostile name costs at most pattern length times name length.
     """
-    # `**` matches what `*` does, and would cost a search of its own.
-    first, *pieces = [_literal(piece) for piece in re.sub(r"\*+", "*", pattern).split("*")]
-    if not pieces:
+    found, open_end = steps(pattern)
+    pieces = [""]  # the text between runs
+    for step in found:
+        if step.after_run:
+            pieces.append("")
+        pieces[-1] += "." if step.character is None else re.escape(step.character)
+    if open_end:
+        pieces.append("")
+    first, *rest = pieces
+    if not rest:
         return f"(?:{first})"
-    middle = "".join(f"(?>.*?{piece})" for piece in pieces[:-1])
-    return f"(?:{first}{middle}.*{pieces[-1]})"
-
-
-def _literal(piece: str) -> str:
-    return ".".join(re.escape(part) for part in piece.split("?"))
+    middle = "".join(f"(?>.*?{piece})" for piece in rest[:-1])
+    return f"(?:{first}{middle}.*{rest[-1]})"
