@@ -16,7 +16,13 @@ from policies.lint import lint
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("sluice policy", description="Checks policy files, offline.")
-    commands = parser.add_subparsers(dest="command", required=True)
+    add_lint(parser.add_subparsers(dest="command", required=True))
+    options = parser.parse_args(arguments)
+    return int(options.run(options))
+
+
+def add_lint(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command `lint`, whose options have `run`."""
     command = commands.add_parser("lint", help="report errors and likely mistakes in policy files")
     command.add_argument("path", metavar="PATH", type=Path)
     command.add_argument(
@@ -27,16 +33,19 @@ def main(arguments: list[str] | None = None) -> int:
         help="a tenant of this installation (repeatable); other tenants' folders cause a warning",
     )
     command.epilog = "PATH: a directory <tenant_id>/<industry>/<process_group>.yaml, or one file"
-    chosen = parser.parse_args(arguments)
-    path: Path = chosen.path
+    command.set_defaults(run=partial(_lint, command))
+
+
+def _lint(command: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    path: Path = options.path
     if not path.exists():
-        parser.error(f"`{path}` does not exist")
+        command.error(f"`{path}` does not exist")
     definitions, faults = (
         _load_directory(path) if path.is_dir() else _load(partial(load_file, path))
     )
     folders = tenants(path) if path.is_dir() else []
     # Warnings never fail the command: the policies are in force as they are written.
-    warnings = [*_unowned(folders, chosen.tenant), *lint(definitions)]
+    warnings = [*_unowned(folders, options.tenant), *lint(definitions)]
     for fault in faults:
         print(f"error: {fault}")
     for warning in warnings:

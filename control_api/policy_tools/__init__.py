@@ -1,0 +1,9 @@
+"""`sluice policy`: what an author of policies asks before a change is in force.
+
+    __main__.py    the commands; one module each in `commands/`
+    sources.py     where policies come from: a directory, a file, a revision in git
+    text.py        rows of the analysis, for people
+
+Works on files, with the base installation alone. What it says comes from `policies/`, which decides
+nothing differently here than in a service.
+"""
