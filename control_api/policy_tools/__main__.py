@@ -83,16 +83,16 @@ def _diff(options: argparse.Namespace) -> int:
         print(json.dumps(found))
     else:
         for row in allowed:
-            _print("+", text.change(row, "may newly"))
+            _print("+ ", text.change(row, "may newly"))
         for row in denied:
-            _print("-", text.change(row, "may no longer"))
+            _print("- ", text.change(row, "may no longer"))
         print(f"{len(allowed)} newly allowed, {len(denied)} newly denied", file=sys.stderr)
     fails = {"widened": bool(allowed), "changed": bool(allowed or denied), None: False}
     return int(fails[options.fail_on])
 
 
 def _who(options: argparse.Namespace) -> int:
-    asked = Asked(task=options.task, source=options.source)
+    asked = Asked(tasks=(options.task,) if options.task else (), sources=(options.source,))
     roles = by_role(read(options.policies, options.tenant))
     rows = [
         row
@@ -104,7 +104,8 @@ def _who(options: argparse.Namespace) -> int:
 
 def _can(options: argparse.Namespace) -> int:
     policies = by_role(read(options.policies, options.tenant)).get(options.role, [])
-    return _answer(access_rows(options.role, policies, Asked(agent=options.agent)), options)
+    asked = Asked(agents=(options.agent,) if options.agent else ())
+    return _answer(access_rows(options.role, policies, asked), options)
 
 
 def _answer(rows: Rows, options: argparse.Namespace) -> int:
@@ -124,7 +125,7 @@ def _all(roles: dict[str, list[Policy]]) -> Iterable[Policy]:
 
 def _print(mark: str, lines: Iterable[str]) -> None:
     for number, line in enumerate(lines):
-        print(f"{mark if number == 0 else ' ' * len(mark)} {line}".strip() if not number else line)
+        print(f"{mark}{line}" if number == 0 else line)
 
 
 if __name__ == "__main__":

@@ -37,13 +37,21 @@ class Space(NamedTuple):
     agent_names: NameClasses
     source_names: NameClasses
 
+    def agents_of(self, entries: Iterable[str]) -> tuple[NameClass, ...]:
+        """The agents that one of the entries matches, which the space was asked about."""
+        return self.agent_names.matched_by(entries)
+
+    def sources_of(self, entries: Iterable[str]) -> tuple[NameClass, ...]:
+        return self.source_names.matched_by(entries)
+
 
 class Asked(NamedTuple):
-    """Names that a question is about, so that each is a class of its own."""
+    """What a question is about, so that the classes tell it apart: patterns and names of agents
+    and sources, names of tasks."""
 
-    agent: str | None = None
-    task: str | None = None
-    source: str | None = None
+    agents: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 NOTHING = Asked()
@@ -52,7 +60,7 @@ NOTHING = Asked()
 def space(policies: Iterable[Policy], asked: Asked = NOTHING) -> Space:
     """The space that all of `policies`, of one role, span together. Raises `TooManyClasses`."""
     every = tuple(policies)
-    agents, tasks, sources = ([] if name is None else [name] for name in asked)
+    agents, tasks, sources = map(list, asked)
     for each in every:
         agents += each.permitted_agent_ids
         sources += each.allowed_sources + each.denied_sources

@@ -50,6 +50,11 @@ class NameClasses(NamedTuple):
     entries: tuple[str, ...]
     classes: tuple[NameClass, ...]
 
+    def matched_by(self, entries: Iterable[str]) -> tuple[NameClass, ...]:
+        """The classes that one of `entries` matches."""
+        bits = sum({1 << self.entries.index(entry) for entry in entries})
+        return tuple(each for each in self.classes if each.matched & bits)
+
 
 def name_classes(entries: Iterable[str]) -> NameClasses:
     """The classes that `entries` tell apart. Raises `TooManyClasses`."""

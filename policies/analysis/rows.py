@@ -6,26 +6,19 @@ Everything that a row matches is as the row says, and nothing is left out.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import count, product
+from itertools import product
 from typing import Any
 
 from policies.analysis.access import OTHER, Access, Agent, Asked, Space, Task, space
 from policies.analysis.difference import Agents, Change, RoleDifference, Tasks, joined
-from policies.analysis.names import NameClass, NameClasses
+from policies.analysis.examples import body, decided, example
+from policies.analysis.names import NameClass
 from policies.analysis.regions import EVERYTHING, Region, Writer, shortest
-from policies.checks.finding import Facts
-from policies.definitions.model import RANK, SENSITIVITIES, Key, Policy, Sensitivity, TenantSettings
-from policies.definitions.model import Agent as RegistryEntry
-from policies.evaluate import evaluate
+from policies.definitions.model import RANK, SENSITIVITIES, Policy, Sensitivity
 from policies.retrieval import Retrieval
 from policies.sets.role import Role, compile_role
 
 ABSENT = "absent"
-EXAMPLE_USER = "example-user"
-"""The user of each example: the policies say nothing about users."""
-
-_KEY = Key("key_example", "evaluate")
-_SETTINGS = TenantSettings("example")
 
 Wire = dict[str, Any]
 
@@ -96,12 +89,12 @@ def difference_rows(
         writer = RowWriter(each.space)
         before, after = _compiled(role, old), _compiled(role, new)
         for change in each.changes:
-            example = _example(change, each.space)
+            request = _example(change, each.space)
             row = writer.row(role, change.agents, change.tasks, change.sources) | {
                 "levels": list(SENSITIVITIES[slice(*change.levels)]),
-                "example": _body(example),
-                "before": _decided(example, before),
-                "after": _decided(example, after),
+                "example": body(request),
+                "before": decided(request, before),
+                "after": decided(request, after),
             }
             found["newly_allowed" if change.widened else "newly_denied"].append(row)
     return found
@@ -114,43 +107,15 @@ def _compiled(role: str, policies: dict[str, list[Policy]]) -> Role | None:
 def _example(change: Change, over: Space) -> Retrieval:
     """The simplest request that the change is about."""
     named = [each for each in change.agents if each is not None]
-    agent = None if None in change.agents else shortest(named).example
-    return Retrieval(
+    tasks: list[Task] = [*sorted(each for each in change.tasks if isinstance(each, str)), OTHER]
+    return example(
         change.agent_role,
-        EXAMPLE_USER,
-        shortest(change.sources).example,
+        None if None in change.agents else shortest(named),
+        None if None in change.tasks else tasks[0],
+        shortest(change.sources),
         SENSITIVITIES[change.levels[0]],
-        task_type=None if None in change.tasks else _task_of(change.tasks, over),
-        agent_id=agent,
+        over,
     )
-
-
-def _task_of(tasks: Set[Task], over: Space) -> str:
-    named = sorted(each for each in tasks if isinstance(each, str))
-    if named:
-        return named[0]
-    # Of one task more than there are names, one is not taken.
-    return next(task for task in map("task-{}".format, count(1)) if task not in over.tasks)
-
-
-def _body(example: Retrieval) -> Wire:
-    """The example as the body of an evaluation."""
-    members = ("agent_role", "agent_id", "user_id", "source_id", "sensitivity_level", "task_type")
-    body = {name: getattr(example, name) for name in members}
-    return {name: value for name, value in body.items() if value is not None}
-
-
-def _decided(example: Retrieval, role: Role | None) -> Wire:
-    """What the core decides, where checks 1 to 5 pass."""
-    agent = None
-    if example.agent_id is not None:
-        agent = RegistryEntry(example.agent_id, "approved", (example.agent_role,))
-    decision = evaluate(example, Facts(_SETTINGS, _KEY, agent, None, role, 0))
-    return {
-        "decision": decision.decision,
-        "policy_name": decision.policy_name,
-        "check": decision.check,
-    }
 
 
 def access_rows(
@@ -160,9 +125,9 @@ def access_rows(
     `policies`, the names of those that allow it. With `level`, only what is allowed at it."""
     over = space(policies, asked)
     access = Access(policies, over)
-    agents = _only(over.agents, asked.agent, over.agent_names)
-    sources = _only(over.sources, asked.source, over.source_names)
-    tasks = over.tasks if asked.task is None else (asked.task,)
+    agents = over.agents_of(asked.agents) if asked.agents else over.agents
+    sources = over.sources_of(asked.sources) if asked.sources else over.sources
+    tasks = asked.tasks or over.tasks
     cells: dict[tuple[str, ...], dict[tuple[Agents, Tasks], set[NameClass]]] = defaultdict(
         lambda: defaultdict(set)
     )
@@ -184,11 +149,3 @@ def access_rows(
         for deciding, cell in sorted(cells.items())
         for row in joined(cell)
     ]
-
-
-def _only(members: Sequence[Any], name: str | None, names: NameClasses) -> Sequence[Any]:
-    """Those members that `name` is about, a name or a pattern; all of them if it is None."""
-    if name is None:
-        return members
-    bit = names.entries.index(name)
-    return [each for each in members if each is not None and each.matched >> bit & 1]
