@@ -30,6 +30,7 @@ MODULES = {
 NEEDED_BY = {"control_api": "server", "sidecar": "sidecar", "init": "server", "up": "demo"}
 BASE_ALONE = (
     "control_api.admission.manifests",
+    "control_api.policy_tools",
     "control_api.verifier",
     "control_api.verifier.report",
 )

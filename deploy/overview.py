@@ -68,7 +68,11 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command("rotate-key", "create a new signing key", ("control_api", "rotate-key")),
             Command("make-keys", "create a cluster's Secret of keys", ("control_api", "make-keys")),
             Command("doctor", "find ways around a sidecar", ("sidecar.doctor",)),
-            Command("policy", "check policy files, offline", ("policies",)),
+            Command(
+                "policy",
+                "check policy files, and what a change of them does",
+                ("control_api.policy_tools",),
+            ),
             Command("verify", "verify an audit log, offline", ("control_api.verifier",)),
             Command(
                 "report",

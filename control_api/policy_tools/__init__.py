@@ -1,6 +1,7 @@
 """`sluice policy`: what an author of policies asks before a change is in force.
 
-    __main__.py    the commands; one module each in `commands/`
+    __main__.py    the command line
+    commands/      the commands, a module each
     sources.py     where policies come from: a directory, a file, a revision in git
     text.py        rows of the analysis, for people
 

@@ -50,3 +50,9 @@ def _item(item: Any, absent: str) -> str:
 def _decision(decided: Row) -> str:
     check = f", check `{decided['check']}`" if decided["check"] else ""
     return f"{decided['decision']} by {shown(decided['policy_name'])}{check}"
+
+
+def show(mark: str, lines: Iterable[str]) -> None:
+    """Print the lines of one row, the first after `mark`."""
+    for number, line in enumerate(lines):
+        print(f"{mark}{line}" if number == 0 else line)

@@ -195,7 +195,7 @@ class _Positions:
 
 
 def _unused(characters: Iterable[str]) -> Iterator[str]:
-    """Characters that are none of these, readable ones first."""
+    """Characters besides these, readable ones first."""
     used = {*characters, "*", "?"}
     for character in _READABLE:
         if character not in used:

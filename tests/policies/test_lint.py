@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.__main__ import main
+from control_api.policy_tools.__main__ import main
 from policies.definitions.definition import Definition
 from policies.lint import lint
 from tests.policies.definitions.policy_directory import ENTRY, of, write
@@ -207,7 +207,7 @@ def test_bad_arguments_exit_with_2(arguments: list[str]) -> None:
 def test_the_module_is_the_command(tmp_path: Path) -> None:
     write(tmp_path, "policies:")
     ran = subprocess.run(
-        [sys.executable, "-m", "policies", "lint", str(tmp_path)],
+        [sys.executable, "-m", "control_api.policy_tools", "lint", str(tmp_path)],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[3],

@@ -49,7 +49,15 @@ def absent(extra: str) -> set[str]:
 @pytest.mark.parametrize(
     ("extra", "modules"),
     [
-        ("base", ["policies.__main__", "deploy.command", "deploy.client.run", "deploy.init.run"]),
+        (
+            "base",
+            [
+                "control_api.policy_tools.__main__",
+                "deploy.command",
+                "deploy.client.run",
+                "deploy.init.run",
+            ],
+        ),
         (
             "sidecar",
             [

@@ -1,5 +1,4 @@
-"""`python -m policies lint PATH`: reports errors and likely mistakes in a policy directory or in
-one policy file. Exit codes: 0 if the files can be used, 1 if not, 2 for bad arguments."""
+"""`sluice policy lint`: errors and likely mistakes in a directory of policies or in one file."""
 
 import argparse
 import sys
@@ -7,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from control_api.policy_tools.options import AddCommand
 from policies.definitions.definition import Definition, DefinitionFault, LoadError
 from policies.definitions.folders import DEFAULT, UnownedFolder, unlikely, unowned
 from policies.definitions.load import load_file, load_tenant
@@ -14,16 +14,9 @@ from policies.definitions.policy_files import strays, tenants
 from policies.lint import lint
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser("sluice policy", description="Checks policy files, offline.")
-    add_lint(parser.add_subparsers(dest="command", required=True))
-    options = parser.parse_args(arguments)
-    return int(options.run(options))
-
-
-def add_lint(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command `lint`, whose options have `run`."""
-    command = commands.add_parser("lint", help="report errors and likely mistakes in policy files")
+def add(add_command: AddCommand) -> None:
+    """Add the command `lint`. Exit codes: 0 if the files can be used, 1 if not."""
+    command = add_command("lint", "report errors and likely mistakes in policy files")
     command.add_argument("path", metavar="PATH", type=Path)
     command.add_argument(
         "--tenant",
@@ -81,7 +74,3 @@ def _load(load: Callable[[], list[Definition]]) -> tuple[list[Definition], list[
         return load(), []
     except LoadError as error:
         return [], error.faults
-
-
-if __name__ == "__main__":
-    sys.exit(main())
