@@ -7,7 +7,8 @@ are written.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from policies.definitions.definition import LISTS, Definition, DefinitionFault, in_order, shown
+from policies.definitions.definition import Definition, DefinitionFault, in_order, shown
+from policies.definitions.policy_form import LISTS
 from policies.definitions.wildcard import is_pattern, matcher
 
 _WILD = ("allowed_sources", "denied_sources", "permitted_agent_ids")

@@ -2,8 +2,8 @@
 
 Each file is `policies: […]`. This is the only module of the services that imports a YAML parser.
 Knows the encoding and limits of a file, and the line of each value.
-`policies.definitions.policy_files` finds the files; `policies.definitions.definition` checks each
-policy. Knows no store: the caller finds out what was added, changed or removed.
+`policies.definitions.policy_files` finds the files; `policies.definitions.policy_form` declares
+what they may hold. Knows no store: the caller finds out what was added, changed or removed.
 
 The operator's files are still untrusted input: no tags, no aliases (a few lines of them can expand
 to gigabytes), no duplicate keys (the second would silently win), bounded size and depth, and no
@@ -31,13 +31,12 @@ from policies.definitions.definition import (
     DefinitionFaults,
     LoadError,
     Node,
-    define,
     in_order,
     label,
     shown,
-    unknown_key,
 )
 from policies.definitions.policy_files import files
+from policies.definitions.policy_form import POLICY_FILE
 from policies.ground.json_body import identifier_fault
 
 MAX_FILE = 1024 * 1024
@@ -101,10 +100,11 @@ def _load(path: Path, file: str) -> tuple[list[Definition], list[DefinitionFault
                 faults.add(0, "", f"{shown(name)} in the path {fault}")
         text = read_text(path, faults)
         tree = None if text is None else parse_tree(text, faults)
-        for entry in [] if tree is None else _entries(tree, faults):
-            definition = define(entry, industry, process_group, faults)
-            if definition is not None:
-                definitions.append(definition)
+        found = None if tree is None else POLICY_FILE.read("", tree, faults)
+        for definition in filter(None, (found or {}).get("policies") or ()):
+            definition.body["industry"] = definition.body["industry"] or industry
+            definition.body["process_group"] = definition.body["process_group"] or process_group
+            definitions.append(definition)
     except DefinitionFaults.TooManyFaults:
         pass  # `faults` keeps what was found, and its last entry says that there are more
     return definitions, faults.found
@@ -139,25 +139,6 @@ def read_text(path: Path, faults: DefinitionFaults) -> str | None:
         faults.add(line, "", f"contains the control character {shown(control.group())}")
         return None
     return text
-
-
-def _entries(tree: Node, faults: DefinitionFaults) -> list[Node]:
-    """The items of `policies`, the only key that a policy file may have."""
-    if tree.tag != "map":
-        faults.add(tree.line, "", "must be a mapping with the key `policies`")
-        return []
-    members: dict[str, Node] = tree.value
-    for key, node in members.items():
-        if key != "policies":
-            unknown_key(node.line, key, ("policies",), faults)
-    policies = members.get("policies")
-    if policies is None or policies.tag != "list":
-        line = tree.line if policies is None else policies.line
-        wrong = "must be a list; write `[]` for none"
-        faults.add(line, "policies", "is required" if policies is None else wrong)
-        return []
-    items: list[Node] = policies.value
-    return items
 
 
 class _UnsupportedYaml(Exception):

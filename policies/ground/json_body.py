@@ -8,7 +8,9 @@ import orjson
 
 from policies.ground.errors import Malformed
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+CONTROL_CHARACTERS = r"\x00-\x1f\x7f-\x9f"
+"""What an identifier may not contain, as in a class of characters of a regular expression."""
+_CONTROL = re.compile(f"[{CONTROL_CHARACTERS}]")
 MAX_IDENTIFIER = 256
 
 

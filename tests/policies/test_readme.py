@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from policies.checks.order import NAMES
-from policies.definitions.definition import FIELDS
 from policies.definitions.load import load_file
+from policies.definitions.policy_form import FIELDS
 from policies.ground.canonical import encode
 from policies.lint import lint
 from policies.trail.entry import index_of

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from policies.definitions.definition import FIELDS, Definition
+from policies.definitions.definition import Definition
 from policies.definitions.load import MAX_FILE, load_tenant
 from policies.definitions.model import Policy
 from policies.definitions.policy_files import tenants
+from policies.definitions.policy_form import FIELDS
 from tests.policies.definitions.policy_directory import ENTRY, complaint, faults, of, write
 
 

@@ -1,0 +1,192 @@
+"""What a value in a YAML file may be: text, choice, number, list, mapping.
+
+A form is a rule written once. `read` checks a value with it and keeps the line of every fault;
+`schema` says the same as JSON Schema (2020-12), for editors. Knows no particular key: those are
+declared in `policy_form.py` and its neighbours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from policies.definitions.definition import (
+    DefinitionFaults,
+    Node,
+    shown,
+    surrogate_fault,
+    unknown_key,
+)
+from policies.ground.json_body import CONTROL_CHARACTERS, MAX_IDENTIFIER, identifier_fault
+
+Schema = dict[str, Any]
+
+_TAG_NAMES = {
+    "bool": "a truth value",
+    "int": "a number",
+    "float": "a number",
+    "null": "nothing",
+    "timestamp": "a date",
+}
+
+
+class Form(Protocol):
+    """What one value may be."""
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> Any:
+        """The value in `node`. What is wrong is added to `faults`, under `key`; the value is then
+        of no use."""
+
+    def schema(self) -> Schema:
+        """JSON Schema of the values that `read` accepts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """A name, byte for byte (contract, section 1)."""
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
+        text: str = node.value
+        if node.tag != "str":
+            faults.add(node.line, key, f"must be a string{actual(node)}")
+            return None
+        fault = identifier_fault(text) or surrogate_fault(text)
+        if fault:
+            faults.add(node.line, key, fault)
+        return text
+
+    def schema(self) -> Schema:
+        return {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_IDENTIFIER,
+            "pattern": f"^[^{CONTROL_CHARACTERS}]*$",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few words."""
+
+    values: tuple[str, ...]
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
+        if node.tag == "str" and node.value in self.values:
+            return str(node.value)
+        words = ", ".join(f"`{each}`" for each in self.values)
+        faults.add(node.line, key, f"must be one of {words}{actual(node)}")
+        return None
+
+    def schema(self) -> Schema:
+        return {"enum": list(self.values)}
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """A number from 1 on, of at most `digits` decimal digits."""
+
+    digits: int
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> int | None:
+        # Excludes `1_000`, `0x10`, `010` and `1:30`: YAML 1.1 takes all four for numbers, which
+        # would surprise most people.
+        text: str = node.value
+        plain = node.tag == "int" and text.isdecimal() and text.isascii() and text[0] != "0"
+        if plain and len(text) <= self.digits:
+            return int(text)
+        most = "9" * self.digits
+        wrong = f"must be a whole number from 1 to {most}, in decimal digits"
+        faults.add(node.line, key, wrong)
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "integer", "minimum": 1, "maximum": 10**self.digits - 1}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list. `of` says in a fault what it is a list of."""
+
+    item: Form
+    of: str = ""
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> list[Any] | None:
+        if node.tag == "list":
+            return [self.item.read(key, each, faults) for each in node.value]
+        # Null is refused too: YAML reads a list as null once all its items are commented out, and
+        # that must not pass for an empty list.
+        faults.add(node.line, key, f"must be a list{self.of}; write `[]` for none")
+        return None
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": self.item.schema()}
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A value that counts as absent if it is empty, as in `industry:`."""
+
+    form: Form
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> Any:
+        return None if node.tag == "null" else self.form.read(key, node, faults)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [self.form.schema(), {"type": "null"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a mapping. `says` is a sentence for the author who hovers over it."""
+
+    form: Form
+    says: str
+    required: bool = False
+
+    def schema(self) -> Schema:
+        return {"description": self.says, **self.form.schema()}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A mapping with known keys. `wrong` is the fault of anything else."""
+
+    keys: Mapping[str, Key]
+    wrong: str = "must be a mapping"
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> dict[str, Any] | None:
+        """The values of the keys that the mapping has. Every fault is collected: its author can
+        then repair all of them at once."""
+        if node.tag != "map":
+            faults.add(node.line, key, self.wrong)
+            return None
+        members: dict[str, Node] = node.value
+        found: dict[str, Any] = {}
+        for name, each in members.items():
+            if name in self.keys:
+                found[name] = self.keys[name].form.read(name, each, faults)
+            else:
+                unknown_key(each.line, name, tuple(self.keys), faults)
+        for name, declared in self.keys.items():
+            if declared.required and name not in members:
+                faults.add(node.line, name, "is required")
+        return found
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "properties": {name: key.schema() for name, key in self.keys.items()},
+            "required": [name for name, key in self.keys.items() if key.required],
+            "additionalProperties": False,
+        }
+
+
+def actual(node: Node) -> str:
+    """What the file has instead, as YAML understands it: often not what the author meant."""
+    if node.tag == "str":
+        return f", not {shown(node.value)}"
+    if node.tag in ("list", "map"):
+        return f", not a {'list' if node.tag == 'list' else 'mapping'}"
+    if node.tag == "null" and not node.value:
+        return ", but it is empty"
+    kind = _TAG_NAMES.get(node.tag, node.tag)
+    return f"; YAML reads {shown(node.value)} as {kind}, so quote it"

@@ -1,0 +1,93 @@
+"""The keys of a policy file (`service.md` 2.1): what each may hold, and what it means."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from policies.definitions.definition import Definition, DefinitionFaults, Node
+from policies.definitions.forms import (
+    Choice,
+    Identifier,
+    Key,
+    ListOf,
+    Optional,
+    Record,
+    Schema,
+    WholeNumber,
+)
+from policies.definitions.model import SENSITIVITIES
+
+_NAMES = ListOf(Identifier(), " of strings")
+
+_POLICY = Record(
+    {
+        "name": Key(Identifier(), "Unique within the tenant.", required=True),
+        "agent_role": Key(
+            Identifier(), "The role that it is for, exactly as the call claims it.", required=True
+        ),
+        "allowed_sources": Key(
+            _NAMES,
+            "Sources that the role may read; `*` is any run of characters, `?` is one. `[]` allows "
+            "nothing.",
+            required=True,
+        ),
+        "denied_sources": Key(
+            _NAMES,
+            "Sources that the role may never read, whatever another of its policies allows; with "
+            "the same wildcards.",
+            required=True,
+        ),
+        "max_sensitivity": Key(
+            Choice(SENSITIVITIES), "The highest sensitivity that it allows.", required=True
+        ),
+        "allowed_tasks": Key(
+            _NAMES,
+            "The only tasks that it allows; absent or empty: every task that is not denied. No "
+            "wildcards.",
+        ),
+        "denied_tasks": Key(_NAMES, "Tasks that it denies. No wildcards."),
+        "session_ttl_minutes": Key(
+            Optional(WholeNumber(7)),
+            "How long a session of the role lasts; the smallest of its policies applies.",
+        ),
+        "permitted_agent_ids": Key(
+            _NAMES,
+            "The only agents that it allows, with wildcards; absent or empty: every agent, and "
+            "calls without one.",
+        ),
+        "industry": Key(
+            Optional(Identifier()), "Where it belongs; by default the name of the file's folder."
+        ),
+        "process_group": Key(
+            Optional(Identifier()), "Where it belongs; by default the name of the file."
+        ),
+    },
+    "each entry must be a mapping of a policy's fields",
+)
+
+FIELDS = tuple(_POLICY.keys)
+"""A policy's fields, in the order of `service.md` 2.1."""
+
+LISTS = tuple(name for name, key in _POLICY.keys.items() if key.form is _NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One policy of a file, with its place there."""
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> Definition | None:
+        before = len(faults.found)
+        members = _POLICY.read(key, node, faults)
+        if members is None or len(faults.found) > before:
+            return None
+        body: dict[str, Any] = {name: [] if name in LISTS else None for name in FIELDS}
+        return Definition(faults.file, node.line, body | members)
+
+    def schema(self) -> Schema:
+        return _POLICY.schema()
+
+
+POLICY_FILE = Record(
+    {"policies": Key(ListOf(_Entry()), "The tenant's policies in this file.", required=True)},
+    "must be a mapping with the key `policies`",
+)
+"""A whole file. What it reads are `Definition`s, None for each that has faults."""
