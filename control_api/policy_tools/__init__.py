@@ -3,6 +3,7 @@
     __main__.py    the command line
     commands/      the commands, a module each
     sources.py     where policies come from: a directory, a file, a revision in git
+    service.py     how a running service is asked
     text.py        rows of the analysis, for people
 
 Works on files, with the base installation alone. What it says comes from `policies/`, which decides

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from control_api.api_client.key_file import ServiceUnusable
 from control_api.policy_tools.commands import access, diff, lint
 from control_api.policy_tools.sources import Unusable
 from policies.analysis.names import TooManyClasses
@@ -22,11 +23,11 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (lint.add, diff.add, access.add_who, access.add_can):
         add(lambda name, line: commands.add_parser(name, help=line))
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(arguments, argparse.Namespace(environ=os.environ))
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
-    except (Unusable, TooManyClasses) as error:
+    except (Unusable, ServiceUnusable, TooManyClasses) as error:
         print(f"sluice policy: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:

@@ -17,12 +17,13 @@ from typing import BinaryIO
 
 import orjson
 
+from control_api.api_client.connection import RemoteApi
+from control_api.api_client.key_file import ServiceUnusable, read_key
 from control_api.verifier.file.check import CheckOptions
 from control_api.verifier.file.verify_file import verify_file
 from control_api.verifier.options import parse
 from control_api.verifier.outcome import Outcome, Unusable
 from control_api.verifier.progress import on_terminal
-from control_api.verifier.remote.connection import RemoteApi, read_key
 from control_api.verifier.remote.monitor import MonitorOptions, monitor
 from control_api.verifier.report.check import ReportOutcome, check_report
 from control_api.verifier.report.evidence import MAX_BYTES, begins
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
     try:
         options = parse(arguments)
         outcome = _verify(options)
-    except Unusable as error:
+    except (Unusable, ServiceUnusable) as error:
         print(f"sluice verify: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

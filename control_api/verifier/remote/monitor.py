@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from control_api.api_client.connection import RemoteApi
 from control_api.verifier.file.check import CheckOptions, FileCheck
 from control_api.verifier.file.source import LineChunks, pieces
 from control_api.verifier.outcome import Level, Outcome, Unusable
 from control_api.verifier.progress import Progress
-from control_api.verifier.remote.connection import RemoteApi
 from control_api.verifier.remote.state import Verified, locked, read_state, write_state
 from policies.trail import checkpoint
 from policies.trail.findings import Finding, Reason
@@ -37,7 +37,8 @@ class MonitorOptions:
 
 
 def monitor(options: MonitorOptions) -> Outcome:
-    """One run. The state moves on only if nothing was found. Raises `Unusable`."""
+    """One run. The state moves on only if nothing was found. Raises `Unusable`, and
+    `ServiceUnusable`."""
     with locked(options.state):
         before = read_state(options.state)
         first = 0 if before is None else before.tree.size

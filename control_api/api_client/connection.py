@@ -1,0 +1,166 @@
+"""Requests to one control API. Follows no redirect and no proxy, so that the key goes nowhere else.
+Knows no route."""
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from control_api.api_client.key_file import ServiceUnusable
+
+SECONDS = 60.0
+"""How long a request waits for the connection, and then for each part of the answer."""
+MAX_ANSWER = 256 * 1024 * 1024
+"""In bytes. A server that is not a control API may send without end."""
+MAX_ERROR = 64 * 1024
+
+
+class RequestRefused(ServiceUnusable):
+    """an answer other than 2xx. `error`, `message` and `details` are those of the API's error body
+    (contract, section 1); empty if the answer is not the API's."""
+
+    def __init__(self, status: int, text: bytes) -> None:
+        try:
+            body = json.loads(text)
+        except ValueError:
+            body = None  # a gateway's page, for instance
+        members = body if isinstance(body, dict) else {}
+        self.status = status
+        self.error, self.message, self.details = (
+            str(members.get(name) or "") for name in ("error", "message", "details")
+        )
+        said = self.message or _one_line(text.decode(errors="replace"))[:300]
+        lines = map(_one_line, self.details.splitlines())
+        super().__init__("\n  ".join([f"the service answered {status}: {_one_line(said)}", *lines]))
+
+
+class RemoteApi:
+    """A control API at `url`, `http[s]://host[:port][/path]`."""
+
+    def __init__(self, url: str, key: str, ca: str | None = None) -> None:
+        """Raises `ServiceUnusable`, without the address, which may contain a password."""
+        parts = urlsplit("")
+        try:
+            parts = urlsplit(url)
+            fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            fits = False
+        if not fits or parts.username is not None or parts.query or parts.fragment:
+            raise ServiceUnusable("--url is not an address such as https://sluice.example:8700")
+        self._host, self._port = str(parts.hostname), parts.port
+        self._path, self._key = parts.path.rstrip("/"), key
+        self._tls: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            try:
+                self._tls = ssl.create_default_context(cafile=ca)
+            except (OSError, ssl.SSLError) as error:
+                raise ServiceUnusable(f"--ca can't be used: {error}") from error
+        elif ca is not None:
+            raise ServiceUnusable("--ca applies to https:// only")
+
+    def get(self, path: str) -> "ResponseBody":
+        """The body of a 200, streamed. Raises `ServiceUnusable` for every other answer, and if
+        there is none."""
+        connection = self._connection(SECONDS)
+        try:
+            response = self._sent(connection, "GET", path, None, {"Accept-Encoding": "gzip"})
+            if response.status != 200:
+                raise RequestRefused(response.status, response.read(MAX_ERROR))
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise ServiceUnusable(f"no answer from the service: {_cause(error)}") from error
+        except ServiceUnusable:
+            connection.close()
+            raise
+        return ResponseBody(connection, response)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str | None] | None = None,
+        body: object = None,
+        seconds: float = SECONDS,
+    ) -> Any:
+        """The JSON that the service answers; None where it answers nothing. What is None in
+        `query` is left out. Raises `RequestRefused` unless the status is 2xx, `ServiceUnusable` if
+        there is no usable answer."""
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        target = f"{path}?{urlencode(given)}" if given else path
+        raw = None if body is None else json.dumps(body).encode()
+        headers = {} if raw is None else {"Content-Type": "application/json"}
+        connection = self._connection(seconds)
+        try:
+            response = self._sent(connection, method, target, raw, headers)
+            text = response.read(MAX_ANSWER + 1)  # one byte more, to notice a longer answer
+        except (OSError, http.client.HTTPException) as error:
+            raise ServiceUnusable(f"no answer from the service: {_cause(error)}") from error
+        finally:
+            connection.close()
+        if not 200 <= response.status < 300:
+            raise RequestRefused(response.status, text[:MAX_ERROR])
+        if len(text) > MAX_ANSWER:
+            raise ServiceUnusable(f"the service's answer is larger than {MAX_ANSWER} bytes")
+        try:
+            return json.loads(text) if text else None
+        except ValueError:
+            raise ServiceUnusable("the answer is not JSON: is --url a control API?") from None
+
+    def _sent(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        raw: bytes | None,
+        headers: dict[str, str],
+    ) -> http.client.HTTPResponse:
+        try:
+            connection.request(
+                method, self._path + target, raw, {"X-API-Key": self._key, **headers}
+            )
+        except (BrokenPipeError, ConnectionResetError):
+            # The service may refuse a body before all of it has arrived: its answer says why.
+            if raw is None or connection.sock is None:
+                raise
+        return connection.getresponse()
+
+    def _connection(self, seconds: float) -> http.client.HTTPConnection:
+        # Not `urllib`: it honours proxy variables and follows redirects, and would send the key
+        # along.
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=seconds)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=seconds, context=self._tls
+        )
+
+
+class ResponseBody:
+    """A body as it arrives. A connection that breaks is `ServiceUnusable`: it says nothing
+    about what was asked."""
+
+    def __init__(self, connection: http.client.HTTPConnection, response: Any) -> None:
+        self._connection, self._response = connection, response
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return bytes(self._response.read(size if size >= 0 else None))
+        except (OSError, http.client.HTTPException) as error:
+            raise ServiceUnusable(f"the service's answer broke off: {_cause(error)}") from error
+
+    def __enter__(self) -> "ResponseBody":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+
+def _one_line(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
