@@ -2,7 +2,7 @@
 
     __main__.py    the command line
     commands/      the commands, a module each
-    sources.py     where policies come from: a directory, a file, a revision in git
+    sources.py     where policies come from: a directory, a file, or by git_tree.py a revision
     service.py     how a running service is asked
     text.py        rows of the analysis, for people
 

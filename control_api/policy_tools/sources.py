@@ -1,21 +1,16 @@
 """Where the policies of a question come from: a directory of policy files, one file, or a
-revision in git. Knows files and git; `policies.definitions.load` knows what is in them."""
+revision in git. Knows files; `git_tree` knows git, and `policies.definitions.load` what files
+hold."""
 
-import subprocess
-import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from control_api.policy_tools.git_tree import GitFailed, checked_out
 from policies.definitions.definition import Definition, LoadError
 from policies.definitions.load import load_file, load_tenant
 from policies.definitions.model import Policy
 from policies.definitions.policy_files import strays, tenants
 
 GIT = "git:"
-SECONDS = 60.0
 
 
 class Unusable(Exception):
@@ -31,8 +26,11 @@ def read(source: str, tenant: str | None, other: str | None = None) -> list[Poli
     path = path or (other or "")
     if not revision or not path or path.startswith(GIT):
         raise Unusable(f"`{source}`: say which path: {GIT}REV:PATH")
-    with _checked_out(revision, Path(path)) as found:
-        return _read(found, tenant)
+    try:
+        with checked_out(revision, Path(path)) as found:
+            return _read(found, tenant)
+    except GitFailed as error:
+        raise Unusable(str(error)) from error
 
 
 def _read(path: Path, tenant: str | None) -> list[Policy]:
@@ -60,29 +58,3 @@ def _load(root: Path, tenant: str | None) -> list[Definition]:
 def _policy(definition: Definition) -> Policy:
     # The store gives ids and versions; a question about what is allowed needs neither.
     return Policy.from_wire({**definition.body, "policy_id": "", "version": 0})
-
-
-@contextmanager
-def _checked_out(revision: str, path: Path) -> Iterator[Path]:
-    """A copy of `path` as it was at `revision`. Nothing in the checkout changes."""
-    folder = path.resolve()
-    while not folder.is_dir():
-        folder = folder.parent
-    top = Path(_git(folder, "rev-parse", "--show-toplevel").decode().strip())
-    inside = path.resolve().relative_to(top).as_posix()
-    archive = _git(top, "archive", "--format=tar", revision, "--", inside)
-    with TemporaryDirectory() as scratch:
-        with tarfile.open(fileobj=BytesIO(archive)) as files:
-            files.extractall(scratch, filter="data")
-        yield Path(scratch, inside)
-
-
-def _git(folder: Path, *arguments: str) -> bytes:
-    command = ["git", "-C", str(folder), *arguments]
-    try:
-        answer = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unusable(f"git can't be run: {error}") from error
-    if answer.returncode:
-        raise Unusable(f"git: {answer.stderr.decode(errors='replace').strip()}")
-    return answer.stdout

@@ -22,7 +22,8 @@ class DefinitionFault(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
+        file = printable(self.file)
+        place = f"{file}:{self.line}" if self.line else file
         return f"{place}: {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
 
 
@@ -79,10 +80,17 @@ class DefinitionFaults:
             raise DefinitionFaults.TooManyFaults
 
 
+def printable(text: str) -> str:
+    """Text from a file, or the name of one, as one line that a terminal only shows."""
+    # A message is one line of a log: a line break in a name must not begin another. A terminal
+    # would obey the escape sequences of a file's name, and a name that is not UTF-8 can't be
+    # printed.
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
 def shown(text: str) -> str:
     """Text from a file, quoted for a message: in backticks, on one line, at most 64 characters."""
-    # A message is one line of a log: a line break in a policy's name must not begin another.
-    plain = text if text.isprintable() else ascii(text)[1:-1]
+    plain = printable(text)
     return f"`{plain[:64]}…`" if len(plain) > 64 else f"`{plain}`"
 
 

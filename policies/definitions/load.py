@@ -33,6 +33,7 @@ from policies.definitions.definition import (
     Node,
     in_order,
     label,
+    printable,
     shown,
 )
 from policies.definitions.policy_files import files
@@ -84,7 +85,8 @@ def _duplicates(definitions: list[Definition]) -> Iterator[DefinitionFault]:
     for each in definitions:
         other = first.setdefault(each.body["name"], each)
         if other is not each:
-            message = f"{shown(each.body['name'])} is already used at {other.file}:{other.line}"
+            place = f"{printable(other.file)}:{other.line}"
+            message = f"{shown(each.body['name'])} is already used at {place}"
             yield DefinitionFault(each.file, each.line, "name", message)
 
 

@@ -64,6 +64,16 @@ def test_a_path_without_a_valid_industry_is_a_fault(tmp_path: Path) -> None:
     assert "`a\\nb` in the path must not contain control characters" in reported
 
 
+def test_the_name_of_a_file_can_not_drive_a_terminal(tmp_path: Path) -> None:
+    folder = os.fsdecode(b"\x1b]0;owned\x07\xff")
+    for number in (1, 2):
+        write(tmp_path, of(ENTRY), f"t/a{number}/\x1b[2J.yaml")
+    write(tmp_path, of(ENTRY), f"t/{folder}/b.yaml")
+    reported = faults(tmp_path, "t")
+    assert any(each.startswith("t/a1/\\x1b[2J.yaml") for each in reported)
+    assert all(each.isprintable() for each in reported), reported
+
+
 @pytest.mark.parametrize("missing", ["nowhere", "file"])
 def test_a_missing_directory_is_an_error_not_an_empty_tenant(tmp_path: Path, missing: str) -> None:
     (tmp_path / "file").write_text("")
