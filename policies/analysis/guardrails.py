@@ -1,7 +1,4 @@
-"""What must hold whatever a policy says (`policy-tools.md` section 2).
-
-    never     no request that it describes is allowed
-    always    every request that it describes is allowed
+"""Finds the request that breaks a guardrail (`policies/definitions/guardrail.py`).
 
 A guardrail that does not hold has a counterexample: a request that the core decides the wrong way.
 Identity and sessions (checks 1 to 5) are not part of it. Pure, and reads no file.
@@ -9,29 +6,14 @@ Identity and sessions (checks 1 to 5) are not part of it. Pure, and reads no fil
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from policies.analysis.access import Access, Agent, Asked, Space, Task, space
 from policies.analysis.examples import example
-from policies.definitions.model import RANK, SENSITIVITIES, Policy, Sensitivity
+from policies.definitions.guardrail import ABSENT, Guardrail
+from policies.definitions.model import RANK, SENSITIVITIES, Policy
 from policies.definitions.wildcard import matcher
 from policies.retrieval import Retrieval
-
-ABSENT = "absent"
-"""Stands for the call without an agent, or without a task."""
-
-
-class Guardrail(NamedTuple):
-    """A rule about requests. An empty member means all; `agents` and `tasks` may hold `absent`."""
-
-    name: str
-    kind: Literal["never", "always"]
-    roles: tuple[str, ...] = ()
-    except_roles: tuple[str, ...] = ()
-    agents: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-    levels: tuple[Sensitivity, ...] = ()
-    tasks: tuple[str, ...] = ()
 
 
 def counterexample(guardrail: Guardrail, roles: Mapping[str, Sequence[Policy]]) -> Retrieval | None:

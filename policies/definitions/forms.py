@@ -16,6 +16,7 @@ from policies.definitions.definition import (
     surrogate_fault,
     unknown_key,
 )
+from policies.definitions.wildcard import is_pattern
 from policies.ground.json_body import CONTROL_CHARACTERS, MAX_IDENTIFIER, identifier_fault
 
 Schema = dict[str, Any]
@@ -64,6 +65,23 @@ class Identifier:
 
 
 @dataclass(frozen=True, slots=True)
+class ExactName:
+    """A name that is not a pattern; `why` it can't be one."""
+
+    why: str
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
+        text = Identifier().read(key, node, faults)
+        if text is not None and is_pattern(text):
+            wrong = f"must not contain `*` or `?`, but is {shown(text)}: {self.why}"
+            faults.add(node.line, key, wrong)
+        return text
+
+    def schema(self) -> Schema:
+        return {**Identifier().schema(), "pattern": f"^[^*?{CONTROL_CHARACTERS}]*$"}
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """One of a few words."""
 
@@ -108,9 +126,13 @@ class ListOf:
 
     item: Form
     of: str = ""
+    at_most: int | None = None
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> list[Any] | None:
         if node.tag == "list":
+            if self.at_most is not None and len(node.value) > self.at_most:
+                faults.add(node.line, key, f"must have at most {self.at_most} entries")
+                return None
             return [self.item.read(key, each, faults) for each in node.value]
         # Null is refused too: YAML reads a list as null once all its items are commented out, and
         # that must not pass for an empty list.
@@ -118,7 +140,27 @@ class ListOf:
         return None
 
     def schema(self) -> Schema:
-        return {"type": "array", "items": self.item.schema()}
+        limit = {} if self.at_most is None else {"maxItems": self.at_most}
+        return {"type": "array", "items": self.item.schema(), **limit}
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """A list that has an entry: where its absence means all, an empty one would be a riddle."""
+
+    form: ListOf
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> list[Any] | None:
+        if node.tag == "list" and node.value:
+            return self.form.read(key, node, faults)
+        if node.tag == "list":
+            faults.add(node.line, key, "must not be empty; leave it out for all")
+        else:
+            faults.add(node.line, key, f"must be a list{self.form.of}{actual(node)}")
+        return None
+
+    def schema(self) -> Schema:
+        return {**self.form.schema(), "minItems": 1}
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,8 +156,9 @@ def _line(event: Event) -> int:
     return event.start_mark.line + 1
 
 
-def parse_tree(text: str, faults: DefinitionFaults) -> Node | None:
-    """The single document in `text`; None if it can't be parsed, and `faults` says why."""
+def parse_tree(text: str, faults: DefinitionFaults, key: str = "policies") -> Node | None:
+    """The single document in `text`; None if it can't be parsed, and `faults` says why. `key` is
+    the list that the file is for."""
     found: Node | None = None
     try:
         events = yaml.parse(text, Loader=_LOADER)
@@ -175,8 +176,8 @@ def parse_tree(text: str, faults: DefinitionFaults) -> Node | None:
         faults.add(0 if mark is None else mark.line + 1, "", f"is not YAML: {problem}")
         return None
     if found is None:
-        # Some editors truncate a file before they write it. That must not remove its policies.
-        faults.add(0, "", "is empty; `policies: []` defines no policies")
+        # Some editors truncate a file before they write it. That must not remove what it defines.
+        faults.add(0, "", f"is empty; `{key}: []` defines no {key}")
     return found
 
 

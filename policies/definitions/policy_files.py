@@ -1,16 +1,25 @@
-"""Finds a tenant's policy files: `<dir>/<tenant_id>/<industry>/<process_group>.yaml`.
+"""Finds a tenant's files in a policy directory:
+
+    <dir>/<tenant_id>/<industry>/<process_group>.yaml    policies
+    <dir>/<tenant_id>/guardrails.yaml                    guardrails
+    <dir>/<tenant_id>/…/*_test.yaml                      tests of the policies, at any depth
 
 Knows folders, links, and the extra names that editors and Kubernetes create. Opens no file. A
 misplaced file is a fault, not ignored: its author believes that it is in force.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from policies.definitions.definition import DefinitionFault, LoadError, surrogate_fault
 from policies.ground.json_body import identifier_fault
 
 FORM = "policy files are <tenant_id>/<industry>/<process_group>.yaml"
+GUARDRAILS = "guardrails.yaml"
+TESTS = "_test.yaml"
+_BESIDE = f", and a tenant's guardrails are in <tenant_id>/{GUARDRAILS}"
+_MAX_DEPTH = 8
+"""How many folders below a tenant's are searched for tests."""
 
 _Misplaced = Callable[[Path, str], None]
 
@@ -28,7 +37,8 @@ def strays(root: Path) -> list[DefinitionFault]:
     return [
         DefinitionFault(ascii(path.name)[1:-1], 0, "", f"belongs to no tenant: {FORM}")
         for path in _entries(root)
-        if (_is_yaml(path) and path.is_file()) or (path.is_dir() and _fault(path.name))
+        if ((_is_yaml(path) or _is_test(path)) and path.is_file())
+        or (path.is_dir() and _fault(path.name))
     ]
 
 
@@ -37,9 +47,6 @@ def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]
     tenant has no folder. Raises `LoadError` like `tenants`."""
     found: list[Path] = []
     faults: list[DefinitionFault] = []
-    # A volume that is not mounted must not remove every policy of the tenant.
-    if not root.is_dir():
-        raise LoadError([DefinitionFault(str(root), 0, "", "is not a directory")])
     if not _has_folder(root, tenant_id):
         return found, faults
 
@@ -56,9 +63,58 @@ def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]
         if folder.is_dir():
             inner = _listed(folder, misplaced)
             found += [path for path in inner if _is_policy_file(path, home, misplaced)]
-        elif _is_yaml(folder):
-            misplaced(folder, f"is directly under the tenant's folder; {FORM}")
+        elif _is_yaml(folder) and folder.name != GUARDRAILS:
+            misplaced(folder, f"is directly under the tenant's folder; {FORM}{_BESIDE}")
     return found, faults
+
+
+def guardrail_file(root: Path, tenant_id: str) -> Path | None:
+    """The tenant's file of guardrails; None if it has none. Raises `LoadError` like `tenants`, or
+    if the file is a link out of the tenant's folder."""
+    if not _has_folder(root, tenant_id):
+        return None
+    tenant = root / tenant_id
+
+    def refuse(path: Path, message: str) -> None:
+        raise LoadError([DefinitionFault(str(path.relative_to(root)), 0, "", message)])
+
+    for path in _listed(tenant, refuse):
+        if path.name == GUARDRAILS:
+            if not _inside(tenant, root.resolve()) or not _inside(path, tenant.resolve()):
+                refuse(path, "is a link out of the tenant's folder")
+            return path
+    return None
+
+
+def policy_tests(root: Path, tenant_id: str) -> list[Path]:
+    """The tenant's files of tests, `*_test.yaml` at any depth, sorted. Raises `LoadError` like
+    `tenants`, or if a folder can't be read or a link leads out of the tenant's folder."""
+    faults: list[DefinitionFault] = []
+
+    def misplaced(path: Path, message: str) -> None:
+        faults.append(DefinitionFault(str(path.relative_to(root)), 0, "", message))
+
+    def below(folder: Path, depth: int) -> Iterator[Path]:
+        for path in _listed(folder, misplaced):
+            if path.is_dir():
+                # A link to a folder above would lead here again.
+                if depth < _MAX_DEPTH and not folder.resolve().is_relative_to(path.resolve()):
+                    yield from below(path, depth + 1)
+            elif not _is_test(path):
+                continue
+            elif _inside(path, home):
+                yield path
+            else:
+                misplaced(path, "is a link out of the tenant's folder")
+
+    if not _has_folder(root, tenant_id):
+        return []
+    tenant = root / tenant_id
+    home = tenant.resolve()
+    found = sorted(below(tenant, 0))
+    if faults:
+        raise LoadError(faults)
+    return found
 
 
 def _is_policy_file(path: Path, home: Path, misplaced: _Misplaced) -> bool:
@@ -87,7 +143,11 @@ def _entries(root: Path) -> list[Path]:
 
 
 def _has_folder(root: Path, tenant_id: str) -> bool:
-    """Whether the tenant has a folder. An id such as `..` or `../b` must not lead out of `root`."""
+    """Whether the tenant has a folder. Raises `LoadError` if `root` is not a directory."""
+    # A volume that is not mounted must not remove every policy of the tenant.
+    if not root.is_dir():
+        raise LoadError([DefinitionFault(str(root), 0, "", "is not a directory")])
+    # An id such as `..` or `../b` must not lead out of `root`.
     plain = Path(tenant_id).name == tenant_id != "" and not tenant_id.startswith(".")
     return plain and (root / tenant_id).is_dir()
 
@@ -109,7 +169,12 @@ def _listed(folder: Path, unreadable: _Misplaced) -> list[Path]:
 
 
 def _is_yaml(path: Path) -> bool:
-    return path.suffix.lower() in (".yaml", ".yml")
+    """Whether the path may be that of a policy file: it is YAML, and not a test."""
+    return path.suffix.lower() in (".yaml", ".yml") and not _is_test(path)
+
+
+def _is_test(path: Path) -> bool:
+    return path.name.endswith(TESTS)
 
 
 def _fault(name: str) -> str | None:

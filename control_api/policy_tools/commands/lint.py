@@ -9,7 +9,8 @@ from pathlib import Path
 from control_api.policy_tools.options import AddCommand
 from policies.definitions.definition import Definition, DefinitionFault, LoadError
 from policies.definitions.folders import DEFAULT, UnownedFolder, unlikely, unowned
-from policies.definitions.load import load_file, load_tenant
+from policies.definitions.guardrail_file import load_definitions
+from policies.definitions.load import load_file
 from policies.definitions.policy_files import strays, tenants
 from policies.lint import lint
 
@@ -56,10 +57,14 @@ def _load_directory(root: Path) -> tuple[list[Definition], list[DefinitionFault]
     # One tenant's faults don't hide another's: a control API loads each tenant by itself.
     faults = strays(root)
     for tenant_id in tenants(root):
-        found, wrong = _load(partial(load_tenant, root, tenant_id))
+        found, wrong = _load(partial(_policies, root, tenant_id))
         definitions += found
         faults += wrong
     return definitions, faults
+
+
+def _policies(root: Path, tenant_id: str) -> list[Definition]:
+    return load_definitions(root, tenant_id).policies  # refused for a fault in its guardrails too
 
 
 def _unowned(folders: list[str], known: list[str]) -> list[UnownedFolder]:

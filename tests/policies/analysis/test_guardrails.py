@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from policies.analysis.difference import by_role
-from policies.analysis.guardrails import ABSENT, Guardrail, counterexample
+from policies.analysis.guardrails import counterexample
+from policies.definitions.guardrail import ABSENT, Guardrail
 from policies.definitions.model import SENSITIVITIES
 from policies.retrieval import Retrieval
 from tests.policies.analysis import small
