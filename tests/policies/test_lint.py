@@ -210,7 +210,7 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
         [sys.executable, "-m", "control_api.policy_tools", "lint", str(tmp_path)],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[2],
         check=False,
     )
     assert ran.returncode == 1
