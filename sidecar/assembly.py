@@ -26,7 +26,7 @@ from sidecar.enforce import Enforcer
 from sidecar.heartbeats import Heartbeats
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.loop_guard import LoopGuard
-from sidecar.http.response_head import ResponseRenderer
+from sidecar.http.rendered_response import ResponseRenderer
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.live_keys import AgentIdentity, EnrolledAgent, LiveKeys
 from sidecar.metrics.counters import Observations

@@ -41,7 +41,7 @@ CORE = (
     *(f"policies.trail.{name}" for name in TRAIL),
 )
 HTTP = (
-    "attribution", "headers", "request_target", "response_head",
+    "attribution", "headers", "rendered_response", "request_target",
 )  # fmt: skip
 SIDECAR = (
     "sidecar.control.clock",

@@ -23,8 +23,8 @@ from sidecar.api.request_head import ApiHead, parse_head, trusted_framing
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
 from sidecar.http import request_body
 from sidecar.http.body_budget import BodyBudget, BodyBudgetExceeded, Lease
+from sidecar.http.rendered_response import JSON, RenderedResponse, ResponseRenderer
 from sidecar.http.request_body import read_whole, take_whole
-from sidecar.http.response_head import JSON, RenderedResponse, ResponseRenderer
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import Answer, Deferred
 from sidecar.live_keys import LiveKeys

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from policies.definitions.model import Key
-from sidecar.http.response_head import JSON
+from sidecar.http.rendered_response import JSON
 
 
 class ApiReply(NamedTuple):

@@ -102,8 +102,8 @@ class RequestClassifier:
     def check_row(
         self, route: ProtocolRoute | None, routed: RoutedRequest, asked: str
     ) -> ProtocolRoute:
-        """The row that the head or the body led to. Raises `Refused` if there is none for what was
-        `asked`, or if it is closed."""
+        """The row to which the head or the body led. Raises `Refused` if it is closed, or if no row
+        covers what was `asked`."""
         who = routed.attribution
         if route is None:
             reason = f"no known route of the data source covers {asked}"
