@@ -28,6 +28,7 @@ GRANTS = {
     "ended_sessions": APPEND,
     "enrolled_keys": REPLACE,
     "first_accesses": CHANGE,
+    "guardrails": ALL,
     "holds": CHANGE,
     "incarnations": APPEND,
     "installation": CHANGE,
