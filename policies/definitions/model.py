@@ -6,7 +6,7 @@ compared.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from policies.ground.canonical import encode
 
@@ -152,12 +152,24 @@ class Session:
         }
 
 
+class Candidate(NamedTuple):
+    """A policy set that is evaluated beside the active one, and never decides. `revision` is the
+    policy set's from which the candidate has been listed."""
+
+    name: str
+    revision: int
+
+
+MAX_CANDIDATES = 3
+"""Candidates that a tenant may have at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class TenantSettings:
     """A tenant's settings as a decision applies them. `require_agent_id` is the effective rule: the
     global flag OR the tenant's (`service.md` section 5). `session_ttl_minutes` is the default where
     no policy of the role sets one. `frozen_at` is when the tenant was frozen, in microseconds since
-    1970 UTC; None if it is not (contract, section 6)."""
+    1970 UTC; None if it is not (contract, section 6). `candidates` are in order of name."""
 
     tenant_id: str
     require_agent_id: bool = False
@@ -165,6 +177,7 @@ class TenantSettings:
     pii_masking: bool = False
     active: bool = True
     frozen_at: int | None = None
+    candidates: tuple[Candidate, ...] = ()
 
     def to_wire(self) -> dict[str, Any]:
         settings = {
@@ -172,7 +185,10 @@ class TenantSettings:
             "session_ttl_minutes": self.session_ttl_minutes,
             "pii_masking": self.pii_masking,
         }
-        tenant = {"tenant_id": self.tenant_id, "active": self.active}
+        tenant: dict[str, Any] = {"tenant_id": self.tenant_id, "active": self.active}
+        if self.candidates:
+            # Absent without any: the document of a tenant without candidates keeps its bytes.
+            tenant["candidates"] = [each._asdict() for each in self.candidates]
         if self.frozen_at is None:
             return tenant | settings
         # INVARIANT: a version from before freezes must not take this tenant for an unfrozen one.
@@ -190,4 +206,17 @@ class TenantSettings:
             settings["pii_masking"],
             wire.get("active", True),  # older documents lack it
             wire["frozen_at"] if frozen else None,
+            _candidates(wire.get("candidates")),
         )
+
+
+def _candidates(wire: object) -> tuple[Candidate, ...]:
+    """The candidates in a tenant's document. One in a form that is not known is left out: a
+    candidate must never be the reason why a decision fails."""
+    return tuple(
+        Candidate(each["name"], each["revision"])
+        for each in (wire if isinstance(wire, list) else ())
+        if isinstance(each, dict)
+        and isinstance(each.get("name"), str)
+        and type(each.get("revision")) is int
+    )

@@ -46,6 +46,15 @@ def enrolment_document(generation: str, role: str) -> bytes:
     return encode({"agent_role": role, "generation": generation})
 
 
+CANDIDATE = "candidate/"
+
+
+def candidate_name(candidate: str, role: str) -> str:
+    """The document of a candidate's policies of one role; absent if it has none of that role. No
+    candidate's name contains `/`."""
+    return f"{CANDIDATE}{candidate}/{role}"
+
+
 SESSION = "session/"
 
 
@@ -91,6 +100,11 @@ def documents_for(retrieval: Retrieval) -> list[str]:
     if retrieval.session_id is not None:
         names.append(session_name(retrieval.session_id))
     return names
+
+
+def candidate_documents(settings: TenantSettings, retrieval: Retrieval) -> list[str]:
+    """The documents that the tenant's candidates read for a decision on `retrieval`."""
+    return [candidate_name(each.name, retrieval.agent_role) for each in settings.candidates]
 
 
 class Enrolment(NamedTuple):
@@ -161,6 +175,11 @@ class PolicySet:
         # Join the name here and below as `role_name` and its like do, but without a call: each
         # decision looks up three.
         found: Role | None = self._get("role/" + name, _role)
+        return found
+
+    def candidate_role(self, candidate: str, role: str) -> Role | None:
+        """The role by a candidate's policies; None if it has no policy of that role."""
+        found: Role | None = self._get(candidate_name(candidate, role), _role)
         return found
 
     def agent(self, agent_id: str) -> Agent | None:

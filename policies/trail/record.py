@@ -7,8 +7,11 @@ modules of their own. Knows no clock: ids and times are arguments.
 """
 
 import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
+from policies.candidates import CandidateDecision
 from policies.checks.finding import Facts
 from policies.evaluate import Decision
 from policies.ground.canonical import encode
@@ -90,11 +93,13 @@ def decision_record(
     event_id: str,
     salt: bytes,
     masking: bool | None = None,
+    candidates: Sequence[CandidateDecision] = (),
 ) -> Record:
     """One evaluation: its response, every input, and the facts used, so that the decision can be
     derived again. `facts` is None if the call was refused before any were gathered. `salt` is 32
     random bytes, used for this record only. `masking` says whether personal data is masked; by
-    default, the tenant's setting in `facts` decides."""
+    default, the tenant's setting in `facts` decides. `candidates` are those that decide otherwise
+    (`policies.candidates`)."""
     if masking is None:
         # INVARIANT: without facts, mask. A record can't be taken back once it is written.
         masking = facts is None or facts.settings.pii_masking
@@ -107,7 +112,7 @@ def decision_record(
     # Hash the commitments, not the values: otherwise a guess at the query could be tested against
     # this hash, which stays in the log after the opening is erased.
     context = retrieval.context_hash or _sha256(b"audit/context/v1\0" + request + cm).hexdigest()
-    pub = b'{"context_hash":"%b","facts":%b%b,"request":%b,"response":%b}' % (
+    pub = b'"context_hash":"%b","facts":%b%b,"request":%b,"response":%b}' % (
         context.encode(),
         b"{}" if facts is None else _facts(facts),
         b',"masking":true' if masking else b"",
@@ -115,7 +120,13 @@ def decision_record(
         encode(response_of(decision)),
     )
     decided = (retrieval, decision, personal["user_id"])
-    return make_record("decision", event_id, pub, cm, openings, masked, decided)
+    if candidates:
+        named = b'{"candidates":%b,' % encode([each.to_wire() for each in candidates])
+        # INVARIANT: a candidate never changes an answer, not even of a call whose facts barely fit
+        # into an entry. What does not fit beside them is left out.
+        with suppress(Invalid):
+            return make_record("decision", event_id, named + pub, cm, openings, masked, decided)
+    return make_record("decision", event_id, b"{" + pub, cm, openings, masked, decided)
 
 
 def masked_user(user_id: str) -> str:

@@ -29,10 +29,17 @@ _COUNT = rb"(?:0|[1-9][0-9]{0,14})"
 _HASH = rb"([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)"
 _PAIR = rb'\["[ !#-\[\]-~]{1,256}","[ !#-\[\]-~]{1,256}"\]'
 
+_CANDIDATE = (
+    rb'\{(?:"check":"[a-z_]{1,64}",)?"decision":"(?:ALLOW|DENY|ERROR)",'
+    rb'"name":"[ !#-\[\]-~]{1,256}","policy_name":"[ !#-\[\]-~]{1,256}","revision":' + _COUNT +
+    rb"\}"
+)  # fmt: skip
+
 _FRONT = re.compile(
     rb'\{"core":(\{"cm":\{(?:"query":"' + _HASH + rb'",)?"user_id":"' + _HASH + rb'"\},'
     rb'"eid":"' + _NAME + rb'","kind":"decision"),"masked":(\[(?:' + _PAIR + rb"(?:," + _PAIR +
-    rb')*)?\]),"pub":(?=\{)\{"context_hash":' + _TEXT + rb',"facts":(?=\{)'
+    rb')*)?\]),"pub":(?=\{)\{(?:"candidates":\[' + _CANDIDATE + rb"(?:," + _CANDIDATE +
+    rb'){0,2}\],)?"context_hash":' + _TEXT + rb',"facts":(?=\{)'
 )  # fmt: skip
 _REST = re.compile(
     rb'(,"masking":true)?,"request":\{(?:"agent_id":"' + _NAME + rb'",)?"agent_role":"' + _NAME +

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from policies.definitions.model import MAX_CANDIDATES
 from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
 from policies.retrieval import SOURCE_TYPE
 
@@ -43,6 +44,25 @@ def _verdict(value: object) -> bool:
     return value in ("ALLOW", "DENY")
 
 
+def _candidates(value: object) -> bool:
+    """One or a few items of `policies.candidates.CandidateDecision`."""
+    return (
+        isinstance(value, list)
+        and 0 < len(value) <= MAX_CANDIDATES
+        and all(isinstance(each, dict) and _candidate(each) for each in value)
+    )
+
+
+def _candidate(item: dict[str, object]) -> bool:
+    return (
+        is_name(item.get("name"))
+        and _count(item.get("revision"))
+        and item.get("decision") in ("ALLOW", "DENY", "ERROR")
+        and is_name(item.get("policy_name"))
+        and ("check" not in item or is_name(item["check"]))
+    )
+
+
 def _maybe(test: _Test) -> _Test:
     return lambda value: value is None or test(value)
 
@@ -55,6 +75,7 @@ _Rules = tuple[tuple[tuple[str, ...], str, _Test], ...]
 
 # Each rule: the path within `pub`, the member's name, and the test of its value.
 _DECISION: _Rules = (
+    ((), "candidates", _maybe(_candidates)),
     ((), "context_hash", _text),
     ((), "facts", _object),
     ((), "masking", _maybe(_true)),

@@ -35,6 +35,7 @@ KNOWN = SOURCED.union(
     ),
     ("bound_agent_id", "bound_key_id", "expires_at", "key_id", "permitted_roles", "scope"),
     ("id", "inst", "n", "t", "event", "core", "leaf", "action_type", "outcome", "masking"),
+    ("candidates", "name"),
 )
 """Keys that are known to be within the profile. Most entries have no others, and skip the regular
 expression."""

@@ -138,8 +138,26 @@ def _true(value: object) -> bool:
 
 _Rules = tuple[tuple[tuple[str, ...], str, _Judge], ...]
 
+
 # Where it stands in `pub`, how it is called there, what it must be.
+def _candidates(value: object) -> bool:
+    if not isinstance(value, list) or not 1 <= len(value) <= 3:
+        return False
+    for each in value:
+        if not isinstance(each, dict):
+            return False
+        named = _name(each.get("name")) and _name(each.get("policy_name"))
+        if not named or not _count(each.get("revision")):
+            return False
+        if each.get("decision") not in ("ALLOW", "DENY", "ERROR"):
+            return False
+        if "check" in each and not _name(each["check"]):
+            return False
+    return True
+
+
 _DECISION: _Rules = (
+    ((), "candidates", _maybe(_candidates)),
     ((), "context_hash", _text),
     ((), "facts", _object),
     ((), "masking", _maybe(_true)),

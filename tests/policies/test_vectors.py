@@ -29,7 +29,7 @@ from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.spool_chain import core_hash
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import LogHead, Verifier
-from tests.policies.world import entry_from_core, every_kind, masked_log, naive_root
+from tests.policies.world import candidate_log, entry_from_core, every_kind, masked_log, naive_root
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -84,6 +84,33 @@ def test_masked_records_are_as_they_were() -> None:
         assert each["leaf"] == hashlib.sha256(b"\0" + each["utf8"].encode()).hexdigest()
         assert all(opens(entry["cm"], path, opening) for path, opening in each["openings"].items())
         assert "ann@" not in str(each["openings"])
+
+
+def test_what_candidates_decide_is_recorded_as_it_was() -> None:
+    log, made = vector("candidates"), candidate_log()
+    assert [row.entry.decode() for row in made.rows] == [each["utf8"] for each in log["entries"]]
+    for each in log["entries"]:
+        assert each["leaf"] == hashlib.sha256(b"\0" + each["utf8"].encode()).hexdigest()
+        assert stdlib(json.loads(each["utf8"])) == each["utf8"].encode()
+        assert json.loads(each["utf8"])["pub"]["candidates"] == [
+            {
+                "check": "sensitivity",
+                "decision": "DENY",
+                "name": "strict",
+                "policy_name": "no-low",
+                "revision": 3,
+            },
+            {
+                "decision": "ERROR",
+                "name": "tomorrow",
+                "policy_name": "evaluation_error",
+                "revision": 5,
+            },
+        ]
+    verifier = Verifier(log["log"])
+    for row in made.rows:
+        assert verifier.feed(row)
+    assert verifier.finish(made.head()).valid
 
 
 def test_the_log_is_built_as_it_was() -> None:

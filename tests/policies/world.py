@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from policies.candidates import CandidateDecision
 from policies.checks.finding import Facts
 from policies.definitions.model import Agent, Key, Policy, Session, TenantSettings
 from policies.evaluate import evaluate
@@ -67,6 +68,25 @@ def full_facts() -> Facts:
 
 
 FULL = RETRIEVAL._replace(agent_id="agt_a", session_id="s_1", task_type="report")
+
+
+DIFFERING = (
+    CandidateDecision("strict", 3, "DENY", "no-low", "sensitivity"),
+    CandidateDecision("tomorrow", 5, "ERROR", "evaluation_error", None),
+)
+
+
+def diverging(seed: int, retrieval: Retrieval = RETRIEVAL) -> Record:
+    """The record of a decision that two candidates decide otherwise, or can't decide."""
+    facts = full_facts()
+    return decision_record(
+        retrieval,
+        evaluate(retrieval, facts),
+        facts,
+        event_id=f"event-{seed}",
+        salt=salt(seed),
+        candidates=DIFFERING,
+    )
 
 
 class Log:
@@ -159,6 +179,14 @@ def masked_log() -> Log:
             masking=True,
         )
     )
+    return log
+
+
+def candidate_log() -> Log:
+    """A small log with such decisions, shipped and direct."""
+    log = Log()
+    log.direct(diverging(0))
+    log.shipped(diverging(1, FULL))
     return log
 
 

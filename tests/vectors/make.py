@@ -40,7 +40,15 @@ from policies.trail.proofs import consistency, cosignature, inclusion, signed_no
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, Note, VerifierKey
 from policies.trail.proofs.tlog_proof import TlogProof
 from policies.trail.spool_chain import core_hash
-from tests.policies.world import POLICY, Log, decided, every_kind, log_core, masked_log
+from tests.policies.world import (
+    POLICY,
+    Log,
+    candidate_log,
+    decided,
+    every_kind,
+    log_core,
+    masked_log,
+)
 from tests.policies.world import salt as salt_of
 from tests.vectors.make_files import continued, monitor_state, rare_lines, report
 
@@ -94,6 +102,10 @@ def log() -> Any:
 
 def masked() -> Any:
     return written(masked_log())
+
+
+def candidates() -> Any:
+    return written(candidate_log())
 
 
 def written(made: Log) -> Any:
@@ -357,7 +369,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     for each in (
         *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
         *(proofs, cosigned, changes, erasure, log_file, erased_part),
-        *(continued, report, monitor_state, rare_lines),
+        *(continued, report, monitor_state, rare_lines, candidates),
     )
 }
 

@@ -22,13 +22,18 @@ from policies.trail.spool_chain import spool_payload, src_member
 from tests.policies.strategies import situations
 from tests.policies.test_fast_reading import HOSTILE, VALUES, kept, slowly
 from tests.policies.trail.test_spool_chain import OPENINGS, PREV, RECORDS, at, places
-from tests.policies.world import FULL, RETRIEVAL, START, decided, full_facts
+from tests.policies.world import FULL, RETRIEVAL, START, decided, diverging, full_facts
 
 MASKED = decided(
     RETRIEVAL._replace(query="call ann@example.com"),
     full_facts()._replace(settings=replace(full_facts().settings, pii_masking=True)),
 )
-ALL = {**RECORDS, "masked": MASKED, "bare": decided(RETRIEVAL._replace(query=None))}
+ALL = {
+    **RECORDS,
+    "candidates": diverging(0, FULL),
+    "masked": MASKED,
+    "bare": decided(RETRIEVAL._replace(query=None)),
+}
 
 
 def wire(record: Record, n: int = 3) -> bytes:
@@ -70,7 +75,7 @@ def agree(raw: bytes) -> bool:
 def test_the_fast_path_accepts_what_a_sidecar_sends(name: str, n: int) -> None:
     raw = wire(ALL[name], n)
     assert agree(body(raw, raw))
-    decision = name in ("decision", "masked", "bare") and n < 10**15
+    decision = name in ("decision", "candidates", "masked", "bare") and n < 10**15
     assert isinstance(match_record(raw), KnownRecord) == decision
 
 

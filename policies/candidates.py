@@ -1,0 +1,108 @@
+"""What a tenant's candidates decide otherwise than its active policies.
+
+    decision = evaluate(retrieval, facts)                              by the active policies
+    differing = differences(policy_set, retrieval, facts, decision)    by the candidates
+
+A candidate is a whole policy set beside the active one. It decides with the same facts, but for the
+role, which comes from the candidate's own document. Checks 1 to 5 and a freeze don't look at
+policies, so they decide alike under every candidate.
+
+INVARIANT: a candidate never changes an answer. `differences` takes the decision as it is, returns
+something else, and raises nothing. Knows nothing of counting (`control_api.store.candidates`).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from policies.checks.finding import Facts
+from policies.checks.order import NAMES
+from policies.definitions.model import Candidate
+from policies.evaluate import Decision, evaluate
+from policies.retrieval import Retrieval
+from policies.sets.policy_set import PolicySet
+from policies.sets.role import Role
+
+ERROR = "evaluation_error"
+"""The `policy_name` of a candidate that could not be read or evaluated."""
+
+_WITHOUT_POLICIES = frozenset(NAMES[: NAMES.index("policy_exists")])
+
+
+class CandidateDecision(NamedTuple):
+    """What a candidate decides, where it is not what the active policies decide. `check` is the
+    check that failed, None on an `ALLOW` or `ERROR`."""
+
+    name: str
+    revision: int
+    decision: Literal["ALLOW", "DENY", "ERROR"]
+    policy_name: str
+    check: str | None
+
+    def to_wire(self) -> dict[str, Any]:
+        """An item of `pub.candidates`. Like in a response, `check` is absent, rather than null."""
+        wire = self._asdict()
+        if self.check is None:
+            del wire["check"]
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> "CandidateDecision":
+        """The reverse of `to_wire`."""
+        return cls(
+            wire["name"], wire["revision"], wire["decision"], wire["policy_name"], wire.get("check")
+        )
+
+
+def differences(
+    policy_set: PolicySet, retrieval: Retrieval, facts: Facts, decision: Decision
+) -> list[CandidateDecision]:
+    """The candidates whose decision is not `decision`, or that failed, in order of name. Another
+    policy that decides the same is no difference.
+
+    `policy_set` must be the one that `facts` were gathered from, and hold the documents
+    `candidate_documents`; one that it can't read counts as `ERROR`.
+    """
+    candidates = facts.settings.candidates
+    if not candidates or _decided_without_policies(decision):
+        return []
+    found = []
+    for candidate in candidates:
+        # A control API beside others may read a document a moment before it learns of its revision.
+        # Such a decision is not one of those that count as decided: see `policies/README.md`.
+        if candidate.revision <= facts.revision:
+            decided = _decided(policy_set, retrieval, facts, decision, candidate)
+            if decided.decision != decision.decision:
+                found.append(decided)
+    return found
+
+
+def _decided_without_policies(decision: Decision) -> bool:
+    """Whether a freeze or one of checks 1 to 5 denied."""
+    return decision.decision == "DENY" and (
+        decision.check is None or decision.check in _WITHOUT_POLICIES
+    )
+
+
+def _decided(
+    policy_set: PolicySet,
+    retrieval: Retrieval,
+    facts: Facts,
+    decision: Decision,
+    candidate: Candidate,
+) -> CandidateDecision:
+    name, revision = candidate
+    try:
+        role = policy_set.candidate_role(name, retrieval.agent_role)
+        # A candidate mostly leaves a role as it is, and equal documents decide alike.
+        answer = (
+            decision if _equal(role, facts.role) else evaluate(retrieval, facts._replace(role=role))
+        )
+    except Exception:  # noqa: BLE001  # whatever went wrong, the answer must not depend on it
+        return CandidateDecision(name, revision, "ERROR", ERROR, None)
+    return CandidateDecision(name, revision, answer.decision, answer.policy_name, answer.check)
+
+
+def _equal(one: Role | None, other: Role | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.digest == other.digest

@@ -1,0 +1,167 @@
+"""Candidates: exactly those whose decision differs are named, and the answer never changes."""
+
+from dataclasses import replace
+
+import orjson
+import pytest
+from hypothesis import given
+
+from policies.candidates import CandidateDecision, differences
+from policies.checks.finding import Facts
+from policies.definitions.model import Candidate, Policy, TenantSettings
+from policies.evaluate import evaluate
+from policies.ground.canonical import encode
+from policies.retrieval import Retrieval
+from policies.sets.policy_set import (
+    PolicySet,
+    candidate_documents,
+    tenant_document,
+)
+from policies.sets.role import compile_role
+from policies.trail.record import MAX_ENTRY, decision_record
+from policies.trail.record_schema import pub_fault
+from tests.policies.candidates import TOMORROW, with_candidates
+from tests.policies.strategies import policies, situations
+from tests.policies.world import DIFFERING, FACTS, POLICY, RETRIEVAL, diverging, full_facts
+
+CLOSED = replace(POLICY, name="closed", allowed_sources=())
+OPEN = replace(POLICY, name="open", allowed_sources=("*",), denied_sources=())
+Situation = tuple[Retrieval, Facts, list[Policy]]
+
+
+@given(situations(), policies("r"), policies("r"))
+def test_what_differs_is_what_the_core_finds(
+    situation: Situation, one: list[Policy], other: list[Policy]
+) -> None:
+    call, facts, active = situation
+    facts = facts._replace(revision=max(facts.revision, 5))
+    sets = {Candidate("one", 2): one, TOMORROW: other, Candidate("z", 1): active}
+    mine = {
+        candidate: [replace(policy, agent_role=call.agent_role) for policy in each]
+        for candidate, each in sets.items()
+    }
+    policy_set, facts = with_candidates(facts, active, mine, call.agent_role)
+    decision = evaluate(call, facts)
+    expected = []
+    for candidate, each in mine.items():
+        role = compile_role(call.agent_role, each) if each else None
+        told = evaluate(call, facts._replace(role=role))
+        if told.decision != decision.decision:
+            expected.append((*candidate, told.decision, told.policy_name, told.check))
+    assert differences(policy_set, call, facts, decision) == expected
+
+
+@given(situations())
+def test_the_records_facts_and_response_are_those_without_candidates(situation: Situation) -> None:
+    call, facts, active = situation
+    facts = facts._replace(revision=max(facts.revision, 5))
+    told = []
+    for candidates in ({}, {TOMORROW: [CLOSED], Candidate("z", 1): [OPEN]}):
+        policy_set, now = with_candidates(facts, active, candidates, call.agent_role)
+        decision = evaluate(call, now)
+        differing = differences(policy_set, call, now, decision)
+        record = decision_record(
+            call, decision, now, event_id="e", salt=bytes(32), candidates=differing
+        )
+        pub = orjson.loads(record.pub)
+        assert encode(pub) == record.pub
+        assert pub_fault("decision", pub) is None
+        named = pub.pop("candidates", [])
+        assert list(map(CandidateDecision.from_wire, named)) == differing
+        told.append((decision, pub))
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("frozen_at", [None, 1])
+def test_what_no_policy_decides_is_no_difference(frozen_at: int | None) -> None:
+    settings = replace(FACTS.settings, require_agent_id=frozen_at is None, frozen_at=frozen_at)
+    facts = FACTS._replace(settings=settings)
+    policy_set, facts = with_candidates(facts, [POLICY], {TOMORROW: []}, "analyst")
+    decision = evaluate(RETRIEVAL, facts)
+    assert decision.decision == "DENY"
+    assert differences(policy_set, RETRIEVAL, facts, decision) == []
+
+
+def test_a_candidate_that_cant_be_read_is_an_error() -> None:
+    policy_set, facts = with_candidates(FACTS, [POLICY], {TOMORROW: [POLICY]}, "analyst")
+    broken: list[bytes | Exception] = [b"{", b"[]", b'[{"name":1}]', OSError("the disk")]
+    decision = evaluate(RETRIEVAL, facts)
+    for fault in broken:
+
+        def fetch(name: str, fault: bytes | Exception = fault) -> bytes:
+            if isinstance(fault, Exception):
+                raise fault
+            return fault
+
+        failed = CandidateDecision(*TOMORROW, "ERROR", "evaluation_error", None)
+        assert differences(PolicySet(fetch), RETRIEVAL, facts, decision) == [failed]
+    assert differences(policy_set, RETRIEVAL, facts, decision) == []
+
+
+def test_a_candidate_of_a_later_revision_is_not_evaluated_yet() -> None:
+    policy_set, facts = with_candidates(FACTS, [POLICY], {Candidate("x", 8): []}, "analyst")
+    decision = evaluate(RETRIEVAL, facts)
+    assert differences(policy_set, RETRIEVAL, facts, decision) == []
+    now = facts._replace(revision=8)
+    assert [each.name for each in differences(policy_set, RETRIEVAL, now, decision)] == ["x"]
+
+
+@pytest.mark.parametrize("frozen_at", [None, 1])
+def test_the_tenants_document_lists_candidates_only_if_there_are_any(frozen_at: int | None) -> None:
+    without = TenantSettings("acme", frozen_at=frozen_at)
+    assert b"candidates" not in tenant_document(without)
+    listed = replace(without, candidates=(TOMORROW,))
+    wire = orjson.loads(tenant_document(listed))
+    assert wire.pop("candidates") == [{"name": "tomorrow", "revision": 5}]
+    assert encode(wire) == tenant_document(without)
+    assert TenantSettings.from_wire(orjson.loads(tenant_document(listed))) == listed
+    assert candidate_documents(listed, RETRIEVAL) == ["candidate/tomorrow/analyst"]
+
+
+@pytest.mark.parametrize("unknown", [None, {}, "x", [1], [{}], [{"name": "x", "revision": True}]])
+def test_candidates_in_an_unknown_form_change_no_decision(unknown: object) -> None:
+    settings = TenantSettings("acme")
+    assert TenantSettings.from_wire({**settings.to_wire(), "candidates": unknown}) == settings
+
+
+def test_an_entry_too_full_for_its_candidates_is_recorded_without_them() -> None:
+    roles = tuple(f"role-{at:04}" for at in range(5100))
+    facts, agent = full_facts(), full_facts().agent
+    assert agent is not None
+
+    def record(many: int, candidates: tuple[CandidateDecision, ...]) -> bytes:
+        now = facts._replace(agent=replace(agent, permitted_roles=roles[:many]))
+        made = decision_record(
+            RETRIEVAL, evaluate(RETRIEVAL, now), now, event_id="e", salt=bytes(32),
+            candidates=candidates,
+        )  # fmt: skip
+        return made.pub
+
+    assert b'"candidates"' in record(100, DIFFERING)
+    room = MAX_ENTRY - 4096 - 150 - len(record(100, ()))
+    most = 100 + room // len('"role-0000",')
+    assert record(most, DIFFERING) == record(most, ())
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"name": ""},
+        {"revision": True},
+        {"revision": "1"},
+        {"decision": "MAYBE"},
+        {"policy_name": None},
+        {"check": 1},
+    ],
+)
+def test_a_record_with_a_malformed_candidate_is_refused(item: dict[str, object]) -> None:
+    pub = orjson.loads(diverging(0).pub)
+    assert pub_fault("decision", pub) is None
+    pub["candidates"][0] |= item
+    assert pub_fault("decision", pub) == "`pub.candidates` is missing or has the wrong type"
+
+
+@pytest.mark.parametrize("value", [{}, [], "x", [1], [{"name": "x"}] * 4])
+def test_a_record_with_malformed_candidates_is_refused(value: object) -> None:
+    pub = orjson.loads(diverging(0).pub) | {"candidates": value}
+    assert pub_fault("decision", pub) == "`pub.candidates` is missing or has the wrong type"
