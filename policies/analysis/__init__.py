@@ -1,10 +1,12 @@
 """What policies allow, exactly: not for one request, but for all there can be.
 
-    names.py       the patterns in use split all names into finitely many classes, which no policy
-                   can tell apart; each has a shortest example
-    regions.py     writes a set of such classes as patterns and exceptions
-    access.py      what one role's policies allow: agents, tasks, sources, levels
-    difference.py  where two sets of policies decide differently
+    positions.py      where a name can be in many patterns at once: an automaton over all of them
+    names.py          the lists in use split all names into finitely many classes, which no policy
+                      can tell apart; each has a shortest example
+    intersection.py   what two patterns match together, as patterns
+    regions.py        writes a set of classes as patterns and exceptions
+    access.py         what one role's policies allow: agents, tasks, sources, levels
+    difference.py     where two sets of policies decide differently
 
 The language is small enough for that (`policies/definitions/wildcard.py`, from which both the
 matcher and the classes are made). Pure, and knows no registry, no file and no service.

@@ -3,8 +3,8 @@
 from itertools import count
 from typing import Any
 
-from policies.analysis.access import OTHER, Agent, Space, Task
-from policies.analysis.names import NameClass
+from policies.analysis.access import ABSENT_AGENT, Space
+from policies.analysis.names import members
 from policies.checks.finding import Facts
 from policies.definitions.model import Agent as RegistryEntry
 from policies.definitions.model import Key, Sensitivity, TenantSettings
@@ -21,20 +21,26 @@ _MEMBERS = ("agent_role", "agent_id", "user_id", "source_id", "sensitivity_level
 
 
 def example(
-    role: str, agent: Agent, task: Task, source: NameClass, level: Sensitivity, over: Space
+    role: str, agents: int, tasks: int, sources: int, level: Sensitivity, over: Space
 ) -> Retrieval:
-    """The shortest request of these classes of `over`."""
-    if task is OTHER:
-        # Of one task more than there are names, one is not taken.
-        task = next(each for each in map("task-{}".format, count(1)) if each not in over.tasks)
+    """The simplest request of these sets of `over`: without an agent or a task if it can be."""
+    agent_id = None
+    if not agents & ABSENT_AGENT:
+        agent_id = over.agent_names.shortest(over.named_agents(agents)).example
+    source = over.source_names.shortest(sources)
     return Retrieval(
-        role,
-        USER,
-        source.example,
-        level,
-        task_type=task,
-        agent_id=None if agent is None else agent.example,
+        role, USER, source.example, level, task_type=_task(tasks, over), agent_id=agent_id
     )
+
+
+def _task(tasks: int, over: Space) -> str | None:
+    """None, or else a name that a policy has, or else one that none has."""
+    some = {over.tasks[each] for each in members(tasks)}
+    if None in some:
+        return None
+    names = sorted(each for each in some if isinstance(each, str))
+    unnamed = (each for each in map("task-{}".format, count(1)) if each not in over.tasks)
+    return names[0] if names else next(unnamed)
 
 
 def body(request: Retrieval) -> dict[str, Any]:

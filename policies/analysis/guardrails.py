@@ -5,10 +5,9 @@ Identity and sessions (checks 1 to 5) are not part of it. Pure, and reads no fil
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any
 
-from policies.analysis.access import Access, Agent, Asked, Space, Task, space
+from policies.analysis.access import ABSENT_AGENT, Access, Asked
 from policies.analysis.examples import example
 from policies.definitions.guardrail import ABSENT, Guardrail
 from policies.definitions.model import RANK, SENSITIVITIES, Policy
@@ -35,34 +34,24 @@ def _roles(guardrail: Guardrail, known: Mapping[str, Any]) -> list[str]:
 
 
 def _in_role(guardrail: Guardrail, role: str, policies: Sequence[Policy]) -> Retrieval | None:
-    named = tuple(each for each in guardrail.agents if each != ABSENT)
-    tasks = tuple(each for each in guardrail.tasks if each != ABSENT)
-    over = space(policies, Asked(named, tasks, guardrail.sources))
-    access = Access(policies, over)
+    agents, tasks = (
+        tuple(each for each in some if each != ABSENT)
+        for some in (guardrail.agents, guardrail.tasks)
+    )
+    access = Access(policies, asked=Asked(agents, tasks, guardrail.sources))
+    over = access.space
     ranks = sorted(RANK[level] for level in guardrail.levels or SENSITIVITIES)
     wanted = guardrail.kind == "always"
-    sources = over.sources_of(guardrail.sources) if guardrail.sources else over.sources
-    for agent, task, source in product(
-        _agents(guardrail, named, over), _tasks(guardrail, tasks, over), sources
+    absent = ABSENT_AGENT if ABSENT in guardrail.agents else 0
+    absent_task = (None,) if ABSENT in guardrail.tasks else ()
+    for cell in access.cells(
+        absent | over.agents_of(agents) if guardrail.agents else None,
+        over.tasks_of((*absent_task, *tasks)) if guardrail.tasks else None,
+        over.sources_of(guardrail.sources) if guardrail.sources else None,
     ):
-        levels = access.levels(
-            access.agent_effect(agent), access.task_effect(task), access.source_effect(source)
-        )
+        levels = access.levels(access.allowing(cell))
         for rank in ranks:
             if (rank < levels) != wanted:
-                return example(role, agent, task, source, SENSITIVITIES[rank], over)
+                level = SENSITIVITIES[rank]
+                return example(role, cell.agents, cell.tasks, cell.sources, level, over)
     return None
-
-
-def _agents(guardrail: Guardrail, named: tuple[str, ...], over: Space) -> Sequence[Agent]:
-    if not guardrail.agents:
-        return over.agents
-    absent: tuple[Agent, ...] = (None,) if ABSENT in guardrail.agents else ()
-    return (*absent, *over.agents_of(named))
-
-
-def _tasks(guardrail: Guardrail, named: tuple[str, ...], over: Space) -> Sequence[Task]:
-    if not guardrail.tasks:
-        return over.tasks
-    absent: tuple[Task, ...] = (None,) if ABSENT in guardrail.tasks else ()
-    return (*absent, *named)

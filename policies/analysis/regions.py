@@ -3,12 +3,12 @@
 What is written matches exactly the names of the classes. Knows nothing of what the names mean.
 """
 
-from collections.abc import Iterable, Iterator, Set
-from functools import cache
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from policies.analysis.names import NameClass, NameClasses
-from policies.definitions.wildcard import Step, Steps, is_pattern, steps
+from policies.analysis.intersection import common, meet
+from policies.analysis.names import NameClasses, members
+from policies.definitions.wildcard import is_pattern
 
 EVERYTHING = "*"
 
@@ -20,157 +20,126 @@ class Region(NamedTuple):
     besides: tuple[str, ...] = ()
 
 
+class _Term(NamedTuple):
+    """The classes that all groups of `inside` match and none of `outside` does, as bits."""
+
+    inside: tuple[int, ...]
+    outside: tuple[int, ...]
+    covered: int
+
+
 class Writer:
-    """Writes sets of the classes of `names`."""
+    """Writes sets of the classes of `names`, which are bits."""
 
     def __init__(self, names: NameClasses) -> None:
         self._names = names
-        self._everything = frozenset(names.classes)
-        # What each entry covers. `*` may be written whether or not a list has it.
-        self._covers = {
-            entry: frozenset(each for each in names.classes if each.matched >> bit & 1)
-            for bit, entry in enumerate(names.entries)
-        }
-        self._covers[EVERYTHING] = self._everything
+        # The classes that each group matches.
+        self._covers = names.covers
+        self._patterns = [tuple(filter(is_pattern, group)) for group in names.groups]
+        self._spend = names.budget.spend
 
-    def written(self, chosen: Set[NameClass]) -> tuple[Region, ...]:
-        """Regions that together match exactly the names of `chosen`."""
-        left = set(chosen)
-        plain: list[str] = []
+    def written(self, chosen: int) -> tuple[Region, ...]:
+        """Regions that together match exactly the names of `chosen`. Raises `TooManyClasses`."""
+        regions: dict[tuple[str, ...], set[str]] = {}
+        left = chosen
         while left:
-            best = max(self._covers, key=lambda entry: self._gain(entry, chosen, left))
-            if not self._gain(best, chosen, left)[0]:
-                break
-            plain.append(best)
-            left -= self._covers[best]
-        regions = [Region(tuple(sorted(plain)))] if plain else []
-        while left:
-            region, covered = self._with_exceptions(chosen, left)
-            regions.append(region)
-            left -= covered
-        return tuple(regions)
+            term = self._term(chosen, left)
+            left &= ~term.covered
+            for region in self._regions(term):
+                regions.setdefault(region.besides, set()).update(region.any)
+        return tuple(Region(tuple(sorted(some)), besides) for besides, some in regions.items())
 
-    def _gain(
-        self, entry: str, chosen: Set[NameClass], left: Set[NameClass]
-    ) -> tuple[int, bool, int]:
-        """How many of the classes that are left `entry` covers; 0 if it covers others than the
-        chosen ones. Of equals, an exact name comes first, then the shorter pattern."""
-        covers = self._covers[entry]
-        gain = len(covers & left) if covers <= chosen else 0
-        return gain, not is_pattern(entry), -len(entry)
+    def _term(self, chosen: int, left: int) -> _Term:
+        """A term that lies in `chosen`, and covers the first of `left`, which fewest groups match:
+        so it covers many others, too."""
+        matched = self._names.classes[next(iter(members(left)))].matched
+        mine = list(members(matched))
+        self._spend(len(mine))
+        plain = [group for group in mine if not self._covers[group] & ~chosen]
+        if plain:
+            best = max(plain, key=lambda group: self._narrowing(group, 0, left))
+            return _Term((best,), (), self._covers[best])
+        others = [group for group in range(len(self._covers)) if not matched >> group & 1]
+        self._spend(len(self._covers))
+        covered = self._names.everything
+        # What no exception takes away without the class itself: groups that match must.
+        stubborn = covered & ~chosen
+        for group in others:
+            stubborn &= ~self._covers[group]
+        inside: list[int] = []
+        while stubborn:
+            best = max(mine, key=lambda group: self._narrowing(group, stubborn, covered & left))
+            inside.append(best)
+            stubborn &= self._covers[best]
+            covered &= self._covers[best]
+        outside: list[int] = []
+        while unwanted := covered & ~chosen:
+            usable = [group for group in others if self._covers[group] & unwanted]
+            best = max(usable, key=lambda group: self._taking(group, unwanted, covered & left))
+            outside.append(best)
+            covered &= ~self._covers[best]
+        return _Term(tuple(inside), tuple(outside), covered)
 
-    def _with_exceptions(
-        self, chosen: Set[NameClass], left: Set[NameClass]
-    ) -> tuple[Region, frozenset[NameClass]]:
-        best: tuple[tuple[int, int], Region, frozenset[NameClass]] | None = None
-        for entry, covers in self._covers.items():
-            if not covers & left:
-                continue
-            besides = self._exceptions(covers - chosen, covers & left)
-            if besides is None:
-                continue
-            kept = covers
-            for each in besides:
-                kept -= self._covers[each]
-            gain = len(kept & left)
-            rank = gain, -len(besides)
-            if gain and (best is None or rank > best[0]):
-                best = rank, Region((entry,), tuple(sorted(besides))), kept
-        if best is not None:
-            return best[1], best[2]
-        return self._one(min(left))
+    def _narrowing(self, group: int, stubborn: int, wanted: int) -> tuple[int, int, int]:
+        """How well it does to ask for `group`: what it excludes, what it keeps; then how short."""
+        self._spend(1)
+        covers = self._covers[group]
+        return (stubborn & ~covers).bit_count(), (wanted & covers).bit_count(), self._short(group)
 
-    def _exceptions(
-        self, unwanted: Set[NameClass], wanted: Set[NameClass]
-    ) -> tuple[str, ...] | None:
-        """Entries that cover all that is unwanted, and not all that is wanted; None if there are
-        none."""
-        found: list[str] = []
-        left, kept = set(unwanted), set(wanted)
-        while left:
-            usable = [each for each in self._covers if self._covers[each] & left]
-            usable = [each for each in usable if kept - self._covers[each]]
-            if not usable:
-                return None
-            # First those that take nothing away of what is wanted, and most of what is not.
-            best = max(
-                usable,
-                key=lambda each: (
-                    -len(self._covers[each] & kept),
-                    len(self._covers[each] & left),
-                    -len(each),
-                ),
+    def _taking(self, group: int, unwanted: int, wanted: int) -> tuple[int, int, int]:
+        """How good an exception `group` is: what it leaves alone, what it takes away."""
+        self._spend(1)
+        covers = self._covers[group]
+        return -(wanted & covers).bit_count(), (unwanted & covers).bit_count(), self._short(group)
+
+    def _short(self, group: int) -> int:
+        return -sum(map(len, self._names.groups[group]))
+
+    def _regions(self, term: _Term) -> Iterable[Region]:
+        """Names that are listed as they are; patterns, with what is to be left out of them."""
+        names = self._names.names
+        exact = tuple(
+            entry
+            for group in term.inside
+            for entry in self._names.groups[group]
+            if entry in names and term.covered >> names[entry] & 1
+        )
+        if exact:
+            yield Region(exact)
+        patterns = self._together(term.inside)
+        if patterns:
+            yield Region(patterns, self._exceptions(term, patterns))
+
+    def _together(self, groups: Sequence[int]) -> tuple[str, ...]:
+        """Patterns that together match what each of `groups` has a pattern for."""
+        found: tuple[str, ...] = (EVERYTHING,)
+        for group in groups:
+            found = tuple(
+                dict.fromkeys(
+                    each
+                    for one in found
+                    for other in self._patterns[group]
+                    for each in self._common(one, other)
+                )
             )
-            found.append(best)
-            left -= self._covers[best]
-            kept -= self._covers[best]
-        return tuple(found)
+        return found
 
-    def _one(self, wanted: NameClass) -> tuple[Region, frozenset[NameClass]]:
-        """One class by itself: what all patterns that match it match together, without what any
-        other matches."""
-        matching = tuple(each for each in self._covers if wanted in self._covers[each])
-        others = [each for each in self._covers if wanted not in self._covers[each]]
-        every: tuple[str, ...] = matching[:1]
-        for each in matching[1:]:
-            every = tuple(dict.fromkeys(found for one in every for found in common(one, each)))
-        inside = frozenset.intersection(*(self._covers[each] for each in matching))
-        besides = [each for each in others if self._covers[each] & inside]
-        return Region(tuple(sorted(every)), tuple(sorted(besides))), frozenset((wanted,))
+    def _common(self, one: str, other: str) -> tuple[str, ...]:
+        return (other,) if one == EVERYTHING else common(one, other, self._spend)
 
-
-def common(one: str, other: str) -> tuple[str, ...]:
-    """Patterns that together match exactly the names which both patterns match."""
-    found = {_text(each) for each in _common(steps(one), steps(other))}
-    return tuple(sorted(found))
-
-
-@cache
-def _common(one: Steps, other: Steps) -> frozenset[Steps]:
-    """Both patterns at once: each step of one is taken by a step of the other, or by a run."""
-    mine, its = one.steps, other.steps
-    if not mine and not its:
-        return frozenset((Steps((), one.open_end and other.open_end),))
-    found: set[Steps] = set()
-    if mine and its:
-        met = _met(mine[0].character, its[0].character)
-        if met is not None:
-            # Both take the same character, after a run if both allow one.
-            both = Step(met[0], mine[0].after_run and its[0].after_run)
-            found.update(_followed(both, _rest(one), _rest(other)))
-    # One pattern is in a run while the other takes its next step.
-    if its and (mine[0].after_run if mine else one.open_end):
-        mid = Step(its[0].character, its[0].after_run)
-        found.update(_followed(mid, one, _rest(other)))
-    if mine and (its[0].after_run if its else other.open_end):
-        mid = Step(mine[0].character, mine[0].after_run)
-        found.update(_followed(mid, _rest(one), other))
-    return frozenset(found)
-
-
-def _followed(step: Step, one: Steps, other: Steps) -> Iterator[Steps]:
-    return (Steps((step, *rest.steps), rest.open_end) for rest in _common(one, other))
-
-
-def _rest(pattern: Steps) -> Steps:
-    return Steps(pattern.steps[1:], pattern.open_end)
-
-
-def _met(one: str | None, other: str | None) -> tuple[str | None] | None:
-    """The character that both ask for, in a tuple; None if they differ."""
-    if one is None or other is None or one == other:
-        return (other if one is None else one,)
-    return None
-
-
-def _text(pattern: Steps) -> str:
-    text = "".join(
-        ("*" if step.after_run else "") + ("?" if step.character is None else step.character)
-        for step in pattern.steps
-    )
-    return text + ("*" if pattern.open_end else "")
-
-
-def shortest(names: Iterable[NameClass]) -> NameClass:
-    """The class with the shortest example; of equals, the first by its text."""
-    return min(names, key=lambda each: (len(each.example), each.example))
+    def _exceptions(self, term: _Term, patterns: Sequence[str]) -> tuple[str, ...]:
+        """The entries of the groups left out, but for those that `patterns` don't meet."""
+        reached = self._names.everything
+        for group in term.inside:
+            reached &= self._covers[group]
+        names = self._names.names
+        found = []
+        for group in term.outside:
+            for entry in self._names.groups[group]:
+                if entry in names:
+                    met = bool(reached >> names[entry] & 1)
+                else:
+                    met = any(meet(entry, pattern, self._spend) for pattern in patterns)
+                if met:
+                    found.append(entry)
+        return tuple(sorted(found))
