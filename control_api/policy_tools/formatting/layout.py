@@ -1,0 +1,159 @@
+"""Writes a tree of entries as text: keys in the order of a schema, lists in one way.
+
+A list of plain values stands on one line if it fits, otherwise one item a line. Other collections
+keep the style that they were written in, if they fit. A comment keeps its entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from control_api.policy_tools.formatting.source import Collection, Entry, Scalar, quoted
+
+WIDTH = 100
+_STEP = 2
+_FLOW_SIGNS = frozenset(",[]{}")
+_MODELINE = "# yaml-language-server:"
+
+Schema = Mapping[str, Any]
+
+
+def render(tree: Collection, schema: Schema) -> list[str]:
+    """The lines of the file."""
+    _order(tree, [schema], schema)
+    header = _header(tree)
+    return _tidy([*header, *_block(tree, 0)])
+
+
+def _order(value: Scalar | Collection, forms: list[Schema], root: Schema) -> None:
+    """Sort the keys of every mapping as its schema lists them. Unknown ones come last."""
+    if not isinstance(value, Collection):
+        return
+    alternatives = [part for form in forms for part in _parts(form, root)]
+    known: dict[str, list[Schema]] = {}
+    for each in alternatives:
+        for key, inner in each.get("properties", {}).items():
+            known.setdefault(key, []).append(inner)
+    others = [each["additionalProperties"] for each in alternatives if "additionalProperties" in each]
+    items = [each["items"] for each in alternatives if "items" in each]
+    for entry in value.entries:
+        name = None if entry.key is None else entry.key.value
+        within = items if name is None else known.get(name, others)
+        _order(entry.value, [each for each in within if isinstance(each, Mapping)], root)
+    if value.mapping:
+        places = {key: number for number, key in enumerate(known)}
+        value.entries.sort(
+            key=lambda entry: places.get(entry.key.value if entry.key else "", len(places))
+        )
+
+
+def _parts(schema: Schema, root: Schema) -> Iterator[Schema]:
+    """The schema, and those that it is put together from."""
+    yield schema
+    if "$ref" in schema:
+        found: Any = root
+        for step in schema["$ref"].removeprefix("#/").split("/"):
+            found = found[step]
+        yield from _parts(found, root)
+    for word in ("anyOf", "oneOf", "allOf"):
+        for each in schema.get(word, ()):
+            yield from _parts(each, root)
+
+
+def _header(tree: Collection) -> list[str]:
+    """Take the comments that are about the whole file: a line for editors, and what a blank line
+    separates from the first entry."""
+    if not tree.entries:
+        return []
+    first = min(tree.entries, key=lambda entry: entry.start)
+    above = first.above
+    ends = [number + 1 for number, line in enumerate(above) if not line]
+    modeline = int(bool(above) and above[0].startswith(_MODELINE))
+    size = max([modeline, *ends])
+    first.above = above[size:]
+    return above[:size]
+
+
+def _block(found: Collection, indent: int) -> list[str]:
+    """The entries, one below the other."""
+    lines: list[str] = []
+    for number, entry in enumerate(found.entries):
+        head = " " * indent + ("-" if entry.key is None else f"{_in_block(entry.key)}:")
+        inner = _entry(entry, head, indent)
+        above = [*entry.above, *_hoisted(entry)]
+        if number == 0:
+            above = above[next((at for at, line in enumerate(above) if line), len(above)) :]
+        lines += [f"{' ' * indent}{line}" if line else "" for line in above]
+        lines += inner
+    lines += [f"{' ' * indent}{line}" if line else "" for line in found.below]
+    return lines
+
+
+def _entry(entry: Entry, head: str, indent: int) -> list[str]:
+    beside = [line for line in entry.beside if line]
+    entry.above += beside[:-1]
+    comment = f"  {beside[-1]}" if beside else ""
+    value = entry.value
+    if isinstance(value, Scalar):
+        return [f"{head} {_in_block(value)}".rstrip() + comment]
+    flow = _flow(value)
+    if flow is not None and len(head) + 1 + len(flow) <= WIDTH:
+        return [f"{head} {flow}{comment}"]
+    inner = _block(value, indent + _STEP)
+    if entry.key is not None:
+        return [head + comment, *inner]
+    # The comment of an item whose first entry is on its line would be taken for that entry's.
+    entry.above += beside[-1:]
+    at = next(number for number, line in enumerate(inner) if line.strip()[:1] not in ("", "#"))
+    return [f"{head} {inner[at].lstrip()}", *inner[at + 1 :]]
+
+
+def _hoisted(entry: Entry) -> list[str]:
+    """The comments above the first entry of an item: they can't stand behind its `-`."""
+    value = entry.value
+    if entry.key is not None or not isinstance(value, Collection) or not value.entries:
+        return []
+    first = value.entries[0]
+    return [line for line in first.above if line] + _hoisted(first)
+
+
+def _flow(value: Scalar | Collection) -> str | None:
+    """The value on one line; None if it must not be: it has comments, or is a block."""
+    if isinstance(value, Scalar):
+        return _in_flow(value)
+    plain = not value.mapping and all(isinstance(each.value, Scalar) for each in value.entries)
+    if any(value.below) or (value.entries and not (plain or value.flow)):
+        return None
+    items: list[str] = []
+    for entry in value.entries:
+        inner = _flow(entry.value)
+        if inner is None or any(entry.above) or any(entry.beside):
+            return None
+        items.append(inner if entry.key is None else f"{_in_flow(entry.key)}: {inner}")
+    text = ", ".join(items)
+    return f"{{{text}}}" if value.mapping else f"[{text}]"
+
+
+def _in_block(value: Scalar) -> str:
+    return value.text
+
+
+def _in_flow(value: Scalar) -> str:
+    if not value.plain:
+        return value.text
+    if not value.text:
+        return "null"  # nothing at all can't stand in a list
+    marks = _FLOW_SIGNS & set(value.text) or value.text[0] in "?:"
+    return quoted(value.value) if marks else value.text
+
+
+def _tidy(lines: list[str]) -> list[str]:
+    """Without more than one blank line in a row, and none at the ends."""
+    found: list[str] = []
+    for line in lines:
+        if line or (found and found[-1]):
+            found.append(line)
+    while found and not found[-1]:
+        found.pop()
+    return found
