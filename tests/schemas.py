@@ -1,7 +1,7 @@
 """The JSON Schemas that the package ships, made from what validates the files.
 
-    python -m tests.schemas            write them
-    python -m tests.schemas --check    exit with 1 if one is not as it would be written
+python -m tests.schemas            write them
+python -m tests.schemas --check    exit with 1 if one is not as it would be written
 """
 
 import json
@@ -36,7 +36,9 @@ def text(name: str) -> str:
 
 def stale() -> list[str]:
     """The names of the schemas whose files are not as they would be written."""
-    return [each for each in MADE if not path(each).exists() or path(each).read_text() != text(each)]
+    return [
+        each for each in MADE if not path(each).exists() or path(each).read_text() != text(each)
+    ]
 
 
 def main() -> int:

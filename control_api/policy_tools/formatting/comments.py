@@ -121,11 +121,11 @@ class _Attachment:
         if at >= 0:
             before = self._entries[at]
             inner = [before.value] if isinstance(before.value, Collection) else []
-            for each in (*inner, *self._around(before)):
+            around = (*inner, *self._around(before))
+            for each, outer in zip(around, (*around[1:], None), strict=True):
                 if id(each) in open_after:
                     break
-                inside = each.start < comment.at < each.end if each.flow else False
-                if inside or (not each.flow and each.entries and each.column <= comment.column):
+                if _holds(each, outer, comment):
                     return each.below if each.entries else self._owners[id(each)].above
         return self._tree.below if after is None else after.above
 
@@ -136,3 +136,14 @@ class _Attachment:
         while parent is not self._tree:
             parent = self._parents[id(self._owners[id(parent)])]
             yield parent
+
+
+def _holds(block: Collection, outer: Collection | None, comment: Comment) -> bool:
+    """Whether a comment behind the last entry of `block` is in it still."""
+    if block.flow:
+        return block.start < comment.at < block.end
+    # The items of a list may stand in the column of the keys around it.
+    as_key = outer is not None and not outer.flow and outer.column == block.column
+    if as_key and not comment.text.lstrip("# ").startswith("-"):
+        return False
+    return bool(block.entries) and block.column <= comment.column

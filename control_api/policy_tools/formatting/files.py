@@ -13,9 +13,10 @@ from typing import Any
 
 from control_api.policy_tools.formatting.comments import attach, comments
 from control_api.policy_tools.formatting.layout import Schema, render
-from control_api.policy_tools.formatting.source import parse
+from control_api.policy_tools.formatting.source import Collection, parse
 from policies.definitions.definition import DefinitionFaults, LoadError, Node
 from policies.definitions.load import parse_tree, read_text
+
 
 class Unformattable(Exception):
     """a file that can't be laid out without a change of its meaning; it stays as it is"""
@@ -38,17 +39,17 @@ def formatted(text: str, schema: Schema, file: str) -> str:
     if foreign:
         raise Unformattable(f"{file}: is not a file of the kind `{schema['title']}`")
     tree = parse(text)
+    kept = _comments(text, tree)
     attach(text, tree)
-    kept = _comments(text)
     end = "\r\n" if "\r\n" in text else "\n"
     after = "".join(line + end for line in render(tree, schema))
-    if _values(after, file) != before or _comments(after) != kept:
+    if _values(after, file) != before or _comments(after, parse(after)) != kept:
         raise Unformattable(f"{file}: can't be laid out without a change of its meaning")
     return after
 
 
-def _comments(text: str) -> list[str]:
-    return sorted(each.text for each in comments(text, parse(text)) if each.text)
+def _comments(text: str, tree: Collection) -> list[str]:
+    return sorted(each.text for each in comments(text, tree) if each.text)
 
 
 def _values(text: str, file: str) -> Any:
@@ -77,13 +78,14 @@ def replace(path: Path, text: str) -> None:
     mode = target.stat().st_mode & 0o7777
     # Hidden, so that a service that watches the folder ignores it.
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    made = Path(name)
     try:
         with open(handle, "wb") as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, mode)
-        os.replace(name, target)
+        made.chmod(mode)
+        made.replace(target)
     except BaseException:
-        os.unlink(name)
+        made.unlink()
         raise

@@ -35,7 +35,9 @@ def _order(value: Scalar | Collection, forms: list[Schema], root: Schema) -> Non
     for each in alternatives:
         for key, inner in each.get("properties", {}).items():
             known.setdefault(key, []).append(inner)
-    others = [each["additionalProperties"] for each in alternatives if "additionalProperties" in each]
+    others = [
+        each["additionalProperties"] for each in alternatives if "additionalProperties" in each
+    ]
     items = [each["items"] for each in alternatives if "items" in each]
     for entry in value.entries:
         name = None if entry.key is None else entry.key.value

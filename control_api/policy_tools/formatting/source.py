@@ -67,6 +67,7 @@ class Entry:
 def parse(text: str) -> Collection:
     """The tree of `text`, which the loader has accepted: one document, a mapping, no aliases."""
     node = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert node is not None
     found = _value(node, text)
     assert isinstance(found, Collection)
     return found

@@ -90,9 +90,7 @@ def test_every_key_takes_the_same_values(tmp_path: Path, key: str, value: Any) -
         (("max_sensitivity: high", "max_sensitivity: high\n\n# " + "x" * 1_048_576), "larger than"),
     ],
 )  # fmt: skip
-def test_what_a_schema_can_not_say(
-    tmp_path: Path, change: tuple[str, str], fault: str
-) -> None:
+def test_what_a_schema_can_not_say(tmp_path: Path, change: tuple[str, str], fault: str) -> None:
     """The list in `policies/README.md`: how a value is written, not what it is."""
     path = tmp_path / "loans.yaml"
     assert change[0] in ENTRY
