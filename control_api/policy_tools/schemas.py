@@ -3,7 +3,7 @@
 from importlib.resources import files
 from pathlib import Path
 
-KINDS = ("policy", "test", "guardrails", "sidecar")
+KINDS = ("policy", "guardrails")
 SUFFIX = ".schema.json"
 
 
@@ -14,6 +14,4 @@ def schema(kind: str) -> str:
 
 def kind_of(path: Path) -> str:
     """The kind of a file in a policy directory, by its name."""
-    if path.name == "guardrails.yaml":
-        return "guardrails"
-    return "test" if path.name.endswith("_test.yaml") else "policy"
+    return "guardrails" if path.name == "guardrails.yaml" else "policy"

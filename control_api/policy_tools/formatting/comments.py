@@ -51,7 +51,8 @@ def comments(text: str, tree: Collection) -> Iterator[Comment]:
 
 
 def _is_text(at: int, scalar: Scalar | None, text: str) -> bool:
-    """Whether the `#` at `at` is part of a scalar. Behind the `|` of a block it is none."""
+    """Whether the `#` at `at` is part of a scalar. Behind the `|` of a block it begins a
+    comment."""
     if scalar is None:
         return False
     header = BREAK.search(text, scalar.start, at) is None and text[at - 1] in " \t"
