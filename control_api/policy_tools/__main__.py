@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 
 from control_api.api_client.key_file import ServiceUnusable
-from control_api.policy_tools.commands import access, diff, fmt, lint, schema
+from control_api.policy_tools.commands import access, diff, fmt, init, lint, schema
 from control_api.policy_tools.sources import Unusable
 from policies.analysis.names import TooManyClasses
 
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs one command. Returns its exit code."""
     parser = argparse.ArgumentParser("sluice policy", description="Tools for authors of policies.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (lint.add, diff.add, access.add_who, access.add_can, fmt.add, schema.add):
+    for add in (lint.add, diff.add, access.add_who, access.add_can, fmt.add, init.add, schema.add):
         add(lambda name, line: commands.add_parser(name, help=line))
     options = parser.parse_args(arguments, argparse.Namespace(environ=os.environ))
     run: Callable[[argparse.Namespace], int] = options.run

@@ -4,6 +4,8 @@ from importlib.resources import files
 from pathlib import Path
 
 KINDS = ("policy", "guardrails")
+IN_POLICY_DIRECTORY = ("policy", "guardrails")
+"""Those of the files in a policy directory."""
 SUFFIX = ".schema.json"
 
 

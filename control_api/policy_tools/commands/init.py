@@ -1,0 +1,59 @@
+"""`sluice policy init`: a directory of policies to start with, with tests and guardrails."""
+
+import argparse
+import shlex
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from control_api.policy_tools.options import AddCommand
+from control_api.policy_tools.schemas import IN_POLICY_DIRECTORY, SUFFIX, schema
+from control_api.policy_tools.sources import Unusable
+
+_NEXT = """
+Next:
+  sluice policy lint {folder}          errors and likely mistakes
+  sluice policy test {folder}          what the policies decide, as their tests expect it
+  sluice policy check {folder}         whether the guardrails hold for every request
+  SLUICE_POLICY_DIR={folder} sluice up   try them with an agent\
+"""
+
+
+def add(add_command: AddCommand) -> None:
+    """Add the command `init`."""
+    command = add_command("init", "write a commented directory of policies to start with")
+    command.add_argument("folder", metavar="DIR", type=Path, help="a new or empty directory")
+    command.set_defaults(run=_init)
+
+
+def _init(options: argparse.Namespace) -> int:
+    folder: Path = options.folder
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise Unusable(f"`{folder}` is not an empty directory; name a new one")
+        folder.mkdir(parents=True, exist_ok=True)
+        _copy(files("control_api.policy_tools").joinpath("starter"), folder)
+        # Beside the policies, so that editors need no network.
+        for kind in IN_POLICY_DIRECTORY:
+            _write(folder / f"{kind}{SUFFIX}", schema(kind))
+    except OSError as error:
+        raise Unusable(f"`{folder}` can't be written: {error.strerror}") from error
+    print(_NEXT.format(folder=shlex.quote(str(folder))))
+    return 0
+
+
+def _copy(sample: Traversable, to: Path) -> None:
+    for each in sorted(sample.iterdir(), key=lambda each: each.name):
+        path = to / each.name
+        if each.is_dir():
+            path.mkdir()
+            _copy(each, path)
+        elif each.name.endswith(".yaml"):
+            _write(path, each.read_text(encoding="utf-8"))
+
+
+def _write(path: Path, text: str) -> None:
+    # `x`: what appeared meanwhile is not ours to replace.
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
+    print(f"wrote {path}")

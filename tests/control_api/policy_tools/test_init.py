@@ -1,0 +1,61 @@
+"""`sluice policy init`: what it writes is clean to every other command; it replaces nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from control_api.policy_tools.__main__ import main
+from control_api.policy_tools.schemas import IN_POLICY_DIRECTORY, schema
+from policies.definitions.guardrail_file import load_definitions
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "new" / "policies"
+    assert main(["init", str(folder)]) == 0
+    return folder
+
+
+def test_the_samples_are_clean(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    said = capsys.readouterr().out
+    assert main(["lint", str(folder)]) == 0
+    assert main(["fmt", "--check", str(folder / "default/lending/loans.yaml")]) == 0
+    assert capsys.readouterr().out == ""
+    definitions = load_definitions(folder, "default")
+    assert (len(definitions.policies), len(definitions.guardrails)) == (2, 3)
+    for path in folder.rglob("*.*"):
+        if path.is_file():
+            assert f"wrote {path}\n" in said
+    assert f"sluice policy lint {folder}" in said
+
+
+def test_every_file_names_a_schema_that_is_there(folder: Path) -> None:
+    for path in folder.rglob("*.yaml"):
+        start = "# yaml-language-server: $schema="
+        first = path.read_text().splitlines()[0]
+        assert first.startswith(start)
+        if not path.name.endswith("_test.yaml"):
+            assert (path.parent / first.removeprefix(start)).is_file()
+    for kind in IN_POLICY_DIRECTORY:
+        assert (folder / f"{kind}.schema.json").read_text() == schema(kind)
+
+
+def test_an_empty_directory_will_do(tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("name", [".hidden", "default"])
+def test_a_directory_with_anything_in_it_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / name).write_text("mine")
+    assert main(["init", str(tmp_path)]) == 2
+    assert "is not an empty directory; name a new one" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_file_is_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["init", str(tmp_path / "file")]) == 2
+    assert main(["init", str(tmp_path / "file" / "below")]) == 2
+    assert "can't be written" in capsys.readouterr().err
