@@ -39,6 +39,7 @@ from control_api.settings import Settings, read
 from control_api.settings_reader import SettingsReader
 from control_api.sockets import CannotListen
 from control_api.workers.service_manager import notify_ready
+from control_api.workers.this_program import IMPACT_RUN
 from control_api.workers.worker_args import WorkerArgs
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
@@ -57,9 +58,13 @@ _log = logging.getLogger("sluice")
 
 
 def main(arguments: list[str]) -> int:
+    clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
+    if arguments == [IMPACT_RUN]:
+        from control_api.workers.impact.process import main as run_impact
+
+        return run_impact(clock, sys.stdin.buffer, sys.stdout.buffer)
     worker = _worker(arguments)
     chosen = None if worker else parse(arguments)
-    clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
     # Before the settings are read, so that complaints about them are log lines too.
     level, log_format = (os.environ.get(f"SLUICE_LOG_{name}") for name in ("LEVEL", "FORMAT"))
     json_logging.configure(level or "info", clock.now, form=log_format)

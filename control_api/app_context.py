@@ -92,6 +92,8 @@ class AppContext:
     )
     # Set when openings were erased (`control_api.maintenance.wal_folding`).
     erased: asyncio.Event = field(default_factory=asyncio.Event)
+    # Set when an impact run was asked for (`control_api.workers.impact`).
+    impact_asked: asyncio.Event = field(default_factory=asyncio.Event)
     # Held while a batch of records is decoded, so that at most one is decoded between two turns of
     # the event loop: evaluations must not wait for several.
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)

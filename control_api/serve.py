@@ -40,6 +40,7 @@ from control_api.store.queries import tenants as tenant_rows
 from control_api.store.queries.tenants import Installation
 from control_api.store.startup import explain_startup_faults, opened_store
 from control_api.store.store import Store
+from control_api.workers.impact.loop import ImpactLoop
 from control_api.workers.worker_args import WorkerArgs, inherited
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
@@ -127,7 +128,7 @@ async def _run(
 
 
 async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[None]]:
-    """Start the loops, then load the policy files. Of several workers only the `first` signs."""
+    """Start the loops, then load the policy files. Some run in the `first` worker only."""
     settings, seconds = app.settings, app.settings.checkpoint_seconds
     metrics, maker = app.instruments.checkpoints, app.checkpoints
     metrics.diverged.set_function(lambda: len(maker.diverged))
@@ -145,7 +146,7 @@ async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[Non
             AlertEvaluator(app).run,
             DeliveryLoop(app).run,
             RetentionLoop(app).run,
-            *((signing.run,) if first else ()),
+            *((signing.run, ImpactLoop(app).run) if first else ()),
             *((app.cosigner.run,) if first and settings.witnesses else ()),
             KeyExpiry(app).run,
             WalFolding(app).run,

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from policies.checks.finding import NOT_REACHED, CheckFinding, CheckOutcome, Facts
 from policies.checks.order import CALL, CHECKS, CLAUSE, IDENTITY, NAMES
-from policies.definitions.model import Key, Session
+from policies.definitions.model import Agent, Key, Session, TenantSettings
 from policies.definitions.wildcard import shared_prefix
 from policies.ground.canonical import rfc3339
 from policies.retrieval import Retrieval
@@ -22,6 +22,8 @@ from policies.sets.role import Clause, Role
 _FAILED = CheckOutcome.failed
 _UNREACHED = (NOT_REACHED,) * len(CHECKS)
 _CheckedClause = tuple[Clause, list[CheckFinding]]
+
+_ANY_TENANT, _ANY_KEY = TenantSettings(""), Key("", "evaluate")
 
 TENANT_FROZEN = "tenant_frozen"
 """The `policy_name` of every denial while the tenant is frozen (contract, section 6)."""
@@ -94,6 +96,14 @@ def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
         clause.version,
         tuple(findings),
     )
+
+
+def evaluate_admitted(retrieval: Retrieval, role: Role | None) -> Decision:
+    """The decision on a call that passes checks 1 to 5: by the policies of its role alone."""
+    agent_id, agent = retrieval.agent_id, None
+    if agent_id is not None:
+        agent = Agent(agent_id, "approved", (retrieval.agent_role,))
+    return evaluate(retrieval, Facts(_ANY_TENANT, _ANY_KEY, agent, None, role, 0))
 
 
 def refuse(policy_name: str, reason: str) -> Decision:

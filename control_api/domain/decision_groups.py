@@ -18,6 +18,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from control_api.responses.impact import DecisionGroup
+from policies.ground.canonical import rfc3339
+
 MAX_GROUPS = 1000
 MAX_EXAMPLES = 5
 
@@ -84,7 +87,26 @@ class DecisionGroups:
             [*key, each.count, each.first, each.last, each.example_event_ids]
             for key, each in self.groups.items()
         ]
-        return {"groups": groups, "left_out": {**self.left_out}}
+        left_out = {direction.value: count for direction, count in self.left_out.items()}
+        return {"groups": groups, "left_out": left_out}
+
+    def shown(self) -> list[DecisionGroup]:
+        """The groups as an answer shows them, the largest first."""
+        ordered = sorted(self.groups.items(), key=lambda item: -item[1].count)
+        return [
+            DecisionGroup(
+                key.agent_role,
+                key.source_id,
+                key.direction.value,
+                key.policy_name_before,
+                key.policy_name_after,
+                each.count,
+                rfc3339(each.first),
+                rfc3339(each.last),
+                each.example_event_ids,
+            )
+            for key, each in ordered
+        ]
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "DecisionGroups":

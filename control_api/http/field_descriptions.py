@@ -45,6 +45,8 @@ FIELDS = {
     "check": "The name of the check. `null` if no single check decided.",
     "checked_at": "When the log was verified (RFC 3339, UTC).",
     "checkpoint": "The log's latest signed checkpoint. `null` before the first one.",
+    "checkpoint_size": "The size of the signed checkpoint that proves what was read. `null` until "
+    "the run is done.",
     "checks": "The ten checks, in the order they run.",
     "context_hash": "SHA-256, in hex, of what was retrieved or will be sent. Computed from the "
     "request if left out.",
@@ -69,6 +71,8 @@ FIELDS = {
     "email": "The email address that alerts are sent to.",
     "enabled": "Whether the rule is evaluated.",
     "entry": "The entry, byte for byte as it was hashed.",
+    "direction": "What changes. `unchanged` is the same decision by another policy.",
+    "ended_at": "When the run ended (RFC 3339, UTC). `null` while it goes on.",
     "enrolled_until": "When the sidecar's enrolled keys expire. `null` if it has a key of its own.",
     "enrolment": "The generation that the keys belong to. They die when the agent's changes.",
     "epoch": "The id of the store that revisions belong to. It changes if the store is replaced.",
@@ -76,6 +80,7 @@ FIELDS = {
     "event_id": "The audit event's id, a UUIDv7.",
     "event_ids": "The events whose personal values to erase.",
     "events": "Audit events.",
+    "example_event_ids": "The events of the group's first decisions, at most five.",
     "expires_at": "When it expires (RFC 3339, UTC). `null` if never.",
     "expires_days": "Days until the key expires. `null` for a key that never expires. The default "
     "is 365, or never for a key of scope `sidecar`.",
@@ -95,9 +100,11 @@ FIELDS = {
     "hashes": "The hashes that prove it (RFC 9162), in base64, in the order of the RFC.",
     "head_hash": "The leaf hash of the latest entry, in hex.",
     "index": "The entry's number in the log, from 0: its `seq`.",
+    "groups": "The decisions that change, by role, source and policies, the largest first.",
     "held_from": "The first entry that a legal hold keeps: retention removes none from there on. "
     "`null` without one.",
     "hold_id": "The legal hold's id.",
+    "impact_id": "The impact run's id.",
     "industry": "A label to filter by. In policy files it defaults to the folder's name.",
     "instance": "The id of one instance of the sidecar's spool.",
     "items": "1 to 100 evaluations.",
@@ -111,6 +118,7 @@ FIELDS = {
     "last_seen": "When the sidecar last reported (RFC 3339, UTC).",
     "last_seq": "The sequence number of the last entry.",
     "live": "Whether the sidecar reported recently.",
+    "left_out": "Decisions that change too, and whose group is past the limit of 1,000.",
     "level": "What it proves: nothing (`unsigned`), that the log's key signed it (`signed`), or "
     "that the quorum of witnesses cosigned it too (`witnessed`).",
     "consistency": "The hashes of the consistency proof (RFC 9162) from the size that was asked "
@@ -127,6 +135,8 @@ FIELDS = {
     "n": "The number of the last record from this spool that is in the log.",
     "names": "The names of documents, for example `role/support`.",
     "nearest_miss": "The smallest change that would have allowed the call. `null` on an `ALLOW`.",
+    "newly_allowed": "Decisions that were denied, and would be allowed.",
+    "newly_denied": "Decisions that were allowed, and would be denied.",
     "next_attempt_at": "When delivery is tried again (RFC 3339, UTC). `null` if it is not.",
     "note": "The checkpoint as a signed note (C2SP `tlog-checkpoint`).",
     "now": "The control API's time (RFC 3339, UTC).",
@@ -150,20 +160,25 @@ FIELDS = {
     "placed_by": "The id of the key that placed the hold.",
     "policy_id": "The policy's id.",
     "policy_name": "The policy that decided, or the name of the identity check that denied.",
+    "policy_name_after": "The policy, or the check, that would decide.",
+    "policy_name_before": "The policy, or the check, that decided.",
     "policy_set_age_ms": "The age of the sidecar's policy set, in milliseconds.",
     "policy_version": "The version of the policy that decided. `null` if no policy did.",
     "prev_hash": "The leaf hash of the previous entry, in hex.",
     "process_group": "A label to filter by. In policy files it defaults to the file's name.",
+    "progress": "How much of the part has been read, from 0 to 1.",
     "purged_at": "When the purge ran (RFC 3339, UTC).",
     "purged_before": "Entries recorded before this time were purged (RFC 3339, UTC).",
     "purged_count": "How many entries have been purged so far.",
     "reason": "The reason, in a sentence.",
+    "read": "Decisions that were read: unchanged, changed and unreplayable together.",
     "records": "The records as in the spool, in order and without gaps.",
     "redacted": "How many entries lost their personal values.",
     "refusing": "Why the sidecar is not ready. `null` if it is.",
     "released_at": "When the hold was released. `null` while it is active.",
     "released_by": "The id of the key that released the hold. `null` while it is active.",
     "removed": "The names of policies that are no longer in the files.",
+    "renamed": "Unchanged decisions that another policy would make.",
     "require_agent_id": "Whether every evaluation must name an `agent_id`.",
     "reset": "Whether to drop the local copy first: the documents that follow are a complete set.",
     "results": "The decisions, in the order of `items`.",
@@ -284,6 +299,7 @@ _BY_TYPE = {
     },
     "more": {"Redacted": "Whether more is left: send the same request again."},
     "reason": {
+        "ImpactShown": "Why the run failed. `null` unless it did.",
         "Redaction RedactionShown": "Why. The log keeps it forever: nothing personal.",
         "NewHold HoldShown": "Why it is held. The log keeps it forever: nothing personal.",
         "Release": "Why the hold ends. The log keeps it forever: nothing personal.",
@@ -294,7 +310,26 @@ _BY_TYPE = {
     "size": {
         "ProofRequest": "The size of the checkpoint to prove it in. The latest if left out.",
     },
-    "state": {"SelfVerified": "Whether every log verifies: `valid`, `damaged` or `pending`."},
+    "count": {
+        "DecisionGroup": "The decisions of the group.",
+        "Renamed Unreplayable": "How many decisions.",
+    },
+    "entries": {"ImpactShown": "Entries of every kind that were read."},
+    "first_seq": {"ImpactShown": "The first entry of the part."},
+    "first": {"DecisionGroup": "When the earliest was made (RFC 3339, UTC)."},
+    "last": {"DecisionGroup": "When the latest was made (RFC 3339, UTC)."},
+    "policies": {"ImpactRequest": "All policies that would be in force, without ids."},
+    "state": {
+        "SelfVerified": "Whether every log verifies: `valid`, `damaged` or `pending`.",
+        "ImpactShown": "Whether the run goes on, or how it ended.",
+    },
+    "unchanged": {"ImpactShown": "Decisions that stay the same, by whichever policy."},
+    "unreplayable": {"ImpactShown": "Decisions that can't be made again, by the reason."},
+    "until_seq": {"ImpactShown": "The first entry that is left out."},
+    "why": {
+        "Unreplayable": "What the entry lacks. `no_facts`: it was made outside of the ten checks, "
+        "as with a stale policy set. `masked`: a field that policies ask about is masked."
+    },
     "status": {
         "EnrolledSidecar": "The agent's status. There are keys only if it is `approved`.",
         "AgentDetail AgentShown": "The agent's status. Only an `approved` agent may evaluate.",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import orjson
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
@@ -64,9 +65,12 @@ class Schemas:
             name = self.request(route)["$ref"].rpartition("/")[2]
             self._found[_request_key(route)] = self.definitions[name]
             names.add(name)
-        # Removed only after the loop, because several routes may share a request.
+        # Removed only after the loop, because several routes may share a request; and not if
+        # another request holds it, as a set of policies holds policies.
+        cited = orjson.dumps([*self._found.values(), *self.definitions.values()])
         for name in names:
-            self.definitions.pop(name)
+            if f'"{_REFERENCE.format(model=name)}"'.encode() not in cited:
+                self.definitions.pop(name)
 
 
 def _request_key(route: Route) -> str:

@@ -6,6 +6,7 @@ use case because it is the one place that names them all.
 """
 
 from control_api.http.route import Route, Scope
+from control_api.requests.policy import MAX_SET_BODY
 from control_api.use_cases.agents.change_agent_status import change_agent_status
 from control_api.use_cases.agents.get_agent import get_agent
 from control_api.use_cases.agents.list_agents import list_agents
@@ -49,6 +50,8 @@ from control_api.use_cases.context.simulate_context import simulate_context
 from control_api.use_cases.erasure.legal_holds import list_holds, place_hold, release_hold
 from control_api.use_cases.erasure.list_redactions import list_redactions
 from control_api.use_cases.erasure.redact_events import redact_events
+from control_api.use_cases.impact.show_impact import cancel_impact, show_impact
+from control_api.use_cases.impact.start_impact import start_impact
 from control_api.use_cases.keys.bind_key import bind_key
 from control_api.use_cases.keys.create_key import create_key
 from control_api.use_cases.keys.list_keys import list_keys
@@ -106,6 +109,10 @@ PROOF = Route(
     errors=(409,),
 )
 
+IMPACT = Route(
+    "POST", "/v1/policies/impact", ADMIN, start_impact, 202, (404, 409), max_body=MAX_SET_BODY
+)
+
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/context/evaluate", EVALUATE, evaluate_context),
     Route("POST", "/v1/context/evaluate/batch", EVALUATE, evaluate_batch),
@@ -132,6 +139,9 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/policies", READ, list_policies),
     Route("POST", "/v1/policies", ADMIN, create_policy, 201, errors=(409,)),
     Route("POST", "/v1/policies/reload", ADMIN, reload_policies),
+    IMPACT,
+    Route("GET", "/v1/policies/impact/{impact_id}", READ, show_impact),
+    Route("DELETE", "/v1/policies/impact/{impact_id}", ADMIN, cancel_impact),
     Route("GET", "/v1/policies/{policy_id}", READ, get_policy),
     Route("PUT", "/v1/policies/{policy_id}", ADMIN, replace_policy, errors=(409, 412)),
     Route("DELETE", "/v1/policies/{policy_id}", ADMIN, delete_policy),

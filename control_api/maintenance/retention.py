@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.app_context import AppContext
+from control_api.domain.impact_retention import forget_ended_runs
 from control_api.log.purge import Purge
 from control_api.log.purge_plan import PurgeMismatch
 from control_api.maintenance.enrolled_key_purge import forget_expired_keys
@@ -57,6 +58,7 @@ class RetentionLoop:
             await delete_old_deliveries(app.store, tenant_id)
             await app.fleet.forget(tenant_id)
             await forget_expired_keys(app.store, tenant_id)
+            await forget_ended_runs(app.store, tenant_id)
             sessions = await purge_sessions(app.store, tenant_id, app.new_id)
             outcome = await self._purge.run(tenant_id)
         except PurgeMismatch as error:

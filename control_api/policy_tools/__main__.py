@@ -9,21 +9,34 @@ can't be read or analysed.
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable
 
 from control_api.api_client.key_file import ServiceUnusable
-from control_api.policy_tools.commands import access, diff, fmt, init, lint, schema
+from control_api.policy_tools.commands import access, diff, fmt, impact, init, lint, schema
 from control_api.policy_tools.sources import Unusable
 from policies.analysis.names import TooManyClasses
+from policies.ground.clock import Clock
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command. Returns its exit code."""
     parser = argparse.ArgumentParser("sluice policy", description="Tools for authors of policies.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (lint.add, diff.add, access.add_who, access.add_can, fmt.add, init.add, schema.add):
+    for add in (
+        lint.add,
+        diff.add,
+        access.add_who,
+        access.add_can,
+        impact.add,
+        fmt.add,
+        init.add,
+        schema.add,
+    ):
         add(lambda name, line: commands.add_parser(name, help=line))
-    options = parser.parse_args(arguments, argparse.Namespace(environ=os.environ))
+    clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
+    given = argparse.Namespace(environ=os.environ, clock=clock)
+    options = parser.parse_args(arguments, given)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)

@@ -1,8 +1,9 @@
 """The fields of a policy in a request (`service.md` 2.1). Knows nothing of the store."""
 
+from collections import Counter
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.management import PolicyFields
@@ -47,3 +48,19 @@ class PolicyAsked(RequestModel):
         """Every field of 2.1, as it is stored."""
         # Leave out what subclasses add: `policy_id` and `if_match` belong to the request.
         return self.model_dump(include=set(PolicyAsked.model_fields))
+
+
+MAX_SET_BODY = 32 * 1024 * 1024
+"""The limit on a body with a whole set of policies, in bytes (`policy-tools.md` section 7)."""
+
+
+def _distinct(policies: list[PolicyAsked]) -> list[PolicyAsked]:
+    names = Counter(policy.name for policy in policies)
+    twice = [f"`{name}`" for name, count in names.items() if count > 1]
+    if twice:
+        raise ValueError(f"several policies have the name {', '.join(twice[:10])}")
+    return policies
+
+
+PolicySet = Annotated[list[PolicyAsked], AfterValidator(_distinct)]
+"""All policies of a tenant, as they would be in force together."""

@@ -1,5 +1,6 @@
 """Opens a database only to read it: without an upgrade, without the checks of a start, and without
-a write of any kind. For `sluice verify --database`, which also examines what the service refuses.
+a write of any kind. For `sluice verify --database`, which also examines what the service refuses,
+and for processes beside a service.
 """
 
 import asyncio
@@ -13,11 +14,13 @@ import aiosqlite
 from sqlalchemy import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from control_api.database_limits import LIMITS
+from control_api.database_limits import LIMITS, DatabaseLimits
 from control_api.store.connection_errors import translate_error
 from control_api.store.database import Database
 from control_api.store.errors import WriteFault
+from control_api.store.postgresql import hosts
 from control_api.store.postgresql.engine import PostgresqlDatabase
+from control_api.store.sqlite import SqliteDatabase
 from control_api.store.store import Store
 from control_api.store.url import UnusableDatabase, parse_url
 from policies.ground.clock import Clock
@@ -42,16 +45,28 @@ async def open_read_only(url: str, clock: Clock) -> Store:
     return Store(database, clock, asyncio.TaskGroup())
 
 
-def _postgresql(url: URL) -> PostgresqlDatabase:
+async def open_beside(url: str, limits: DatabaseLimits, clock: Clock) -> Store:
+    """The store of a service that runs, for a process of its own: to read, over one connection on
+    PostgreSQL. The service has checked it, and upgraded it. Raises `UnusableDatabase` if the URL
+    can't be read."""
+    parsed = parse_url(url)
+    is_sqlite = parsed.get_backend_name() == "sqlite"
+    # Not `ReadOnlySqlite`, which takes a file without a WAL for one that does not change.
+    database: Database = SqliteDatabase(parsed) if is_sqlite else _postgresql(parsed, limits)
+    return Store(database, clock, asyncio.TaskGroup())
+
+
+def _postgresql(url: URL, limits: DatabaseLimits = LIMITS) -> PostgresqlDatabase:
     engine = create_async_engine(
         url,
         isolation_level="AUTOCOMMIT",  # as `PostgresqlDatabase.open` makes it
         pool_size=1,
         max_overflow=0,
         hide_parameters=True,
-        connect_args=LIMITS.of_connection(),
+        connect_args=limits.of_connection(),
     )
-    return PostgresqlDatabase(engine, LIMITS)
+    hosts.listen(engine, url)
+    return PostgresqlDatabase(engine, limits)
 
 
 class ReadOnlySqlite:

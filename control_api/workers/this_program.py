@@ -3,6 +3,9 @@
 import sys
 from pathlib import Path
 
+IMPACT_RUN = "impact-run"
+"""The argument that starts the process of an impact run (`control_api.workers.impact`). Only the
+service passes it, so `--help` does not list it."""
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 

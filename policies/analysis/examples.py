@@ -5,18 +5,14 @@ from typing import Any
 
 from policies.analysis.access import ABSENT_AGENT, Space
 from policies.analysis.names import members
-from policies.checks.finding import Facts
-from policies.definitions.model import Agent as RegistryEntry
-from policies.definitions.model import Key, Sensitivity, TenantSettings
-from policies.evaluate import evaluate
+from policies.definitions.model import Sensitivity
+from policies.evaluate import evaluate_admitted
 from policies.retrieval import Retrieval
 from policies.sets.role import Role
 
 USER = "example-user"
 """The user of each example: the policies say nothing about users."""
 
-_KEY = Key("key_example", "evaluate")
-_SETTINGS = TenantSettings("example")
 _MEMBERS = ("agent_role", "agent_id", "user_id", "source_id", "sensitivity_level", "task_type")
 
 
@@ -51,10 +47,7 @@ def body(request: Retrieval) -> dict[str, Any]:
 
 def decided(request: Retrieval, role: Role | None) -> dict[str, Any]:
     """`{decision, policy_name, check}`: what the core decides where checks 1 to 5 pass."""
-    agent = None
-    if request.agent_id is not None:
-        agent = RegistryEntry(request.agent_id, "approved", (request.agent_role,))
-    decision = evaluate(request, Facts(_SETTINGS, _KEY, agent, None, role, 0))
+    decision = evaluate_admitted(request, role)
     return {
         "decision": decision.decision,
         "policy_name": decision.policy_name,

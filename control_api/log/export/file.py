@@ -11,13 +11,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, select
 
 from control_api.log.export.ahead import Ahead
 from control_api.log.export.ending import Ending, ExportStopped
 from control_api.log.export.pace import Pace
-from control_api.log.export.place import first_recorded, tree_before
+from control_api.log.export.place import Moment, find_part, tree_before
 from control_api.log.export.rows import (
     EntryLines,
     JoinedLines,
@@ -34,11 +33,9 @@ from control_api.log.export.signatures import (
     signing_keys,
 )
 from control_api.store.queries import cited_documents
-from control_api.store.queries.purges import first_kept, latest_anchor
-from control_api.store.schema.log import log_heads
+from control_api.store.queries.purges import first_kept
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
-from policies.ground.errors import NotFound
 from policies.ground.signing import KeyRing
 from policies.trail.log_file.coding import encode_line
 from policies.trail.log_file.lines import (
@@ -55,13 +52,6 @@ PAGE_ROWS, PAGE_BYTES = 2000, 4 * 1024 * 1024
 FIRST_ROWS = 500
 DOCUMENTS = 8
 """Documents read at a time: each may have 1 MiB."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A recording time, in microseconds since 1970 UTC."""
-
-    micros: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +185,10 @@ async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRin
     """An export of the log as it is now. Raises `NotFound` if the log has no entry yet, and
     `Conflict` if it is too damaged to find the range or the tree before it."""
     async with store.reading(tenant_id) as connection:
-        head = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
-        if head is None:
-            raise NotFound("the log has no entry yet")
-        anchor = await latest_anchor(connection, tenant_id)
+        part = await find_part(connection, tenant_id, wanted.first, wanted.until)
+        log, first, until, anchor = part.log, part.first, part.until, part.anchor
         kept = 0 if anchor is None else anchor.purged.size
-        first = await _seq(connection, tenant_id, wanted.first or kept, kept, head.size)
-        end = head.size if wanted.until is None else wanted.until
-        until = max(first, await _seq(connection, tenant_id, end, kept, head.size))
-        spans = await origin_spans(connection, tenant_id, head.log)
+        spans = await origin_spans(connection, tenant_id, log)
         frontier = None
         if first:
             frontier = FrontierLine(first, await tree_before(connection, tenant_id, first))
@@ -213,19 +198,5 @@ async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRin
     async with store.reading_all_tenants() as connection:
         keys = await signing_keys(connection, spans[-1].origin, ring)
     now = rfc3339(store.clock.now())
-    header = HeaderLine(head.log, spans[-1].origin, keys, kept, first, until, wanted.openings, now)
+    header = HeaderLine(log, spans[-1].origin, keys, kept, first, until, wanted.openings, now)
     return Export(store, tenant_id, header, spans, frontier, start)
-
-
-async def _seq(
-    connection: AsyncConnection, tenant_id: str, bound: int | Moment, kept: int, size: int
-) -> int:
-    """A bound as a `seq` from `kept` to `size`."""
-    if isinstance(bound, Moment):
-        return await first_recorded(connection, tenant_id, kept, size, bound.micros)
-    return min(max(bound, kept), size)
-
-
-_HEAD = select(log_heads.c.log, log_heads.c.size).where(
-    log_heads.c.tenant_id == bindparam("tenant")
-)

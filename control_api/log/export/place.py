@@ -1,11 +1,12 @@
-"""Finds what an export is about: the entries between two bounds, the tree before them, and the
-proof that the last of them is part of a signed tree.
+"""Finds a part of the log: the entries between two bounds, the tree before them, and the proof that
+the last of them is part of a signed tree.
 
 The tree's stored nodes are taken as they are: if one was changed, the file does not verify, as it
 should. Knows nothing of the file.
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import orjson
 from sqlalchemy import bindparam, select
@@ -14,15 +15,63 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.queries import tree_nodes
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.queries.tree_nodes import TooManyRows
-from control_api.store.schema.log import log_entries
+from control_api.store.schema.log import log_entries, log_heads
 from policies.ground.canonical import micros
-from policies.ground.errors import Conflict, Unavailable
+from policies.ground.errors import Conflict, NotFound, Unavailable
 from policies.trail.proofs import inclusion
 from policies.trail.proofs.subtree import Node, frontier_nodes
 from policies.trail.proofs.wide_tree import KnownNodes, NodeGap
+from policies.trail.purge import Anchor
 
 NEAR = 16
 """Rows in which a time is looked for, if the one asked for is missing or damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A recording time, in microseconds since 1970 UTC."""
+
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """The entries from `first` up to `until` (exclusive) of the log named `log`; `anchor` is where
+    its last purge cut it."""
+
+    log: str
+    first: int
+    until: int
+    anchor: Anchor | None
+
+
+async def find_part(
+    connection: AsyncConnection,
+    tenant_id: str,
+    first: int | Moment | None,
+    until: int | Moment | None,
+) -> LogPart:
+    """The part between two bounds; None is the oldest entry that is kept, and the end of the log.
+    Raises `NotFound` if the log has no entry yet, and `Conflict` if it is too damaged to find
+    one."""
+    head = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
+    if head is None:
+        raise NotFound("the log has no entry yet")
+    anchor = await latest_anchor(connection, tenant_id)
+    kept = 0 if anchor is None else anchor.purged.size
+    begin = await _seq(connection, tenant_id, first or kept, kept, head.size)
+    end = head.size if until is None else until
+    end = max(begin, await _seq(connection, tenant_id, end, kept, head.size))
+    return LogPart(head.log, begin, end, anchor)
+
+
+async def _seq(
+    connection: AsyncConnection, tenant_id: str, bound: int | Moment, kept: int, size: int
+) -> int:
+    """A bound as a `seq` from `kept` to `size`."""
+    if isinstance(bound, Moment):
+        return await first_recorded(connection, tenant_id, kept, size, bound.micros)
+    return min(max(bound, kept), size)
 
 
 async def first_recorded(
@@ -99,4 +148,7 @@ _NEAR = (
     )
     .order_by(log_entries.c.seq)
     .limit(NEAR)
+)
+_HEAD = select(log_heads.c.log, log_heads.c.size).where(
+    log_heads.c.tenant_id == bindparam("tenant")
 )

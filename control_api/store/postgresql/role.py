@@ -30,6 +30,8 @@ GRANTS = {
     "first_accesses": CHANGE,
     "guardrails": ALL,
     "holds": CHANGE,
+    "impact_policies": REPLACE,
+    "impact_runs": ALL,
     "incarnations": APPEND,
     "installation": CHANGE,
     "log_entries": REPLACE,

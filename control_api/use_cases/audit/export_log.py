@@ -1,38 +1,18 @@
 """Exports a tenant's log as a file that can be verified elsewhere."""
 
-import re
 from collections.abc import AsyncGenerator
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from control_api.app_context import MAX_EXPORTS, AppContext
 from control_api.auth.principal import Caller
-from control_api.log.export.file import Export, Moment, Wanted, open_export
+from control_api.domain.log_bounds import Place, bound
+from control_api.log.export.file import Export, Wanted, open_export
 from control_api.requests.base import RequestModel
-from control_api.requests.time import log_time
 from control_api.responses.stream import Stream
-from policies.ground.canonical import micros
 from policies.ground.errors import Unavailable
 from policies.trail.log_file.lines import MEDIA_TYPE
-
-_SEQ = re.compile(r"[0-9]{1,15}\Z")
-
-
-def _place(text: str) -> str:
-    """A number as it is, a time in the log's own form."""
-    if _SEQ.match(text):
-        return text
-    try:
-        return log_time(text)
-    except ValueError as error:
-        raise ValueError(f"must be a `seq` of at most 15 digits; or else {error}") from None
-
-
-_FORMS = [{"pattern": "^[0-9]{1,15}$"}, {"format": "date-time"}]
-Place = Annotated[
-    str, Field(max_length=64, json_schema_extra={"anyOf": _FORMS}), AfterValidator(_place)
-]
 
 
 class ExportRequest(RequestModel):
@@ -68,19 +48,11 @@ async def export_log(app: AppContext, caller: Caller, request: ExportRequest) ->
         raise Unavailable(
             f"{MAX_EXPORTS} exports are running already, the most allowed: try again later"
         )
-    wanted = Wanted(
-        _bound(request.first), _bound(request.until), openings=request.openings == "all"
-    )
+    wanted = Wanted(bound(request.first), bound(request.until), openings=request.openings == "all")
     export = await open_export(app.store, caller.tenant_id, wanted, app.ring)
     header = export.header
     name = f"log-{header.first}-{header.until}.ndjson"
     return Stream(MEDIA_TYPE, _pieces(app, caller, export), name)
-
-
-def _bound(text: str | None) -> int | Moment | None:
-    if text is None:
-        return None
-    return int(text) if text.isdecimal() else Moment(micros(text))
 
 
 async def _pieces(app: AppContext, caller: Caller, export: Export) -> AsyncGenerator[bytes, None]:

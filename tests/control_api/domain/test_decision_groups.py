@@ -37,6 +37,7 @@ def test_groups_past_the_bound_are_counted_by_direction() -> None:
     assert len(groups.groups) == MAX_GROUPS
     assert groups.left_out == {Direction.newly_denied: 3, Direction.newly_allowed: 1}
     assert groups.groups[KEY._replace(source_id="source-0")].count == 2
+    assert DecisionGroups.from_wire(orjson.loads(orjson.dumps(groups.to_wire()))) == groups
 
 
 _KEYS = st.builds(

@@ -223,6 +223,7 @@ def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
     proof = f"/v1/audit/proof/{event['event_id']}"
     until("a checkpoint", lambda: api.call("GET", proof).status == 200)
     hold = {"object_type": "session", "object_id": "absent", "reason": "described"}
+    values["impact_id"] = api.admin("POST", "/v1/policies/impact", {"policies": []})["impact_id"]
     values["hold_id"] = api.admin("POST", "/v1/audit/holds", hold)["hold_id"]
     for route in sorted(ROUTES, key=lambda route: route.method == "DELETE"):
         if route.name == "enrol_sidecar":

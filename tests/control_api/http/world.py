@@ -25,6 +25,7 @@ class Tenant:
     def __init__(self, api: ControlApi, tenant_id: str, admin_key: str) -> None:
         self.api, self.tenant_id = api, tenant_id
         self.keys = {"admin": admin_key, "superadmin": SUPERADMIN}
+        self.impact_id: str | None = None
         for scope in SCOPES:
             if scope not in self.keys:
                 self.keys[scope] = self.post("/v1/keys", {"name": scope, "scope": scope})["key"]
@@ -133,6 +134,14 @@ def _hold(tenant: Tenant) -> str:
     return made
 
 
+def _impact(tenant: Tenant) -> str:
+    """One run for all tests: only a few may go on at a time, and no call makes it disappear."""
+    if tenant.impact_id is None:
+        started = tenant.post("/v1/policies/impact", {"policies": []})
+        tenant.impact_id = str(started["impact_id"])
+    return tenant.impact_id
+
+
 def _tenant(tenant: Tenant) -> str:
     return Tenant.made(tenant.api, f"tenant {next(_numbers)}").tenant_id
 
@@ -145,6 +154,7 @@ MAKERS: dict[str, Callable[[Tenant], str]] = {
     "key_id": _key,
     "rule_id": _rule,
     "hold_id": _hold,
+    "impact_id": _impact,
     "tenant_id": _tenant,
 }
 

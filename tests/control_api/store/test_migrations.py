@@ -89,6 +89,8 @@ async def test_every_key_leads_with_the_tenant(either_url: str) -> None:
 
 BEFORE_PROOFS = (
     "DROP TABLE guardrails",
+    "DROP TABLE impact_runs",
+    "DROP TABLE impact_policies",
     "DROP TABLE checkpoints",
     "DROP TABLE tree_nodes",
     "DROP TABLE incarnations",

@@ -25,7 +25,9 @@ from tests.control_api.store.world import OTHER, TENANT, World, decision, opened
 from tests.postgres import serving, unbound
 
 OF_NO_TENANT = {"installation", "log_keys"}
-ACROSS = {"tenants", "log_heads", "alert_rules", "alert_deliveries", "sidecars"} | OF_NO_TENANT
+ACROSS = OF_NO_TENANT | {
+    "tenants", "log_heads", "alert_rules", "alert_deliveries", "sidecars", "impact_runs",
+}  # fmt: skip
 """The tables that can be read across tenants."""
 
 

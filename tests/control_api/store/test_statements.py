@@ -47,6 +47,7 @@ NOT_OF_ONE_TENANT = {
     "tenants.find_by_name": r"SELECT tenants\.tenant_id FROM tenants WHERE tenants\.name = ",
     "alerts.watched": r"SELECT anon_1\.tenant_id, log_heads\.size FROM \(SELECT DISTINCT",
     "deliveries.due": r"SELECT alert_deliveries\.tenant_id, .* WHERE .*\.next_attempt_at <=",
+    "impact_runs.due": r"SELECT impact_runs\.tenant_id, .* WHERE .*\.leased_until <=",
     "keys.tenant_of": r"SELECT api_keys\.tenant_id FROM api_keys WHERE api_keys\.digest = ",
     "loop.CheckpointLoop": r"SELECT log_heads\.tenant_id, .* WHERE log_heads\.last_ts >= ",
     "head_check.check_heads": r"SELECT log_heads\.tenant_id FROM log_heads WHERE .*tenant_id > ",

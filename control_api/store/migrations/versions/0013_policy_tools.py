@@ -1,4 +1,4 @@
-"""Guardrails.
+"""Guardrails and impact runs.
 
 Revision ID: 0013
 Revises: 0012
@@ -15,6 +15,8 @@ branch_labels = None
 depends_on = None
 
 MINE = "tenant_id = current_setting('sluice.tenant', true)"
+
+EVERYONE = "current_setting('sluice.tenant', true) = '*'"
 
 
 def text(name: str, *, nullable: bool = False) -> sa.Column[str]:
@@ -42,6 +44,28 @@ TABLES: dict[str, tuple[list[sa.Column[Any]], tuple[str, ...]]] = {
         ],
         ("name",),
     ),
+    "impact_runs": (
+        [
+            text("impact_id"),
+            text("state"),
+            text("reason", nullable=True),
+            text("created_by"),
+            number("created_at"),
+            number("ended_at", nullable=True),
+            number("first_seq"),
+            number("until_seq"),
+            number("next_seq"),
+            binary("last_leaf"),
+            text("last_eid", nullable=True),
+            binary("counts"),
+            number("checkpoint_size", nullable=True),
+            number("attempts"),
+            text("lease", nullable=True),
+            number("leased_until", nullable=True),
+        ],
+        ("impact_id",),
+    ),
+    "impact_policies": ([text("impact_id"), binary("body")], ("impact_id",)),
 }
 
 
@@ -61,3 +85,14 @@ def upgrade() -> None:
             op.execute(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY")
             op.execute(f"ALTER TABLE {name} FORCE ROW LEVEL SECURITY")
             op.execute(f"CREATE POLICY of_tenant ON {name} USING ({MINE}) WITH CHECK ({MINE})")
+    running = sa.text("state = 'running'")
+    op.create_index(
+        "ix_impact_runs_due",
+        "impact_runs",
+        ["leased_until"],
+        sqlite_where=running,
+        postgresql_where=running,
+    )
+    if op.get_bind().dialect.name == "postgresql":
+        # Runs are found first, and then their tenants.
+        op.execute(f"CREATE POLICY across ON impact_runs FOR SELECT USING ({EVERYONE})")

@@ -1,0 +1,150 @@
+"""`sluice policy impact`: what recorded traffic would have got under other policies."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from control_api.api_client.connection import RemoteApi
+from control_api.policy_tools.options import AddCommand, add_output
+from control_api.policy_tools.service import add_service, connect
+from control_api.policy_tools.sources import read
+from policies.definitions.definition import shown
+from policies.definitions.model import Policy
+from policies.ground.canonical import rfc3339
+
+ROUTE = "/v1/policies/impact"
+POLL_SECONDS = 0.5
+BAR = 24
+_UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_RUNNING = "running"
+
+Impact = Mapping[str, Any]
+"""The answer of `GET /v1/policies/impact/{impact_id}`."""
+
+
+def add(add_command: AddCommand) -> None:
+    """Add the command `impact`."""
+    command = add_command("impact", "what recorded traffic would have got under other policies")
+    command.add_argument("new", metavar="NEW", help="a directory, a file, or git:REV:PATH")
+    command.add_argument(
+        "--since",
+        metavar="TIME",
+        type=_age,
+        default=_age("7d"),
+        help="how far back: a number and m, h, d or w (default: 7d)",
+    )
+    add_service(command)
+    add_output(command)
+    command.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    policies = [_body(each) for each in read(options.new, options.tenant)]
+    api = connect(options)
+    begin = rfc3339(options.clock.now() - options.since * 1_000_000)
+    started = api.ask("POST", ROUTE, body={"policies": policies, "from": begin})
+    run = f"{ROUTE}/{started['impact_id']}"
+    try:
+        found = _followed(api, run, options.clock.monotonic)
+    except KeyboardInterrupt:
+        api.ask("DELETE", run)
+        print("sluice policy: cancelled", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(found))
+    else:
+        _print(found)
+    if found["state"] != "done":
+        print(f"sluice policy: the run is {found['state']}: {found['reason']}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _age(text: str) -> int:
+    """Seconds."""
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdecimal() and len(number) < 7 and unit in _UNITS):
+        raise argparse.ArgumentTypeError(f"`{text:.40}` is not a time such as 12h, 7d or 4w")
+    return int(number) * _UNITS[unit]
+
+
+def _body(policy: Policy) -> dict[str, Any]:
+    # The service gives ids and versions.
+    wire = policy.to_wire()
+    return {name: wire[name] for name in wire if name not in ("policy_id", "version")}
+
+
+def _followed(api: RemoteApi, run: str, monotonic: Any) -> Impact:
+    """The run once it has ended, with a bar on a terminal until then."""
+    bar = _Bar(sys.stderr if sys.stderr.isatty() else None, monotonic())
+    try:
+        while True:
+            found: Impact = api.ask("GET", run)
+            if found["state"] != _RUNNING:
+                return found
+            bar.show(found, monotonic())
+            time.sleep(POLL_SECONDS)
+    finally:
+        bar.remove()
+
+
+class _Bar:
+    """How far the run has come, on a terminal."""
+
+    def __init__(self, out: TextIO | None, now: float) -> None:
+        self._out, self._started, self._entries = out, now, 0
+
+    def show(self, found: Impact, now: float) -> None:
+        if self._out is None:
+            return
+        done = int(found["progress"] * BAR)
+        rate = found["entries"] / max(now - self._started, 0.001)
+        # The escape sequence clears what a longer line left.
+        self._out.write(
+            f"\r[{'#' * done}{'.' * (BAR - done)}] {found['progress']:.0%}, "
+            f"{found['entries']:,} entries, {rate:,.0f} entries/s\x1b[K"
+        )
+        self._out.flush()
+
+    def remove(self) -> None:
+        if self._out is not None:
+            self._out.write("\r\x1b[K")
+            self._out.flush()
+
+
+def _print(found: Impact) -> None:
+    for group in found["groups"]:
+        denied = group["direction"] == "newly_denied"
+        word = "may no longer read" if denied else "may newly read"
+        role, source = shown(group["agent_role"]), shown(group["source_id"])
+        _print_group("-" if denied else "+", f"{role} {word} {source}", group)
+    if found["left_out"]:
+        print(f"{found['left_out']:,} more decisions change, in groups past the limit")
+    renamed = found["renamed"]
+    for group in renamed["groups"]:
+        role, source = shown(group["agent_role"]), shown(group["source_id"])
+        _print_group(" ", f"{role} on {source}: the same, by another policy", group)
+    for each in found["unreplayable"]:
+        print(f"? {each['count']:,} can't be decided again: {each['why']}")
+    print(
+        f"{found['read']:,} decisions: {found['unchanged']:,} unchanged "
+        f"({renamed['count']:,} by another policy), {found['newly_denied']:,} newly denied, "
+        f"{found['newly_allowed']:,} newly allowed",
+        file=sys.stderr,
+    )
+    if found["checkpoint_size"] is not None:
+        print(
+            f"entries {found['first_seq']:,} to {found['until_seq'] - 1:,}, proven by the signed "
+            f"checkpoint of {found['checkpoint_size']:,} entries",
+            file=sys.stderr,
+        )
+
+
+def _print_group(mark: str, text: str, group: Mapping[str, Any]) -> None:
+    before, after = shown(group["policy_name_before"]), shown(group["policy_name_after"])
+    print(f"{mark} {text}: {group['count']:,} from {group['first']} to {group['last']}")
+    print(f"    before by {before}, after by {after}")
+    print(f"    for example: {', '.join(map(shown, group['example_event_ids']))}")

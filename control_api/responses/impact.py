@@ -1,0 +1,113 @@
+"""Responses about what other policies would have decided (`policy-tools.md` section 4)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+_NOW = "2026-01-31T12:00:00.000000Z"
+_ID = "imp_3nB7xGvQ2mT5kWc8LpR0aZ"
+_EVENT = "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d"
+
+
+@dataclass(frozen=True, slots=True)
+class ImpactStarted:
+    """A run that was started."""
+
+    impact_id: str
+
+    example: ClassVar[dict[str, Any]] = {"impact_id": _ID}
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionGroup:
+    """Decisions that other policies would make differently, of one role on one source."""
+
+    agent_role: str
+    source_id: str
+    direction: Literal["newly_denied", "newly_allowed", "unchanged"]
+    policy_name_before: str
+    policy_name_after: str
+    count: int
+    first: str
+    last: str
+    example_event_ids: list[str]
+
+    example: ClassVar[dict[str, Any]] = {
+        "agent_role": "loan_underwriter",
+        "source_id": "contracts",
+        "direction": "newly_denied",
+        "policy_name_before": "underwriting-reads",
+        "policy_name_after": "underwriting-reads",
+        "count": 214,
+        "first": "2026-01-24T12:00:03.123456Z",
+        "last": _NOW,
+        "example_event_ids": [_EVENT],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Unreplayable:
+    """Decisions that can't be made again from what their entries hold, and why."""
+
+    why: Literal["no_facts", "unknown_check", "unknown_level", "masked", "unreadable"]
+    count: int
+
+    example: ClassVar[dict[str, Any]] = {"why": "no_facts", "count": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """Decisions that stay the same, and would be another policy's. `left_out` counts those whose
+    group is past the limit."""
+
+    count: int
+    groups: list[DecisionGroup]
+    left_out: int
+
+    example: ClassVar[dict[str, Any]] = {"count": 0, "groups": [], "left_out": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class ImpactShown:
+    """What other policies would have decided, as far as the run has come. The entries read are
+    `from` up to `to`, exclusive. Each decision `read` counts in exactly one of `unchanged`,
+    `newly_denied`, `newly_allowed` and `unreplayable`."""
+
+    impact_id: str
+    state: Literal["running", "done", "cancelled", "failed"]
+    reason: str | None
+    progress: float
+    first_seq: int
+    until_seq: int
+    entries: int
+    read: int
+    unchanged: int
+    newly_denied: int
+    newly_allowed: int
+    groups: list[DecisionGroup]
+    left_out: int
+    renamed: Renamed
+    unreplayable: list[Unreplayable]
+    checkpoint_size: int | None
+    created_at: str
+    ended_at: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "impact_id": _ID,
+        "state": "done",
+        "reason": None,
+        "progress": 1.0,
+        "first_seq": 120,
+        "until_seq": 1019,
+        "entries": 899,
+        "read": 880,
+        "unchanged": 663,
+        "newly_denied": 214,
+        "newly_allowed": 0,
+        "groups": [DecisionGroup.example],
+        "left_out": 0,
+        "renamed": Renamed.example,
+        "unreplayable": [Unreplayable.example],
+        "checkpoint_size": 1024,
+        "created_at": _NOW,
+        "ended_at": _NOW,
+    }

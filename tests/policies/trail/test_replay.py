@@ -1,0 +1,185 @@
+"""Recorded decisions made again by other policies: as the core decides with the facts that each
+entry holds, and counted apart where those don't suffice."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.checks.finding import Facts
+from policies.definitions.model import Key, Policy, TenantSettings
+from policies.evaluate import Decision, evaluate, refuse
+from policies.ground.canonical import encode, rfc3339
+from policies.retrieval import Retrieval
+from policies.sets.role import Role, compile_role
+from policies.trail.recompute.facts import read_facts
+from policies.trail.recompute.replay import Replay, Replayed, Why
+from policies.trail.record import REPORT_PREFIX, decision_record
+from tests.policies.strategies import policies, situations
+from tests.policies.world import FACTS, FULL, POLICY, RETRIEVAL, START, decided, full_facts, salt
+
+
+def entry_of(retrieval: Retrieval, decision: Decision, facts: Facts | None) -> dict[str, Any]:
+    record = decision_record(retrieval, decision, facts, event_id="event-1", salt=salt(1))
+    found: dict[str, Any] = orjson.loads(record.entry("log", 0, "", rfc3339(START)))
+    return found
+
+
+def by_hand(entry: dict[str, Any], roles: dict[str, Role]) -> tuple[str, str]:
+    """All ten checks, by the facts that the entry holds and other policies."""
+    recorded = read_facts(entry)
+    role = roles.get(recorded.retrieval.agent_role)
+    decision = evaluate(recorded.retrieval, recorded.facts(role))
+    return decision.decision, decision.policy_name
+
+
+@given(situations(), st.one_of(policies("r"), policies("R"), policies("s")))
+def test_a_decision_is_replayed_as_the_core_decides_by_its_facts(
+    situation: tuple[Retrieval, Facts, list[Policy]], others: list[Policy]
+) -> None:
+    retrieval, facts, _ = situation
+    entry = entry_of(retrieval, evaluate(retrieval, facts), facts)
+    roles = {others[0].agent_role: compile_role(others[0].agent_role, others)} if others else {}
+    replayed = Replay(others).decide(entry)
+    assert isinstance(replayed, Replayed)
+    assert (replayed.after, replayed.policy_name_after) == by_hand(entry, roles)
+    response = entry["pub"]["response"]
+    assert (replayed.before, replayed.policy_name_before) == (
+        response["decision"],
+        response["policy_name"],
+    )
+    assert (replayed.agent_role, replayed.source_id) == (retrieval.agent_role, retrieval.source_id)
+
+
+@given(situations())
+def test_the_same_policies_change_nothing(
+    situation: tuple[Retrieval, Facts, list[Policy]],
+) -> None:
+    retrieval, facts, own = situation
+    replayed = Replay(own).decide(entry_of(retrieval, evaluate(retrieval, facts), facts))
+    assert isinstance(replayed, Replayed)
+    assert replayed.same
+
+
+WIDE = Policy("", 0, "wide", "analyst", ("*",), (), "critical")
+DENY_ALL: list[Policy] = []
+
+
+def replayed(entry: dict[str, Any], *others: Policy) -> tuple[str, str, str, str]:
+    found = Replay(others).decide(entry)
+    assert isinstance(found, Replayed), found
+    return found[2:]
+
+
+def test_one_that_identity_denied_stays_denied() -> None:
+    unknown = RETRIEVAL._replace(agent_id="agt_x")
+    entry = entry_of(unknown, evaluate(unknown, FACTS), FACTS)
+    assert replayed(entry, WIDE) == ("DENY", "agent_not_registered") * 2
+
+
+def test_one_in_a_frozen_tenant_stays_denied() -> None:
+    facts = FACTS._replace(settings=TenantSettings("default", frozen_at=START))
+    entry = entry_of(RETRIEVAL, evaluate(RETRIEVAL, facts), facts)
+    assert replayed(entry, WIDE) == ("DENY", "tenant_frozen") * 2
+
+
+def test_one_that_a_policy_decided_follows_the_other_policies() -> None:
+    allowed = orjson.loads(decided().entry("log", 0, "", rfc3339(START)))
+    assert replayed(allowed, WIDE) == ("ALLOW", "reads", "ALLOW", "wide")
+    assert replayed(allowed) == ("ALLOW", "reads", "DENY", "default_deny")
+    denied = entry_of(*_denied())
+    assert replayed(denied, WIDE) == ("DENY", "reads", "ALLOW", "wide")
+    assert replayed(denied, POLICY) == ("DENY", "reads") * 2
+
+
+def _denied() -> tuple[Retrieval, Decision, Facts]:
+    asked = RETRIEVAL._replace(source_id="payroll")
+    return asked, evaluate(asked, FACTS), FACTS
+
+
+def test_masked_and_erased_persons_hide_nothing_that_policies_ask_about() -> None:
+    facts = FACTS._replace(settings=TenantSettings("default", pii_masking=True))
+    asked = RETRIEVAL._replace(query="mail bob@example.com")
+    entry = entry_of(asked, evaluate(asked, facts), facts)
+    assert entry["masked"]
+    assert replayed(entry) == ("ALLOW", "reads", "DENY", "default_deny")
+
+
+def test_one_that_was_only_reported_counts_as_denied() -> None:
+    entry = entry_of(*_denied())
+    entry["pub"]["response"]["reason"] = REPORT_PREFIX + entry["pub"]["response"]["reason"]
+    assert replayed(entry, WIDE)[0] == "DENY"
+
+
+def changed(**members: Any) -> dict[str, Any]:
+    """An entry of an allowed decision, with other members of `pub`, or `masked`."""
+    entry = orjson.loads(decided(FULL, full_facts()).entry("log", 0, "", rfc3339(START)))
+    for name, value in members.items():
+        if name == "masked":
+            entry["masked"] = value
+        else:
+            entry["pub"][name] = entry["pub"][name] | value if value else value
+    assert encode(entry)
+    found: dict[str, Any] = entry
+    return found
+
+
+DENIED = {"decision": "DENY", "policy_name": "x", "check": None}
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (entry_of(RETRIEVAL, refuse("policy_set_stale", "no news"), None), Why.no_facts),
+        (changed(facts={}), Why.no_facts),
+        (changed(response=DENIED | {"check": "astrology"}), Why.unknown_check),
+        (changed(response=DENIED), Why.unknown_check),
+        (changed(request={"sensitivity_level": "secret"}), Why.unknown_level),
+        (changed(masked=[["request.source_id", "EMAIL"]]), Why.masked),
+        (changed(masked=[["user_id", "EMAIL"], ["task_type", "NAME"]]), Why.masked),
+        (changed(request={"agent_role": None}), Why.unreadable),
+        (changed(request={"source_id": ["a"]}), Why.unreadable),
+        (changed(request={"task_type": 3}), Why.unreadable),
+        (changed(response={"decision": "PERHAPS"}), Why.unreadable),
+        (changed(request={}), Why.unreadable),
+        (changed(masked=["user_id"]), Why.unreadable),
+        ({"kind": "decision", "masked": []}, Why.unreadable),
+        ({"kind": "decision", "pub": [], "masked": []}, Why.unreadable),
+    ],
+)
+def test_what_an_entry_does_not_hold_is_told_and_not_guessed(
+    entry: dict[str, Any], why: Why
+) -> None:
+    assert Replay([WIDE]).decide(entry) is why
+    assert Replay(DENY_ALL).decide(entry) is why
+
+
+def test_a_memory_that_is_full_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policies.trail.recompute.replay.MAX_KNOWN", 3)
+    asked = [
+        RETRIEVAL._replace(source_id=source, task_type=task)
+        for source, task in itertools.product(("contracts", "payroll", "x"), ("report", None))
+    ]
+    replay, role = Replay([WIDE]), {"analyst": compile_role("analyst", [WIDE])}
+    for each in asked * 2:
+        entry = entry_of(each, evaluate(each, FACTS), FACTS)
+        found = replay.decide(entry)
+        assert isinstance(found, Replayed)
+        assert found[4:] == by_hand(entry, role)
+
+
+def test_another_key_or_session_changes_nothing_that_policies_decide() -> None:
+    """Requests that differ only in what policies don't ask about share one answer."""
+    replay = Replay([WIDE])
+    for key in (Key("key_1", "evaluate"), Key("key_2", "admin", None, ("analyst",))):
+        for session in (None, "s_1"):
+            facts, asked = FACTS._replace(key=key), RETRIEVAL._replace(session_id=session)
+            entry = entry_of(asked, evaluate(asked, facts), facts)
+            found = replay.decide(entry)
+            assert isinstance(found, Replayed)
+            assert found[4:] == by_hand(entry, {"analyst": compile_role("analyst", [WIDE])})
