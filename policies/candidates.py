@@ -12,20 +12,26 @@ something else, and raises nothing. Knows nothing of counting (`control_api.stor
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from policies.checks.finding import Facts
 from policies.checks.order import NAMES
-from policies.definitions.model import Candidate
-from policies.evaluate import Decision, evaluate
+from policies.evaluate import Decision, evaluate_admitted
 from policies.retrieval import Retrieval
-from policies.sets.policy_set import PolicySet
 from policies.sets.role import Role
 
 ERROR = "evaluation_error"
 """The `policy_name` of a candidate that could not be read or evaluated."""
 
 _WITHOUT_POLICIES = frozenset(NAMES[: NAMES.index("policy_exists")])
+
+
+class CandidateRoles(Protocol):
+    """Where candidates' roles are found: a `PolicySet`, or what stands before one."""
+
+    def candidate_role(self, candidate: str, role: str) -> Role | None:
+        """None if the candidate has no policy of that role."""
+        ...
 
 
 class CandidateDecision(NamedTuple):
@@ -54,7 +60,7 @@ class CandidateDecision(NamedTuple):
 
 
 def differences(
-    policy_set: PolicySet, retrieval: Retrieval, facts: Facts, decision: Decision
+    policy_set: CandidateRoles, retrieval: Retrieval, facts: Facts, decision: Decision
 ) -> list[CandidateDecision]:
     """The candidates whose decision is not `decision`, or that failed, in order of name. Another
     policy that decides the same is no difference.
@@ -66,13 +72,22 @@ def differences(
     if not candidates or _decided_without_policies(decision):
         return []
     found = []
-    for candidate in candidates:
+    for name, revision in candidates:
         # A control API beside others may read a document a moment before it learns of its revision.
         # Such a decision is not one of those that count as decided: see `policies/README.md`.
-        if candidate.revision <= facts.revision:
-            decided = _decided(policy_set, retrieval, facts, decision, candidate)
-            if decided.decision != decision.decision:
-                found.append(decided)
+        if revision > facts.revision:
+            continue
+        try:
+            role = policy_set.candidate_role(name, retrieval.agent_role)
+            # A candidate mostly leaves a role as it is, and equal documents decide alike.
+            if _equal(role, facts.role):
+                continue
+            answer = evaluate_admitted(retrieval, role)
+        except Exception:  # noqa: BLE001  # whatever went wrong, the answer must not depend on it
+            found.append(CandidateDecision(name, revision, "ERROR", ERROR, None))
+            continue
+        if answer.decision != decision.decision:
+            found.append(CandidateDecision(name, revision, *answer))
     return found
 
 
@@ -81,25 +96,6 @@ def _decided_without_policies(decision: Decision) -> bool:
     return decision.decision == "DENY" and (
         decision.check is None or decision.check in _WITHOUT_POLICIES
     )
-
-
-def _decided(
-    policy_set: PolicySet,
-    retrieval: Retrieval,
-    facts: Facts,
-    decision: Decision,
-    candidate: Candidate,
-) -> CandidateDecision:
-    name, revision = candidate
-    try:
-        role = policy_set.candidate_role(name, retrieval.agent_role)
-        # A candidate mostly leaves a role as it is, and equal documents decide alike.
-        answer = (
-            decision if _equal(role, facts.role) else evaluate(retrieval, facts._replace(role=role))
-        )
-    except Exception:  # noqa: BLE001  # whatever went wrong, the answer must not depend on it
-        return CandidateDecision(name, revision, "ERROR", ERROR, None)
-    return CandidateDecision(name, revision, answer.decision, answer.policy_name, answer.check)
 
 
 def _equal(one: Role | None, other: Role | None) -> bool:

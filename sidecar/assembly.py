@@ -166,6 +166,7 @@ class Components:
             "policy set": self.follower.run(),
             "reports": self.reporter.run(),
             "heartbeats": self.heartbeats.run(),
+            "candidates": self.enforcer.candidate_roles.run(),
         }
         if self.enroller is not None:
             loops["enrolment"] = self.enroller.run()

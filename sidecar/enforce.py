@@ -4,6 +4,7 @@
     facts        who asks, and what the policy set says about them: local, microseconds
     session      who owns it: the control API is asked the first time it is named
     evaluate     the ten checks, pure (`policies/evaluate.py`)
+    candidates   what the tenant's candidates decide otherwise, which changes no answer
     record       the decision, the request and the facts it rests on, chained into the spool
     durable      the record is on disk: now, and not before, the caller gets the answer
 
@@ -20,6 +21,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from policies.candidates import differences
 from policies.checks.finding import CheckOutcome, Facts
 from policies.definitions.model import Key
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
@@ -28,6 +30,7 @@ from policies.retrieval import Retrieval
 from policies.sets.policy_set import documents_for
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform import eager
+from sidecar.policy_cache.candidate_roles import CandidateRoles
 from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.recorder import RecordedDecision, Recorder, Verdict
@@ -59,6 +62,7 @@ class Enforcer:
         """Random bytes, each handed out once."""
         self.tracer = tracer
         """Traces requests; None if traces are off."""
+        self.candidate_roles = CandidateRoles(policies)
         self.note_retrieval = recorder.note_retrieval
         self.withheld: Callable[[], tuple[str, str] | None] = _nothing
         """Returns under which name everything is denied, and why; None if nothing is withheld."""
@@ -191,7 +195,11 @@ class Enforcer:
         claimed = retrieval.session_id is None or facts.session is not None
         if decision.decision == "ALLOW" and not claimed:
             return _denied(retrieval, "evaluation_error", "the session is not claimed")
-        return Verdict(retrieval, decision, facts)
+        if not facts.settings.candidates:
+            return Verdict(retrieval, decision, facts)
+        # After the decision, which stands whatever comes of this.
+        differing = differences(self.candidate_roles, retrieval, facts, decision)
+        return Verdict(retrieval, decision, facts, differing)
 
     async def refuse(
         self, retrieval: Retrieval, policy_name: str, reason: str, *, report_mode: bool = False

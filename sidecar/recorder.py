@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from policies.candidates import CandidateDecision
 from policies.checks.finding import Facts
 from policies.evaluate import Decision, refuse
 from policies.ground.clock import Clock
@@ -44,11 +45,13 @@ class RecordedDecision(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A decision that is not recorded yet, and the facts it rests on."""
+    """A decision that is not recorded yet, the facts it rests on, and the candidates that decide
+    otherwise."""
 
     retrieval: Retrieval
     decision: Decision
     facts: Facts | None
+    candidates: Sequence[CandidateDecision] = ()
 
 
 class _MadeRecord(NamedTuple):
@@ -110,7 +113,7 @@ class Recorder:
         return [self._report(each, place) for each, place in zip(made, placed, strict=True)]
 
     def _make_record(self, verdict: Verdict, report_mode: bool, now: int) -> _MadeRecord:
-        retrieval, decision, facts = verdict
+        retrieval, decision, facts, candidates = verdict
         report_only = report_mode and decision.decision == "DENY"
         if report_only:
             decision = decision._replace(reason=REPORT_PREFIX + decision.reason)
@@ -124,6 +127,7 @@ class Recorder:
             salt=drawn[_ID_BYTES:],
             # Facts carry their own masking setting.
             masking=self._masks() if facts is None else None,
+            candidates=candidates,
         )
         return _MadeRecord(verdict, decision, record, report_only)
 

@@ -3,8 +3,11 @@
 from policies.checks.finding import PASSED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval
 
+DEFAULT_DENY = "default_deny"
+"""The `policy_name` of the denial."""
+
 
 def policy_exists(retrieval: Retrieval, facts: Facts) -> CheckFinding:
     if facts.role is None:
-        return failed("default_deny", f"no active policy has the role `{retrieval.agent_role}`")
+        return failed(DEFAULT_DENY, f"no active policy has the role `{retrieval.agent_role}`")
     return PASSED

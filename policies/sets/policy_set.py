@@ -179,7 +179,7 @@ class PolicySet:
 
     def candidate_role(self, candidate: str, role: str) -> Role | None:
         """The role by a candidate's policies; None if it has no policy of that role."""
-        found: Role | None = self._get(candidate_name(candidate, role), _role)
+        found: Role | None = self._get(f"candidate/{candidate}/{role}", _role)
         return found
 
     def agent(self, agent_id: str) -> Agent | None:

@@ -9,6 +9,7 @@ modules of their own. Knows no clock: ids and times are arguments.
 import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple
 
 from policies.candidates import CandidateDecision
@@ -121,12 +122,18 @@ def decision_record(
     )
     decided = (retrieval, decision, personal["user_id"])
     if candidates:
-        named = b'{"candidates":%b,' % encode([each.to_wire() for each in candidates])
+        named = b'{"candidates":%b,' % _candidates(tuple(candidates))
         # INVARIANT: a candidate never changes an answer, not even of a call whose facts barely fit
         # into an entry. What does not fit beside them is left out.
         with suppress(Invalid):
             return make_record("decision", event_id, named + pub, cm, openings, masked, decided)
     return make_record("decision", event_id, b"{" + pub, cm, openings, masked, decided)
+
+
+# The same few candidates decide the same few things otherwise, again and again.
+@lru_cache(maxsize=1024)
+def _candidates(candidates: tuple[CandidateDecision, ...]) -> bytes:
+    return encode([each.to_wire() for each in candidates])
 
 
 def masked_user(user_id: str) -> str:

@@ -23,14 +23,15 @@ class FetchFailed(Exception):
 class DocumentFetcher(Protocol):
     """Fetches the documents for which a local lookup raised `MissingDocument`."""
 
-    async def fetch(self, names: Iterable[str]) -> None:
-        """Return once each of the names can be looked up locally; raises `FetchFailed`."""
+    async def fetch(self, names: Iterable[str], *, apart: bool = False) -> None:
+        """Return once each of the names can be looked up locally; raises `FetchFailed`. `apart`:
+        share no read with other callers, for documents that no answer needs."""
         ...
 
 
 class AllDocuments:
     """The fetcher of a full replica, which is never missing a document."""
 
-    async def fetch(self, names: Iterable[str]) -> None:
+    async def fetch(self, names: Iterable[str], *, apart: bool = False) -> None:  # noqa: ARG002
         # Only a bug gets here: a full replica never raises `MissingDocument`.
         raise FetchFailed(f"a full replica fetches nothing: {', '.join(names)}")

@@ -250,7 +250,12 @@ async def sidecar(
     )
     stop = asyncio.Event()
     parts = Components(configured, spool, control_clock, os.urandom, stop.set)
-    loops = [spool.run(), parts.follower.run(), *([parts.shipper.run()] if ships else [])]
+    loops = [
+        spool.run(),
+        parts.follower.run(),
+        parts.enforcer.candidate_roles.run(),
+        *([parts.shipper.run()] if ships else []),
+    ]
     async with parts.control, ClientSession() as session:
         running = [asyncio.create_task(loop) for loop in loops]
         try:

@@ -65,6 +65,7 @@ class Failover:
         # Not the lock of `IncrementalSync`: a decision must not wait for a read of Redis that
         # hangs.
         self._coalescer = RequestCoalescer(asyncio.Lock(), self._read)
+        self._apart = RequestCoalescer(asyncio.Lock(), self._read)
 
     @property
     def refused(self) -> str | None:
@@ -108,11 +109,12 @@ class Failover:
                 following.cancel()
                 self._switch_to("redis", "Redis confirms the policy set again")
 
-    async def fetch(self, names: Iterable[str]) -> None:
+    async def fetch(self, names: Iterable[str], *, apart: bool = False) -> None:
         """See `DocumentFetcher.fetch`."""
+        coalescer = self._apart if apart else self._coalescer
         try:
             async with asyncio.timeout(FETCH_SECONDS):
-                await self._coalescer.fetch(names)
+                await coalescer.fetch(names)
         except TimeoutError:
             raise FetchFailed(f"no answer within {FETCH_SECONDS:g} s") from None
         except (FeedFailed, FeedRejected, sqlite3.Error) as error:

@@ -1,0 +1,264 @@
+"""Candidates beside the active policies: what they decide otherwise is noted, and nothing else."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from policies.definitions.model import TenantSettings
+from policies.sets.policy_set import candidate_name, role_document
+from policies.trail.spool_chain import read_payload
+from sidecar.policy_cache.document_fetcher import MissingDocument
+from tests.properties import few
+from tests.sidecar import candidate_world, fake_control_api
+from tests.sidecar.candidate_world import Oracle, World
+from tests.sidecar.fake_control_api import ROLE, FakeControlApi, policy
+from tests.sidecar.running_sidecar import RunningSidecar, retrieval, sidecar, until
+
+SEED = 16
+ITEMS = 100
+BATCH = "/v1/context/evaluate/batch"
+CLOSED = {ROLE: [policy(allowed_sources=())]}
+OPEN = {ROLE: [policy(allowed_sources=("*",), denied_sources=())]}
+SAME = {ROLE: [policy()]}
+_PHASES = 5
+_COUNTS = re.compile(
+    r"^(sluice_(?:decisions|reported|requests|lineage_lost)_total.*|sluice_evaluate_seconds_count"
+    r".*)$",
+    re.MULTILINE,
+)
+
+
+async def publish(running: RunningSidecar, control: FakeControlApi, world: World) -> None:
+    """Publish, and return once no decision lacks a document of a candidate."""
+    world.publish(control)
+    await running.follows(control.revision)
+    for role in (ROLE, "teller"):
+        await holds(running, world, role)
+
+
+async def holds(running: RunningSidecar, world: World, role: str) -> None:
+    """Return once the sidecar has the candidates' documents of this role."""
+    roles = running.parts.enforcer.candidate_roles
+
+    def here() -> bool:
+        try:
+            for each in world.listed:
+                roles.candidate_role(each.name, role)
+        except MissingDocument:
+            return False
+        return True
+
+    await until("the candidates' documents are here", here)
+
+
+async def last_candidates(running: RunningSidecar) -> Any:
+    return (await running.records())[-1]["pub"].get("candidates")
+
+
+async def test_what_a_candidate_decides_otherwise_is_in_the_entry(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    world = World(SAME, {"closed": CLOSED, "open": OPEN, "same": SAME})
+    await publish(running, control, world)
+    closed, opened, _ = world.listed
+    assert (await running.evaluate())["decision"] == "ALLOW"
+    denied = {"name": "closed", "revision": closed.revision, "decision": "DENY"}
+    assert await last_candidates(running) == [
+        {**denied, "policy_name": "underwriting", "check": "source"}
+    ]
+    assert (await running.evaluate(source_id="payroll"))["decision"] == "DENY"
+    allowed = {"name": "open", "revision": opened.revision, "decision": "ALLOW"}
+    assert await last_candidates(running) == [{**allowed, "policy_name": "underwriting"}]
+    # Checks 1 to 5 look at no policy.
+    assert (await running.evaluate(agent_id="agt_unknown"))["decision"] == "DENY"
+    assert await last_candidates(running) is None
+
+
+async def test_a_replaced_candidate_is_the_new_one_and_a_dropped_one_is_gone(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    world = World(SAME, {"next": CLOSED})
+    await publish(running, control, world)
+    await running.evaluate()
+    assert [each["decision"] for each in await last_candidates(running)] == ["DENY"]
+    world.candidates = {"next": OPEN}
+    await publish(running, control, world)
+    await running.evaluate()
+    assert await last_candidates(running) is None
+    await running.evaluate(source_id="payroll")
+    [found] = await last_candidates(running)
+    assert (found["decision"], found["revision"]) == ("ALLOW", control.revision)
+    world.candidates = {}
+    await publish(running, control, world)
+    await running.evaluate(source_id="payroll")
+    assert await last_candidates(running) is None
+
+
+async def test_a_promoted_candidate_is_active_with_its_revision(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    world = World(SAME, {"next": CLOSED})
+    await publish(running, control, world)
+    await publish(running, control, replace(world, active=CLOSED, candidates={}))
+    assert (await running.evaluate())["decision"] == "DENY"
+    [record] = await running.records()
+    assert record["pub"]["facts"]["revision"] == control.revision
+    assert "candidates" not in record["pub"]
+
+
+@pytest.mark.parametrize("document", [b"", b"[]", b"{", b'[{"a":1}]', b'"x"', b"\xff"])
+async def test_a_candidate_that_cant_be_read_counts_as_an_error_and_decides_nothing(
+    running: RunningSidecar,
+    control: FakeControlApi,
+    document: bytes,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if document == b"\xff":
+        document = role_document([policy()]).replace(b'"high"', b'"higher"')  # type: ignore[union-attr]
+    world = World(SAME, {"broken": SAME, "closed": CLOSED})
+    await publish(running, control, world)
+    control.publish({candidate_name("broken", ROLE): document})
+    await running.follows(control.revision)
+    for _ in range(3):
+        assert (await running.evaluate())["decision"] == "ALLOW"
+        failed, differing = await last_candidates(running)
+        assert (failed["name"], failed["decision"]) == ("broken", "ERROR")
+        assert (differing["name"], differing["decision"]) == ("closed", "DENY")
+    # Logged once: the next decisions don't read it again.
+    assert caplog.text.count(f"`{candidate_name('broken', ROLE)}` can't be read") == 1
+    control.publish({candidate_name("broken", ROLE): role_document([policy()])})
+    await running.follows(control.revision)
+    assert (await running.evaluate())["decision"] == "ALLOW"
+    assert [each["name"] for each in await last_candidates(running)] == ["closed"]
+
+
+async def test_a_stale_policy_set_is_no_difference(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    await publish(running, control, World(SAME, {"open": OPEN}))
+    await control.stop()
+    running.clock.ahead = 31
+    assert (await running.evaluate())["policy_name"] == "policy_set_stale"
+    assert await last_candidates(running) is None
+
+
+async def test_each_source_of_one_request_has_its_own(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    await publish(running, control, World(SAME, {"closed": CLOSED, "open": OPEN}))
+    asked = [retrieval(), retrieval(source_id="rates")]
+    enforcer, key = running.parts.enforcer, running.agent_key()
+    for recorded in await enforcer.submit_together(asked, key):
+        await recorded.durable
+    found = [record["pub"]["candidates"] for record in await running.records()]
+    assert [[each["name"] for each in of_one] for of_one in found] == [["closed"], ["closed"]]
+    asked.append(retrieval(source_id="payroll"))
+    # The denial alone is recorded, with what differs from it.
+    [recorded] = await enforcer.submit_together(asked, key)
+    await recorded.durable
+    assert [each["name"] for each in await last_candidates(running)] == ["open"]
+    # In mode `report` the same denial is forwarded, and recorded with the same difference.
+    [recorded] = await enforcer.submit_together(asked[2:], key, report_mode=True)
+    await recorded.durable
+    assert recorded.passes
+    assert [each["name"] for each in await last_candidates(running)] == ["open"]
+
+
+@asynccontextmanager
+async def _at(folder: Path, control: FakeControlApi, tenant: str) -> AsyncIterator[RunningSidecar]:
+    """A sidecar of its own tenant, since all tenants may share one Redis."""
+    folder.mkdir()
+    control.tenant_id = tenant
+    control.create_tenant()
+    async with sidecar(folder, control) as started:
+        yield started
+
+
+def _phase(draw: Random, phase: int) -> World:
+    """Candidates appear, are replaced, and are dropped; at the end the tenant is frozen."""
+    active = candidate_world.policies(draw)
+    candidates = {
+        name: make(draw, active)
+        for name, make in (
+            ("a", candidate_world.changed),
+            ("b", lambda draw, _: candidate_world.policies(draw)),
+            ("c", lambda _, active: active),
+        )[: (3, 1, 2, 0, 3)[phase]]
+    }
+    frozen = 1_767_225_600_000_000 if phase == _PHASES - 1 else None
+    return World(active, candidates, TenantSettings("default", frozen_at=frozen))
+
+
+async def _asked(running: RunningSidecar, bodies: list[dict[str, Any]]) -> Any:
+    """The answer to a batch, without the ids of its events."""
+    answer = await running.call("POST", BATCH, orjson.dumps({"items": bodies}))
+    results = answer.json()["results"]
+    assert all(each.pop("event_id") for each in results)
+    return answer.status, results
+
+
+async def _take(running: RunningSidecar) -> list[dict[str, Any]]:
+    """The records since the last call."""
+    await until("everything is on disk", lambda: not running.spool.bytes_waiting)
+    batch = await running.spool.batch(1 << 30, 1 << 20)
+    assert batch is not None
+    await running.spool.acknowledge(batch.instance, batch.last_n)
+    return [read_payload(orjson.loads(payload)).core for payload in batch.payloads]
+
+
+def _compare(plain: list[dict[str, Any]], listing: list[dict[str, Any]], oracle: Oracle) -> int:
+    """Entries are equal but for `pub.candidates`. Returns how many have it."""
+    assert len(plain) == len(listing) == ITEMS
+    differing = 0
+    for one, other in zip(plain, listing, strict=True):
+        assert other["pub"].get("candidates", []) == oracle.differing(other)
+        differing += other["pub"].pop("candidates", None) is not None
+        assert (one["kind"], one["masked"], one["pub"]) == (
+            other["kind"], other["masked"], other["pub"],
+        )  # fmt: skip
+    return differing
+
+
+async def _counts(running: RunningSidecar) -> list[str]:
+    text = (await running.call("GET", "/metrics", key=None)).text()
+    return sorted(_COUNTS.findall(text))
+
+
+async def test_answers_counts_and_entries_are_those_without_candidates(tmp_path: Path) -> None:
+    """Two sidecars get the same requests; the tenant of one lists candidates."""
+    draw = Random(SEED)
+    # A fifth of a fifth in a usual run: each request is sent to both.
+    count = few(few(100_000)) // ITEMS
+    async with (
+        fake_control_api.fake_control_api() as plain,
+        fake_control_api.fake_control_api() as listing,
+        _at(tmp_path / "plain", plain, "plain") as without,
+        _at(tmp_path / "listing", listing, "listing") as beside,
+    ):
+        sides = ((without, plain, False), (beside, listing, True))
+        differing = 0
+        for phase in range(_PHASES):
+            world = _phase(draw, phase)
+            for running, control, names in sides:
+                world.publish(control, listing=names)
+                await running.follows(control.revision)
+            for role in candidate_world.ROLES:
+                await holds(beside, world, role)
+            oracle = Oracle(listing, world)
+            for _ in range(count // _PHASES):
+                bodies = [candidate_world.body(draw) for _ in range(ITEMS)]
+                answers = [await _asked(running, bodies) for running, _, _ in sides]
+                assert answers[0] == answers[1]
+                plain_records, listing_records = [await _take(each) for each, _, _ in sides]
+                differing += _compare(plain_records, listing_records, oracle)
+        # A comparison without differences would prove nothing.
+        assert differing > count * ITEMS / 50
+        counts = [await _counts(running) for running, _, _ in sides]
+        assert counts[0] == counts[1]
