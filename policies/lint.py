@@ -1,54 +1,52 @@
 """Warns about policies that are valid but probably not what their author meant.
 
 Works on `Definition`s and reads no file. A warning has no effect: the policies are in force as they
-are written.
+are written. What does nothing is found by `policies.analysis.redundancy`, which is exact.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from policies.analysis.explanation import Idle
+from policies.analysis.names import TooManyClasses
+from policies.analysis.redundancy import idle
 from policies.definitions.definition import Definition, DefinitionFault, in_order, shown
+from policies.definitions.model import Policy
 from policies.definitions.policy_form import LISTS
-from policies.definitions.wildcard import is_pattern, matcher
+from policies.definitions.wildcard import is_pattern
 
 _WILD = ("allowed_sources", "denied_sources", "permitted_agent_ids")
 """The lists in which `*` and `?` are wildcards (contract, section 3)."""
+_SHOWN = 3
+"""How many names of policies or entries a warning shows."""
+_OUTCOMES = {
+    "allowed": ("allows the same as well", "together allow the same as well"),
+    "denied": ("always denies it", "together always deny it"),
+    "decided": ("decides the same", "together decide the same"),
+}
+"""What one other policy does, and what several do."""
 
 
 def lint(definitions: Iterable[Definition]) -> list[DefinitionFault]:
     """A warning for each likely mistake, sorted by file and line."""
-    return in_order(
-        DefinitionFault(each.file, each.line, key, f"{shown(each.body['name'])}: {message}")
-        for each in definitions
-        for key, message in _warnings(each.body)
-    )
+    every = tuple(definitions)
+    spelled = (_warning(each, *found) for each in every for found in _spelling(each.body))
+    return in_order((*spelled, *_idle(every)))
 
 
-def _warnings(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield from _reach(body)
-    for allowed, denied in (
-        ("allowed_sources", "denied_sources"),
-        ("allowed_tasks", "denied_tasks"),
-    ):
-        for entry in sorted(set(body[allowed]) & set(body[denied])):
-            yield denied, f"{shown(entry)} is also in `{allowed}`; the denial wins"
+def _warning(definition: Definition, key: str, message: str) -> DefinitionFault:
+    named = f"{shown(definition.body['name'])}: {message}"
+    return DefinitionFault(definition.file, definition.line, key, named)
+
+
+def _spelling(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What one policy's text already shows."""
+    allowed, denied = body["allowed_sources"], body["denied_sources"]
+    if "*" in allowed and "*" not in denied and body["max_sensitivity"] == "critical":
+        yield "allowed_sources", "allows every source at every sensitivity"
     for key in sorted(LISTS):
         yield from _entries(key, body[key])
-
-
-def _reach(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    allowed, denied = body["allowed_sources"], body["denied_sources"]
-    if not allowed:
-        yield "allowed_sources", "allows no source"
-    elif "*" in denied:
-        yield "denied_sources", "`*` denies every source, the allowed ones too"
-    elif "*" in allowed and body["max_sensitivity"] == "critical":
-        yield "allowed_sources", "allows every source at every sensitivity"
-    # A name that both lists contain word for word has its own warning.
-    hidden = matcher(entry for entry in denied if is_pattern(entry))
-    for entry in allowed:
-        if not is_pattern(entry) and entry not in denied and "*" not in denied and hidden(entry):
-            yield "allowed_sources", f"{shown(entry)} matches a pattern in `denied_sources`"
 
 
 def _entries(key: str, entries: list[str]) -> Iterator[tuple[str, str]]:
@@ -63,17 +61,50 @@ def _entries(key: str, entries: list[str]) -> Iterator[tuple[str, str]]:
             yield key, f"{shown(entry)}: `[` is literal, not a character class"
         if key not in _WILD and is_pattern(entry):
             yield key, f"{shown(entry)}: `*` and `?` are not wildcards in this list"
-    if key in _WILD:
-        yield from _unreachable(key, seen)
 
 
-def _unreachable(key: str, entries: set[str]) -> Iterator[tuple[str, str]]:
-    """Entries that have no effect because a pattern in the same list covers them."""
-    # Compile each pattern by itself: the warning names the one that covers the entry.
-    patterns = [(entry, matcher([entry])) for entry in sorted(entries) if is_pattern(entry)]
-    for entry in sorted(entries):
-        for pattern, covers in patterns:
-            # Whether one pattern covers another is only checked for `*`, which covers all.
-            if entry != pattern and (pattern == "*" or (not is_pattern(entry) and covers(entry))):
-                yield key, f"{shown(entry)} is redundant: {shown(pattern)} covers it"
-                break
+def _idle(definitions: Iterable[Definition]) -> Iterator[DefinitionFault]:
+    """Policies and entries that do nothing beside the others of their role."""
+    roles: dict[tuple[str, str], list[Definition]] = defaultdict(list)
+    for each in definitions:
+        tenant = each.file.partition("/")[0]
+        roles[tenant, each.body["agent_role"]].append(each)
+    for (_, role), those in roles.items():
+        # By an id, since two files may give one name twice.
+        by_id = {str(number): each for number, each in enumerate(those)}
+        try:
+            for found in idle(_policy(number, each) for number, each in by_id.items()):
+                message = f"{_subject(found)}{_decided(found)}"
+                yield _warning(by_id[found.policy.policy_id], found.key, message)
+        except TooManyClasses as error:
+            message = f"not checked for what does nothing in role {shown(role)}: {error}"
+            yield _warning(those[0], "", message)
+
+
+def _policy(policy_id: str, definition: Definition) -> Policy:
+    return Policy.from_wire({**definition.body, "policy_id": policy_id, "version": 0})
+
+
+def _subject(found: Idle) -> str:
+    if not found.key:
+        return "does nothing: "
+    return f"{shown(found.entry)} {'is redundant' if found.covered_by else 'does nothing'}: "
+
+
+def _decided(found: Idle) -> str:
+    if found.covered_by:
+        verb = "covers" if len(found.covered_by) == 1 else "cover"
+        return f"{_listed(found.covered_by)} {verb} it"
+    if not found.by:
+        return "it allows nothing and denies nothing"
+    if found.by == (found.policy,):
+        return "the policy itself denies it"
+    one, several = _OUTCOMES[found.outcome]
+    names = _listed(each.name for each in found.by)
+    return f"policy {names} {one}" if len(found.by) == 1 else f"policies {names} {several}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = tuple(map(shown, names))
+    more = " and others" if len(every) > _SHOWN else ""
+    return ", ".join(every[:_SHOWN]) + more

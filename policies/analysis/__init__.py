@@ -6,6 +6,7 @@
     intersection.py   what two patterns match together, as patterns
     regions.py        writes a set of classes as patterns and exceptions
     access.py         what one role's policies allow: agents, tasks, sources, levels
+    redundancy.py     which policies and entries do nothing; explanation.py: what decides instead
     difference.py     where two sets of policies decide differently
 
 The language is small enough for that (`policies/definitions/wildcard.py`, from which both the

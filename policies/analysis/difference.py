@@ -8,6 +8,7 @@ checks 6 to 10 go.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
 from typing import NamedTuple
 
 from policies.analysis.access import Access, Space
@@ -60,18 +61,30 @@ def role_difference(role: str, old: Sequence[Policy], new: Sequence[Policy]) -> 
     before, after = access.sides
     found: dict[tuple[bool, tuple[int, int]], dict[tuple[int, int], int]]
     found = defaultdict(lambda: defaultdict(int))
-    for cell in access.cells():
-        was = access.levels(access.allowing(cell, before))
-        is_now = access.levels(access.allowing(cell, after))
-        if was != is_now:
-            levels = (was, is_now) if was < is_now else (is_now, was)
-            found[was < is_now, levels][cell.agents, cell.tasks] |= cell.sources
+    for calls in access.calls():
+        sources = _changed(access.allowed(calls, before), access.allowed(calls, after))
+        for direction, those in sources.items():
+            found[direction][calls.agents, calls.tasks] |= those
     changes = tuple(
         Change(role, widened, *row, levels)
         for (widened, levels), sources in sorted(found.items())
         for row in joined(sources)
     )
     return RoleDifference(access.space, changes)
+
+
+def _changed(old: list[int], new: list[int]) -> dict[tuple[bool, tuple[int, int]], int]:
+    """The sources whose number of allowed levels changes, by whether it grows, from and to how
+    many; the arguments have those that are allowed at each level."""
+    if old == new:
+        return {}
+    was, is_now = ([-1, *each, 0] for each in (old, new))
+    found: dict[tuple[bool, tuple[int, int]], int] = {}
+    for one, other in permutations(range(len(old) + 1), 2):
+        exactly = was[one] & ~was[one + 1] & is_now[other] & ~is_now[other + 1]
+        if exactly:
+            found[one < other, (min(one, other), max(one, other))] = exactly
+    return found
 
 
 def joined(sources: Mapping[tuple[int, int], int]) -> list[tuple[int, int, int]]:

@@ -10,7 +10,7 @@ from typing import Any
 from policies.analysis.access import ABSENT_AGENT, Access, Asked
 from policies.analysis.examples import example
 from policies.definitions.guardrail import ABSENT, Guardrail
-from policies.definitions.model import RANK, SENSITIVITIES, Policy
+from policies.definitions.model import SENSITIVITIES, Policy
 from policies.definitions.wildcard import matcher
 from policies.retrieval import Retrieval
 
@@ -40,18 +40,18 @@ def _in_role(guardrail: Guardrail, role: str, policies: Sequence[Policy]) -> Ret
     )
     access = Access(policies, asked=Asked(agents, tasks, guardrail.sources))
     over = access.space
-    ranks = sorted(RANK[level] for level in guardrail.levels or SENSITIVITIES)
-    wanted = guardrail.kind == "always"
+    levels = guardrail.levels or SENSITIVITIES
     absent = ABSENT_AGENT if ABSENT in guardrail.agents else 0
     absent_task = (None,) if ABSENT in guardrail.tasks else ()
-    for cell in access.cells(
+    sources = over.source_names.everything
+    if guardrail.sources:
+        sources = over.sources_of(guardrail.sources)
+    for calls in access.calls(
         absent | over.agents_of(agents) if guardrail.agents else None,
         over.tasks_of((*absent_task, *tasks)) if guardrail.tasks else None,
-        over.sources_of(guardrail.sources) if guardrail.sources else None,
     ):
-        levels = access.levels(access.allowing(cell))
-        for rank in ranks:
-            if (rank < levels) != wanted:
-                level = SENSITIVITIES[rank]
-                return example(role, cell.agents, cell.tasks, cell.sources, level, over)
+        for level, allowed in zip(SENSITIVITIES, access.allowed(calls), strict=True):
+            breaking = sources & (~allowed if guardrail.kind == "always" else allowed)
+            if breaking and level in levels:
+                return example(role, calls.agents, calls.tasks, breaking, level, over)
     return None

@@ -102,6 +102,17 @@ def members(bits: int) -> Iterable[int]:
         bits ^= lowest
 
 
+def as_bits(numbers: Iterable[int]) -> int:
+    """The set of these numbers."""
+    found = bytearray()
+    for each in numbers:
+        byte, bit = divmod(each, 8)
+        if byte >= len(found):
+            found.extend(bytes(byte + 1 - len(found)))
+        found[byte] |= 1 << bit
+    return int.from_bytes(found, "little")
+
+
 def name_classes(lists: Sequence[Iterable[str]], budget: Budget | None = None) -> NameClasses:
     """The classes that `lists` tell apart. Raises `TooManyClasses`."""
     groups = _groups(lists)
@@ -155,15 +166,15 @@ def _classes(
         key=lambda each: (each.matched.bit_count(), len(each.example), each.example),
     )
     number = {each.matched: at for at, each in enumerate(classes)}
-    covers = [0] * len(groups)
+    covers: list[list[int]] = [[] for _ in groups]
     for at, each in enumerate(classes):
         for group in members(each.matched):
-            covers[group] |= 1 << at
+            covers[group].append(at)
     return NameClasses(
         tuple(groups),
         tuple(classes),
         {name: number[matched] for name, matched in names.items()},
-        tuple(covers),
+        tuple(map(as_bits, covers)),
         group_of,
         budget,
     )

@@ -107,18 +107,17 @@ def access_rows(
     `TooManyClasses`."""
     access = Access(policies, asked=asked)
     over = access.space
+    among = over.sources_of(asked.sources) if asked.sources else over.source_names.everything
     found: dict[tuple[str, ...], dict[tuple[int, int], int]]
     found = defaultdict(lambda: defaultdict(int))
-    for cell in access.cells(
+    for calls in access.calls(
         over.agents_of(asked.agents) if asked.agents else None,
         over.tasks_of(asked.tasks) if asked.tasks else None,
-        over.sources_of(asked.sources) if asked.sources else None,
     ):
-        deciding = access.deciding(access.allowing(cell))
-        if level is not None:
-            deciding = deciding[RANK[level] :][:1]
-        if deciding:
-            found[deciding][cell.agents, cell.tasks] |= cell.sources
+        for names, sources in access.deciding(calls, among).items():
+            deciding = names if level is None else names[RANK[level] :][:1]
+            if deciding:
+                found[deciding][calls.agents, calls.tasks] |= sources
     writer = RowWriter(over)
     return [
         writer.row(role, *row)

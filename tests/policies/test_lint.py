@@ -52,10 +52,10 @@ def test_an_unambiguous_policy_has_no_warning(changes: dict[str, object]) -> Non
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"allowed_sources": []}, ["allowed_sources: allows no source"]),
+        ({"allowed_sources": []}, [": does nothing: it allows nothing and denies nothing"]),
         (
             {"denied_sources": ["*"]},
-            ["denied_sources: `*` denies every source, the allowed ones too"],
+            ["allowed_sources: `contracts` does nothing: the policy itself denies it"],
         ),
         (
             {"allowed_sources": ["*"], "max_sensitivity": "critical"},
@@ -63,19 +63,22 @@ def test_an_unambiguous_policy_has_no_warning(changes: dict[str, object]) -> Non
         ),
         (
             {"denied_sources": ["contracts"]},
-            ["denied_sources: `contracts` is also in `allowed_sources`; the denial wins"],
+            ["allowed_sources: `contracts` does nothing: the policy itself denies it"],
         ),
         (
             {"allowed_tasks": ["export"], "denied_tasks": ["export"]},
-            ["denied_tasks: `export` is also in `allowed_tasks`; the denial wins"],
+            ["allowed_tasks: `export` does nothing: the policy itself denies it"],
         ),
         (
             {"denied_sources": ["con*"]},
-            ["allowed_sources: `contracts` matches a pattern in `denied_sources`"],
+            ["allowed_sources: `contracts` does nothing: the policy itself denies it"],
         ),
         (
             {"denied_sources": ["hr-*", "hr-pay", "hr-?"]},
-            ["denied_sources: `hr-pay` is redundant: `hr-*` covers it"],
+            [
+                "denied_sources: `hr-pay` is redundant: `hr-*` covers it",
+                "denied_sources: `hr-?` is redundant: `hr-*` covers it",
+            ],
         ),
         (
             {"allowed_sources": ["*", "contracts", "kb-*"]},
@@ -116,10 +119,47 @@ def test_warnings_come_in_order_and_name_their_policy() -> None:
         for file, line in (("b", 2), ("a", 9), ("b", 1))
     )
     assert [str(each) for each in found] == [
-        "a:9: allowed_sources: `a9`: allows no source",
-        "b:1: allowed_sources: `b1`: allows no source",
-        "b:2: allowed_sources: `b2`: allows no source",
+        f"{place}: does nothing: it allows nothing and denies nothing"
+        for place in ("a:9: `a9`", "b:1: `b1`", "b:2: `b2`")
     ]
+
+
+def test_what_decides_instead_is_named() -> None:
+    bodies = [
+        BODY | {"name": "one", "allowed_sources": ["contracts", "hr-pay"]},
+        BODY | {"name": "two", "allowed_sources": ["contracts", "kb-*"], "max_sensitivity": "low"},
+        BODY | {"name": "guard", "allowed_sources": [], "denied_sources": ["hr-*"]},
+        *(BODY | {"name": f"part-{n}", "allowed_sources": [f"kb-{n}"]} for n in range(5)),
+        BODY | {"name": "parts", "allowed_sources": [f"kb-{n}" for n in range(5)]},
+    ]
+    parts = "`part-0`, `part-1`, `part-2`"
+    found = lint(Definition("t/a/a.yaml", line, body) for line, body in enumerate(bodies, 1))
+    assert [str(each).removeprefix("t/a/a.yaml:") for each in found] == [
+        "1: allowed_sources: `one`: `hr-pay` does nothing: policy `guard` always denies it",
+        "2: allowed_sources: `two`: `contracts` does nothing: policy `one` allows the same as well",
+        *(
+            f"{4 + n}: `part-{n}`: does nothing: policy `parts` allows the same as well"
+            for n in range(5)
+        ),
+        f"9: `parts`: does nothing: policies {parts} and others together allow the same as well",
+    ]
+
+
+def test_only_policies_of_the_same_tenant_and_role_are_compared() -> None:
+    files = ("t/a/a.yaml", "u/a/a.yaml")
+    both = [Definition(file, 1, BODY) for file in files]
+    assert lint(both) == []
+    assert lint([both[0], Definition("t/b/b.yaml", 1, BODY | {"agent_role": "other"})]) == []
+    assert len(lint([both[0], Definition("t/b/b.yaml", 1, BODY | {"name": "again"})])) == 2
+
+
+def test_where_the_analysis_would_take_too_long_a_warning_says_so() -> None:
+    words = [f"*{character}*" for character in "abcdefghijklmnopqrstuvwxyz"]
+    [found] = lint([Definition("t/a/a.yaml", 3, BODY | {"allowed_sources": words})])
+    assert str(found).startswith(
+        "t/a/a.yaml:3: `reads`: not checked for what does nothing in role `analyst`: the patterns"
+        " `*a*`, `*b*`, `*c*`"
+    )
 
 
 def test_a_clean_directory_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +173,8 @@ def test_a_warning_is_not_a_failure(tmp_path: Path, capsys: pytest.CaptureFixtur
     write(tmp_path, of(ENTRY.replace("[contracts]", "[]")))
     assert main(["lint", str(tmp_path)]) == 0
     assert capsys.readouterr().out == (
-        "warning: default/lending/loans.yaml:2: allowed_sources: `reads`: allows no source\n"
+        "warning: default/lending/loans.yaml:2: `reads`: does nothing: "
+        "it allows nothing and denies nothing\n"
     )
 
 

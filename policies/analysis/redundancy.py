@@ -1,0 +1,167 @@
+"""Which policies and entries of one role do nothing, and what decides instead.
+
+    a policy    does nothing if every request is decided alike without it, everything that it denies
+                is denied by another policy too, and it doesn't shorten the role's sessions
+    an entry    does nothing if every request were decided alike if it matched no name, and, in a
+                denying list, if everything that it denies is denied by another entry too
+
+So a denial of what is not allowed anyway is kept: it will matter once a policy allows it. Each
+finding holds by itself: of two policies that do the same, each does nothing beside the other.
+`policy_name` in a decision may change, ALLOW and DENY don't.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from policies.analysis.access import Access, Calls
+from policies.analysis.explanation import Idle, explained
+from policies.analysis.names import NameClasses, members
+from policies.definitions.model import SENSITIVITIES, Policy
+from policies.definitions.wildcard import is_pattern
+
+
+class _Needed:
+    """For each policy, by its number, the agents, tasks and sources of the requests that are
+    decided otherwise without it. Apart: those that only its allowing lists decide, and its lists of
+    denied tasks and of denied sources."""
+
+    def __init__(self, access: Access, every: Iterable[Calls]) -> None:
+        self.agents: dict[int, int] = defaultdict(int)
+        self.allowed_tasks: dict[int, int] = defaultdict(int)
+        self.allowed_sources: dict[int, int] = defaultdict(int)
+        self.denied_tasks: dict[int, int] = defaultdict(int)
+        self.denied_sources: dict[int, int] = defaultdict(int)
+        for calls in every:
+            self._add_denying(access, calls)
+            self._add_allowing(access, calls)
+
+    def _add_denying(self, access: Access, calls: Calls) -> None:
+        everything = access.space.source_names.everything
+        denying = [
+            (each, access.denied_sources[each], everything * (calls.denying >> each & 1))
+            for each in members(calls.admitting)
+        ]
+        sole = _once(task | source for _, source, task in denying)
+        for each, source, task in denying:
+            if (source | task) & sole:
+                self.agents[each] |= calls.agents
+            # One that denies the task and the source needs neither entry.
+            if task & ~source & sole:
+                self.denied_tasks[each] |= calls.tasks
+            if not task:
+                self.denied_sources[each] |= source & sole
+
+    def _add_allowing(self, access: Access, calls: Calls) -> None:
+        left = access.space.source_names.everything & ~access.denied(calls)
+        for level in range(len(SENSITIVITIES), 0, -1):
+            allowing = list(members(access.up_to(calls.permitting, level)))
+            sole = left & _once(access.allowed_sources[each] for each in allowing)
+            for each in allowing:
+                sources = access.allowed_sources[each]
+                if sources & sole:
+                    self.agents[each] |= calls.agents
+                    self.allowed_tasks[each] |= calls.tasks
+                    self.allowed_sources[each] |= sources & sole
+                # What is allowed at this level is decided by these policies alone.
+                left &= ~sources
+
+
+def _once(sets: Iterable[int]) -> int:
+    """What is in exactly one of the sets."""
+    once = twice = 0
+    for each in sets:
+        twice |= once & each
+        once |= each
+    return once & ~twice
+
+
+def idle(policies: Iterable[Policy]) -> Iterator[Idle]:
+    """What does nothing in these policies of one role, by policy. Raises `TooManyClasses`."""
+    access = Access(policies, apart=True)
+    calls = list(access.calls())
+    needed = _Needed(access, calls)
+    everything = access.space.source_names.everything
+    for number, policy in enumerate(access.policies):
+        if needed.agents[number] or _shortens_sessions(policy, access.policies):
+            yield from _idle_names(access, needed, number, calls)
+            yield from _idle_tasks(access, needed, number, calls)
+        else:
+            yield explained(access, Idle(policy), number, calls, everything)
+
+
+def _shortens_sessions(policy: Policy, policies: Iterable[Policy]) -> bool:
+    # The smallest limit of the role's policies applies.
+    limit = policy.session_ttl_minutes
+    limits = (each.session_ttl_minutes for each in policies if each is not policy)
+    return limit is not None and all(each is None or limit < each for each in limits)
+
+
+def _idle_names(
+    access: Access, needed: _Needed, number: int, calls: Iterable[Calls]
+) -> Iterator[Idle]:
+    """Entries of the lists with wildcards."""
+    policy, space = access.policies[number], access.space
+    for key, names, used in (
+        ("allowed_sources", space.source_names, needed.allowed_sources[number]),
+        ("denied_sources", space.source_names, needed.denied_sources[number]),
+        ("permitted_agent_ids", space.agent_names, space.named_agents(needed.agents[number])),
+    ):
+        entries = tuple(dict.fromkeys(getattr(policy, key)))
+        for entry in entries:
+            alone = _alone(names, entry, entries)
+            if alone & used:
+                continue
+            found = Idle(policy, key, entry)
+            if not alone:
+                yield found._replace(covered_by=_covering(names, entry, entries))
+            elif key == "permitted_agent_ids":
+                agents = space.agents_named(alone)
+                its = [each for each in calls if each.agents & agents]
+                yield explained(access, found, number, its, space.source_names.everything)
+            else:
+                yield explained(access, found, number, calls, alone)
+
+
+def _idle_tasks(
+    access: Access, needed: _Needed, number: int, calls: Iterable[Calls]
+) -> Iterator[Idle]:
+    """Entries of the lists of tasks."""
+    policy, everything = access.policies[number], access.space.source_names.everything
+    for key, used in (
+        ("allowed_tasks", needed.allowed_tasks[number]),
+        ("denied_tasks", needed.denied_tasks[number]),
+    ):
+        for entry in dict.fromkeys(getattr(policy, key)):
+            tasks = access.space.tasks_of((entry,))
+            if not tasks & used:
+                its = [each for each in calls if each.tasks & tasks]
+                yield explained(access, Idle(policy, key, entry), number, its, everything)
+
+
+def _matched(names: NameClasses, entry: str) -> int:
+    """The classes of the names that an entry matches."""
+    if is_pattern(entry):
+        return names.covers[names.group_of[entry]]
+    return 1 << names.names[entry] if entry in names.names else 0
+
+
+def _alone(names: NameClasses, entry: str, entries: Iterable[str]) -> int:
+    """The classes of the names that `entry` matches and no other of `entries` does."""
+    found = _matched(names, entry)
+    for other in entries:
+        # Two exact names may be in one class, and match different names.
+        if other != entry and (is_pattern(other) or is_pattern(entry)):
+            found &= ~_matched(names, other)
+    return found
+
+
+def _covering(names: NameClasses, entry: str, entries: Iterable[str]) -> tuple[str, ...]:
+    """Few of the other entries, which together match all that `entry` does."""
+    left = _matched(names, entry)
+    others = [each for each in entries if each != entry]
+    found = []
+    while left:
+        best = max(others, key=lambda each: (_matched(names, each) & left).bit_count())
+        found.append(best)
+        left &= ~_matched(names, best)
+    return tuple(found)
