@@ -79,7 +79,7 @@ def _body(policy: Policy) -> dict[str, Any]:
 
 def _followed(api: RemoteApi, run: str, monotonic: Any) -> Impact:
     """The run once it has ended, with a bar on a terminal until then."""
-    bar = _Bar(sys.stderr if sys.stderr.isatty() else None, monotonic())
+    bar = Bar(sys.stderr if sys.stderr.isatty() else None, monotonic())
     try:
         while True:
             found: Impact = api.ask("GET", run)
@@ -91,7 +91,7 @@ def _followed(api: RemoteApi, run: str, monotonic: Any) -> Impact:
         bar.remove()
 
 
-class _Bar:
+class Bar:
     """How far the run has come, on a terminal."""
 
     def __init__(self, out: TextIO | None, now: float) -> None:

@@ -1,0 +1,134 @@
+"""The lease of an impact run: one process at a time saves how far it has come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from control_api.domain.impact_retention import KEPT, MOST, forget_ended_runs
+from control_api.store.queries import impact_runs
+from control_api.store.queries.impact_runs import Reached, RunState, StoredRun
+from control_api.store.transaction import Transaction
+from tests.control_api.store.world import OTHER, TENANT, World, opened
+
+REACHED = Reached(7, b"leaf", "event-6", b'{"read":7}')
+
+
+def run_of(impact_id: str, now: int, **changed: Any) -> StoredRun:
+    fields: dict[str, Any] = {
+        "impact_id": impact_id, "state": RunState.running, "reason": None, "created_by": "key_1",
+        "created_at": now, "ended_at": None, "first_seq": 0, "until_seq": 100, "next_seq": 0,
+        "last_leaf": b"", "last_eid": None, "counts": b"", "checkpoint_size": None, "attempts": 0,
+        "lease": None, "leased_until": now,
+    }  # fmt: skip
+    return StoredRun(**{**fields, **changed})
+
+
+async def add(world: World, run: StoredRun, tenant_id: str = TENANT) -> None:
+    async def work(tx: Transaction) -> None:
+        await impact_runs.add(tx.connection, tx.tenant_id, run, b"[]")
+
+    await world.store.write(tenant_id, work)
+
+
+async def claim(world: World, lease: str, *, seconds: int = 5) -> StoredRun | None:
+    async def work(tx: Transaction) -> StoredRun | None:
+        until = tx.now + seconds * 1_000_000
+        return await impact_runs.claim(tx.connection, tx.tenant_id, "imp_1", lease, tx.now, until)
+
+    return await world.store.write(TENANT, work)
+
+
+async def save(world: World, lease: str, reached: Reached = REACHED) -> bool:
+    async def work(tx: Transaction) -> bool:
+        until = tx.now + 5_000_000
+        return await impact_runs.save(tx.connection, tx.tenant_id, "imp_1", lease, reached, until)
+
+    return await world.store.write(TENANT, work)
+
+
+async def stored(world: World) -> StoredRun:
+    async with world.store.reading(TENANT) as connection:
+        found = await impact_runs.find(connection, TENANT, "imp_1")
+    assert found is not None
+    return found
+
+
+async def test_of_two_processes_that_claim_at_once_one_gets_the_run(either_url: str) -> None:
+    async with opened(either_url) as one, opened(either_url) as other:
+        await add(one, run_of("imp_1", one.now()))
+        for round_ in range(5):
+            claimed = await asyncio.gather(
+                claim(one, f"one {round_}"), claim(other, f"other {round_}")
+            )
+            [held] = [each for each in claimed if each is not None]
+            assert held.attempts == round_ + 1
+            one.now.ahead += 6_000_000
+            other.now.ahead += 6_000_000
+
+
+async def test_who_lost_the_lease_saves_nothing(either_url: str) -> None:
+    async with opened(either_url) as world:
+        await add(world, run_of("imp_1", world.now()))
+        assert await claim(world, "slow") is not None
+        assert await save(world, "slow")
+        assert await claim(world, "fast") is None
+        world.now.ahead += 6_000_000
+        taken = await claim(world, "fast")
+        assert taken is not None
+        assert (taken.next_seq, taken.last_leaf, taken.counts) == (7, b"leaf", b'{"read":7}')
+        assert not await save(world, "slow", Reached(9, b"other", None, b"{}"))
+        assert (await stored(world)).next_seq == 7
+        assert await save(world, "fast", Reached(8, b"next", None, b"{}"))
+        assert ((await stored(world)).next_seq, (await stored(world)).attempts) == (8, 0)
+
+
+async def test_an_ended_run_stays_as_it_is(either_url: str) -> None:
+    async with opened(either_url) as world:
+        await add(world, run_of("imp_1", world.now()))
+        await claim(world, "mine")
+
+        async def cancel(tx: Transaction) -> bool:
+            ended = {"state": RunState.cancelled, "ended_at": tx.now}
+            return await impact_runs.end(tx.connection, tx.tenant_id, "imp_1", None, ended)
+
+        async def finish(tx: Transaction) -> bool:
+            ended = {"state": RunState.done, "ended_at": tx.now}
+            return await impact_runs.end(tx.connection, tx.tenant_id, "imp_1", "mine", ended)
+
+        assert await world.store.write(TENANT, cancel)
+        assert not await save(world, "mine")
+        assert not await world.store.write(TENANT, finish)
+        assert (await stored(world)).state == "cancelled"
+        async with world.store.reading(TENANT) as connection:
+            assert await impact_runs.policies_of(connection, TENANT, "imp_1") is None
+        world.now.ahead += 6_000_000
+        async with world.store.reading_all_tenants() as connection:
+            assert await impact_runs.due(connection, world.now(), 10) == []
+
+
+async def test_runs_of_all_tenants_are_found_longest_waiting_first(either_url: str) -> None:
+    async with opened(either_url) as world:
+        now = world.now()
+        await add(world, run_of("imp_b", now), OTHER)
+        await add(world, run_of("imp_a", now - 5))
+        await add(world, run_of("imp_c", now, leased_until=now + 60_000_000))
+        async with world.store.reading_all_tenants() as connection:
+            found = await impact_runs.due(connection, world.now(), 10)
+        assert found == [(TENANT, "imp_a"), (OTHER, "imp_b")]
+
+
+async def test_ended_runs_are_forgotten_by_age_and_by_number(either_url: str) -> None:
+    async with opened(either_url) as world:
+        now = world.now()
+        for number in range(MOST + 3):
+            ended = {"state": "done", "ended_at": now - number, "leased_until": None}
+            await add(world, run_of(f"imp_{number:03}", now, **ended))
+        old = {"state": "failed", "ended_at": now - KEPT - 1, "leased_until": None}
+        await add(world, run_of("imp_old", now, **old), OTHER)
+        await add(world, run_of("imp_1", now - 2 * KEPT))
+        assert await forget_ended_runs(world.store, TENANT) == 3
+        rows = await world.rows("SELECT impact_id FROM impact_runs ORDER BY impact_id")
+        kept = {row.impact_id for row in rows}
+        assert kept == {f"imp_{number:03}" for number in range(MOST)} | {"imp_1", "imp_old"}
+        assert await forget_ended_runs(world.store, OTHER) == 1
