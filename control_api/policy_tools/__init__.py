@@ -6,6 +6,7 @@
     service.py     how a running service is asked
     formatting/    files laid out in one way
     schemas.py     the JSON Schemas that the package ships
+    testing/       what the command `test` needs beside the pure runner
     text.py        rows of the analysis, for people
 
 Works on files, with the base installation alone. What it says comes from `policies/`, which decides

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from control_api.api_client.key_file import ServiceUnusable
-from control_api.policy_tools.commands import access, diff, fmt, impact, init, lint, schema
+from control_api.policy_tools.commands import access, diff, fmt, impact, init, lint, schema, test
 from control_api.policy_tools.sources import Unusable
 from policies.analysis.names import TooManyClasses
 from policies.ground.clock import Clock
@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         fmt.add,
         init.add,
         schema.add,
+        test.add,
     ):
         add(lambda name, line: commands.add_parser(name, help=line))
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)

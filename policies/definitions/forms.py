@@ -149,12 +149,13 @@ class Some:
     """A list that has an entry: where its absence means all, an empty one would be a riddle."""
 
     form: ListOf
+    instead: str = "leave it out for all"
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> list[Any] | None:
         if node.tag == "list" and node.value:
             return self.form.read(key, node, faults)
         if node.tag == "list":
-            faults.add(node.line, key, "must not be empty; leave it out for all")
+            faults.add(node.line, key, f"must not be empty; {self.instead}")
         else:
             faults.add(node.line, key, f"must be a list{self.form.of}{actual(node)}")
         return None

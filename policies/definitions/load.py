@@ -38,6 +38,7 @@ from policies.definitions.definition import (
 )
 from policies.definitions.policy_files import files
 from policies.definitions.policy_form import POLICY_FILE
+from policies.definitions.tests_with_policies import policies_among_tests
 from policies.ground.json_body import identifier_fault
 
 MAX_FILE = 1024 * 1024
@@ -63,10 +64,12 @@ def load_tenant(root: Path, tenant_id: str) -> list[Definition]:
         found, wrong = _load(path, str(path.relative_to(root)))
         definitions += found
         faults += wrong
+    faults += policies_among_tests(root, tenant_id)
     # Check all files together: a name must be unique within the tenant, not only within a file.
     faults += _duplicates(definitions)
     if faults:
-        raise LoadError(in_order(faults))
+        # Two searches find a folder that can't be read.
+        raise LoadError(in_order(dict.fromkeys(faults)))
     return definitions
 
 

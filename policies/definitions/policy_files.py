@@ -37,7 +37,7 @@ def strays(root: Path) -> list[DefinitionFault]:
     return [
         DefinitionFault(ascii(path.name)[1:-1], 0, "", f"belongs to no tenant: {FORM}")
         for path in _entries(root)
-        if ((_is_yaml(path) or _is_test(path)) and path.is_file())
+        if ((_is_yaml(path) or is_test(path)) and path.is_file())
         or (path.is_dir() and _fault(path.name))
     ]
 
@@ -100,7 +100,7 @@ def policy_tests(root: Path, tenant_id: str) -> list[Path]:
                 # A link to a folder above would lead here again.
                 if depth < _MAX_DEPTH and not folder.resolve().is_relative_to(path.resolve()):
                     yield from below(path, depth + 1)
-            elif not _is_test(path):
+            elif not is_test(path):
                 continue
             elif _inside(path, home):
                 yield path
@@ -170,10 +170,11 @@ def _listed(folder: Path, unreadable: _Misplaced) -> list[Path]:
 
 def _is_yaml(path: Path) -> bool:
     """Whether the path may be that of a policy file: it is YAML, and not a test."""
-    return path.suffix.lower() in (".yaml", ".yml") and not _is_test(path)
+    return path.suffix.lower() in (".yaml", ".yml") and not is_test(path)
 
 
-def _is_test(path: Path) -> bool:
+def is_test(path: Path) -> bool:
+    """Whether the path is that of a file of tests. It defines no policies, wherever it is."""
     return path.name.endswith(TESTS)
 
 

@@ -1,0 +1,155 @@
+"""The keys of a file of tests (`policy-tools.md` section 3): what each may hold, and what it
+means."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from policies.checks.order import NAMES
+from policies.definitions.definition import DefinitionFaults, Node
+from policies.definitions.forms import (
+    Choice,
+    Form,
+    Identifier,
+    Key,
+    ListOf,
+    Optional,
+    Record,
+    Schema,
+    Some,
+)
+from policies.definitions.model import AGENT_STATUSES, SENSITIVITIES
+from policies.retrieval import MAX_QUERY
+from policies.testing.forms import Flag, Named, NotEmpty, Text, Written
+
+UNREGISTERED = "unregistered"
+"""The status of an agent that the registry does not know."""
+
+_REQUIRED = ("agent_role", "source_id", "sensitivity_level")
+_NAME = Identifier()
+_SOURCE_TYPE = re.compile(r"[a-z0-9_-]{1,32}")
+_CONTEXT_HASH = re.compile(r"[0-9a-f]{64}")
+_ASK: dict[str, tuple[Form, str]] = {
+    "agent_role": (_NAME, "The role that the call claims."),
+    "user_id": (_NAME, "The user; no check looks at it."),
+    "source_id": (_NAME, "What is to be read."),
+    "sensitivity_level": (Choice(SENSITIVITIES), "How sensitive it is."),
+    "session_id": (Optional(_NAME), "A session that no call has claimed before."),
+    "task_type": (Optional(_NAME), "The task."),
+    "agent_id": (Optional(_NAME), "The agent; approved unless `given` says otherwise."),
+    "query": (Optional(Text(MAX_QUERY)), "The text of the query; no check looks at it."),
+    "source_type": (Written(_SOURCE_TYPE), "The kind of source; no check looks at it."),
+    "context_hash": (Optional(Written(_CONTEXT_HASH)), "No check looks at it."),
+}
+"""The members of an evaluate body (`policies.retrieval`)."""
+ASK = Record(
+    {name: Key(form, says, name in _REQUIRED) for name, (form, says) in _ASK.items()},
+    f"must be a mapping of {', '.join(_ASK)}",
+)
+EXPECT = Record(
+    {
+        "decision": Key(Choice(("ALLOW", "DENY")), "The decision."),
+        "policy_name": Key(_NAME, "The policy that decides, or the name of a denial before any."),
+        "check": Key(Choice(NAMES), "The check that denies."),
+        "reason": Key(Text(MAX_QUERY), "The reason, word for word."),
+    },
+    "must be a mapping of decision, policy_name, check, reason",
+)
+_AGENT = Record(
+    {
+        "agent_role": Key(_NAME, "Its role; by default that of each call."),
+        "status": Key(
+            Choice((*AGENT_STATUSES, UNREGISTERED)),
+            f"Its status, `approved` by default; `{UNREGISTERED}`: the registry does not know it.",
+        ),
+        "permitted_roles": Key(
+            Some(ListOf(_NAME, " of strings"), "leave it out"),
+            "The roles that it may use; by default its own.",
+        ),
+        "bound_key_id": Key(Optional(_NAME), "The only key that it may call with."),
+    },
+    "must be a mapping of an agent's fields",
+)
+_KEY = Record(
+    {
+        "bound_agent_id": Key(Optional(_NAME), "The only agent that may call with it."),
+        "permitted_roles": Key(
+            ListOf(_NAME, " of strings"), "The only roles that it is for; absent or empty: all."
+        ),
+    },
+    "must be a mapping of a key's fields",
+)
+_GIVEN = Record(
+    {
+        "agents": Key(Named(_AGENT), "Agents by their ids. Every other agent is approved."),
+        "keys": Key(
+            Named(_KEY), "Keys by their ids. Without any, cases call with a key that is not bound."
+        ),
+        "tenant": Key(
+            Record(
+                {
+                    "require_agent_id": Key(Flag(), "Whether every call has to name an agent."),
+                    "frozen": Key(Flag(), "Whether the tenant is frozen."),
+                },
+                "must be a mapping of require_agent_id, frozen",
+            ),
+            "The tenant's settings.",
+        ),
+    },
+    "must be a mapping of agents, keys, tenant",
+)
+_CASE = {
+    "name": Key(_NAME, "What failures call it."),
+    "key": Key(_NAME, "The key that it calls with: the only one in `given`, unless it is named."),
+}
+_ASKED = Record(
+    {
+        **_CASE,
+        "ask": Key(ASK, "The body of an evaluation.", required=True),
+        "expect": Key(NotEmpty(EXPECT), "Members that the decision has.", required=True),
+    },
+    "each entry must be a mapping with `ask` and `expect`, or `matrix` and `expect_allow`",
+)
+_MATRIX = Record(
+    {
+        **_CASE,
+        "matrix": Key(
+            Record(
+                {
+                    name: Key(Some(ListOf(key.form), "leave it out"), key.says, key.required)
+                    for name, key in ASK.keys.items()
+                },
+                "must be a mapping of lists",
+            ),
+            "Values of the members of an evaluation: every combination is a case.",
+            required=True,
+        ),
+        "expect_allow": Key(
+            ListOf(NotEmpty(Record({n: Key(key.form, key.says) for n, key in ASK.keys.items()}))),
+            "The combinations that are allowed; all others are denied.",
+            required=True,
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """One entry of a file: with `matrix` it is a matrix, otherwise a single case."""
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> dict[str, Any] | None:
+        matrix = node.tag == "map" and "matrix" in node.value
+        return (_MATRIX if matrix else _ASKED).read(key, node, faults)
+
+    def schema(self) -> Schema:
+        return {"if": {"required": ["matrix"]}, "then": _MATRIX.schema(), "else": _ASKED.schema()}
+
+
+TEST_FILE = Record(
+    {
+        "given": Key(_GIVEN, "What the cases are decided from."),
+        "tests": Key(ListOf(_Test()), "The cases, one each or a matrix of them.", required=True),
+    },
+    "must be a mapping with the key `tests`",
+)
+"""A whole file. `policies.testing.parse` makes cases of what it reads."""
