@@ -13,7 +13,17 @@ import time
 from collections.abc import Callable
 
 from control_api.api_client.key_file import ServiceUnusable
-from control_api.policy_tools.commands import access, diff, fmt, impact, init, lint, schema, test
+from control_api.policy_tools.commands import (
+    access,
+    candidate,
+    diff,
+    fmt,
+    impact,
+    init,
+    lint,
+    schema,
+    test,
+)
 from control_api.policy_tools.sources import Unusable
 from policies.analysis.names import TooManyClasses
 from policies.ground.clock import Clock
@@ -29,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         access.add_who,
         access.add_can,
         impact.add,
+        candidate.add,
         fmt.add,
         init.add,
         schema.add,

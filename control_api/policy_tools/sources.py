@@ -3,6 +3,7 @@ revision in git. Knows files; `git_tree` knows git, and `policies.definitions.lo
 hold."""
 
 from pathlib import Path
+from typing import Any
 
 from control_api.policy_tools.git_tree import GitFailed, checked_out
 from policies.definitions.definition import Definition, LoadError
@@ -58,3 +59,9 @@ def _load(root: Path, tenant: str | None) -> list[Definition]:
 def _policy(definition: Definition) -> Policy:
     # The store gives ids and versions; a question about what is allowed needs neither.
     return Policy.from_wire({**definition.body, "policy_id": "", "version": 0})
+
+
+def body(policy: Policy) -> dict[str, Any]:
+    """A policy as a service is told of it, which gives the id and the version."""
+    wire = policy.to_wire()
+    return {name: wire[name] for name in wire if name not in ("policy_id", "version")}

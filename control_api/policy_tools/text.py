@@ -1,8 +1,9 @@
 """Rows of the analysis as lines for people. Text from policy files is shown on one line."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from policies.analysis.regions import EVERYTHING
 from policies.analysis.rows import ABSENT
 from policies.definitions.definition import shown
 
@@ -25,26 +26,56 @@ def change(row: Row, word: str) -> Iterator[str]:
     yield f"  before: {_decision(row['before'])}; after: {_decision(row['after'])}"
 
 
+_DIRECTIONS = {
+    "newly_allowed": ("+ ", "may newly read"),
+    "newly_denied": ("- ", "may no longer read"),
+    "unchanged": ("  ", "on"),
+    "error": ("? ", "could not be decided on"),
+}
+
+
+def group(row: Row) -> Iterator[str]:
+    """What a group of decisions says that other policies make differently, or another policy."""
+    mark, word = _DIRECTIONS[row["direction"]]
+    said = f"{shown(row['agent_role'])} {word} {shown(row['source_id'])}"
+    if row["direction"] == "unchanged":
+        said += ": the same, by another policy"
+    yield f"{mark}{said}: {row['count']:,} from {row['first']} to {row['last']}"
+    before, after = shown(row["policy_name_before"]), shown(row["policy_name_after"])
+    yield f"    before by {before}, after by {after}"
+    yield f"    for example: {', '.join(map(shown, row['example_event_ids']))}"
+
+
 def _who(row: Row) -> Iterator[str]:
-    yield f"  agents: {_names(row['agents'], 'the call without one')}"
-    yield f"  tasks: {_names(row['tasks'], 'the call without one')}"
+    yield f"  agents: {_callers(row['agents'], 'every agent')}"
+    yield f"  tasks: {_callers(row['tasks'], 'every task')}"
+
+
+def _callers(items: Sequence[Any], everything: str) -> str:
+    """Agents or tasks, and whether a call without one is meant too."""
+    named = [each for each in items if each != ABSENT]
+    words = [_names(named, everything)] if named else []
+    if len(named) < len(items):
+        words.append("calls without one")
+    return ", and ".join(words)
 
 
 def _levels(row: Row) -> str:
     return ", ".join(row["levels"])
 
 
-def _names(items: Iterable[Any], absent: str = "") -> str:
-    return ", ".join(_item(item, absent) for item in items)
+def _names(items: Iterable[Any], everything: str = "every source") -> str:
+    return ", ".join(_item(item, everything) for item in items)
 
 
-def _item(item: Any, absent: str) -> str:
+def _item(item: Any, everything: str) -> str:
     if isinstance(item, str):
-        return absent if item == ABSENT and absent else "any" if item == "*" else shown(item)
+        return everything if item == EVERYTHING else shown(item)
     if "name" in item:
         return shown(item["name"])
     some = [item["any"]] if isinstance(item["any"], str) else item["any"]
-    return f"{_names(some)} except {' and '.join(_item(each, '') for each in item['except'])}"
+    besides = " and ".join(_item(each, everything) for each in item["except"])
+    return f"{_names(some, everything)} except {besides}"
 
 
 def _decision(decided: Row) -> str:

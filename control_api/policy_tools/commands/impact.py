@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from control_api.api_client.connection import RemoteApi
+from control_api.policy_tools import text
 from control_api.policy_tools.options import AddCommand, add_output
 from control_api.policy_tools.service import add_service, connect
-from control_api.policy_tools.sources import read
-from policies.definitions.definition import shown
-from policies.definitions.model import Policy
+from control_api.policy_tools.sources import body, read
 from policies.ground.canonical import rfc3339
 
 ROUTE = "/v1/policies/impact"
@@ -42,7 +41,7 @@ def add(add_command: AddCommand) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    policies = [_body(each) for each in read(options.new, options.tenant)]
+    policies = [body(each) for each in read(options.new, options.tenant)]
     api = connect(options)
     begin = rfc3339(options.clock.now() - options.since * 1_000_000)
     started = api.ask("POST", ROUTE, body={"policies": policies, "from": begin})
@@ -63,18 +62,12 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _age(text: str) -> int:
+def _age(written: str) -> int:
     """Seconds."""
-    number, unit = text[:-1], text[-1:]
+    number, unit = written[:-1], written[-1:]
     if not (number.isascii() and number.isdecimal() and len(number) < 7 and unit in _UNITS):
-        raise argparse.ArgumentTypeError(f"`{text:.40}` is not a time such as 12h, 7d or 4w")
+        raise argparse.ArgumentTypeError(f"`{written:.40}` is not a time such as 12h, 7d or 4w")
     return int(number) * _UNITS[unit]
-
-
-def _body(policy: Policy) -> dict[str, Any]:
-    # The service gives ids and versions.
-    wire = policy.to_wire()
-    return {name: wire[name] for name in wire if name not in ("policy_id", "version")}
 
 
 def _followed(api: RemoteApi, run: str, monotonic: Any) -> Impact:
@@ -117,16 +110,12 @@ class Bar:
 
 def _print(found: Impact) -> None:
     for group in found["groups"]:
-        denied = group["direction"] == "newly_denied"
-        word = "may no longer read" if denied else "may newly read"
-        role, source = shown(group["agent_role"]), shown(group["source_id"])
-        _print_group("-" if denied else "+", f"{role} {word} {source}", group)
+        text.show("", text.group(group))
     if found["left_out"]:
         print(f"{found['left_out']:,} more decisions change, in groups past the limit")
     renamed = found["renamed"]
     for group in renamed["groups"]:
-        role, source = shown(group["agent_role"]), shown(group["source_id"])
-        _print_group(" ", f"{role} on {source}: the same, by another policy", group)
+        text.show("", text.group(group))
     for each in found["unreplayable"]:
         print(f"? {each['count']:,} can't be decided again: {each['why']}")
     print(
@@ -141,10 +130,3 @@ def _print(found: Impact) -> None:
             f"checkpoint of {found['checkpoint_size']:,} entries",
             file=sys.stderr,
         )
-
-
-def _print_group(mark: str, text: str, group: Mapping[str, Any]) -> None:
-    before, after = shown(group["policy_name_before"]), shown(group["policy_name_after"])
-    print(f"{mark} {text}: {group['count']:,} from {group['first']} to {group['last']}")
-    print(f"    before by {before}, after by {after}")
-    print(f"    for example: {', '.join(map(shown, group['example_event_ids']))}")
