@@ -13,7 +13,7 @@ import hashlib
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -25,8 +25,9 @@ from policies.ground.canonical import b64, rfc3339
 from policies.ground.signing import KeyRing
 from policies.sets.policy_set import role_document
 from policies.trail.checkpoint import Checkpoint, sign
-from policies.trail.entry import Index, index_of
+from policies.trail.entry import index_of
 from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.record import Record
 from tests.control_api.store.world import TENANT, opened
 from tests.policies.world import FULL, POLICY, decided, full_facts
 
@@ -47,31 +48,38 @@ class Row(NamedTuple):
     entry: bytes
     hash: bytes
     openings: bytes
+    columns: tuple[str | None, ...]
 
 
 class LargeLog:
     """The entries of a log one after another, and the tree over those made so far."""
 
-    def __init__(self, log: str, start: int) -> None:
+    def __init__(self, log: str, start: int, records: Sequence[Record] = ()) -> None:
+        """`records` are decisions to repeat, by default that of one agent."""
         self.log = log
         self.start = start
         self.tree = Frontier()
         self.last = b""
+        self._records = records or [decided(FULL, full_facts())]
 
     def rows(self) -> Iterator[Row]:
-        """Decisions of one agent, a millisecond apart, without end. Only their ids, places and
-        times differ, so that making them costs little more than hashing them."""
-        made = decided(FULL, full_facts())
-        head, prev = made.head.replace(made.eid.encode(), b"%b"), ""
+        """Decisions, a millisecond apart, without end. Only their ids, places and times differ from
+        the records', so that making them costs little more than hashing them."""
+        heads = [each.head.replace(each.eid.encode(), b"%b") for each in self._records]
+        columns = dict[int, tuple[str | None, ...]]()
+        prev = ""
         while True:
             seq = self.tree.size
+            which = seq % len(heads)
             eid, ts = f"event-{seq:012d}", self.start + seq * 1000
-            record = made._replace(eid=eid, head=head % eid.encode())
+            record = self._records[which]._replace(eid=eid, head=heads[which] % eid.encode())
             entry = record.entry(self.log, seq, prev, rfc3339(ts))
             self.last = leaf_hash(entry)
             prev = b64(self.last)
             self.tree.append(self.last)
-            yield Row(seq, eid, ts, entry, self.last, made.openings)
+            if which not in columns:
+                columns[which] = index_of(orjson.loads(entry))[3:]
+            yield Row(seq, eid, ts, entry, self.last, record.openings, columns[which])
 
 
 class Nodes:
@@ -118,16 +126,12 @@ def fill(database: Path, log: LargeLog, ring: KeyRing, entries: int) -> None:
     cited = (TENANT, digest, f"role/{POLICY.agent_role}", document, log.start, None)
     connection.execute("INSERT OR IGNORE INTO cited_documents VALUES (?,?,?,?,?,?)", cited)
     rows, nodes = log.rows(), Nodes()
-    columns: Index | None = None
     while log.tree.size < entries:
         batch = list(islice(rows, min(BATCH, entries - log.tree.size)))
-        # The columns of all entries are the same but for the first three.
-        columns = columns or index_of(orjson.loads(batch[0].entry))
-        rest = columns[3:]
         connection.execute("BEGIN")
         connection.executemany(
             _INSERT.format("log_entries", ",".join("?" * 14)),
-            [(TENANT, r.seq, r.eid, "decision", r.ts, *rest, r.entry, r.hash) for r in batch],
+            [(TENANT, r.seq, r.eid, "decision", r.ts, *r.columns, r.entry, r.hash) for r in batch],
         )
         connection.executemany(
             _INSERT.format("openings", "?,?,?,?"),
@@ -148,7 +152,7 @@ _CHECKPOINT = """INSERT INTO checkpoints (tenant_id, origin, size, root_hash, fr
 _HEAD = "UPDATE log_heads SET size=?, last_leaf=?, last_ts=?, frontier=? WHERE tenant_id=?"
 
 
-async def make(directory: Path, entries: int) -> None:
+async def make(directory: Path, entries: int, records: Sequence[Record] = ()) -> None:
     """A data directory with a log of so many entries, as a service would have left it."""
     data = directory / "data"
     data.mkdir(parents=True, exist_ok=True)
@@ -162,7 +166,7 @@ async def make(directory: Path, entries: int) -> None:
         for table in ("log_entries", "openings", "tallies", "first_accesses"):
             await world.rows(f"DELETE FROM {table}")
     start = time.time_ns() // 1000 - entries * 1000 - 60_000_000
-    fill(database, LargeLog(head.log, start), ring, entries)
+    fill(database, LargeLog(head.log, start, records), ring, entries)
 
 
 def main() -> None:

@@ -145,11 +145,12 @@ async def end(
     return True
 
 
-async def release(
-    connection: AsyncConnection, tenant_id: str, impact_id: str, lease: str, now: int
-) -> None:
-    """Gives the lease back: another process may continue at once."""
-    await _change(connection, tenant_id, impact_id, lease, {"leased_until": now})
+async def renew(
+    connection: AsyncConnection, tenant_id: str, impact_id: str, lease: str, until: int
+) -> bool:
+    """Holds the lease until then; from a time that has passed, another process may continue. False
+    as for `save`."""
+    return await _change(connection, tenant_id, impact_id, lease, {"leased_until": until})
 
 
 async def forget(connection: AsyncConnection, tenant_id: str, before: int, keep: int) -> int:

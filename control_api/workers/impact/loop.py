@@ -1,7 +1,7 @@
 """Takes up impact runs, one at a time in this process, and saves how far each has come.
 
     claim      one run that no process continues, of any tenant: the lease says whose it is
-    replay     in a process of its own (`process`), which tells once a second what it counted
+    replay     in a process of its own (`process`), which tells every second what it counted
     save       position and counts together, in one transaction, only while the lease is held
     prove      that the last entry is in a signed checkpoint: so all before it are, by their chain
     end        done, or failed with the reason
@@ -34,6 +34,10 @@ from policies.trail.merkle_tree import leaf_hash
 LEASE = 5_000_000
 """Microseconds. A run is saved every second, so another process continues it only after a death. If
 a save takes longer, one of the two finds that the run is not its own any more."""
+RENEW_SECONDS = 2.0
+"""How often the lease is renewed while the process tells nothing."""
+PATIENCE = 150
+"""Renewals until a process that tells nothing is given up."""
 POLL_SECONDS = 2.0
 MAX_ATTEMPTS = 5
 """Processes that take up a run and save nothing, before it fails."""
@@ -81,10 +85,15 @@ class ImpactLoop:
                 await held.end(RunState.failed, reason)
             else:
                 await held.replay(run)
+        except SluiceError:
+            raise
+        except Exception:  # noqa: BLE001  one run must not end the service
+            # Such as a machine without room for another process.
+            _log.exception("an impact run's process can't be used")
         finally:
             # If it has not ended: the service stops, or the database is away.
             with suppress(SluiceError):
-                await held.release()
+                await held.renew(0)
         return True
 
 
@@ -104,14 +113,15 @@ class HeldRun:
 
         return await self._app.store.write(self._tenant_id, work)
 
-    async def release(self) -> None:
-        """Let another process continue at once."""
+    async def renew(self, lease: int = LEASE) -> bool:
+        """Hold the run for so many microseconds more; with 0, another process may continue at once.
+        False if it is not this process's any more, or has ended."""
 
-        async def work(tx: Transaction) -> None:
+        async def work(tx: Transaction) -> bool:
             run = (tx.tenant_id, self._impact_id, self._lease)
-            await impact_runs.release(tx.connection, *run, tx.now)
+            return await impact_runs.renew(tx.connection, *run, tx.now + lease)
 
-        await self._app.store.write(self._tenant_id, work)
+        return await self._app.store.write(self._tenant_id, work)
 
     async def end(
         self, state: RunState, reason: str | None = None, checkpoint_size: int | None = None
@@ -151,11 +161,12 @@ class HeldRun:
     async def _follow(self, process: Process, job: Job) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(job.to_line())
-        with suppress(ConnectionError):  # it died; the end of its output says so
+        # If it died already, the end of its output says so; uvloop raises `RuntimeError` then.
+        with suppress(ConnectionError, RuntimeError):
+            process.stdin.write(job.to_line())
             await process.stdin.drain()
         last = (job.last_eid, job.last_leaf)
-        while line := await process.stdout.readline():
+        while line := await self._line(process.stdout):
             message = Message.from_line(line)
             reached = message.reached
             if reached is not None:
@@ -169,6 +180,17 @@ class HeldRun:
                 await self.end(RunState.failed, message.end)
                 return
         _log.error("the process of impact run `%s` ended early", self._impact_id)
+
+    async def _line(self, output: asyncio.StreamReader) -> bytes:
+        """The next line of the process; empty if it died, or takes too long, or the run is not this
+        process's any more."""
+        # On a busy machine, its priority may keep it from telling anything for longer than a lease.
+        for _ in range(PATIENCE):
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(output.readline(), RENEW_SECONDS)
+            if not await self.renew():
+                return b""
+        return b""
 
     async def _save(self, message: Message) -> bool:
         reached = message.reached

@@ -4,6 +4,7 @@ hand, whatever interrupts the run."""
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -177,3 +178,43 @@ def test_a_service_that_was_killed_continues_the_run(process: Any) -> None:
     assert found["state"] == whole["state"] == "done"
     assert as_counted(found) == as_counted(whole)
     assert found["entries"] == 400
+
+
+def test_a_process_that_keeps_dying_fails_the_run(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("control_api.workers.impact.loop.this_program", lambda: ["false"])
+    found = ended(fresh, started(fresh))
+    assert found["state"] == "failed"
+    assert found["reason"] == "its process ended 5 times and had saved nothing"
+
+
+def test_a_process_that_is_slow_keeps_the_run(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = (
+        "import os, sys, time; time.sleep(1)\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'control_api', *sys.argv[1:]])"
+    )
+    command = [sys.executable, "-c", slow]
+    monkeypatch.setattr("control_api.workers.impact.loop.this_program", lambda: command)
+    monkeypatch.setattr("control_api.workers.impact.loop.RENEW_SECONDS", 0.05)
+    impact_id, leases = started(fresh), set[int]()
+
+    def renewed() -> bool:
+        query = "SELECT leased_until FROM impact_runs WHERE leased_until IS NOT NULL"
+        leases.update(row.leased_until for row in execute(fresh, query))
+        return len(leases) > 3
+
+    until("the lease is renewed", renewed)
+    assert shown(fresh, impact_id)["entries"] == 0
+    assert ended(fresh, impact_id)["state"] == "done"
+
+
+def test_a_process_that_can_t_be_started_leaves_the_service_as_it_is(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("control_api.workers.impact.loop.this_program", lambda: ["/nowhere"])
+    found = ended(fresh, started(fresh))
+    assert found["state"] == "failed"
+    assert fresh.evaluate()["decision"] == "ALLOW"
