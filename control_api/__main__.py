@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from control_api import json_logging
+from control_api.analyses.this_program import IMPACT_RUN
 from control_api.command_line import parse
 from control_api.maintenance.keys_directory import write_keys
 from control_api.security.secret_file import UnusableFile
@@ -39,7 +40,6 @@ from control_api.settings import Settings, read
 from control_api.settings_reader import SettingsReader
 from control_api.sockets import CannotListen
 from control_api.workers.service_manager import notify_ready
-from control_api.workers.this_program import IMPACT_RUN
 from control_api.workers.worker_args import WorkerArgs
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
+from control_api.analyses.process import Analyses
 from control_api.caches.page_reads import PageReads
 from control_api.caches.tenant_cache import TenantCache
 from control_api.checkpoints.maker import CheckpointMaker
@@ -99,6 +100,7 @@ class AppContext:
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
     ingesting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BATCHES))
+    analyses: Analyses = field(default_factory=Analyses)
     exporting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_EXPORTS))
 
     @property

@@ -19,9 +19,11 @@ FIELDS = {
     "admin_key": "The tenant's first admin key. Shown only in this response.",
     "after": "The object afterwards: a whole policy, or the members that differ.",
     "agent_id": "The registered agent that makes the call.",
+    "agent_ids": "The registered agents among `agents` that may read it now.",
     "agent_key": "The agent's key, which speaks for this agent alone. Shown only in this response.",
     "agent_key_id": "The id of the agent's key.",
     "agent_role": "The role the agent claims. Must equal a policy's `agent_role` exactly.",
+    "agents": "Agents as patterns, with exceptions; `absent` is the call without one.",
     "allowed": "Events with the decision `ALLOW`.",
     "allowed_sources": "Sources the role may read. `*` matches any characters, `?` matches one. An "
     "empty list allows no source.",
@@ -80,6 +82,7 @@ FIELDS = {
     "event_id": "The audit event's id, a UUIDv7.",
     "event_ids": "The events whose personal values to erase.",
     "events": "Audit events.",
+    "example": "A request that the row matches, as the body of an evaluation.",
     "example_event_ids": "The events of the group's first decisions, at most five.",
     "expires_at": "When it expires (RFC 3339, UTC). `null` if never.",
     "expires_days": "Days until the key expires. `null` for a key that never expires. The default "
@@ -117,6 +120,7 @@ FIELDS = {
     "last_revision": "The newest revision that the sidecar's records show. `null` for none.",
     "last_seen": "When the sidecar last reported (RFC 3339, UTC).",
     "last_seq": "The sequence number of the last entry.",
+    "levels": "The sensitivities.",
     "live": "Whether the sidecar reported recently.",
     "left_out": "Decisions that change too, and whose group is past the limit of 1,000.",
     "level": "What it proves: nothing (`unsigned`), that the log's key signed it (`signed`), or "
@@ -189,6 +193,7 @@ FIELDS = {
     "revoked_at": "When the session was revoked (RFC 3339, UTC). `null` if it was not.",
     "root": "The root of the log's Merkle tree, in base64.",
     "root_hash": "The root of the log's Merkle tree, in hex.",
+    "rows": "The answer. No two rows match the same request.",
     "rule_id": "The alert rule's id.",
     "rule_name": "The alert rule's name.",
     "rule_type": "What the rule measures.",
@@ -219,7 +224,9 @@ FIELDS = {
     "state": "Whether the session is active, expired or revoked.",
     "suspended": "Agents with the status `suspended`.",
     "target": "Where the alert goes, without secrets.",
+    "task": "Only for this task.",
     "task_type": "The task the agent performs, checked against the policy's task lists.",
+    "tasks": "Tasks by their names, `absent` for the call without one, or `*`, with exceptions.",
     "tenant_id": "The tenant's id.",
     "threshold": "The rule fires when its measure reaches this value.",
     "timestamp": "When it happened (RFC 3339, UTC).",
@@ -247,6 +254,24 @@ FIELDS = {
 
 # Keyed by field, then by the types that share a text.
 _BY_TYPE = {
+    "newly_denied": {
+        "PolicyDifference": "Requests that are allowed now and would be denied.",
+    },
+    "newly_allowed": {
+        "PolicyDifference": "Requests that are denied now and would be allowed.",
+    },
+    "level": {
+        "AccessRequest": "Only at this sensitivity.",
+    },
+    "after": {
+        "ChangedRow": "What would be decided about it.",
+    },
+    "before": {
+        "ChangedRow": "What is decided about the example now.",
+    },
+    "sources": {
+        "ChangedRow AccessRow": "Sources as patterns, with exceptions.",
+    },
     "change": {
         "PolicyVersion": "What kind of change made this version.",
         "NearestMiss": "The smallest change that would have allowed the call, in words.",
@@ -318,7 +343,11 @@ _BY_TYPE = {
     "first_seq": {"ImpactShown": "The first entry of the part."},
     "first": {"DecisionGroup": "When the earliest was made (RFC 3339, UTC)."},
     "last": {"DecisionGroup": "When the latest was made (RFC 3339, UTC)."},
-    "policies": {"ImpactRequest": "All policies that would be in force, without ids."},
+    "policies": {
+        "ImpactRequest": "All policies that would be in force, without ids.",
+        "PolicySetAsked": "All policies of the tenant, as they would be.",
+        "AccessRow": "The policies that allow it, by name.",
+    },
     "state": {
         "SelfVerified": "Whether every log verifies: `valid`, `damaged` or `pending`.",
         "ImpactShown": "Whether the run goes on, or how it ended.",

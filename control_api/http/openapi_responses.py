@@ -21,7 +21,7 @@ WHEN = {
     404: "There is no such resource in this tenant.",
     409: "The request conflicts with the current state.",
     412: "The version in `If-Match` is not the current one.",
-    413: "The body is larger than 1 MiB.",
+    413: "The body is larger than 1 MiB, or 32 MiB where it holds a set of policies.",
     422: "A field is missing, unknown or invalid. `details` has a line for each.",
     429: "The key is over its rate limit. Never sent if no limit is configured.",
     500: "An internal error. The message contains only the request's id.",

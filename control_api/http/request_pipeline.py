@@ -10,6 +10,7 @@ import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
@@ -21,8 +22,8 @@ from aiohttp import web
 from control_api.http.call import ApiCall
 from control_api.http.reply import HttpReply, render_error, render_result
 from control_api.http.reply_encoder import ReplyEncoder, to_stream
-from control_api.http.request_body import ClientDisconnected, read_body
-from control_api.http.route import Route, Scope
+from control_api.http.request_body import ClientDisconnected, LargeBodies, read_body
+from control_api.http.route import MAX_BODY, Route, Scope
 from control_api.http.router import CompiledRoute, Router
 from control_api.http.stream.sending import send
 from control_api.json_logging import REQUEST_ID
@@ -36,6 +37,7 @@ from policies.ground.keys import KeysDiffer, presented_key
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 _log = logging.getLogger("sluice.http")
+_UNCOUNTED = nullcontext()
 
 # Headers that follow from an error's status. The error itself may add others.
 # RFC 9110, sections 11.6.1 and 10.2.3.
@@ -81,6 +83,7 @@ class RequestPipeline:
     ) -> None:
         self._router = Router(routes)
         self._app = app
+        self._large_bodies = LargeBodies()
         self._authenticate = authenticate
         self._instruments = instruments
         # Cache the labelled children, so that a request does not take the parent metric's lock.
@@ -129,10 +132,13 @@ class RequestPipeline:
             path, query = request.rel_url.raw_path, request.rel_url.raw_query_string
         compiled, found, caller = await self._admit(request, info, path)
         most = compiled.route.max_body
-        body = await read_body(request, most) if compiled.parse.has_body else b""
-        content_type = request.headers.get("Content-Type")
-        parsed = compiled.parse(ApiCall(found, query, content_type, body, request.headers))
-        result = await compiled.route.use_case(self._app, caller, parsed)
+        # A large body is in memory until its request is answered, so these are few at a time.
+        large = most > MAX_BODY
+        with self._large_bodies.one(getattr(caller, "tenant_id", None)) if large else _UNCOUNTED:
+            body = await read_body(request, most) if compiled.parse.has_body else b""
+            content_type = request.headers.get("Content-Type")
+            parsed = compiled.parse(ApiCall(found, query, content_type, body, request.headers))
+            result = await compiled.route.use_case(self._app, caller, parsed)
         reply = render_result(result, compiled.route.status, info.target)
         if compiled.route.returns_revision and (revision := WRITTEN.get()) is not None:
             reply.headers[HEADER] = str(revision)

@@ -13,17 +13,19 @@ from types import UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 from control_api.http.call import ApiCall, query_fields
-from control_api.requests.base import RequestModel, json_integer
+from control_api.requests.base import RequestModel, UndecodedRequest, json_integer
 from control_api.responses.audit import Document, Redirect
 from control_api.responses.paging import Page, PagedPart
 from control_api.responses.stream import Stream
-from policies.ground.errors import Invalid, invalid
+from policies.ground.errors import Invalid, Malformed, invalid
 from policies.ground.json_body import is_json, parse_object
 
 UseCase = Callable[..., Awaitable[object]]
 """`async (app, caller, request) -> response`."""
 
 MAX_BODY = 1024 * 1024
+"""Of most routes. Requests to those that take larger bodies are few at a time
+(`control_api.http.request_body`)."""
 _PARAMETER = re.compile(r"\{([a-z_]+)\}\Z")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
@@ -165,11 +167,14 @@ class RequestParser:
         self._body = frozenset(route.body)
         self._headers = route.request_type.in_header
         self._has_fast_path = "from_known_bytes" in vars(route.request_type)
+        self._decoded_later = route.request_type.decoded_later
         self._ignores_unknown = route.request_type.model_config.get("extra") == "ignore"
 
     def __call__(self, call: ApiCall) -> Any:
         """The parsed request. Raises `Malformed` if the call can't be read, `Invalid` if a field is
         wrong."""
+        if self._decoded_later:
+            return self._undecoded(call)
         # A spool's batch in the one form that our sidecars write is read without a full decode.
         if self._has_fast_path and not call.query and not call.path and is_json(call.content_type):
             known = self._request_type.from_known_bytes(call.body)
@@ -201,6 +206,15 @@ class RequestParser:
         if unknown:
             raise invalid(unknown, "request")
         return request
+
+    def _undecoded(self, call: ApiCall) -> UndecodedRequest:
+        """The request with its body as it came."""
+        query = query_fields(call.query)
+        if unknown := self._unknown(query, {}):
+            raise invalid(unknown, "request")
+        if not is_json(call.content_type):
+            raise Malformed(f"content type `{call.content_type}` is not JSON")
+        return UndecodedRequest({**query, **call.path}, call.body)
 
     def _unknown(self, query: dict[str, Any], body: dict[str, Any]) -> list[str]:
         if self._ignores_unknown:

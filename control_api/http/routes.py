@@ -66,6 +66,8 @@ from control_api.use_cases.policies.list_policy_versions import list_policy_vers
 from control_api.use_cases.policies.reload_policies import reload_policies
 from control_api.use_cases.policies.replace_policy import replace_policy
 from control_api.use_cases.policies.restore_policy import restore_policy
+from control_api.use_cases.policy_tools.diff_policies import diff_policies
+from control_api.use_cases.policy_tools.show_access import show_access
 from control_api.use_cases.sessions.claim_session import claim_session
 from control_api.use_cases.sessions.get_session import get_session
 from control_api.use_cases.sessions.list_sessions import list_sessions
@@ -138,6 +140,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/audit/holds/{hold_id}/release", ADMIN, release_hold),
     Route("GET", "/v1/policies", READ, list_policies),
     Route("POST", "/v1/policies", ADMIN, create_policy, 201, errors=(409,)),
+    Route("POST", "/v1/policies/diff", READ, diff_policies, max_body=MAX_SET_BODY),
+    Route("GET", "/v1/policies/access", READ, show_access),
     Route("POST", "/v1/policies/reload", ADMIN, reload_policies),
     IMPACT,
     Route("GET", "/v1/policies/impact/{impact_id}", READ, show_impact),

@@ -7,7 +7,7 @@ Knows nothing of HTTP's bytes, nor of what is done with a request.
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -41,6 +41,9 @@ class RequestModel(BaseModel):
     """Fields taken from a header, each with the header's name."""
     unique_keys: ClassVar[bool] = True
     """Whether a body with a duplicate key is refused."""
+    decoded_later: ClassVar[bool] = False
+    """Whether the body may be so large that decoding it would hold up the event loop. The use case
+    is given an `UndecodedRequest`, and has it decoded in another process."""
 
     @classmethod
     def from_known_bytes(cls, body: bytes) -> "RequestModel | None":  # noqa: ARG003  # subclasses use it
@@ -57,6 +60,14 @@ class RequestModel(BaseModel):
             return cls.model_validate(values)
         except ValidationError as error:
             raise invalid(complaints(error), "request") from None
+
+
+class UndecodedRequest(NamedTuple):
+    """A request whose body is not decoded yet. `fields` are those of the path and the query,
+    not validated either."""
+
+    fields: Mapping[str, str]
+    body: bytes
 
 
 class EmptyRequest(RequestModel):

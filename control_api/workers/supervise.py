@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from control_api.analyses.this_program import this_program
 from control_api.log import log_key
 from control_api.metrics.peer_metrics import DIRECTORY
 from control_api.security.secret_file import UnusableFile, make_directory
 from control_api.settings import Settings
 from control_api.sockets import bind, bound
-from control_api.workers.this_program import this_program
 from control_api.workers.worker_args import WorkerArgs
 from policies.ground.listen_address import ListenAddress
 

@@ -7,8 +7,9 @@
     regions.py        writes a set of classes as patterns and exceptions
     access.py         what one role's policies allow: agents, tasks, sources, levels
     redundancy.py     which policies and entries do nothing; explanation.py: what decides instead
+    registry.py       who may act in a role: the agents that pass the identity checks
     difference.py     where two sets of policies decide differently
 
 The language is small enough for that (`policies/definitions/wildcard.py`, from which both the
-matcher and the classes are made). Pure, and knows no registry, no file and no service.
+matcher and the classes are made). Pure, and knows no file and no service.
 """

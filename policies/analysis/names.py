@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from policies.analysis.positions import Positions
-from policies.definitions.wildcard import is_pattern
+from policies.definitions.wildcard import is_pattern, matcher
 from policies.ground.json_body import MAX_IDENTIFIER
 
 MAX_STEPS = 1_000_000
@@ -83,6 +83,18 @@ class NameClasses:
         found = 0
         for group in {self.group_of[entry] for entry in entries if entry in self.group_of}:
             found |= self.covers[group]
+        return found
+
+    def sorted_by_class(self, names: Iterable[str]) -> dict[int, list[str]]:
+        """These names, in their order, by the number of the class that each belongs to."""
+        matchers = [(1 << bit, matcher(group)) for bit, group in enumerate(self.groups)]
+        number = {each.matched: at for at, each in enumerate(self.classes)}
+        found: dict[int, list[str]] = {}
+        for name in names:
+            at = self.names.get(name)
+            if at is None:
+                at = number[sum(bit for bit, matches in matchers if matches(name))]
+            found.setdefault(at, []).append(name)
         return found
 
     def shortest(self, chosen: int) -> NameClass:

@@ -11,8 +11,9 @@ from typing import Any
 from policies.analysis.access import ABSENT_AGENT, OTHER, Access, Asked, Space, Task
 from policies.analysis.difference import RoleDifference, joined
 from policies.analysis.examples import body, decided, example
-from policies.analysis.names import members
+from policies.analysis.names import as_bits, members
 from policies.analysis.regions import EVERYTHING, Region, Writer
+from policies.analysis.registry import Callers
 from policies.definitions.model import RANK, SENSITIVITIES, Policy, Sensitivity
 from policies.sets.role import Role, compile_role
 
@@ -100,18 +101,32 @@ def _compiled(role: str, policies: dict[str, list[Policy]]) -> Role | None:
 
 
 def access_rows(
-    role: str, policies: Sequence[Policy], asked: Asked, level: Sensitivity | None = None
+    role: str,
+    policies: Sequence[Policy],
+    asked: Asked,
+    level: Sensitivity | None = None,
+    callers: Callers | None = None,
 ) -> list[Wire]:
     """What the policies of a role allow, as far as it concerns what is `asked`: rows with
     `policies`, the names of those that allow it. With `level`, only what is allowed at it. Raises
-    `TooManyClasses`."""
+    `TooManyClasses`.
+
+    With `callers`, those of the role, only what one of them may read: rows then have `agent_ids`,
+    the registered agents among the row's agents, and `agents` holds `absent` only where the call
+    without one is possible."""
     access = Access(policies, asked=asked)
     over = access.space
+    agents = over.agents_of(asked.agents) if asked.agents else None
+    registered: dict[int, list[str]] = {}
+    if callers is not None:
+        registered = over.agent_names.sorted_by_class(callers.agents)
+        able = as_bits(registered) << 1 | (ABSENT_AGENT if callers.absent else 0)
+        agents = able if agents is None else able & agents
     among = over.sources_of(asked.sources) if asked.sources else over.source_names.everything
     found: dict[tuple[str, ...], dict[tuple[int, int], int]]
     found = defaultdict(lambda: defaultdict(int))
     for calls in access.calls(
-        over.agents_of(asked.agents) if asked.agents else None,
+        agents,
         over.tasks_of(asked.tasks) if asked.tasks else None,
     ):
         for names, sources in access.deciding(calls, among).items():
@@ -119,8 +134,16 @@ def access_rows(
             if deciding:
                 found[deciding][calls.agents, calls.tasks] |= sources
     writer = RowWriter(over)
+
+    def ids(agents: int) -> Wire:
+        if callers is None:
+            return {}
+        named = members(over.named_agents(agents))
+        return {"agent_ids": sorted(name for each in named for name in registered[each])}
+
     return [
         writer.row(role, *row)
+        | ids(row[0])
         | {
             "levels": [level] if level else list(SENSITIVITIES[: len(deciding)]),
             "policies": list(dict.fromkeys(deciding)),

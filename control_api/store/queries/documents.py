@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.schema.statements import chunks
+from control_api.store.schema.statements import CHUNK, chunks
 from control_api.store.schema.tables import documents, tenants
 from policies.ground.errors import NotFound
 
@@ -115,6 +115,34 @@ async def bodies(
                 body = (await connection.execute(_ONE, one)).scalar_one_or_none()
             if body is not None:
                 yield name, body
+
+
+async def array_of(
+    connection: AsyncConnection, tenant_id: str, names: str, *, exactly: bool = False
+) -> bytes:
+    """A JSON array of the existing documents whose names begin with `names`, or of the one of this
+    name. Their bodies are not decoded. Call it in a snapshot: they are read some at a time."""
+    named = documents.c.name == names if exactly else documents.c.name.startswith(names)
+    found: list[bytes] = []
+    last = 0
+    while True:
+        # By revision, of which each document has its own: the order of names differs by database.
+        rows = await connection.execute(
+            select(documents.c.revision, documents.c.body)
+            .where(
+                documents.c.tenant_id == tenant_id,
+                named,
+                documents.c.body.is_not(None),
+                documents.c.revision > last,
+            )
+            .order_by(documents.c.revision)
+            .limit(CHUNK)
+        )
+        some = rows.all()
+        found += [row.body for row in some]
+        if len(some) < CHUNK:
+            return b"[" + b",".join(found) + b"]"
+        last = some[-1].revision
 
 
 async def current(connection: AsyncConnection, tenant_id: str) -> int:

@@ -4,12 +4,13 @@ ends a key before it expires."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import RowMapping, delete, insert, select
+import orjson
+from sqlalchemy import RowMapping, and_, delete, func, insert, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.rows import Position, columns_of, newest_first, values_of
 from control_api.store.schema.statements import chunks
-from control_api.store.schema.tables import enrolled_keys
+from control_api.store.schema.tables import documents, enrolled_keys
 from policies.definitions.model import Key, Scope
 
 EXPIRED_AT_ONCE = 1000
@@ -74,6 +75,39 @@ async def page(
     created_at, key_id = enrolled_keys.c.created_at, enrolled_keys.c.key_id
     query = newest_first(query, created_at, key_id, after, limit)
     return [EnrolledKey.from_row(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def of_live_agents(
+    connection: AsyncConnection, tenant_id: str, now: int
+) -> list[tuple[str, str]]:
+    """`(key_id, agent_id)` for each agent with a key of its own that is live: not expired at `now`,
+    and of the generation that the agent's document names."""
+    its_document = and_(
+        documents.c.tenant_id == enrolled_keys.c.tenant_id,
+        documents.c.name == literal("enrolment/").concat(enrolled_keys.c.agent_id),
+    )
+    query = (
+        select(
+            enrolled_keys.c.agent_id,
+            enrolled_keys.c.generation,
+            func.min(enrolled_keys.c.key_id).label("key_id"),
+            documents.c.body,
+        )
+        .join(documents, its_document)
+        .where(
+            enrolled_keys.c.tenant_id == tenant_id,
+            enrolled_keys.c.scope == "evaluate",
+            enrolled_keys.c.expires_at > now,
+            documents.c.body.is_not(None),
+        )
+        .group_by(enrolled_keys.c.agent_id, enrolled_keys.c.generation, documents.c.body)
+    )
+    rows = await connection.execute(query)
+    return [
+        (row.key_id, row.agent_id)
+        for row in rows
+        if orjson.loads(row.body)["generation"] == row.generation
+    ]
 
 
 async def delete_expired(connection: AsyncConnection, tenant_id: str, before: int) -> int:

@@ -18,6 +18,7 @@ from subprocess import PIPE
 
 from sqlalchemy import select
 
+from control_api.analyses.this_program import IMPACT_RUN, this_program
 from control_api.app_context import AppContext
 from control_api.log.proofs.prove import prove_entry
 from control_api.log.proofs.signed_tree import BrokenTree
@@ -27,7 +28,6 @@ from control_api.store.queries.impact_runs import RunState, StoredRun
 from control_api.store.schema.log import log_heads
 from control_api.store.transaction import Transaction
 from control_api.workers.impact.wire import DONE, MAX_LINE, Job, Message
-from control_api.workers.this_program import IMPACT_RUN, this_program
 from policies.ground.errors import NotFound, SluiceError
 from policies.trail.merkle_tree import leaf_hash
 

@@ -48,6 +48,8 @@ EXPECTED = {
     ("POST", "/v1/audit/holds/{hold_id}/release"): Expected(ADMIN),
     ("GET", "/v1/policies"): Expected(READ),
     ("POST", "/v1/policies"): Expected(ADMIN, 201),
+    ("POST", "/v1/policies/diff"): Expected(READ),
+    ("GET", "/v1/policies/access"): Expected(READ),
     ("POST", "/v1/policies/reload"): Expected(ADMIN),
     ("POST", "/v1/policies/impact"): Expected(ADMIN, 202),
     ("GET", "/v1/policies/impact/{impact_id}"): Expected(READ),

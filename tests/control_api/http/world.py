@@ -15,7 +15,7 @@ from tests.control_api.http.expected import NAMED_IN_BODY, SCOPES
 from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, asked
 from tests.waiting import until
 
-REQUIRED_QUERY = {"prove_consistency": "?from=0"}
+REQUIRED_QUERY = {"prove_consistency": "?from=0", "show_access": "?source_id=handbook"}
 _numbers = itertools.count(1)
 
 

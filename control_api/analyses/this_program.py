@@ -1,4 +1,5 @@
-"""How the control API is started in a new Python. Knows a checkout from an installed wheel."""
+"""How a module of the control API is started in a new Python. Knows a checkout from an installed
+wheel."""
 
 import sys
 from pathlib import Path
@@ -9,11 +10,11 @@ service passes it, so `--help` does not list it."""
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 
-def this_program() -> list[str]:
-    """The words that start the control API with this Python and these packages."""
-    # Pass `-P` on: without it, the current folder would come first on the worker's path.
+def this_program(module: str = "control_api") -> list[str]:
+    """The words that start the module with this Python and these packages."""
+    # Pass `-P` on: without it, the current folder would come first on the new one's path.
     safe_path = ["-P"] if sys.flags.safe_path else []
     # Installed from a wheel, the packages are not on Python's path; their folder is a program that
     # runs one of them (deploy/README.md, "Install").
     runner = str(_PACKAGES) if (_PACKAGES / "__main__.py").is_file() else "-m"
-    return [sys.executable, *safe_path, runner, "control_api"]
+    return [sys.executable, *safe_path, runner, module]

@@ -1,0 +1,124 @@
+"""Responses about what policies allow (`policy-tools.md` section 7). The analysis process writes
+their JSON; these types describe it."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import WithJsonSchema
+
+from policies.definitions.model import Sensitivity
+
+_NAME = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string", "description": "A name that reads like a pattern."}},
+    "additionalProperties": False,
+}
+_ONE = {"anyOf": [{"type": "string"}, _NAME]}
+_EXCEPT = {
+    "type": "object",
+    "required": ["any", "except"],
+    "properties": {
+        "any": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": _ONE}],
+            "description": "One of these matches.",
+        },
+        "except": {"type": "array", "items": _ONE, "description": "None of these matches."},
+    },
+    "additionalProperties": False,
+}
+Item = Annotated[
+    str | dict[str, Any], WithJsonSchema({"anyOf": [{"type": "string"}, _NAME, _EXCEPT]})
+]
+"""A pattern, a name, `absent`, or a pattern with exceptions."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowDecision:
+    """What is decided about a row's example, if its identity checks pass."""
+
+    decision: Literal["ALLOW", "DENY"]
+    policy_name: str
+    check: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "decision": "ALLOW",
+        "policy_name": "loan-underwriting",
+        "check": None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRow:
+    """Requests whose decision changes: everything that the row matches does."""
+
+    agent_role: str
+    agents: list[Item]
+    tasks: list[Item]
+    sources: list[Item]
+    levels: list[Sensitivity]
+    example: dict[str, Any]
+    before: RowDecision
+    after: RowDecision
+
+
+CHANGED_ROW: dict[str, Any] = {
+    "agent_role": "loan_underwriter",
+    "agents": ["absent", "*"],
+    "tasks": ["absent", "*"],
+    "sources": ["contracts"],
+    "levels": ["low", "medium", "high"],
+    "example": {
+        "agent_role": "loan_underwriter",
+        "user_id": "example-user",
+        "source_id": "contracts",
+        "sensitivity_level": "low",
+    },
+    "before": {"decision": "DENY", "policy_name": "default_deny", "check": "policy_exists"},
+    "after": RowDecision.example,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDifference:
+    """What would change: both lists are empty if every request is decided alike."""
+
+    newly_allowed: list[ChangedRow]
+    newly_denied: list[ChangedRow]
+
+    example: ClassVar[dict[str, Any]] = {"newly_allowed": [CHANGED_ROW], "newly_denied": []}
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRow:
+    """Requests that are allowed now, for the registered agents in `agent_ids`, and for the call
+    without an agent if `agents` has `absent`."""
+
+    agent_role: str
+    agents: list[Item]
+    tasks: list[Item]
+    sources: list[Item]
+    agent_ids: list[str]
+    levels: list[Sensitivity]
+    policies: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAccess:
+    """Who may read what."""
+
+    rows: list[AccessRow]
+
+    example: ClassVar[dict[str, Any]] = {
+        "rows": [
+            {
+                "agent_role": "loan_underwriter",
+                "agents": ["absent", "*"],
+                "tasks": ["absent", "*"],
+                "sources": ["contracts"],
+                "agent_ids": ["agt_loans_1"],
+                "levels": ["low", "medium", "high"],
+                "policies": ["loan-underwriting"],
+            }
+        ]
+    }

@@ -1,0 +1,1 @@
+"""Use cases that say what policies allow, one operation a file."""
