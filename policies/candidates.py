@@ -16,12 +16,15 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from policies.checks.finding import Facts
 from policies.checks.order import NAMES
-from policies.evaluate import Decision, evaluate_admitted
+from policies.evaluate import Answer, Decision, evaluate_admitted
 from policies.retrieval import Retrieval
 from policies.sets.role import Role
 
 ERROR = "evaluation_error"
 """The `policy_name` of a candidate that could not be read or evaluated."""
+
+MAX_ANSWERS = 128
+"""The most answers that a candidate's role remembers."""
 
 _WITHOUT_POLICIES = frozenset(NAMES[: NAMES.index("policy_exists")])
 
@@ -82,7 +85,7 @@ def differences(
             # A candidate mostly leaves a role as it is, and equal documents decide alike.
             if _equal(role, facts.role):
                 continue
-            answer = evaluate_admitted(retrieval, role)
+            answer = _answer(retrieval, role)
         except Exception:  # noqa: BLE001  # whatever went wrong, the answer must not depend on it
             found.append(CandidateDecision(name, revision, "ERROR", ERROR, None))
             continue
@@ -96,6 +99,22 @@ def _decided_without_policies(decision: Decision) -> bool:
     return decision.decision == "DENY" and (
         decision.check is None or decision.check in _WITHOUT_POLICIES
     )
+
+
+def _answer(retrieval: Retrieval, role: Role | None) -> Answer:
+    """What the candidate's policies of the role answer."""
+    if role is None:
+        return evaluate_admitted(retrieval, None)
+    # All that checks 6 to 10 look at, but the role itself. An agent asks for the same few things
+    # again and again, and an evaluation costs several times as much as this look.
+    _, _, source, level, _, task, agent, _, _, _ = retrieval
+    asked = agent, task, source, level
+    known: Answer | None = role.answers.get(asked)
+    if known is None:
+        if len(role.answers) >= MAX_ANSWERS:
+            role.answers.clear()
+        known = role.answers[asked] = evaluate_admitted(retrieval, role)
+    return known
 
 
 def _equal(one: Role | None, other: Role | None) -> bool:

@@ -6,7 +6,8 @@ depends on the policies of its own role, not on the tenant's others.
 
 import hashlib
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from policies.definitions.model import RANK, Policy, Sensitivity
 from policies.definitions.wildcard import Matcher, literal_prefixes, matcher
@@ -40,8 +41,10 @@ class Role:
     """A role's clauses, ordered by name, with the limits that they set together.
 
     `digest` is the SHA-256, in hex, of the document it was compiled from. A decision cites it, so
-    that the decision can be derived again. `session_ttl_minutes` is the smallest of the policies'
-    limits, or None if no policy sets one. `denies` and `denied_tasks` hold what any clause denies.
+    that the decision can be derived again. `answers` remembers what these policies answered
+    (`policies.candidates`); another document makes another `Role`. `session_ttl_minutes` is the
+    smallest of the policies' limits, or None if no policy sets one. `denies` and `denied_tasks`
+    hold what any clause denies.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Role:
     denied_tasks: Set[str]
     session_ttl_minutes: int | None
     digest: str
+    answers: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 def compile_role(name: str, policies: Iterable[Policy], digest: str = "") -> Role:

@@ -5,16 +5,18 @@ from dataclasses import replace
 import orjson
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from policies.candidates import CandidateDecision, differences
 from policies.checks.finding import Facts
 from policies.definitions.model import Candidate, Policy, TenantSettings
-from policies.evaluate import evaluate
+from policies.evaluate import Decision, evaluate, evaluate_admitted
 from policies.ground.canonical import encode
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import (
     PolicySet,
     candidate_documents,
+    role_document,
     tenant_document,
 )
 from policies.sets.role import compile_role
@@ -49,6 +51,23 @@ def test_what_differs_is_what_the_core_finds(
         if told.decision != decision.decision:
             expected.append((*candidate, told.decision, told.policy_name, told.check))
     assert differences(policy_set, call, facts, decision) == expected
+
+
+@given(st.lists(situations(), min_size=2, max_size=6), policies("r"))
+def test_a_remembered_answer_is_that_of_the_same_call(
+    calls: list[Situation], other: list[Policy]
+) -> None:
+    mine = [replace(policy, agent_role="r") for policy in other]
+    role = compile_role("r", mine) if mine else None
+    asked = [call._replace(agent_role="r") for call, _, _ in calls]
+    known = PolicySet({"candidate/x/r": role_document(mine)}.get)
+    for call in (*asked, *reversed(asked)):
+        settings = TenantSettings("t", candidates=(Candidate("x", 1),))
+        facts = FACTS._replace(settings=settings, role=None, revision=1, agent=None)
+        told = evaluate_admitted(call, role)
+        allow = Decision("ALLOW", "p", "", None, None, None, ())
+        expected = [] if told.decision == "ALLOW" or role is None else [("x", 1, *told)]
+        assert differences(known, call, facts, allow) == expected
 
 
 @given(situations())
