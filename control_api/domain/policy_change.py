@@ -1,11 +1,13 @@
 """The steps that every change of a policy shares: a version in the history, an entry in the log,
-and new documents for the affected roles. Knows no operation and no file."""
+the proof that the guardrails hold, and new documents for the affected roles. Knows no operation
+and no file."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from control_api.app_context import AppContext
+from control_api.domain.guardrails import require_guardrails
 from control_api.store.queries import policies
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
@@ -72,15 +74,23 @@ def _shown_change(
 
 async def publish(tx: Transaction, roles: Iterable[str]) -> None:
     """Publish the documents of these roles from their current policies. Raises `Conflict` if one
-    would be larger than `MAX_DOCUMENT`."""
+    would be larger than `MAX_DOCUMENT`, and `GuardrailBroken` if they break a guardrail.
+
+    INVARIANT: whatever changes which policies are in force calls this in its transaction, after it
+    wrote the policies and the guardrails, with all roles that it touches. So no change, a promotion
+    of candidates included, needs a check of its own.
+    """
     names = sorted(set(roles))
     documents: dict[str, bytes | None] = {}
+    touched: dict[str, list[Policy]] = {}
     for at in range(0, len(names), _CHUNK):
         chunk = names[at : at + _CHUNK]
         active: dict[str, list[Policy]] = {role: [] for role in chunk}
         for row in await policies.of_roles(tx.connection, tx.tenant_id, chunk):
             active[row.agent_role].append(row.published())
         documents |= {role_name(role): _document(role, active[role]) for role in chunk}
+        touched |= active
+    await require_guardrails(tx, touched)
     await tx.publish(documents)
 
 

@@ -1,4 +1,4 @@
-"""Makes a tenant's policies match its files, all of them or none (contract, section 4).
+"""Makes a tenant's policies and guardrails match its files, all or none (contract, section 4).
 
     read the files > plan against the rows > write, if the rows have not changed since
 
@@ -7,54 +7,84 @@ does not hold up another.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from control_api.app_context import AppContext
-from control_api.domain import policy_change
+from control_api.domain import guardrail_change, policy_change
+from control_api.domain.guardrail_change import FilePlan
+from control_api.domain.guardrails import GuardrailBroken, require_new
 from control_api.domain.policy_plan import Plan, plan
 from control_api.metrics.labels import Reload
 from control_api.responses.management import Reloaded
-from control_api.store.queries import policies
+from control_api.store.queries import guardrails, policies
+from control_api.store.queries.guardrails import StoredGuardrail
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
 from policies.definitions.definition import Definition, DefinitionFault, LoadError
-from policies.definitions.load import load_tenant
+from policies.definitions.guardrail_file import TenantDefinitions, load_definitions
 from policies.ground.errors import Conflict, Unavailable
 from policies.ground.ids import prefixed
 
+_log = logging.getLogger("sluice.policies")
 _CHUNK = 500  # names or ids in one statement
 _ATTEMPTS = 5
 
 
+class FilesBreakGuardrail(LoadError):
+    """the tenant's files would break a guardrail, theirs or one of the API"""
+
+    def __init__(self, fault: DefinitionFault, broken: GuardrailBroken) -> None:
+        super().__init__([fault])
+        self.broken = broken
+
+
 async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
-    """Load the tenant's files and return what changed. On `LoadError`, nothing has changed."""
+    """Load the tenant's files and return what changed of its policies. On `LoadError`, nothing has
+    changed."""
     directory = app.settings.policy_dir
     if directory is None:
         return _answer(Plan())
     try:
         # In a thread, because reading files blocks, and the disk may be slow.
-        definitions = await asyncio.to_thread(load_tenant, directory, tenant_id)
-        done = await _apply(app, tenant_id, definitions, by)
+        definitions = await asyncio.to_thread(load_definitions, directory, tenant_id)
+        try:
+            done, rules = await _apply(app, tenant_id, definitions, by)
+        except GuardrailBroken as broken:
+            fault = _guardrail_broken(broken, tenant_id, definitions)
+            raise FilesBreakGuardrail(fault, broken) from broken
     except (LoadError, Conflict) as error:
         app.instruments.jobs.reloads.labels(Reload.refused).inc()
-        # A `Conflict` is a role's document that is too large: a fault of the files as a whole.
+        # Any other is a fault of the files as a whole, such as a role's document that is too large.
         if isinstance(error, Conflict):
             raise LoadError([DefinitionFault(tenant_id, 0, "", error.message)]) from error
         raise
-    app.instruments.jobs.reloads.labels(Reload.changed if done.changes else Reload.unchanged).inc()
+    changed = done.changes or rules
+    app.instruments.jobs.reloads.labels(Reload.changed if changed else Reload.unchanged).inc()
+    if rules:
+        counts = len(rules.added), len(rules.changed), len(rules.removed)
+        shown = "guardrails of tenant `%s`: %d added, %d updated, %d removed"
+        _log.info(shown, tenant_id, *counts)
     return _answer(done)
 
 
-async def _apply(app: AppContext, tenant_id: str, definitions: list[Definition], by: str) -> Plan:
+async def _apply(
+    app: AppContext, tenant_id: str, definitions: TenantDefinitions, by: str
+) -> tuple[Plan, FilePlan]:
     """Plan, then write if the plan is still valid; otherwise plan again."""
     # Plan outside the transaction: comparing all of a tenant's policies under its lock would delay
     # its evaluations.
     for _ in range(_ATTEMPTS):
-        done = await _plan(app, tenant_id, definitions)
+        done = await _plan(app, tenant_id, definitions.policies)
         if done.taken:
             raise LoadError([_name_taken(definition) for definition in done.taken])
-        if not done.writes or await app.store.write(tenant_id, _work(app, done, by)):
-            return done
+        async with app.store.reading(tenant_id) as connection:
+            stored = await guardrails.every(connection, tenant_id)
+        rules = guardrail_change.plan_files(stored, definitions.guardrails)
+        if not (done.writes or rules):
+            return done, rules
+        if await app.store.write(tenant_id, _work(app, done, rules, stored, by)):
+            return done, rules
     raise Unavailable("the policies change faster than they can be compared: retry later")
 
 
@@ -74,17 +104,24 @@ async def _plan(app: AppContext, tenant_id: str, definitions: list[Definition]) 
     )
 
 
-def _work(app: AppContext, done: Plan, by: str) -> Callable[[Transaction], Awaitable[bool]]:
+def _work(
+    app: AppContext, done: Plan, rules: FilePlan, stored: list[StoredGuardrail], by: str
+) -> Callable[[Transaction], Awaitable[bool]]:
     async def work(tx: Transaction) -> bool:
         """False if the plan is outdated."""
         # Every replica watches the same files, so another one has often applied the same change.
         if not await _is_current(tx, done):
             return False
+        if await guardrails.every(tx.connection, tx.tenant_id) != stored:
+            return False
+        # Before the policies are published: they have to keep the guardrails of the same files.
+        await guardrail_change.apply_files(app, tx, rules, by)
         # Removals come first, so that an added policy can reuse a removed one's name.
         for row in (*done.removed, *done.moved, *done.updated):
             await policies.put(tx.connection, tx.tenant_id, row)
         await policies.add(tx.connection, tx.tenant_id, done.added)
         await policy_change.publish(tx, done.roles)
+        await require_new(tx, rules.rules)
         for change, rows in done.changes:
             changed = [policy_change.Changed(done.replaced.get(row.policy_id), row) for row in rows]
             await policy_change.record(app, tx, changed, change, by)
@@ -112,6 +149,21 @@ async def _is_current(tx: Transaction, done: Plan) -> bool:
 def _name_taken(definition: Definition) -> DefinitionFault:
     message = f"`{definition.body['name']}` is the name of another active policy"
     return DefinitionFault(definition.file, definition.line, "name", message)
+
+
+def _guardrail_broken(
+    error: GuardrailBroken, tenant_id: str, definitions: TenantDefinitions
+) -> DefinitionFault:
+    """The fault at the policy that would allow what must not be, else at the guardrail."""
+    message = f"{error.message}: {error.details}"
+    if error.guardrail.kind == "never":
+        for policy in definitions.policies:
+            if policy.body["name"] == error.policy_name:
+                return DefinitionFault(policy.file, policy.line, "", message)
+    for rule in definitions.guardrails:
+        if rule.guardrail == error.guardrail:
+            return DefinitionFault(rule.file, rule.line, "", message)
+    return DefinitionFault(tenant_id, 0, "", message)
 
 
 def _answer(done: Plan) -> Reloaded:

@@ -26,6 +26,7 @@ _TAGS = {
     "context": "Decisions: may this agent read that source?",
     "audit": "The record of every decision, and the proof that it is complete.",
     "policies": "What each role may read.",
+    "guardrails": "What must hold whatever a policy says.",
     "agents": "The agent registry: which agents may evaluate.",
     "keys": "API keys: who may call, and what they may do.",
     "sessions": "Retrievals that belong together. Each session belongs to one agent.",

@@ -50,6 +50,11 @@ from control_api.use_cases.context.simulate_context import simulate_context
 from control_api.use_cases.erasure.legal_holds import list_holds, place_hold, release_hold
 from control_api.use_cases.erasure.list_redactions import list_redactions
 from control_api.use_cases.erasure.redact_events import redact_events
+from control_api.use_cases.guardrails.create_guardrail import create_guardrail
+from control_api.use_cases.guardrails.delete_guardrail import delete_guardrail
+from control_api.use_cases.guardrails.get_guardrail import get_guardrail
+from control_api.use_cases.guardrails.list_guardrails import list_guardrails
+from control_api.use_cases.guardrails.replace_guardrail import replace_guardrail
 from control_api.use_cases.impact.show_impact import cancel_impact, show_impact
 from control_api.use_cases.impact.start_impact import start_impact
 from control_api.use_cases.keys.bind_key import bind_key
@@ -142,15 +147,20 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/policies", ADMIN, create_policy, 201, errors=(409,)),
     Route("POST", "/v1/policies/diff", READ, diff_policies, max_body=MAX_SET_BODY),
     Route("GET", "/v1/policies/access", READ, show_access),
-    Route("POST", "/v1/policies/reload", ADMIN, reload_policies),
+    Route("POST", "/v1/policies/reload", ADMIN, reload_policies, errors=(409,)),
     IMPACT,
     Route("GET", "/v1/policies/impact/{impact_id}", READ, show_impact),
     Route("DELETE", "/v1/policies/impact/{impact_id}", ADMIN, cancel_impact),
     Route("GET", "/v1/policies/{policy_id}", READ, get_policy),
     Route("PUT", "/v1/policies/{policy_id}", ADMIN, replace_policy, errors=(409, 412)),
-    Route("DELETE", "/v1/policies/{policy_id}", ADMIN, delete_policy),
+    Route("DELETE", "/v1/policies/{policy_id}", ADMIN, delete_policy, errors=(409,)),
     Route("GET", "/v1/policies/{policy_id}/history", READ, list_policy_versions),
     Route("POST", "/v1/policies/{policy_id}/restore", ADMIN, restore_policy, errors=(409,)),
+    Route("GET", "/v1/guardrails", READ, list_guardrails),
+    Route("POST", "/v1/guardrails", ADMIN, create_guardrail, 201, errors=(409,)),
+    Route("GET", "/v1/guardrails/{name}", READ, get_guardrail),
+    Route("PUT", "/v1/guardrails/{name}", ADMIN, replace_guardrail, errors=(409,)),
+    Route("DELETE", "/v1/guardrails/{name}", ADMIN, delete_guardrail, errors=(409,)),
     Route("GET", "/v1/agents", READ, list_agents),
     Route("POST", "/v1/agents", ADMIN, register_agent, 201, errors=(409,)),
     Route("GET", "/v1/agents/stats/summary", READ, show_registry_counts),

@@ -17,7 +17,7 @@ from control_api.domain.policy_folders import unowned_folders
 from control_api.domain.policy_reload import reload_tenant
 from control_api.store.queries import tenants
 from policies.definitions.definition import LoadError
-from policies.definitions.policy_files import files
+from policies.definitions.policy_files import files, guardrail_file
 from policies.ground.errors import NotFound, Unavailable
 
 ACTOR = "disk"
@@ -111,6 +111,8 @@ def _stamp(directory: Path, tenant_id: str) -> Stamp:
     """Empty if the folder is missing or can't be read; loading it then reports why."""
     try:
         paths, _ = files(directory, tenant_id)
+        rules = guardrail_file(directory, tenant_id)
+        paths += [] if rules is None else [rules]
         stats = [(path, path.stat()) for path in paths]
     except (LoadError, OSError):
         return ()

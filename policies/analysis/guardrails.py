@@ -2,45 +2,86 @@
 
 A guardrail that does not hold has a counterexample: a request that the core decides the wrong way.
 Identity and sessions (checks 1 to 5) are not part of it. Pure, and reads no file.
+
+    which roles it is about > what their policies say about its requests > the classes of those
+
+What a role is allowed depends on that role's policies alone. So a guardrail that holds keeps
+holding for every role whose policies stay as they are.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from policies.analysis.access import ABSENT_AGENT, Access, Asked
 from policies.analysis.examples import example
+from policies.analysis.overlap import overlaps_with
 from policies.definitions.guardrail import ABSENT, Guardrail
-from policies.definitions.model import SENSITIVITIES, Policy
+from policies.definitions.model import RANK, SENSITIVITIES, Policy
 from policies.definitions.wildcard import matcher
 from policies.retrieval import Retrieval
 
 
+class Broken(NamedTuple):
+    """A guardrail that does not hold, and a request that shows it."""
+
+    guardrail: Guardrail
+    counterexample: Retrieval
+
+
+def first_broken(
+    guardrails: Sequence[Guardrail], roles: Mapping[str, Sequence[Policy]]
+) -> Broken | None:
+    """The first of the guardrails that does not hold for `roles`, the policies in force; None if
+    all hold. Of `always`, only for the roles that are given: the others must be as they were.
+    Raises `TooManyClasses`."""
+    for guardrail in guardrails:
+        kept = {role: roles[role] for role in _roles(guardrail, roles) if role in roles}
+        found = _in_roles(guardrail, kept)
+        if found is not None:
+            return Broken(guardrail, found)
+    return None
+
+
 def counterexample(guardrail: Guardrail, roles: Mapping[str, Sequence[Policy]]) -> Retrieval | None:
-    """A request that breaks the guardrail where `roles` are the policies in force; None if it
+    """A request that breaks the guardrail where `roles` are all policies in force; None if it
     holds. Raises `TooManyClasses`."""
-    for role in _roles(guardrail, roles):
-        found = _in_role(guardrail, role, roles.get(role, ()))
+    return _in_roles(guardrail, {role: roles.get(role, ()) for role in _roles(guardrail, roles)})
+
+
+def _roles(guardrail: Guardrail, known: Mapping[str, Any]) -> list[str]:
+    """The roles it is about. `always` names them: one without policies is allowed nothing."""
+    excepted = matcher(guardrail.except_roles)
+    if guardrail.kind == "always":
+        return [role for role in guardrail.roles if not excepted(role)]
+    covered = matcher(guardrail.roles or ("*",))
+    return sorted(role for role in known if covered(role) and not excepted(role))
+
+
+def _in_roles(guardrail: Guardrail, roles: Mapping[str, Sequence[Policy]]) -> Retrieval | None:
+    for role, policies in roles.items():
+        found = _in_role(guardrail, role, policies)
         if found is not None:
             return found
     return None
 
 
-def _roles(guardrail: Guardrail, known: Mapping[str, Any]) -> list[str]:
-    if guardrail.kind == "always":
-        return list(guardrail.roles)  # exact names; one without policies allows nothing
-    covered = matcher(guardrail.roles or ("*",))
-    excepted = matcher(guardrail.except_roles)
-    return sorted(role for role in known if covered(role) and not excepted(role))
-
-
 def _in_role(guardrail: Guardrail, role: str, policies: Sequence[Policy]) -> Retrieval | None:
+    never = guardrail.kind == "never"
+    ranks = [RANK[level] for level in guardrail.levels or SENSITIVITIES]
+    # Allowed at one level means allowed at those below, so one level decides for all.
+    rank = min(ranks) if never else max(ranks)
     agents, tasks = (
         tuple(each for each in some if each != ABSENT)
         for some in (guardrail.agents, guardrail.tasks)
     )
-    access = Access(policies, asked=Asked(agents, tasks, guardrail.sources))
+    relevant = list(_relevant(guardrail, agents, policies))
+    if never and not any(
+        each.allowed_sources and RANK[each.max_sensitivity] >= rank for each in relevant
+    ):
+        return None
+    access = Access(relevant, asked=Asked(agents, tasks, guardrail.sources))
     over = access.space
-    levels = guardrail.levels or SENSITIVITIES
     absent = ABSENT_AGENT if ABSENT in guardrail.agents else 0
     absent_task = (None,) if ABSENT in guardrail.tasks else ()
     sources = over.source_names.everything
@@ -50,8 +91,33 @@ def _in_role(guardrail: Guardrail, role: str, policies: Sequence[Policy]) -> Ret
         absent | over.agents_of(agents) if guardrail.agents else None,
         over.tasks_of((*absent_task, *tasks)) if guardrail.tasks else None,
     ):
-        for level, allowed in zip(SENSITIVITIES, access.allowed(calls), strict=True):
-            breaking = sources & (~allowed if guardrail.kind == "always" else allowed)
-            if breaking and level in levels:
-                return example(role, calls.agents, calls.tasks, breaking, level, over)
+        allowed = access.allowed(calls)[rank]
+        if breaking := sources & (allowed if never else ~allowed):
+            level = SENSITIVITIES[rank]
+            return example(role, calls.agents, calls.tasks, breaking, level, over)
     return None
+
+
+def _relevant(
+    guardrail: Guardrail, named: Sequence[str], policies: Sequence[Policy]
+) -> Iterator[Policy]:
+    """What the policies say about requests that the guardrail describes. Entries that match no such
+    request make the analysis larger, and its answer no different."""
+    its_sources, its_agents = overlaps_with(guardrail.sources), overlaps_with(named)
+    for each in policies:
+        allowed, denied = each.allowed_sources, each.denied_sources
+        if guardrail.sources:
+            allowed, denied = (
+                tuple(filter(its_sources, allowed)),
+                tuple(filter(its_sources, denied)),
+            )
+        if not (allowed or denied or each.denied_tasks):
+            continue
+        agents = each.permitted_agent_ids
+        if guardrail.agents and agents:
+            agents = tuple(filter(its_agents, agents))
+            if not agents:
+                continue  # an empty list would admit every agent; this one admits none of these
+        yield replace(
+            each, allowed_sources=allowed, denied_sources=denied, permitted_agent_ids=agents
+        )

@@ -90,6 +90,12 @@ async def of_roles(
     return [StoredPolicy.from_row(row) for row in found.mappings()]
 
 
+async def in_force(connection: AsyncConnection, tenant_id: str) -> Sequence[RowMapping]:
+    """All active policies, as raw rows: decoding many of them is slow, so the caller does it in a
+    thread."""
+    return (await connection.execute(_active(tenant_id))).mappings().all()
+
+
 async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
     """Those of `names` that active policies use. The name of a deleted policy is free again."""
     query = select(policies.c.name).where(

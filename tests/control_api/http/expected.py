@@ -60,6 +60,11 @@ EXPECTED = {
     ("GET", "/v1/policies/{policy_id}/history"): Expected(READ),
     # What no file defines can't be restored.
     ("POST", "/v1/policies/{policy_id}/restore"): Expected(ADMIN, 409),
+    ("GET", "/v1/guardrails"): Expected(READ),
+    ("POST", "/v1/guardrails"): Expected(ADMIN, 201),
+    ("GET", "/v1/guardrails/{name}"): Expected(READ),
+    ("PUT", "/v1/guardrails/{name}"): Expected(ADMIN),
+    ("DELETE", "/v1/guardrails/{name}"): Expected(ADMIN),
     ("GET", "/v1/agents"): Expected(READ),
     ("POST", "/v1/agents"): Expected(ADMIN, 201),
     ("GET", "/v1/agents/stats/summary"): Expected(READ),

@@ -1,0 +1,129 @@
+"""The steps that every change of guardrails shares: the row, and an entry in the log. Knows no
+route; what a change may do to policies is in `control_api.domain.guardrails`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from control_api.app_context import AppContext
+from control_api.presenters import guardrail_change
+from control_api.store.queries import guardrails
+from control_api.store.queries.guardrails import StoredGuardrail
+from control_api.store.transaction import Transaction
+from policies.definitions.definition import DefinitionFault, LoadError
+from policies.definitions.guardrail import MAX_GUARDRAILS, Guardrail
+from policies.definitions.guardrail_form import DefinedGuardrail
+from policies.ground.errors import Conflict, NotFound
+
+
+def refuse_defined(row: StoredGuardrail) -> None:
+    """Raise `Conflict` if a file defines the guardrail."""
+    if row.file is not None:
+        raise Conflict(
+            f"guardrail `{row.guardrail.name}` is defined by the file `{row.file}`: change it there"
+        )
+
+
+async def existing(tx: Transaction, name: str) -> StoredGuardrail:
+    """The guardrail; `NotFound` if it does not exist."""
+    row = await guardrails.get(tx.connection, tx.tenant_id, name)
+    if row is None:
+        raise NotFound(f"no such guardrail: `{name}`")
+    return row
+
+
+async def create(
+    app: AppContext, tx: Transaction, guardrail: Guardrail, by: str, file: str | None = None
+) -> StoredGuardrail:
+    """Add a guardrail. Raises `Conflict` if the tenant has too many. The caller has seen that its
+    name is free, and checks that it holds (`require_new`)."""
+    if await guardrails.count(tx.connection, tx.tenant_id) >= MAX_GUARDRAILS:
+        raise Conflict(
+            f"the tenant already has {MAX_GUARDRAILS} guardrails, the most allowed: delete one"
+        )
+    row = StoredGuardrail(guardrail, file, tx.now, tx.now)
+    await guardrails.add(tx.connection, tx.tenant_id, row)
+    await _record(app, tx, "created", by, None, row)
+    return row
+
+
+async def change(
+    app: AppContext, tx: Transaction, row: StoredGuardrail, guardrail: Guardrail, by: str
+) -> StoredGuardrail:
+    """Replace a guardrail by another of the same name. The caller checks that it holds."""
+    changed = replace(row, guardrail=guardrail, updated_at=tx.now)
+    await guardrails.put(tx.connection, tx.tenant_id, changed)
+    await _record(app, tx, "updated", by, row, changed)
+    return changed
+
+
+async def delete(app: AppContext, tx: Transaction, row: StoredGuardrail, by: str) -> None:
+    await guardrails.remove(tx.connection, tx.tenant_id, row.guardrail.name)
+    await _record(app, tx, "deleted", by, row, None)
+
+
+async def _record(
+    app: AppContext,
+    tx: Transaction,
+    what: str,
+    by: str,
+    before: StoredGuardrail | None,
+    after: StoredGuardrail | None,
+) -> None:
+    row = after or before
+    assert row is not None  # there is one side at least
+    detail = {"source": "api" if row.file is None else "file"}
+    shown = guardrail_change(before, after)
+    await app.log_change(tx, f"guardrail.{what}", row.guardrail.name, by, detail, shown)
+
+
+class FilePlan(NamedTuple):
+    """What a tenant's file changes of its guardrails."""
+
+    added: list[DefinedGuardrail]
+    changed: list[tuple[StoredGuardrail, DefinedGuardrail]]
+    removed: list[StoredGuardrail]
+
+    @property
+    def rules(self) -> list[Guardrail]:
+        """Those that have to be proven for every role."""
+        defined = [*self.added, *(new for _, new in self.changed)]
+        return [each.guardrail for each in defined]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+def plan_files(stored: Sequence[StoredGuardrail], defined: Sequence[DefinedGuardrail]) -> FilePlan:
+    """Raises `LoadError` if the file uses the name of a guardrail that the API made."""
+    rows = {each.guardrail.name: each for each in stored}
+    taken = [each for each in defined if _of_api(rows.get(each.guardrail.name))]
+    if taken:
+        raise LoadError([_name_taken(each) for each in taken])
+    added, changed = [], []
+    for each in defined:
+        row = rows.pop(each.guardrail.name, None)
+        if row is None:
+            added.append(each)
+        elif row.guardrail != each.guardrail:
+            changed.append((row, each))
+    return FilePlan(added, changed, [row for row in rows.values() if row.file is not None])
+
+
+async def apply_files(app: AppContext, tx: Transaction, plan: FilePlan, by: str) -> None:
+    """Write the plan. The caller then checks `plan.rules`, once its policies are written too."""
+    for row in plan.removed:
+        await delete(app, tx, row, by)
+    for row, new in plan.changed:
+        await change(app, tx, row, new.guardrail, by)
+    for new in plan.added:
+        await create(app, tx, new.guardrail, by, new.file)
+
+
+def _of_api(row: StoredGuardrail | None) -> bool:
+    return row is not None and row.file is None
+
+
+def _name_taken(each: DefinedGuardrail) -> DefinitionFault:
+    message = f"`{each.guardrail.name}` is the name of a guardrail that was made through the API"
+    return DefinitionFault(each.file, each.line, "name", message)

@@ -1,0 +1,82 @@
+"""The fields of a guardrail in a request (`policy-tools.md` section 2). Knows nothing of the
+store. What they may hold is what `policies/definitions/guardrail_form.py` says of a file."""
+
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+
+from control_api.requests.base import Identifier, RequestModel
+from policies.definitions.forms import ExactName
+from policies.definitions.guardrail import KINDS, MAX_ENTRIES, Guardrail
+from policies.definitions.model import Sensitivity
+from policies.definitions.wildcard import is_pattern
+
+
+def _exact(text: str) -> str:
+    if is_pattern(text):
+        raise ValueError("must not contain `*` or `?`")
+    return text
+
+
+_SOME = Field(min_length=1, max_length=MAX_ENTRIES)
+Entries = Annotated[list[Identifier], _SOME]
+_ExactName = Annotated[Identifier, AfterValidator(_exact), WithJsonSchema(ExactName("").schema())]
+ExactNames = Annotated[list[_ExactName], _SOME]
+Levels = Annotated[list[Sensitivity], _SOME]
+
+
+class _Described(RequestModel):
+    """Requests, by what they have in common. An absent member means all."""
+
+    except_roles: Entries | None = None
+    agents: Entries | None = Field(None, description="`absent` is the call without an agent.")
+    sources: Entries | None = None
+    levels: Levels | None = None
+    tasks: ExactNames | None = Field(None, description="`absent` is the call without a task.")
+
+
+class NeverAllowed(_Described):
+    """Requests of which not one may be allowed. `roles`, `agents` and `sources` take wildcards."""
+
+    roles: Entries | None = None
+
+
+class AlwaysAllowed(_Described):
+    """Requests of which every one must be allowed. `agents` and `sources` take wildcards."""
+
+    roles: ExactNames
+
+
+class GuardrailAsked(RequestModel):
+    """What must hold: either `never` or `always`."""
+
+    example: ClassVar[dict[str, Any]] = {
+        "never": {"sources": ["payroll*", "salaries"], "except_roles": ["hr_analyst"]}
+    }
+
+    name: Identifier
+    never: NeverAllowed | None = None
+    always: AlwaysAllowed | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.never is None) == (self.always is None):
+            raise ValueError("needs either `never` or `always`")
+        return self
+
+    def guardrail(self) -> Guardrail:
+        kind = next(each for each in KINDS if getattr(self, each) is not None)
+        members = getattr(self, kind).model_dump(exclude_none=True)
+        return Guardrail.of(self.name, kind, members)
+
+
+class NewGuardrail(GuardrailAsked):
+    """A guardrail with its name, which must be unique."""
+
+    example: ClassVar[dict[str, Any]] = {"name": "payroll-is-hr-only", **GuardrailAsked.example}
+
+
+class GuardrailRequest(RequestModel):
+    """Names one guardrail."""
+
+    name: Identifier

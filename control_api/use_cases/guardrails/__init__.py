@@ -1,0 +1,1 @@
+"""Use cases on guardrails, one operation a file."""
