@@ -22,7 +22,6 @@ from control_api.responses.evaluations import (
     NearestMiss,
     Simulated,
 )
-from control_api.responses.guardrails import DescribedRequests, GuardrailShown
 from control_api.responses.management import CreatedKey, ListedKey, PolicyShown, RetentionSettings
 from control_api.responses.paging import Page
 from control_api.responses.sidecars import PolicySetPage, SetDocument
@@ -30,7 +29,6 @@ from control_api.responses.tenants import SessionDetail, TenantShown
 from control_api.store.counters.queries import CountedValue
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.queries.alerts import StoredRule
-from control_api.store.queries.guardrails import StoredGuardrail
 from control_api.store.queries.keys import StoredKey
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.queries.sessions import SessionRow
@@ -79,33 +77,6 @@ def shown_policy(policy: StoredPolicy) -> PolicyShown:
         created_at=rfc3339(policy.created_at),
         updated_at=rfc3339(policy.updated_at),
     )
-
-
-def shown_guardrail(row: StoredGuardrail) -> GuardrailShown:
-    rule = row.guardrail
-    described = DescribedRequests(
-        list(rule.roles) or None,
-        list(rule.except_roles) or None,
-        list(rule.agents) or None,
-        list(rule.sources) or None,
-        list(rule.levels) or None,
-        list(rule.tasks) or None,
-    )
-    return GuardrailShown(
-        name=rule.name,
-        never=described if rule.kind == "never" else None,
-        always=described if rule.kind == "always" else None,
-        source="api" if row.file is None else "file",
-        file=row.file,
-        created_at=rfc3339(row.created_at),
-        updated_at=rfc3339(row.updated_at),
-    )
-
-
-def guardrail_change(before: StoredGuardrail | None, after: StoredGuardrail | None) -> ObjectChange:
-    """A change of a guardrail, as its route shows it."""
-    shown = [None if row is None else asdict(shown_guardrail(row)) for row in (before, after)]
-    return ObjectChange(shown[0], shown[1])
 
 
 def session_fields(row: SessionRow, now: int) -> dict[str, Any]:

@@ -1,19 +1,42 @@
-"""The steps that every change of guardrails shares: the row, and an entry in the log. Knows no
-route; what a change may do to policies is in `control_api.domain.guardrails`."""
+"""The steps that every change of guardrails shares: the row, an entry in the log, and what is shown
+of it. What a change may do to policies is in `control_api.domain.guardrails`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 from control_api.app_context import AppContext
-from control_api.presenters import guardrail_change
+from control_api.responses.management import DescribedRequests, GuardrailShown
 from control_api.store.queries import guardrails
 from control_api.store.queries.guardrails import StoredGuardrail
 from control_api.store.transaction import Transaction
 from policies.definitions.definition import DefinitionFault, LoadError
 from policies.definitions.guardrail import MAX_GUARDRAILS, Guardrail
 from policies.definitions.guardrail_form import DefinedGuardrail
+from policies.ground.canonical import rfc3339
 from policies.ground.errors import Conflict, NotFound
+from policies.trail.change import ObjectChange
+
+
+def shown_guardrail(row: StoredGuardrail) -> GuardrailShown:
+    rule = row.guardrail
+    described = DescribedRequests(
+        list(rule.roles) or None,
+        list(rule.except_roles) or None,
+        list(rule.agents) or None,
+        list(rule.sources) or None,
+        list(rule.levels) or None,
+        list(rule.tasks) or None,
+    )
+    return GuardrailShown(
+        name=rule.name,
+        never=described if rule.kind == "never" else None,
+        always=described if rule.kind == "always" else None,
+        source="api" if row.file is None else "file",
+        file=row.file,
+        created_at=rfc3339(row.created_at),
+        updated_at=rfc3339(row.updated_at),
+    )
 
 
 def refuse_defined(row: StoredGuardrail) -> None:
@@ -73,8 +96,14 @@ async def _record(
     row = after or before
     assert row is not None  # there is one side at least
     detail = {"source": "api" if row.file is None else "file"}
-    shown = guardrail_change(before, after)
+    shown = _change(before, after)
     await app.log_change(tx, f"guardrail.{what}", row.guardrail.name, by, detail, shown)
+
+
+def _change(before: StoredGuardrail | None, after: StoredGuardrail | None) -> ObjectChange:
+    """A change of a guardrail, as its route shows it."""
+    shown = [None if row is None else asdict(shown_guardrail(row)) for row in (before, after)]
+    return ObjectChange(shown[0], shown[1])
 
 
 class FilePlan(NamedTuple):

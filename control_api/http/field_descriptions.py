@@ -28,6 +28,7 @@ FIELDS = {
     "allowed_sources": "Sources the role may read. `*` matches any characters, `?` matches one. An "
     "empty list allows no source.",
     "allowed_tasks": "Tasks the role may perform. An empty list allows every task.",
+    "always": "Requests of which every one must be allowed. `null` if the guardrail has `never`.",
     "anchor": "Where the last purge cut the log. `null` if nothing has been purged.",
     "applied": "The live sidecars whose records show the revision, by id.",
     "approved": "Agents with the status `approved`.",
@@ -84,11 +85,13 @@ FIELDS = {
     "events": "Audit events.",
     "example": "A request that the row matches, as the body of an evaluation.",
     "example_event_ids": "The events of the group's first decisions, at most five.",
+    "except_roles": "Roles that the guardrail is not about, with the wildcards `*` and `?`.",
     "expires_at": "When it expires (RFC 3339, UTC). `null` if never.",
     "expires_days": "Days until the key expires. `null` for a key that never expires. The default "
     "is 365, or never for a key of scope `sidecar`.",
     "expires_in": "In how many seconds both keys expire.",
     "facts": "What the check compared.",
+    "file": "The file that defines it, in the policy directory. `null` if the API made it.",
     "finished_at": "When the oldest of the last complete verifications ended. `null` before.",
     "fired_at": "When the rule fired (RFC 3339, UTC).",
     "first_seen": "When the sidecar first reported (RFC 3339, UTC).",
@@ -127,6 +130,7 @@ FIELDS = {
     "that the quorum of witnesses cosigned it too (`witnessed`).",
     "consistency": "The hashes of the consistency proof (RFC 9162) from the size that was asked "
     "for; `null` if there is none to show.",
+    "never": "Requests of which not one may be allowed. `null` if the guardrail has `always`.",
     "pinned_size": "The size of the checkpoint that the sidecar has pinned, 0 for none. With it, "
     "the answer shows the latest checkpoint.",
     "log_key": "The public key that signs the log.",
@@ -191,6 +195,7 @@ FIELDS = {
     "revocation_reason": "Why the session was revoked. `null` if it was not.",
     "revoked": "How many sessions this request revoked.",
     "revoked_at": "When the session was revoked (RFC 3339, UTC). `null` if it was not.",
+    "roles": "Roles; with the wildcards `*` and `?` in `never`, by their exact names in `always`.",
     "root": "The root of the log's Merkle tree, in base64.",
     "root_hash": "The root of the log's Merkle tree, in hex.",
     "rows": "The answer. No two rows match the same request.",
@@ -254,6 +259,14 @@ FIELDS = {
 
 # Keyed by field, then by the types that share a text.
 _BY_TYPE = {
+    "agents": {
+        "AlwaysAllowed DescribedRequests NeverAllowed": "Agents, with the wildcards `*` and `?`; "
+        "`absent` is the call without one.",
+    },
+    "tasks": {
+        "AlwaysAllowed DescribedRequests NeverAllowed": "Tasks, by their exact names; `absent` is "
+        "the call without one.",
+    },
     "newly_denied": {
         "PolicyDifference": "Requests that are allowed now and would be denied.",
     },
@@ -300,13 +313,15 @@ _BY_TYPE = {
         "CreatedKey ListedKey NewKey ProvisionedKey": "The key's display name.",
         "PolicyAsked PolicyFields PolicyShown ReplacedPolicy": "The policy's name, unique among "
         "the tenant's active policies.",
+        "GuardrailAsked GuardrailRequest GuardrailShown NewGuardrail": "The guardrail's name, "
+        "unique in the tenant.",
         "SetDocument": "The document's name, for example `role/support` or `agent/agt_loans`.",
         "NewTenant TenantShown": "The tenant's name, unique in this installation.",
     },
     "object_id": {"ChangeShown ChangesRequest": "The id of what was changed."},
     "object_type": {
         "ChangeShown ChangesRequest": "The kind of object: `policy`, `agent`, `key`, `session`, "
-        "`alert`, `settings`, `tenant`, `sidecar` or `enrolment`.",
+        "`alert`, `settings`, `tenant`, `sidecar`, `guardrail` or `enrolment`.",
     },
     "outcome": {
         "CheckShown": "The outcome of the check.",
@@ -358,6 +373,10 @@ _BY_TYPE = {
     "why": {
         "Unreplayable": "What the entry lacks. `no_facts`: it was made outside of the ten checks, "
         "as with a stale policy set. `masked`: a field that policies ask about is masked."
+    },
+    "source": {"GuardrailShown": "Whether a `file` or the `api` defines it."},
+    "sources": {
+        "AlwaysAllowed DescribedRequests NeverAllowed": "Sources, with the wildcards `*` and `?`.",
     },
     "status": {
         "EnrolledSidecar": "The agent's status. There are keys only if it is `approved`.",

@@ -16,6 +16,7 @@ from control_api.api_client.key_file import ServiceUnusable
 from control_api.policy_tools.commands import (
     access,
     candidate,
+    check,
     diff,
     fmt,
     impact,
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         lint.add,
+        check.add,
         diff.add,
         access.add_who,
         access.add_can,

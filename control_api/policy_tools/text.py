@@ -46,6 +46,16 @@ def group(row: Row) -> Iterator[str]:
     yield f"    for example: {', '.join(map(shown, row['example_event_ids']))}"
 
 
+def broken(row: Row) -> Iterator[str]:
+    """What `check` says about a guardrail that does not hold."""
+    wrong = "is allowed" if row["decision"] == "ALLOW" else "is denied"
+    check = f", check `{row['check']}`" if row["check"] else ""
+    by = f"by {shown(row['policy_name'])}{check}"
+    yield f"{row['file']}:{row['line']}: {shown(row['guardrail'])} is broken"
+    asked = row["counterexample"].items()
+    yield f"  {wrong} {by}: {', '.join(f'{name} {shown(value)}' for name, value in asked)}"
+
+
 def _who(row: Row) -> Iterator[str]:
     yield f"  agents: {_callers(row['agents'], 'every agent')}"
     yield f"  tasks: {_callers(row['tasks'], 'every task')}"

@@ -29,10 +29,10 @@ class _Described(RequestModel):
     """Requests, by what they have in common. An absent member means all."""
 
     except_roles: Entries | None = None
-    agents: Entries | None = Field(None, description="`absent` is the call without an agent.")
+    agents: Entries | None = None
     sources: Entries | None = None
     levels: Levels | None = None
-    tasks: ExactNames | None = Field(None, description="`absent` is the call without a task.")
+    tasks: ExactNames | None = None
 
 
 class NeverAllowed(_Described):

@@ -1,5 +1,5 @@
-"""Responses about keys, policies and retention settings (`service.md` 2.1, 2.3, contract section
-4)."""
+"""Responses about keys, policies, guardrails and retention settings (`service.md` 2.1, 2.3, contract
+section 4)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -161,6 +161,49 @@ class Reloaded:
         "removed": [],
         "skipped": [],
         "warnings": [],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedRequests:
+    """The requests that a guardrail is about. A member that is null means all."""
+
+    roles: list[str] | None
+    except_roles: list[str] | None
+    agents: list[str] | None
+    sources: list[str] | None
+    levels: list[Sensitivity] | None
+    tasks: list[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailShown:
+    """What must hold whatever a policy says. One of `never` and `always` is null. `file` is the
+    file that defines it, if its source is one."""
+
+    name: str
+    never: DescribedRequests | None
+    always: DescribedRequests | None
+    source: Literal["file", "api"]
+    file: str | None
+    created_at: str
+    updated_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "name": "payroll-is-hr-only",
+        "never": {
+            "roles": None,
+            "except_roles": ["hr_analyst"],
+            "agents": None,
+            "sources": ["payroll*", "salaries"],
+            "levels": None,
+            "tasks": None,
+        },
+        "always": None,
+        "source": "api",
+        "file": None,
+        "created_at": _NOW,
+        "updated_at": _NOW,
     }
 
 

@@ -9,6 +9,8 @@
     redundancy.py     which policies and entries do nothing; explanation.py: what decides instead
     registry.py       who may act in a role: the agents that pass the identity checks
     difference.py     where two sets of policies decide differently
+    overlap.py        whether entries can match the same name
+    guardrails.py     the request that breaks a guardrail
 
 The language is small enough for that (`policies/definitions/wildcard.py`, from which both the
 matcher and the classes are made). Pure, and knows no file and no service.

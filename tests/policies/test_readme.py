@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from policies.checks.order import NAMES
+from policies.definitions.guardrail_file import load_guardrail_file
 from policies.definitions.load import load_file
 from policies.definitions.policy_form import FIELDS
 from policies.ground.canonical import encode
@@ -65,6 +66,12 @@ def test_the_example_of_a_policy_file_is_one(tmp_path: Path) -> None:
     definitions = load_file(path)
     assert definitions[0].body["name"] == "underwriting-reads"
     assert lint(definitions) == []
+
+
+def test_the_example_of_a_guardrail_file_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "guardrails.yaml"
+    path.write_text(re.findall(r"```yaml\n(guardrails:.*?)```", README, re.DOTALL)[0])
+    assert [each.line for each in load_guardrail_file(path)] == [2, 4, 6]
 
 
 def test_the_packaged_policies_cause_no_warning() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from control_api.policy_tools import text
 from control_api.policy_tools.options import AddCommand, add_output
-from control_api.policy_tools.sources import Unusable, compared
+from control_api.policy_tools.sources import Unusable
 from policies.analysis.difference import by_role
 from policies.analysis.examples import body, decided
 from policies.analysis.guardrails import counterexample
@@ -19,8 +19,6 @@ from policies.definitions.guardrail_file import TenantDefinitions, load_definiti
 from policies.definitions.model import Policy
 from policies.definitions.policy_files import strays, tenants
 from policies.sets.role import compile_role
-
-Roles = dict[str, list[Policy]]
 
 
 def add(add_command: AddCommand) -> None:
@@ -73,7 +71,11 @@ def _load(root: Path, tenant: str | None) -> dict[str, TenantDefinitions]:
 
 
 def _broken(tenant: str, found: TenantDefinitions) -> Iterator[dict[str, Any]]:
-    roles = by_role(map(compared, found.policies))
+    roles = by_role(
+        # The store gives ids and versions; what is allowed needs neither.
+        Policy.from_wire({**each.body, "policy_id": "", "version": 0})
+        for each in found.policies
+    )
     for file, line, guardrail in found.guardrails:
         try:
             request = counterexample(guardrail, roles)

@@ -2,9 +2,9 @@
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.presenters import shown_guardrail
+from control_api.domain.guardrail_change import shown_guardrail
 from control_api.requests.guardrail import GuardrailRequest
-from control_api.responses.guardrails import GuardrailShown
+from control_api.responses.management import GuardrailShown
 from control_api.store.queries import guardrails
 from policies.ground.errors import NotFound
 

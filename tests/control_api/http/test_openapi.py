@@ -24,6 +24,7 @@ from tests.control_api.http.world import REQUIRED_QUERY
 from tests.control_api.running_api import ControlApi
 from tests.waiting import until
 
+NOTHING = {"sources": ["a source that no policy allows"]}
 DOCUMENT: dict[str, Any] = json.loads(describe(ROUTES, __version__))
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
@@ -209,6 +210,7 @@ def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
     bodies = BODIES | {
         "replace_policy": {**BODIES["replace_policy"], "name": "another"},
         "record_lineage": {"event_id": event["event_id"], "action_type": "sent"},
+        "replace_guardrail": {"never": NOTHING},
         "claim_session": {"session_id": "d2", "agent_role": "support", "user_id": "ann"},
     }
     values = {
@@ -224,6 +226,8 @@ def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
     until("a checkpoint", lambda: api.call("GET", proof).status == 200)
     hold = {"object_type": "session", "object_id": "absent", "reason": "described"}
     values["impact_id"] = api.admin("POST", "/v1/policies/impact", {"policies": []})["impact_id"]
+    rule = api.admin("POST", "/v1/guardrails", {"name": "described", "never": NOTHING})
+    values["name"] = rule["name"]
     values["hold_id"] = api.admin("POST", "/v1/audit/holds", hold)["hold_id"]
     for route in sorted(ROUTES, key=lambda route: route.method == "DELETE"):
         if route.name == "enrol_sidecar":
