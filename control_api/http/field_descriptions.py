@@ -283,6 +283,7 @@ _BY_TYPE = {
         "ChangedRow": "What is decided about the example now.",
     },
     "sources": {
+        "AlwaysAllowed DescribedRequests NeverAllowed": "Sources, with the wildcards `*` and `?`.",
         "ChangedRow AccessRow": "Sources as patterns, with exceptions.",
     },
     "change": {
@@ -375,9 +376,6 @@ _BY_TYPE = {
         "as with a stale policy set. `masked`: a field that policies ask about is masked."
     },
     "source": {"GuardrailShown": "Whether a `file` or the `api` defines it."},
-    "sources": {
-        "AlwaysAllowed DescribedRequests NeverAllowed": "Sources, with the wildcards `*` and `?`.",
-    },
     "status": {
         "EnrolledSidecar": "The agent's status. There are keys only if it is `approved`.",
         "AgentDetail AgentShown": "The agent's status. Only an `approved` agent may evaluate.",

@@ -1,5 +1,5 @@
-"""Responses about keys, policies, guardrails and retention settings (`service.md` 2.1, 2.3, contract
-section 4)."""
+"""Responses about keys, policies, guardrails and retention settings (`service.md` 2.1, 2.3,
+contract section 4)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
