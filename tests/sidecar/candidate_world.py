@@ -23,6 +23,7 @@ from policies.sets.policy_set import (
     tenant_document,
 )
 from policies.trail.recompute.facts import read_facts
+from policies.trail.record import response_of
 from tests.sidecar.fake_control_api import AGENT, FakeControlApi
 
 ROLES = ("underwriter", "teller", "auditor", "clerk")
@@ -117,12 +118,19 @@ class Oracle:
 
     def __init__(self, control: FakeControlApi, world: World) -> None:
         self._listed = world.listed
+        self._active = PolicySet({n: body for n, (_, body) in control.documents.items()}.get)
         self._roles: dict[str, PolicySet] = {}
         for each in world.listed:
             bodies = {r: control.documents[candidate_name(each.name, r)][1] for r in ROLES}
             # A set in which the candidate's policies are the active ones.
             documents = {role_name(role): body for role, body in bodies.items()}
             self._roles[each.name] = PolicySet(documents.get)
+
+    def response(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """`pub.response` as the active policies decide, by the facts of the record."""
+        recorded = read_facts(record)
+        role = self._active.role(recorded.retrieval.agent_role)
+        return response_of(evaluate(recorded.retrieval, recorded.facts(role)))
 
     def differing(self, record: Mapping[str, Any]) -> list[dict[str, Any]]:
         """`pub.candidates` as it should be, by the facts of the record."""

@@ -1,5 +1,6 @@
 """Candidates beside the active policies: what they decide otherwise is noted, and nothing else."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -169,6 +170,59 @@ async def test_each_source_of_one_request_has_its_own(
     await recorded.durable
     assert recorded.passes
     assert [each["name"] for each in await last_candidates(running)] == ["open"]
+
+
+async def test_under_load_each_decision_is_by_the_sets_of_its_recorded_revision(
+    running: RunningSidecar, control: FakeControlApi
+) -> None:
+    """Candidates are published, replaced, promoted and dropped while requests run."""
+    draw = Random(SEED)
+    oracles: dict[int, Oracle] = {}
+    busy, answered = True, 0
+
+    async def ask_on() -> None:
+        nonlocal answered
+        while busy:
+            await running.evaluate(**candidate_world.body(draw))
+            answered += 1
+
+    async def publish_next(world: World) -> None:
+        revision = world.publish(control)
+        oracles[revision] = Oracle(control, world)
+        await running.follows(revision)
+        goal = answered + 20
+        await until("some are decided by it", lambda: not askers or answered >= goal)
+
+    askers: list[asyncio.Task[None]] = []
+    world = World(candidate_world.policies(draw), {})
+    await publish_next(world)
+    askers += [asyncio.create_task(ask_on()) for _ in range(8)]
+    try:
+        for step in range(20):
+            candidates = {"a": candidate_world.changed(draw, world.active)}
+            if step % 2:
+                candidates["b"] = candidate_world.policies(draw)
+            world = World(world.active, candidates)
+            await publish_next(world)
+            # The promoted one is active, and no candidate any more, in one change.
+            world = World(candidates["a"], {k: v for k, v in candidates.items() if k != "a"})
+            await publish_next(world)
+    finally:
+        busy = False
+        await asyncio.gather(*askers)
+    seen = set()
+    for record in await running.records():
+        revision = record["pub"]["facts"]["revision"]
+        seen.add(revision)
+        oracle = oracles[revision]
+        assert record["pub"]["response"] == oracle.response(record)
+        found = record["pub"].get("candidates", [])
+        # What was not here yet is an error, and nothing but the difference to be is missing.
+        here = [each for each in found if each["decision"] != "ERROR"]
+        failed = {each["name"] for each in found} - {each["name"] for each in here}
+        assert not failed or control.redis_url is not None
+        assert here == [each for each in oracle.differing(record) if each["name"] not in failed]
+    assert len(seen) > 20
 
 
 @asynccontextmanager
