@@ -13,11 +13,14 @@ import orjson
 from control_api.caches.session_cache import SessionCache
 from control_api.store.queries.enrolled_keys import EnrolledKey
 from policies.definitions.model import Key, TenantSettings
+from policies.ground.errors import Unavailable
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import (
+    CANDIDATE,
     TENANT,
     PolicySet,
     agent_name,
+    candidate_documents,
     enrolment_name,
     key_name,
     role_name,
@@ -47,7 +50,7 @@ class TenantState:
         self.active = active
         self.sessions = SessionCache()
         self._bodies: dict[str, bytes | None] = {}
-        self.policy_set = PolicySet(self._bodies.get)
+        self.policy_set = PolicySet(self._body)
         self.policy_set.revision = revision
         self._load = load
         self._load_enrolled = load_enrolled
@@ -83,7 +86,32 @@ class TenantState:
             names.append(role_name(each.agent_role))
             if each.agent_id is not None:
                 names.append(agent_name(each.agent_id))
-        await self.need(dict.fromkeys(names))
+        needed = dict.fromkeys(names)
+        await self.need(needed)
+        # The tenant's document, which lists the candidates, may change while theirs are loaded.
+        while missing := [
+            name
+            for each in retrievals
+            for name in self._candidate_names(each)
+            if name not in self._bodies
+        ]:
+            try:
+                await self.need([*needed, *missing])
+            except Unavailable:
+                return  # the answer does not depend on them: they count as errors
+
+    def _candidate_names(self, retrieval: Retrieval) -> list[str]:
+        """The documents of candidates that a decision needs. The tenant's must be loaded."""
+        try:
+            settings = self.policy_set.settings()
+        except Exception:  # noqa: BLE001  # the decision meets the same fault, and denies
+            return []
+        return candidate_documents(settings, retrieval)
+
+    def _body(self, name: str) -> bytes | None:
+        # A role's document that is not here does not exist, since `need_for` was called. That of a
+        # candidate may not have been loaded: then this raises, and the candidate fails.
+        return self._bodies[name] if name.startswith(CANDIDATE) else self._bodies.get(name)
 
     def holds_for(self, retrieval: Retrieval) -> bool:
         """Whether `need_for` would return at once, without the cost of a coroutine and a list."""
@@ -92,6 +120,7 @@ class TenantState:
             TENANT in bodies
             and role_name(retrieval.agent_role) in bodies
             and (agent_id is None or agent_name(agent_id) in bodies)
+            and all(name in bodies for name in self._candidate_names(retrieval))
         )
 
     def known_key(self, digest: bytes) -> Key | None:

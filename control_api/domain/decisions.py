@@ -10,6 +10,7 @@ import logging
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.domain.sessions import claim
+from policies.candidates import differences
 from policies.checks.finding import Facts
 from policies.checks.order import IDENTITY, NAMES
 from policies.definitions.model import Session
@@ -59,6 +60,7 @@ async def decide_and_record(
     decision, facts = decide(caller, retrieval, session)
     if known is not None and facts is not None and _denied_before_session(decision):
         facts = facts._replace(session=None)
+    differing = [] if facts is None else differences(tenant.policy_set, retrieval, facts, decision)
     event_id = app.new_id()
     record = decision_record(
         retrieval,
@@ -67,6 +69,7 @@ async def decide_and_record(
         event_id=event_id,
         salt=app.entropy(32),
         masking=tenant.policy_set.masks(),
+        candidates=differing,
     )
     # Not committed yet. If we die here, the caller gets no answer and no decision took effect.
     await app.log.append(tenant.tenant_id, record)

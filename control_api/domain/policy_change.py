@@ -88,13 +88,14 @@ async def publish(tx: Transaction, roles: Iterable[str]) -> None:
         active: dict[str, list[Policy]] = {role: [] for role in chunk}
         for row in await policies.of_roles(tx.connection, tx.tenant_id, chunk):
             active[row.agent_role].append(row.published())
-        documents |= {role_name(role): _document(role, active[role]) for role in chunk}
+        documents |= {role_name(role): limited_document(role, active[role]) for role in chunk}
         touched |= active
     await require_guardrails(tx, touched)
     await tx.publish(documents)
 
 
-def _document(role: str, active: list[Policy]) -> bytes | None:
+def limited_document(role: str, active: list[Policy]) -> bytes | None:
+    """A role's document; None if it has no policy. Raises `Conflict` over `MAX_DOCUMENT`."""
     document = role_document(active)
     if document is not None and len(document) > MAX_DOCUMENT:
         raise Conflict(

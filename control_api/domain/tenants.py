@@ -11,6 +11,7 @@ from control_api.app_context import AppContext
 from control_api.settings import Settings
 from control_api.store import cited_documents
 from control_api.store.queries import tenants
+from control_api.store.queries.candidates import read_candidates
 from control_api.store.queries.tenants import StoredTenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -85,4 +86,5 @@ def effective(tenant: StoredTenant, settings: Settings) -> TenantSettings:
         pii_masking=tenant.pii_masking or settings.pii_masking,
         active=tenant.active,
         frozen_at=tenant.frozen_at,
+        candidates=tuple(each.listed for each in read_candidates(tenant.candidates)),
     )

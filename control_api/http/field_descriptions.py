@@ -56,6 +56,7 @@ FIELDS = {
     "cooldown_minutes": "How long the rule stays quiet after it fires, in minutes.",
     "created_at": "The time of creation (RFC 3339, UTC).",
     "credential_type": "How the agent proves its identity.",
+    "decided": "Events that the candidate was evaluated for.",
     "decision": "`ALLOW` or `DENY`.",
     "delivery_id": "The delivery's id.",
     "denied": "Events with the decision `DENY`.",
@@ -79,6 +80,7 @@ FIELDS = {
     "enrolled_until": "When the sidecar's enrolled keys expire. `null` if it has a key of its own.",
     "enrolment": "The generation that the keys belong to. They die when the agent's changes.",
     "epoch": "The id of the store that revisions belong to. It changes if the store is replaced.",
+    "error": "Events for which the candidate could not be read or evaluated.",
     "event": "The audit event.",
     "event_id": "The audit event's id, a UUIDv7.",
     "event_ids": "The events whose personal values to erase.",
@@ -203,6 +205,7 @@ FIELDS = {
     "rule_name": "The alert rule's name.",
     "rule_type": "What the rule measures.",
     "run_id": "The id of one run of the sidecar's process.",
+    "same": "Events that the candidate decides alike.",
     "scope": "What the key may do.",
     "self_verification": "What the scheduled verification found, over all logs.",
     "semantics": "`all` evaluates every item. `stop_on_deny` and `stop_on_allow` stop after the "
@@ -286,6 +289,9 @@ _BY_TYPE = {
         "AlwaysAllowed DescribedRequests NeverAllowed": "Sources, with the wildcards `*` and `?`.",
         "ChangedRow AccessRow": "Sources as patterns, with exceptions.",
     },
+    "added": {"CandidatePromoted": "The names of policies that are new."},
+    "removed": {"CandidatePromoted": "The names of policies that the candidate lacks: deleted."},
+    "updated": {"CandidatePromoted": "The names of policies that are changed."},
     "change": {
         "PolicyVersion": "What kind of change made this version.",
         "NearestMiss": "The smallest change that would have allowed the call, in words.",
@@ -309,6 +315,8 @@ _BY_TYPE = {
     },
     "last_seq": {"PurgeAnchor": "The sequence number of the last purged entry."},
     "name": {
+        "CandidateRequest CandidatePolicies CandidateListed CandidateShown CandidatePublished "
+        "CandidatePromoted": "The candidate's name, unique in the tenant.",
         "AlertRule AlertRuleWithSecret ChangedRule NewRule": "The rule's name, unique in the "
         "tenant.",
         "CreatedKey ListedKey NewKey ProvisionedKey": "The key's display name.",
@@ -347,7 +355,11 @@ _BY_TYPE = {
         "Verified": "What fails at `broken_at`: `code: sentence`. `null` if the log is valid.",
         "RevokeSessionRequest": "Why the session is revoked.",
     },
-    "revision": {"SetDocument": "The revision in which the document last changed."},
+    "revision": {
+        "SetDocument": "The revision in which the document last changed.",
+        "CandidateListed CandidateShown CandidatePublished": "The revision of the policy set from "
+        "which the candidate is evaluated. Its counts begin there.",
+    },
     "size": {
         "ProofRequest": "The size of the checkpoint to prove it in. The latest if left out.",
     },
@@ -363,6 +375,8 @@ _BY_TYPE = {
         "ImpactRequest": "All policies that would be in force, without ids.",
         "PolicySetAsked": "All policies of the tenant, as they would be.",
         "AccessRow": "The policies that allow it, by name.",
+        "CandidatePolicies": "All policies of the candidate, without ids.",
+        "CandidatePublished": "How many policies the candidate has.",
     },
     "state": {
         "SelfVerified": "Whether every log verifies: `valid`, `damaged` or `pending`.",

@@ -36,6 +36,11 @@ from control_api.use_cases.audit.show_retention import show_retention
 from control_api.use_cases.audit.show_session_trail import show_session_trail
 from control_api.use_cases.audit.show_stats import show_stats
 from control_api.use_cases.audit.verify_log import verify_log
+from control_api.use_cases.candidates.drop_candidate import drop_candidate
+from control_api.use_cases.candidates.get_candidate import get_candidate
+from control_api.use_cases.candidates.list_candidates import list_candidates
+from control_api.use_cases.candidates.promote_candidate import promote_candidate
+from control_api.use_cases.candidates.publish_candidate import publish_candidate
 from control_api.use_cases.context.describe_service import (
     show_docs,
     show_metrics,
@@ -151,6 +156,24 @@ ROUTES: tuple[Route, ...] = (
     IMPACT,
     Route("GET", "/v1/policies/impact/{impact_id}", READ, show_impact),
     Route("DELETE", "/v1/policies/impact/{impact_id}", ADMIN, cancel_impact),
+    Route("GET", "/v1/policies/candidates", READ, list_candidates),
+    Route("GET", "/v1/policies/candidates/{name}", READ, get_candidate),
+    Route(
+        "PUT",
+        "/v1/policies/candidates/{name}",
+        ADMIN,
+        publish_candidate,
+        errors=(409,),
+        max_body=MAX_SET_BODY,
+    ),
+    Route("DELETE", "/v1/policies/candidates/{name}", ADMIN, drop_candidate),
+    Route(
+        "POST",
+        "/v1/policies/candidates/{name}/promote",
+        ADMIN,
+        promote_candidate,
+        errors=(409,),
+    ),
     Route("GET", "/v1/policies/{policy_id}", READ, get_policy),
     Route("PUT", "/v1/policies/{policy_id}", ADMIN, replace_policy, errors=(409, 412)),
     Route("DELETE", "/v1/policies/{policy_id}", ADMIN, delete_policy, errors=(409,)),

@@ -16,7 +16,6 @@ from control_api.store.errors import FAULTS, is_conflict, is_fault
 from control_api.store.group_commit import MAX_BATCH
 from control_api.store.log.chain import Appended, LogChain
 from control_api.store.log.heads import LogEnd
-from control_api.store.log.postgresql_batch import STATEMENT
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 from policies.trail.record import Record
@@ -142,7 +141,7 @@ class LogHeadCache:
         if chain.fits_one_statement:
             autocommit = self._store.autocommit
             assert autocommit is not None
-            return await autocommit(chain.tenant_id, STATEMENT, chain.statement_values())
+            return await autocommit(chain.tenant_id, *chain.statement())
         return await self._store.run(
             self._store.lane(chain.tenant_id),
             lambda connection, again: None if again else chain.save_unless_moved(connection),

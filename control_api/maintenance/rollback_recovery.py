@@ -8,7 +8,8 @@ have their newest state, so they are put out of force:
     a session      is revoked
     an agent       becomes a draft
     a role         has no policy in force until one of its policies is written again
-    the tenant     masks personal data and is frozen, since the lost settings may include a freeze
+    the tenant     masks personal data and is frozen, since the lost settings may include a freeze;
+                   its candidates are dropped
 
 Everything else stays in force. The revision leaps past every revision ever seen, so that no sidecar
 mistakes a lost document for the current one. The log records the event in an entry of its own kind.
@@ -22,6 +23,7 @@ from dataclasses import replace
 
 from sqlalchemy import update
 
+from control_api.domain.candidates import drop_all
 from control_api.domain.tenants import effective
 from control_api.settings import Settings
 from control_api.store.queries import agents, ended_sessions, sessions, tenants
@@ -64,7 +66,10 @@ class RollbackRecovery:
             # One transaction: if we die in it, the head in Redis is still ahead of the tenant, and
             # the next reconciliation recovers it again.
             await tx.advance_revision(seen + LEAP)
-            await tx.publish({name: await self._safe_document(tx, name) for name in lost})
+            # The tenant's document lists the candidates, so the newest of these are lost with it.
+            documents = await drop_all(tx) if TENANT in lost else {}
+            documents |= {name: await self._safe_document(tx, name) for name in lost}
+            await tx.publish(documents)
             record = incarnation_record(held, seen, len(lost), record_id=self._new_id())
             await tx.append(record)
             return held
@@ -94,7 +99,7 @@ class RollbackRecovery:
         elif name == TENANT:
             tenant = await tenants.get(tx.connection, tx.tenant_id)
             assert tenant is not None  # its row is locked
-            tenant = replace(tenant, pii_masking=True)
+            tenant = replace(tenant, pii_masking=True, candidates=None)
             if tenant.frozen_at is None:
                 tenant = replace(tenant, frozen_at=tx.now, freeze_reason=_FREEZE_REASON)
             await tenants.put(tx.connection, tenant)

@@ -19,11 +19,12 @@ class ImpactStarted:
 
 @dataclass(frozen=True, slots=True)
 class DecisionGroup:
-    """Decisions that other policies would make differently, of one role on one source."""
+    """Decisions that other policies would make differently, of one role on one source. `error` is
+    of candidates alone: they could not decide."""
 
     agent_role: str
     source_id: str
-    direction: Literal["newly_denied", "newly_allowed", "unchanged"]
+    direction: Literal["newly_denied", "newly_allowed", "unchanged", "error"]
     policy_name_before: str
     policy_name_after: str
     count: int

@@ -3,16 +3,18 @@ documents that follow from it, committed together or not at all. Knows no route 
 rule.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store import cited_documents, notices, set_nodes
+from control_api.store.log import heads
 from control_api.store.log.chain import Appended, LogChain
 from control_api.store.schema.statements import chunks
 from control_api.store.schema.tables import documents, tenants
+from policies.definitions.model import Candidate
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import document_digest
 from policies.trail.change import PublishedAs
@@ -54,11 +56,20 @@ class Transaction:
     async def append(self, record: Record) -> Appended:
         """Adds the record to the tenant's log. The returned position holds once this transaction
         commits."""
+        return (await self._load_chain()).add(record, self.now)
+
+    async def _load_chain(self) -> LogChain:
         if self._chain is None:
             # INVARIANT: the tenant's row is locked before its log's head (see `begin`), so that two
             # replicas can't deadlock.
             self._chain = await self.connection.run_sync(LogChain.load, self.tenant_id)
-        return self._chain.add(record, self.now)
+        return self._chain
+
+    async def list_candidates(self, candidates: Iterable[Candidate]) -> None:
+        """Names the tenant's candidates to those who append to its log. This transaction must also
+        `append` a record, which tells them that the head has changed."""
+        await self._load_chain()
+        await self.connection.run_sync(heads.list_candidates, self.tenant_id, candidates)
 
     async def publish(self, changed: Mapping[str, bytes | None]) -> int:
         """Publishes documents of the tenant's policy set and returns the tenant's new revision. A

@@ -15,7 +15,7 @@ RUN_BY = {
     "tests/control_api/test_readme_curl.py": {
         "test_each_command_is_answered_and_each_operation_is_shown": {
             "control_api/README.md": [
-                "first", "policies", "guardrails", "agents and keys", "decisions",
+                "first", "policies", "guardrails", "agents and keys", "decisions", "candidates",
                 "holds and erasure", "alerts", "retention", "sidecars and tenants",
             ],
         },

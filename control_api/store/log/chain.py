@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection, Dialect, Table, bindparam, insert, select
 
+from control_api.store.counters.candidates import BatchCandidates
 from control_api.store.counters.counters import BatchCounts
 from control_api.store.errors import UnknownState
 from control_api.store.log import heads, postgresql_batch
@@ -59,6 +60,8 @@ class LogChain:
         self._entries: list[tuple[Any, ...]] = []
         self._openings: list[tuple[Any, ...]] = []
         self._counts = BatchCounts()
+        candidates = heads.listed(end.candidates)
+        self._candidates = BatchCandidates(candidates) if candidates else None
         self._spool: SpoolMove | None = None
 
     @classmethod
@@ -74,7 +77,8 @@ class LogChain:
         text = rfc3339(ts)
         entry = record.entry(self.log, self._tree.size, b64(self._last_leaf), text)
         index, source_type, user_id = _indexed(record, ts, text)
-        return self._add_entry(entry, index, source_type, (user_id, record.openings), ts)
+        opened = (user_id, record.openings)
+        return self._add_entry(entry, index, source_type, opened, ts, record.pub)
 
     def add_spooled(self, spooled: Spooled, now: int) -> Appended:
         """Adds a record of an enforcement point. Raises `Invalid`, and adds nothing, if it is too
@@ -83,7 +87,9 @@ class LogChain:
         prev, text = b64(self._last_leaf).encode(), rfc3339(ts).encode()
         entry = spooled.entry(LogPosition(self._log, self._tree.size, prev, text))
         opened = (spooled.user_id, spooled.openings)
-        return self._add_entry(entry, spooled.columns, spooled.source_type, opened, ts)
+        return self._add_entry(
+            entry, spooled.columns, spooled.source_type, opened, ts, spooled.members[2]
+        )
 
     def _add_entry(
         self,
@@ -92,6 +98,7 @@ class LogChain:
         source_type: str | None,
         opened: tuple[str | None, bytes],
         ts: int,
+        pub: bytes,
     ) -> Appended:
         if len(entry) > MAX_ENTRY:
             raise Invalid(
@@ -107,6 +114,8 @@ class LogChain:
             # otherwise it would sit in a bucket of its own until that time comes.
             counted = index if index.ts <= ts else index._replace(ts=ts)
             self._counts.add(counted, source_type)
+            if self._candidates is not None:
+                self._candidates.add(pub, counted)
         self._tree.append(leaf)
         self._last_leaf, self._last_ts = leaf, ts
         return Appended(seq, index.eid, leaf, ts)
@@ -133,7 +142,7 @@ class LogChain:
             self._openings = postgresql_batch.write_excess(
                 connection, self.tenant_id, openings, self._openings
             )
-            moved = postgresql_batch.write(connection, self.statement_values())
+            moved = postgresql_batch.write(connection, *self.statement())
         else:
             moved = self._write(connection)
         if moved:
@@ -145,7 +154,8 @@ class LogChain:
     def end(self) -> LogEnd:
         """The end of the log after `save`."""
         frontier = self._tree.to_bytes()
-        return LogEnd(self.log, self._tree.size, self._last_leaf, self._last_ts, frontier)
+        place = (self._tree.size, self._last_leaf, self._last_ts, frontier)
+        return LogEnd(self.log, *place, self._loaded.candidates)
 
     @property
     def changed(self) -> bool:
@@ -154,15 +164,16 @@ class LogChain:
 
     @property
     def fits_one_statement(self) -> bool:
-        """Whether saving on PostgreSQL takes only `postgresql_batch.STATEMENT`."""
+        """Whether saving on PostgreSQL takes only one statement."""
         return not log_index.due(self._loaded.size, self._tree.size)
 
-    def statement_values(self) -> tuple[Any, ...]:
-        """The parameters of `postgresql_batch.STATEMENT`."""
-        head = (self._loaded.size, self._loaded.last_leaf, *self.end[1:])
-        return postgresql_batch.statement_values(
-            self.tenant_id, head, self._spool, self._entries, self._openings, *self._counts.rows()
-        )
+    def statement(self) -> tuple[str, tuple[Any, ...]]:
+        """The statement that saves these entries on PostgreSQL, and its parameters."""
+        head = (self._loaded.size, self._loaded.last_leaf, *self.end[1:5])
+        rows = [self._entries, self._openings, *self._counts.rows()]
+        if self._candidates is not None:
+            rows.append(self._candidates.rows())
+        return postgresql_batch.statement(self.tenant_id, head, self._spool, rows)
 
     def _write(self, connection: Connection) -> bool:
         """Writes the rows and the head with one statement per table. Returns whether the head
@@ -172,6 +183,8 @@ class LogChain:
                 values = [(self.tenant_id, *row) for row in rows]
                 connection.exec_driver_sql(_insertion(table, connection.dialect), values)
         self._counts.save(connection, self.tenant_id)
+        if self._candidates is not None:
+            self._candidates.save(connection, self.tenant_id)
         return heads.move(connection, self.tenant_id, self._loaded.size, self.end)
 
 

@@ -4,26 +4,50 @@ Loading a head locks it until the transaction ends, and creates it for a tenant'
 Knows nothing of entries.
 """
 
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
+import orjson
 from sqlalchemy import Connection, bindparam, select, update
 
 from control_api.store.errors import UnknownState
 from control_api.store.schema.log import log_entries, log_heads
 from control_api.store.schema.statements import insert_if_absent
 from control_api.store.schema.tables import installation, tenants
+from policies.definitions.model import Candidate
+from policies.ground.canonical import encode
 from policies.ground.errors import NotFound
 
 
 class LogEnd(NamedTuple):
     """A head row without the tenant, in the order of the table's columns. `last_ts` is in
-    microseconds since 1970 UTC."""
+    microseconds since 1970 UTC. `candidates` is as in the table: see `listed`."""
 
     log: str
     size: int
     last_leaf: bytes
     last_ts: int
     frontier: bytes
+    candidates: str | None = None
+
+
+@lru_cache(maxsize=1024)
+def listed(candidates: str | None) -> tuple[Candidate, ...]:
+    """The candidates that a head's row names."""
+    return (
+        () if candidates is None else tuple(Candidate(*each) for each in orjson.loads(candidates))
+    )
+
+
+def list_candidates(
+    connection: Connection, tenant_id: str, candidates: Iterable[Candidate]
+) -> None:
+    """Names the tenant's candidates in its head, for all entries after this transaction. The caller
+    must hold the head's lock, and append an entry: cached ends of the log are then out of date."""
+    text = encode([list(each) for each in candidates]).decode()
+    named = {"tenant": tenant_id, "named": None if text == "[]" else text}
+    connection.execute(_LIST, named)
 
 
 def load(connection: Connection, tenant_id: str) -> LogEnd:
@@ -39,7 +63,7 @@ def load(connection: Connection, tenant_id: str) -> LogEnd:
 
 def move(connection: Connection, tenant_id: str, loaded_size: int, end: LogEnd) -> bool:
     """Moves the head to `end`. Returns False if it no longer has the size that was loaded."""
-    moved = dict(zip(_MOVE_PARAMETERS, (tenant_id, loaded_size, *end[1:]), strict=True))
+    moved = dict(zip(_MOVE_PARAMETERS, (tenant_id, loaded_size, *end[1:5]), strict=True))
     return connection.execute(_MOVE, moved).rowcount == 1
 
 
@@ -75,9 +99,15 @@ _HEAD = (
         log_heads.c.last_leaf,
         log_heads.c.last_ts,
         log_heads.c.frontier,
+        log_heads.c.candidates,
     )
     .where(log_heads.c.tenant_id == bindparam("tenant"))
     .with_for_update()
+)
+_LIST = (
+    update(log_heads)
+    .where(log_heads.c.tenant_id == bindparam("tenant"))
+    .values(candidates=bindparam("named"))
 )
 _TENANT = select(tenants.c.tenant_id).where(tenants.c.tenant_id == bindparam("tenant"))
 _EPOCH = select(installation.c.epoch).where(installation.c.tenant_id == "")

@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table
 
-from control_api.store.schema.log import first_accesses, log_entries, openings, tallies
+from control_api.store.counters.candidates import ON_CONFLICT
+from control_api.store.schema.log import (
+    candidate_counts,
+    first_accesses,
+    log_entries,
+    openings,
+    tallies,
+)
 
 _ARRAY_TYPES = {
     "BIGINT": "bigint[]",
@@ -45,10 +52,10 @@ class SpoolMove(NamedTuple):
 _NO_SPOOL = (None,) * len(SpoolMove._fields)
 
 
-def write(connection: Connection, values: tuple[Any, ...]) -> bool:
+def write(connection: Connection, statement: str, values: tuple[Any, ...]) -> bool:
     """Writes the batch. Returns False, and writes nothing, if the head or the spool is not where
     the batch began."""
-    return connection.exec_driver_sql(STATEMENT, values).rowcount == 1
+    return connection.exec_driver_sql(statement, values).rowcount == 1
 
 
 def write_excess(
@@ -63,21 +70,21 @@ def write_excess(
     return rows
 
 
-def statement_values(
-    tenant_id: str,
-    head: tuple[Any, ...],
-    spool: SpoolMove | None,
-    entries: _Rows,
-    opened: _Rows,
-    counts: _Rows,
-    accesses: _Rows,
-) -> tuple[Any, ...]:
-    """The parameters of `STATEMENT`. Rows hold every column but the tenant, in order. `head` holds
-    the size and leaf at which the chain began, then the new size, leaf, time and frontier."""
+def statement(
+    tenant_id: str, head: tuple[Any, ...], spool: SpoolMove | None, tables: Sequence[_Rows]
+) -> tuple[str, tuple[Any, ...]]:
+    """The statement that writes the whole batch or nothing, and its parameters. Sent alone, it is a
+    transaction of its own.
+
+    `tables` are the rows of the entries, the openings, the counts and the first accesses, and of
+    the candidates' counts if the tenant has candidates. Rows hold every column but the tenant, in
+    order. `head` holds the size and leaf at which the chain began, then the new size, leaf, time
+    and frontier.
+    """
     values: list[Any] = [tenant_id, *head, *(spool or _NO_SPOOL)]
-    for table, rows in zip(_TABLES, (entries, opened, counts, accesses), strict=True):
+    for table, rows in zip(_TABLES, tables, strict=False):
         values += _columns(table, rows)
-    return tuple(values)
+    return _STATEMENTS[len(tables)], tuple(values)
 
 
 def _columns(table: Table, rows: _Rows) -> Iterable[Any]:
@@ -98,9 +105,11 @@ def _joined(kind: str, column: Sequence[Any]) -> Any:
     return text
 
 
-def _statement() -> str:
-    """`$1` is the tenant, `$2` to `$7` the head, `$8` to `$14` the spool or NULL; then one array
-    per column, table after table.
+def _statement(tables: int) -> str:
+    """A statement that writes the first `tables` of `_TABLES`.
+
+    `$1` is the tenant, `$2` to `$7` the head, `$8` to `$14` the spool or NULL; then one array per
+    column, table after table.
 
     The head moves first, and the rows are joined to the moved head. So no rows are inserted if it
     does not move, and of two concurrent writers the second waits at the head for the first.
@@ -119,7 +128,7 @@ def _statement() -> str:
     )
     parts = [f"moved AS ({move})", f"sources_ AS ({move_spool})"]
     at = 15
-    for table, conflict in _TABLES.items():
+    for table, conflict in list(_TABLES.items())[:tables]:
         rows = _insertion(table, at, "SELECT tenant_id FROM moved")
         parts.append(f"{table.name}_ AS ({rows} {conflict})")
         at += len(table.c) - 1
@@ -165,6 +174,7 @@ _TABLES: dict[Table, str] = {
         "ON CONFLICT (tenant_id, agent_role, source_id) DO UPDATE SET first_ts = excluded.first_ts"
         " WHERE excluded.first_ts < first_accesses.first_ts"
     ),
+    # Last, because the statement of a tenant without candidates leaves it out.
+    candidate_counts: ON_CONFLICT,
 }
-STATEMENT = _statement()
-"""Writes the whole batch or nothing. Sent alone, it is a transaction of its own."""
+_STATEMENTS = {tables: _statement(tables) for tables in (len(_TABLES) - 1, len(_TABLES))}

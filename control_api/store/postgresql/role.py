@@ -22,6 +22,7 @@ GRANTS = {
     "alert_deliveries": ALL,
     "alert_rules": ALL,
     "api_keys": CHANGE,
+    "candidate_counts": ALL,
     "checkpoints": ALL,
     "cited_documents": ALL,
     "documents": REPLACE,

@@ -16,7 +16,8 @@ from control_api.store.schema.tables import documents, installation, tenants
 @dataclass(frozen=True, slots=True)
 class StoredTenant:
     """A tenant's row. `revision` grows by one with each document that the tenant publishes; a
-    sidecar below `reset_below` must reload its policy set. Times in microseconds."""
+    sidecar below `reset_below` must reload its policy set. `candidates` is as in the table
+    (`control_api.store.queries.candidates`). Times in microseconds."""
 
     tenant_id: str
     name: str
@@ -30,6 +31,7 @@ class StoredTenant:
     reset_below: int = 0
     frozen_at: int | None = None
     freeze_reason: str | None = None
+    candidates: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from control_api.store.schema.columns import (
 )
 
 # The end of each tenant's log. Until it has an entry, `last_ts` is 0 and `last_leaf` is empty.
+# `candidates` repeats the tenant's for those who append, who lock only this row; null without any.
 log_heads = table(
     "log_heads",
     string("log"),
@@ -25,6 +26,7 @@ log_heads = table(
     binary("last_leaf"),
     timestamp("last_ts"),
     binary("frontier"),
+    string_or_null("candidates"),
 )
 
 # `entry` is authoritative. The columns before it are derived from it: they are the fields of
@@ -141,6 +143,28 @@ tallies = table(
     timestamp("last_ts"),
     key=("facet", "value", "bucket"),
     sqlite_with_rowid=False,
+)
+
+# What the entries say of a candidate at a revision (`control_api.store.counters.candidates`): how
+# many decided it, in the row whose `group_digest` is empty, and those that differ, by group.
+# `group_digest` is the SHA-256 of `outcome` to `policy_name_after`, too long for an index.
+# `examples` are ids of events, separated by spaces. No foreign key: a writer that has locked a head
+# must not wait for the tenant's row.
+candidate_counts = table(
+    "candidate_counts",
+    string("name"),
+    integer("revision"),
+    binary("group_digest"),
+    string("outcome"),
+    string("agent_role"),
+    string("source_id"),
+    string("policy_name_before"),
+    string("policy_name_after"),
+    integer("counted"),
+    timestamp("first_ts"),
+    timestamp("last_ts"),
+    string("examples"),
+    key=("name", "revision", "group_digest"),
 )
 
 # The time at which a role was first allowed to read a source (event time).

@@ -40,6 +40,7 @@ log_keys = table(
 # `revision` counts published documents. A sidecar below `reset_below` must reload its policy set:
 # an older database was restored, and the revision jumped past every revision ever published
 # (`control_api.maintenance.rollback_recovery`). `frozen_at` is null unless the tenant is frozen.
+# `candidates` is null without any (`control_api.store.queries.candidates`).
 tenants = table(
     "tenants",
     string("name"),
@@ -53,6 +54,7 @@ tenants = table(
     integer_with_default("reset_below", 0),
     timestamp_or_null("frozen_at"),
     string_or_null("freeze_reason"),
+    string_or_null("candidates"),
     # Not unique, since every unique key leads with the tenant: `find_by_name` locks instead.
     Index(None, "name"),
 )

@@ -18,6 +18,7 @@ from control_api.http.openapi import describe
 from control_api.http.openapi_responses import example_of, statuses
 from control_api.http.route import Scope
 from control_api.http.routes import ROUTES
+from control_api.requests.policy import PolicyAsked
 from policies import __version__
 from tests.control_api.http.test_scopes import BODIES
 from tests.control_api.http.world import REQUIRED_QUERY
@@ -212,6 +213,10 @@ def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
         "record_lineage": {"event_id": event["event_id"], "action_type": "sent"},
         "replace_guardrail": {"never": NOTHING},
         "claim_session": {"session_id": "d2", "agent_role": "support", "user_id": "ann"},
+        # A promotion must leave the policy that later routes ask for.
+        "publish_candidate": {
+            "policies": [{name: policy[name] for name in PolicyAsked.model_fields}]
+        },
     }
     values = {
         "session_id": "described",
@@ -219,6 +224,7 @@ def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
         "policy_id": policy["policy_id"],
         "agent_id": "agt_described",
         "tenant_id": api.admin("POST", "/v1/admin/tenants", {"name": "described"})["tenant_id"],
+        "name": "described",
     }
     rule = api.admin("POST", "/v1/alerts/rules", BODIES["create_alert_rule"])
     values["rule_id"] = rule["rule_id"]
@@ -236,6 +242,9 @@ def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
         path = route.path
         for name in route.parameters:
             path = path.replace("{" + name + "}", (values | {"key_id": made["key_id"]})[name])
+        if "name" in route.parameters:  # a promotion, and a deletion, each need one
+            candidate = "/v1/policies/candidates/described"
+            api.admin("PUT", candidate, bodies["publish_candidate"])
         path += REQUIRED_QUERY.get(route.name, "")
         answer = api.call(route.method, path, bodies.get(route.name))
         assert answer.status == route.status, (route.name, answer.raw)

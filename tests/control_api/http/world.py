@@ -16,6 +16,7 @@ from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, asked
 from tests.waiting import until
 
 REQUIRED_QUERY = {"prove_consistency": "?from=0", "show_access": "?source_id=handbook"}
+CANDIDATES = "/v1/policies/candidates"
 _numbers = itertools.count(1)
 
 
@@ -142,6 +143,17 @@ def _impact(tenant: Tenant) -> str:
     return tenant.impact_id
 
 
+def _candidate(tenant: Tenant) -> str:
+    """The only one: there are at most three."""
+    for held in tenant.api.call("GET", CANDIDATES, key=tenant.keys["admin"]).body:
+        tenant.api.call("DELETE", f"{CANDIDATES}/{held['name']}", key=tenant.keys["admin"])
+    name = f"made_{next(_numbers):08}"
+    body: object = {"policies": []}
+    answer = tenant.api.call("PUT", f"{CANDIDATES}/{name}", body, key=tenant.keys["admin"])
+    assert answer.status == 200, answer.raw
+    return name
+
+
 def _tenant(tenant: Tenant) -> str:
     return Tenant.made(tenant.api, f"tenant {next(_numbers)}").tenant_id
 
@@ -155,6 +167,7 @@ MAKERS: dict[str, Callable[[Tenant], str]] = {
     "rule_id": _rule,
     "hold_id": _hold,
     "impact_id": _impact,
+    "name": _candidate,
     "tenant_id": _tenant,
 }
 

@@ -1,4 +1,4 @@
-"""Guardrails and impact runs.
+"""Guardrails, impact runs and candidates.
 
 Revision ID: 0013
 Revises: 0012
@@ -81,10 +81,7 @@ def upgrade() -> None:
             ),
         )
         if op.get_bind().dialect.name == "postgresql":
-            # The rules of migration 0006, for the new tables.
-            op.execute(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY")
-            op.execute(f"ALTER TABLE {name} FORCE ROW LEVEL SECURITY")
-            op.execute(f"CREATE POLICY of_tenant ON {name} USING ({MINE}) WITH CHECK ({MINE})")
+            _secure_rows(name)
     running = sa.text("state = 'running'")
     op.create_index(
         "ix_impact_runs_due",
@@ -96,3 +93,38 @@ def upgrade() -> None:
     if op.get_bind().dialect.name == "postgresql":
         # Runs are found first, and then their tenants.
         op.execute(f"CREATE POLICY across ON impact_runs FOR SELECT USING ({EVERYONE})")
+    _add_candidates()
+
+
+def _add_candidates() -> None:
+    """What a tenant's candidates are, and what the log says of them."""
+    op.add_column("tenants", text("candidates", nullable=True))
+    op.add_column("log_heads", text("candidates", nullable=True))
+    op.create_table(
+        "candidate_counts",
+        text("tenant_id"),
+        text("name"),
+        number("revision"),
+        binary("group_digest"),
+        text("outcome"),
+        text("agent_role"),
+        text("source_id"),
+        text("policy_name_before"),
+        text("policy_name_after"),
+        number("counted"),
+        number("first_ts"),
+        number("last_ts"),
+        text("examples"),
+        sa.PrimaryKeyConstraint(
+            "tenant_id", "name", "revision", "group_digest", name="pk_candidate_counts"
+        ),
+    )
+    if op.get_bind().dialect.name == "postgresql":
+        _secure_rows("candidate_counts")
+
+
+def _secure_rows(name: str) -> None:
+    """The rules of migration 0006, for a new table."""
+    op.execute(f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY")
+    op.execute(f"ALTER TABLE {name} FORCE ROW LEVEL SECURITY")
+    op.execute(f"CREATE POLICY of_tenant ON {name} USING ({MINE}) WITH CHECK ({MINE})")

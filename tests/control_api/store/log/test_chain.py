@@ -32,5 +32,5 @@ def test_a_decision_is_indexed_as_its_bytes_are(
     known, decoded = LogChain("default", EMPTY), LogChain("default", EMPTY)
     appended = known.add(made, START)
     assert appended == decoded.add(made._replace(decided=None), START)
-    assert known.statement_values() == decoded.statement_values()
+    assert known.statement() == decoded.statement()
     assert known.end == decoded.end

@@ -1,0 +1,155 @@
+"""The steps that every change of a tenant's candidates shares. Knows no operation.
+
+INVARIANT: the candidates change together in three places, in one transaction: the tenant's row, its
+document in the policy set, and the head of its log. A record of the change moves that head, so no
+process can append behind one that names other candidates (`control_api.store.counters.candidates`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+from control_api.app_context import AppContext
+from control_api.domain.policy_change import limited_document
+from control_api.domain.tenants import effective, stored
+from control_api.responses.candidates import CandidateListed, CandidateShown
+from control_api.responses.impact import DecisionGroup
+from control_api.settings import Settings
+from control_api.store.queries import candidates, tenants
+from control_api.store.queries.candidates import (
+    CandidateTotals,
+    CountedGroup,
+    StoredCandidate,
+    read_candidates,
+    write_candidates,
+)
+from control_api.store.transaction import Transaction
+from policies.definitions.model import Policy
+from policies.ground.canonical import rfc3339
+from policies.ground.errors import NotFound
+from policies.sets.policy_set import TENANT, candidate_name, tenant_document
+from policies.trail.change import ObjectChange
+
+
+def held(listed: Iterable[StoredCandidate], name: str) -> StoredCandidate:
+    """The candidate of this name. Raises `NotFound`."""
+    for each in listed:
+        if each.name == name:
+            return each
+    raise NotFound(f"no such candidate: `{name}`")
+
+
+async def listed(tx: Transaction) -> tuple[StoredCandidate, ...]:
+    """The tenant's candidates."""
+    return read_candidates((await stored(tx.connection, tx.tenant_id)).candidates)
+
+
+def documents(name: str, policies: Iterable[Policy]) -> dict[str, bytes | None]:
+    """The documents of a candidate with these policies. Raises `Conflict` if one would be larger
+    than a role's may be."""
+    by_role: dict[str, list[Policy]] = {}
+    for policy in policies:
+        by_role.setdefault(policy.agent_role, []).append(policy)
+    return {
+        candidate_name(name, role): limited_document(role, each) for role, each in by_role.items()
+    }
+
+
+async def publish(tx: Transaction, name: str, bodies: Mapping[str, bytes | None]) -> bool:
+    """Make these the candidate's documents. Returns whether that changed any."""
+    before = await tx.lock()
+    gone = set(await candidates.document_names(tx.connection, tx.tenant_id, name)) - bodies.keys()
+    return await tx.publish({**dict.fromkeys(sorted(gone)), **bodies}) != before
+
+
+async def put_list(tx: Transaction, settings: Settings, wanted: Iterable[StoredCandidate]) -> None:
+    """Make these the tenant's candidates, and forget what was counted of the others."""
+    after = write_candidates(wanted)
+    tenant = await stored(tx.connection, tx.tenant_id)
+    gone = set(read_candidates(tenant.candidates)) - set(read_candidates(after))
+    tenant = replace(tenant, candidates=after)
+    await tenants.put(tx.connection, tenant)
+    await tx.publish({TENANT: tenant_document(effective(tenant, settings))})
+    # First the head's lock, then the counts, as in every append: otherwise the two could deadlock.
+    await tx.list_candidates(each.listed for each in read_candidates(after))
+    for each in gone:
+        await candidates.forget(tx.connection, tx.tenant_id, each.name)
+
+
+async def drop_all(tx: Transaction) -> dict[str, bytes | None]:
+    """Forget every candidate, whose list in the tenant's row the caller removes. Returns the
+    documents to remove."""
+    await tx.list_candidates(())
+    gone: dict[str, bytes | None] = {}
+    for each in await listed(tx):
+        await candidates.forget(tx.connection, tx.tenant_id, each.name)
+        names = await candidates.document_names(tx.connection, tx.tenant_id, each.name)
+        gone |= dict.fromkeys(names)
+    return gone
+
+
+async def drop(
+    app: AppContext, tx: Transaction, candidate: StoredCandidate, change: str, by: str
+) -> None:
+    """Remove a candidate, and record it as `change`."""
+    await publish(tx, candidate.name, {})
+    await put_list(tx, app.settings, [each for each in await listed(tx) if each != candidate])
+    await record(app, tx, candidate, None, change, by, {})
+
+
+async def record(
+    app: AppContext,
+    tx: Transaction,
+    before: StoredCandidate | None,
+    after: StoredCandidate | None,
+    change: str,
+    by: str,
+    detail: dict[str, Any],
+) -> None:
+    """Record a change of a candidate, after `put_list`. Its documents are too many for an entry;
+    only the tenant's is named."""
+    named = after or before
+    assert named is not None
+    both = ObjectChange(_shown(before), _shown(after), published=tx.published(TENANT))
+    await app.log_change(tx, f"candidate.{change}", named.name, by, detail, both)
+
+
+def _shown(candidate: StoredCandidate | None) -> dict[str, Any] | None:
+    if candidate is None:
+        return None
+    return {**candidate._asdict(), "created_at": rfc3339(candidate.created_at)}
+
+
+def listed_candidate(candidate: StoredCandidate, counts: CandidateTotals) -> CandidateListed:
+    return CandidateListed(
+        candidate.name,
+        candidate.revision,
+        rfc3339(candidate.created_at),
+        counts.decided,
+        counts.same,
+        counts.newly_denied,
+        counts.newly_allowed,
+        counts.error,
+    )
+
+
+def shown_candidate(
+    candidate: StoredCandidate, counts: CandidateTotals, groups: Iterable[CountedGroup]
+) -> CandidateShown:
+    return CandidateShown(
+        **asdict(listed_candidate(candidate, counts)),
+        groups=[
+            DecisionGroup(
+                direction=cast(Any, each.outcome),
+                agent_role=each.agent_role,
+                source_id=each.source_id,
+                policy_name_before=each.policy_name_before,
+                policy_name_after=each.policy_name_after,
+                count=each.counted,
+                first=rfc3339(each.first_ts),
+                last=rfc3339(each.last_ts),
+                example_event_ids=each.examples,
+            )
+            for each in groups
+        ],
+    )

@@ -1,0 +1,1 @@
+"""Use cases on candidates, one operation a file."""
