@@ -8,12 +8,17 @@ from policies.analysis.rows import ABSENT
 from policies.definitions.definition import shown
 
 Row = Mapping[str, Any]
+SHOWN_IDS = 20
+"""Registered agents of one row; `--json` has all."""
 
 
 def access(row: Row) -> Iterator[str]:
     """What a row of `who` or `can` says."""
     yield f"{shown(row['agent_role'])} may read {_names(row['sources'])} at {_levels(row)}"
     yield from _who(row)
+    if ids := row.get("agent_ids"):
+        more = f" and {len(ids) - SHOWN_IDS:,} more" if len(ids) > SHOWN_IDS else ""
+        yield f"  registered: {', '.join(map(shown, ids[:SHOWN_IDS]))}{more}"
     yield f"  by policy: {', '.join(map(shown, row['policies']))}"
 
 
