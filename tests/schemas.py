@@ -12,6 +12,8 @@ from typing import Any
 
 from policies.definitions.guardrail_form import GUARDRAIL_FILE
 from policies.definitions.policy_form import POLICY_FILE
+from policies.testing.file_form import TEST_FILE
+from sidecar.config.schema import settings_schema
 
 FOLDER = Path(__file__).parent.parent / "policies" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -19,6 +21,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MADE: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
     "guardrails": ("Guardrails of a tenant", GUARDRAIL_FILE.schema),
     "policy": ("Policies of a tenant", POLICY_FILE.schema),
+    "sidecar": ("Settings of a sidecar", settings_schema),
+    "test": ("Tests of policies", TEST_FILE.schema),
 }
 """Each schema's title, and what makes it."""
 

@@ -3,9 +3,11 @@
 from importlib.resources import files
 from pathlib import Path
 
-KINDS = ("policy", "guardrails")
-IN_POLICY_DIRECTORY = ("policy", "guardrails")
-"""Those of the files in a policy directory."""
+from policies.definitions.policy_files import GUARDRAILS, TESTS
+
+IN_POLICY_DIRECTORY = ("policy", "test", "guardrails")
+"""Kinds of files in a policy directory."""
+KINDS = (*IN_POLICY_DIRECTORY, "sidecar")
 SUFFIX = ".schema.json"
 
 
@@ -16,4 +18,6 @@ def schema(kind: str) -> str:
 
 def kind_of(path: Path) -> str:
     """The kind of a file in a policy directory, by its name."""
-    return "guardrails" if path.name == "guardrails.yaml" else "policy"
+    if path.name == GUARDRAILS:
+        return "guardrails"
+    return "test" if path.name.endswith(TESTS) else "policy"

@@ -1,30 +1,18 @@
 """Reads the sidecar's settings file (contract, section 5) and applies the environment to it.
 
-Knows every key. Raises all complaints at once (`SettingsError`), before a port is bound. The
-environment and the host's name are arguments.
+Raises all complaints at once (`SettingsError`), before a port is bound. The environment and the
+host's name are arguments. `sidecar.config.settings_reader` knows the keys.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from policies.definitions.definition import DefinitionFault, DefinitionFaults, Node
-from policies.ground.listen_address import ListenAddress
 from policies.ground.settings import SettingsError
-from sidecar.config.listeners import loopback_of, refuse_conflicts
 from sidecar.config.sections import FROM_ENVIRONMENT, Section
-from sidecar.config.sources import read_source
-from sidecar.config.tls import check_redis, client_tls
+from sidecar.config.settings_reader import read_settings, sources_files
 from sidecar.config.tree import descend, file_tree, full_name, text_tree
-from sidecar.platform.key_file import read_key
-from sidecar.settings.model import (
-    COMPRESSIONS,
-    PERMISSIONS,
-    AgentSettings,
-    EnrolSettings,
-    SidecarSettings,
-    TraceSettings,
-)
-from sidecar.settings.spool import SPOOL_MODES, SpoolSettings
+from sidecar.settings.model import SidecarSettings
 
 PREFIX = "SLUICE_SIDECAR_"
 
@@ -70,60 +58,15 @@ class _FileReader:
             # Complaints about keys would mislead: they may follow from the broken YAML.
             raise SettingsError([_plain(fault) for fault in self._faults.found])
         top = Section(self._root, "", self._complain)
-        enrol = self._enrol(top)
-        has_proxy = top.has("forward_proxy") or top.has("transparent")
-        settings = SidecarSettings(
-            id=top.identifier("id") or host,
-            control=top.address("control"),
-            control_tls=client_tls(top, "control_tls", "control", self._base),
-            redis=top.redis("redis"),
-            compress=top.choice("compress", COMPRESSIONS, "auto"),
-            key_file=None if enrol is not None else self._key_file(top),
-            listen=top.listen("listen", "127.0.0.1:8710") or ListenAddress("127.0.0.1", 0),
-            metrics_listen=top.listen("metrics_listen"),
-            quit_listen=loopback_of(top, "quit_listen"),
-            forward_proxy=top.listen("forward_proxy"),
-            transparent=top.listen("transparent"),
-            redirect_check_seconds=top.seconds("redirect_check_seconds", 0, 0, 3600),
-            encrypted_hello=top.choice("encrypted_hello", PERMISSIONS, "deny"),
-            cache=top.path("cache", self._base, "cache"),
-            staleness_seconds=top.seconds("staleness_seconds", 30, 1, 86400),
-            drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
-            spool=self._spool(top.section("spool")),
-            agent=self._agent(top.section("agent")),
-            agent_file=self._base / named if (named := top.text("agent_file")) else None,
-            enrol=enrol,
-            sources_files=self._sources_files(top),
-            traces=self._traces(top.section("traces")),
-            sources=tuple(
-                read_source(section, self._base, has_proxy=has_proxy)
-                for section in top.sections("sources")
-            ),
-        )
-        top.close()
-        if settings.sources and settings.agent is None and enrol is None:
-            top.complain("agent", "is required with `sources`: requests there are the agent's")
-        for listener in ("forward_proxy", "transparent"):
-            # Where files may bring sources, an agent that reads nothing is a choice: all is denied.
-            none = not settings.sources and not settings.sources_files
-            if getattr(settings, listener) is not None and none:
-                top.complain(listener, "leads to no source; add one to `sources`")
-        if settings.redirect_check_seconds and settings.transparent is None:
-            top.complain("redirect_check_seconds", "needs `transparent`, whose port it checks")
-        # Last, because these compare settings with each other and expect each to have been read.
-        check_redis(top, settings.redis)
-        refuse_conflicts(top, settings)
+        settings = read_settings(top, self._base, host)
         if self._complaints:
             raise SettingsError(self._complaints)
         return settings
 
-    def _sources_files(self, top: Section) -> tuple[Path, ...]:
-        return tuple(self._base / each for each in top.texts("sources_files"))
-
     def _replace_sources(self) -> None:
         """Put the list of the first of `sources_files` that exists in place of `sources`."""
         quiet = Section(self._root, "", lambda *_: None)  # `read` complains of what is wrong
-        for path in self._sources_files(quiet):
+        for path in sources_files(quiet, self._base):
             # `is_file` follows links: a ConfigMap's files are links, and an optional ConfigMap that
             # is missing leaves the folder empty.
             if not path.is_file():
@@ -183,65 +126,6 @@ class _FileReader:
             file = str(self._of_agent_file.get(key, file))
             position = f"{file}:{line}" if line else file
             self._complaints.append(f"{position}: {key}: {fault}")
-
-    def _key_file(self, section: Section) -> Path:
-        path = section.path("key_file", self._base)
-        if not section.complained("key_file"):
-            try:
-                read_key(path)
-            except ValueError as error:
-                section.complain("key_file", str(error))
-        return path
-
-    def _enrol(self, top: Section) -> EnrolSettings | None:
-        section = top.section("enrol")
-        if not section.given:
-            return None
-        enrol = EnrolSettings(section.path("token_file", self._base))
-        section.close()
-        for key in ("key_file", "agent"):
-            # Two answers to the question who this sidecar is: one of them would be ignored.
-            if top.has(key):
-                top.complain(
-                    key, "must be absent with `enrol`, which brings the keys and the agent"
-                )
-        return enrol
-
-    def _agent(self, section: Section) -> AgentSettings | None:
-        if not section.given:
-            return None
-        role = section.identifier("role")
-        if role is None and not section.complained("role"):
-            section.complain("role", "is required")
-        agent = AgentSettings(section.identifier("id"), role or "", self._key_file(section))
-        section.close()
-        return agent
-
-    def _traces(self, section: Section) -> TraceSettings | None:
-        if not section.given:
-            return None
-        traces = TraceSettings(
-            section.address("endpoint"),
-            section.share("sample_ratio", 0.01),
-            client_tls(section, "tls", "endpoint", self._base),
-        )
-        section.close()
-        return traces
-
-    def _spool(self, section: Section) -> SpoolSettings:
-        default = SpoolSettings(self._base)
-        spool = SpoolSettings(
-            dir=section.path("dir", self._base, "spool"),
-            mode=section.choice("mode", SPOOL_MODES, default.mode),
-            max_bytes=section.integer("max_bytes", default.max_bytes, 0),
-            segment_bytes=section.integer("segment_bytes", default.segment_bytes, 0),
-            timeout_ms=section.integer("timeout_ms", default.timeout_ms, 0),
-            memory_bytes=section.integer("memory_bytes", default.memory_bytes, 0),
-        )
-        for key, fault in spool.complaints().items():
-            section.complain(key, fault)
-        section.close()
-        return spool
 
 
 def _plain(fault: DefinitionFault) -> str:

@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from policies.definitions.definition import Node, shown
 from policies.ground.json_body import identifier_fault
 from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
+from sidecar.config.spelling import Spelling, address_fault
 
 FROM_ENVIRONMENT = "environment"
 """The tag of a node from the environment: its text may be any type of scalar."""
 
-_INTEGER = re.compile(r"[0-9]{1,15}\Z")
+DIGITS = 15
+"""The longest whole number."""
+_INTEGER = re.compile(rf"[0-9]{{1,{DIGITS}}}\Z")
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?\Z")
 
 Complain = Callable[[int, str, str], None]
@@ -57,7 +59,9 @@ class Section:
         """Whether the file sets `key`."""
         return self._get(key) is not None
 
-    def text(self, key: str, default: str | None = None) -> str | None:
+    def text(
+        self, key: str, default: str | None = None, spelling: Spelling | None = None
+    ) -> str | None:
         """A string. A text that YAML reads as a number or truth value must be quoted."""
         node = self._get(key)
         if node is None:
@@ -67,6 +71,8 @@ class Section:
             self.complain(key, f"must be a string; put {shown(str(node.value))} in quotes")
             return default
         text: str = node.value
+        if spelling is not None and not spelling.pattern.match(text):
+            self.complain(key, f"{shown(text)} {spelling.wrong}")
         return text
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -81,17 +87,23 @@ class Section:
             self.complain(key, "must be a list of strings; put numbers in quotes")
         return tuple(items)
 
-    def required(self, key: str) -> str:
+    def required(
+        self, key: str, spelling: Spelling | None = None, absent: str = "is required"
+    ) -> str:
         """Like `text`, but complains if the key is absent or empty."""
         text = self.text(key)
         if not text and not self.complained(key):
-            self.complain(key, "is required")
+            self.complain(key, absent)
+        elif text and spelling is not None and not spelling.pattern.match(text):
+            self.complain(key, f"{shown(text)} {spelling.wrong}")
         return text or ""
 
-    def identifier(self, key: str) -> str | None:
+    def identifier(self, key: str, *, required: bool = False) -> str | None:
         """A string that is valid as an identifier in a record."""
         text = self.text(key)
         fault = None if text is None else identifier_fault(text)
+        if text is None and required and not self.complained(key):
+            fault = "is required"
         if fault:
             self.complain(key, fault)
         return text
@@ -108,6 +120,10 @@ class Section:
         if not self.complained(key):
             self.complain(key, f"{shown(text or '')} is not one of {', '.join(allowed)}")
         return default or allowed[-1]
+
+    def optional_choice(self, key: str, allowed: tuple[_Choice, ...]) -> _Choice | None:
+        """One of `allowed`; None if the key is absent."""
+        return self.choice(key, allowed) if self.has(key) else None
 
     def integer(self, key: str, default: int, least: int) -> int:
         text = self._number(key, ("int", FROM_ENVIRONMENT), _INTEGER)
@@ -150,7 +166,7 @@ class Section:
         port may be missing."""
         text = self.required(key)
         if text:
-            fault = _address_fault(text, schemes)
+            fault = address_fault(text, schemes)
             if fault:
                 self.complain(key, fault)
         return text.rstrip("/")
@@ -221,17 +237,3 @@ class Section:
 def _shown(node: Node) -> str:
     value: Any = node.value
     return shown(value) if isinstance(value, str) else f"a {node.tag}"
-
-
-def _address_fault(text: str, schemes: tuple[str, ...]) -> str | None:
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError as error:
-        return f"is not an address: {error}"
-    if parts.scheme not in schemes or not parts.hostname or port == 0:
-        return f"{shown(text)} is not " + " or ".join(f"{each}://host:port" for each in schemes)
-    if parts.username is not None or parts.query or parts.fragment or not text.isascii():
-        # The text is not shown: it may contain a password.
-        return "must be only scheme, host, port and path; remove user, query and fragment"
-    return None

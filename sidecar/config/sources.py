@@ -15,6 +15,7 @@ from sidecar.config.listeners import (
     upstream_of,
 )
 from sidecar.config.sections import Section
+from sidecar.config.spelling import Spelling
 from sidecar.config.tls import client_tls, pair_of
 from sidecar.settings.model import (
     AWS_KINDS,
@@ -30,24 +31,29 @@ from sidecar.settings.model import (
 )
 
 # An alias is part of every source id, and so of policies: no `/`, `:` or wildcard.
-_ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
+_ALIAS = Spelling(
+    re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z"),
+    "must be 1 to 64 of a-z, 0-9, `_`, `.` and `-`, and start with a letter or digit",
+)
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
+_FIELD = Spelling(_FIELD_PATH, "must be names separated by dots, as in `acl.level`")
+_ARGUMENT = Spelling(_FIELD_PATH, "must be names separated by dots, as in `filter.collection`")
 # No `.` segments and no percent-encoding: only one of two spellings of a path would match.
-_ENDPOINT = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?\Z")
+_ENDPOINT = Spelling(
+    re.compile(r"\A(?:(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?|/)\Z"),
+    "is not a plain path such as `/mcp`",
+)
 # Methods are case-sensitive (RFC 9110): a rule for `get` would not match GET.
-_METHOD = re.compile(r"[A-Z]{1,32}\Z|\*\Z")
+_METHOD = Spelling(
+    re.compile(r"[A-Z]{1,32}\Z|\*\Z"), "must be a method in capitals, or `*` for all"
+)
+_PATH = Spelling(re.compile(r"/"), "must begin with `/`")
 
 
 def read_source(section: Section, base: Path, *, has_proxy: bool) -> Source:
     """One source. Paths in it are relative to `base`. `has_proxy` is whether a proxy listener leads
     to it, so that it needs no `listen` of its own."""
-    alias = section.required("alias")
-    if alias and not _ALIAS.match(alias):
-        section.complain(
-            "alias",
-            f"{shown(alias)} must be 1 to 64 of a-z, 0-9, `_`, `.` and `-`, and start with a "
-            "letter or digit",
-        )
+    alias = section.required("alias", _ALIAS)
     kind = section.choice("kind", KINDS)
     sensitivity = section.choice("sensitivity", SENSITIVITIES)
     source = Source(
@@ -65,7 +71,7 @@ def read_source(section: Section, base: Path, *, has_proxy: bool) -> Source:
         defaults=_defaults(section.section("defaults")),
         endpoint=_endpoint(section, kind),
         arguments=_arguments(section, kind),
-        sensitivity_field=_field_path(section, "sensitivity_field", "acl.level"),
+        sensitivity_field=section.text("sensitivity_field", spelling=_FIELD),
         hosts=hosts_of(section),
         path=path_of(section),
         aws=_aws(section, kind, base),
@@ -95,11 +101,9 @@ def _check_kind(section: Section, source: Source) -> None:
 
 
 def _endpoint(section: Section, kind: str) -> str:
-    path = section.text("endpoint")
+    path = section.text("endpoint", spelling=_ENDPOINT)
     if path is not None and kind != "mcp":
         section.complain("endpoint", "applies only to sources of the kind `mcp`")
-    if path is not None and not (path and _ENDPOINT.match(path)):
-        section.complain("endpoint", f"{shown(path)} is not a plain path such as `/mcp`")
     return path or "/mcp"
 
 
@@ -128,18 +132,8 @@ def _arguments(section: Section, kind: str) -> dict[str, str]:
     named = section.section("arguments")
     if named.given and kind != "mcp":
         section.complain("arguments", "apply only to sources of the kind `mcp`")
-    found = {tool: _field_path(named, tool, "filter.collection") for tool in named.own_keys()}
-    for tool, path in found.items():
-        if path is None:
-            named.complain(tool, "is empty; write the argument, such as `filter.collection`")
-    return {tool: path or "" for tool, path in found.items()}
-
-
-def _field_path(section: Section, key: str, example: str) -> str | None:
-    path = section.text(key)
-    if path is not None and not _FIELD_PATH.match(path):
-        section.complain(key, f"{shown(path)} must be names separated by dots, as in `{example}`")
-    return path
+    absent = "is empty; write the argument, such as `filter.collection`"
+    return {tool: named.required(tool, _ARGUMENT, absent) for tool in named.own_keys()}
 
 
 def _named(section: Section, name: str, level: Sensitivity) -> NamedSource:
@@ -152,19 +146,12 @@ def _named(section: Section, name: str, level: Sensitivity) -> NamedSource:
 
 
 def _route(section: Section) -> RestRule:
-    method, path = section.required("method"), section.required("path")
-    if method and not _METHOD.match(method):
-        section.complain("method", f"{shown(method)} must be a method in capitals, or `*` for all")
-    if path and not path.startswith("/"):
-        section.complain("path", f"{shown(path)} must begin with `/`")
     route = RestRule(
-        method=method,
-        path=path,
+        method=section.required("method", _METHOD),
+        path=section.required("path", _PATH),
         class_=section.choice("class", ROUTE_CLASSES),
         source_id=section.identifier("source_id"),
-        sensitivity=(
-            section.choice("sensitivity", SENSITIVITIES) if section.has("sensitivity") else None
-        ),
+        sensitivity=section.optional_choice("sensitivity", SENSITIVITIES),
     )
     section.close()
     return route

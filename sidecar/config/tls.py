@@ -54,10 +54,12 @@ def client_tls(parent: Section, key: str, address: str, base: Path) -> UpstreamT
 def check_redis(top: Section, url: RedisUrl | None) -> None:
     """Check that redis-py is installed, and the TLS files in the options of `redis`, which redis-py
     reads only when it connects."""
+    if url is None:
+        return
     # redis-py is an extra of the package (pyproject.toml): a sidecar without Redis needs none.
-    if url is not None and find_spec("redis") is None:
+    if find_spec("redis") is None:
         top.complain("redis", "needs redis-py; run `pip install 'sluice[redis]'`")
-    files = dict(url.options) if url is not None else {}
+    files = dict(url.options)
     certificate = files.get("ssl_certfile")
     key = files.get("ssl_keyfile", certificate)  # one file may hold both, as in OpenSSL
     if certificate is None and key is not None:

@@ -61,6 +61,9 @@ def _parts(schema: Schema, root: Schema) -> Iterator[Schema]:
     for word in ("anyOf", "oneOf", "allOf"):
         for each in schema.get(word, ()):
             yield from _parts(each, root)
+    for word in ("then", "else"):
+        if word in schema:
+            yield from _parts(schema[word], root)
 
 
 def _header(tree: Collection) -> list[str]:
