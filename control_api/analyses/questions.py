@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from control_api.analyses.job import Job
+from control_api.requests.impact import prepare
 from control_api.requests.policies import PolicySetAsked
 from policies.analysis.access import Asked
 from policies.analysis.difference import by_role, difference
@@ -43,7 +44,17 @@ def access(job: Job) -> bytes:
     return orjson.dumps({"rows": rows})
 
 
-QUESTIONS: Mapping[str, Callable[[Job], bytes]] = {"diff": diff, "access": access}
+def impact(job: Job) -> bytes:
+    """The request for an impact run, decoded and validated. Analyses nothing."""
+    [body] = job.parts
+    return prepare(body)
+
+
+QUESTIONS: Mapping[str, Callable[[Job], bytes]] = {
+    "diff": diff,
+    "access": access,
+    "impact": impact,
+}
 
 _UNSTORED = {"policy_id": "", "version": 0}
 

@@ -1,35 +1,11 @@
-"""Where a request says that a part of the log begins and ends: by `seq`, or by time."""
-
-import re
-from typing import Annotated
-
-from pydantic import AfterValidator, Field
+"""The bounds of a part of the log, from the form that requests name them in."""
 
 from control_api.log.export.place import Moment
-from control_api.requests.time import log_time
 from policies.ground.canonical import micros
 
-_SEQ = re.compile(r"[0-9]{1,15}\Z")
-_FORMS = [{"pattern": "^[0-9]{1,15}$"}, {"format": "date-time"}]
 
-
-def _place(text: str) -> str:
-    """A number as it is, a time in the log's own form."""
-    if _SEQ.match(text):
-        return text
-    try:
-        return log_time(text)
-    except ValueError as error:
-        raise ValueError(f"must be a `seq` of at most 15 digits; or else {error}") from None
-
-
-Place = Annotated[
-    str, Field(max_length=64, json_schema_extra={"anyOf": _FORMS}), AfterValidator(_place)
-]
-
-
-def bound(text: str | None) -> int | Moment | None:
-    """The bound that a `Place` names; None is the log's own."""
-    if text is None:
+def bound(place: str | None) -> int | Moment | None:
+    """The bound that a `control_api.requests.log_place.Place` names; None is the log's own."""
+    if place is None:
         return None
-    return int(text) if text.isdecimal() else Moment(micros(text))
+    return int(place) if place.isdecimal() else Moment(micros(place))

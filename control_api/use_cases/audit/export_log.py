@@ -7,9 +7,10 @@ from pydantic import Field
 
 from control_api.app_context import MAX_EXPORTS, AppContext
 from control_api.auth.principal import Caller
-from control_api.domain.log_bounds import Place, bound
+from control_api.domain.log_bounds import bound
 from control_api.log.export.file import Export, Wanted, open_export
 from control_api.requests.base import RequestModel
+from control_api.requests.log_place import Place
 from control_api.responses.stream import Stream
 from policies.ground.errors import Unavailable
 from policies.trail.log_file.lines import MEDIA_TYPE

@@ -125,6 +125,19 @@ def test_two_policies_of_one_name_are_refused(busy: ControlApi) -> None:
     assert "several policies have the name `support-wiki`" in answer.body["details"]
 
 
+def test_a_large_set_is_taken_like_a_small_one(busy: ControlApi) -> None:
+    many = [
+        {**TOMORROW[1], "name": f"policy-{number}", "agent_role": f"role-{number}"}
+        for number in range(10_000)
+    ]
+    found = ended(busy, started(busy, policies=[*TOMORROW, *many]))
+    whole = ended(busy, started(busy, to=str(found["until_seq"])))
+    assert as_counted(found) == as_counted(whole)
+    answer = busy.call("POST", ROUTE, {"policies": many, "form": "1"})
+    assert answer.status == 422
+    assert answer.body["details"] == "form: is not a known field"
+
+
 def test_a_log_that_was_changed_fails_the_run(fresh: ControlApi) -> None:
     for _ in range(5):
         fresh.evaluate()
