@@ -34,7 +34,7 @@ def state(folder: Path) -> State:
     return found
 
 
-def wait_for_change(folder: Path, known: State, pause: Callable[[float], None]) -> None:
+def wait_for_change(folder: Path, known: State, pause: Callable[[float], object]) -> None:
     """Return once the state is no longer `known`, and has stayed as it is for one look: an editor
     may empty a file, or remove it, before it writes it."""
     before = known

@@ -36,10 +36,6 @@ class Tenant(NamedTuple):
 def read(path: Path) -> list[Tenant]:
     """The tenants whose tests `path` holds. Raises `Unusable`, or `LoadError` with every fault of
     every file."""
-    if not path.exists():
-        raise Unusable(f"`{path}` does not exist")
-    if path.is_file() and not is_test(path):
-        raise Unusable(f"`{path}` is no file of tests: its name does not end in `{TESTS}`")
     folder = _tenant_folder(path)
     faults: list[DefinitionFault] = []
     if folder is not None:
@@ -64,10 +60,15 @@ def watched(path: Path) -> Path:
 
 def _tenant_folder(path: Path) -> Path | None:
     """The tenant's folder that `path` is or is in; None if it is a tree of tenants."""
+    if not path.exists():
+        raise Unusable(f"`{path}` does not exist")
+    if path.is_file() and not is_test(path):
+        raise Unusable(f"`{path}` is no file of tests: its name does not end in `{TESTS}`")
     if path.is_dir() and any(files(path, name)[0] for name in tenants(path)):
         return None
     here = path.resolve()
-    for folder in (here, *here.parents):
+    # Not the folders at the top, such as `/tmp`: each would be searched as a tenant's.
+    for folder in (here, *(above for above in here.parents if len(above.parts) > 2)):
         if folder.is_dir() and files(folder.parent, folder.name)[0]:
             return folder
     raise Unusable(f"`{path}` holds no policies and is in no folder of a tenant that has some")
