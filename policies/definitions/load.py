@@ -230,5 +230,5 @@ def _members(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> d
         if key in members:
             faults.add(line, label(key), f"duplicate key; the first is on line {members[key].line}")
         else:
-            members[key] = value._replace(line=line)
+            members[key] = Node(line, value.tag, value.value)
     return members
