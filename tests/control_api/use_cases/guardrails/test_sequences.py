@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from policies.definitions.guardrail import Guardrail
+from policies.definitions.guardrail import Guardrail, Kind
 from policies.definitions.model import Policy
 from tests.control_api.running_api import Answer, ControlApi, running
 from tests.control_api.use_cases.guardrails.replicas import at_once, two
@@ -97,7 +97,7 @@ def _filed(policy: dict[str, Any]) -> dict[str, Any]:
 def rules_in_force(api: ControlApi) -> list[Guardrail]:
     found = []
     for each in api.admin("GET", "/v1/guardrails"):
-        kind = "never" if each["always"] is None else "always"
+        kind: Kind = "never" if each["always"] is None else "always"
         members = {key: value for key, value in each[kind].items() if value is not None}
         found.append(Guardrail.of(each["name"], kind, members))
     return found
