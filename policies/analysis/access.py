@@ -11,7 +11,9 @@ for policy i of `Access.policies`.
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import cache, partial
+from functools import cache, reduce
+from itertools import accumulate
+from operator import and_, or_
 from typing import NamedTuple, TypeVar
 
 from policies.analysis.names import (
@@ -113,8 +115,8 @@ class Calls(NamedTuple):
 
 
 class Access:
-    """What the policies of a role allow. With several `sides`, such as before and after a change,
-    the first policies are those of the first side.
+    """What the policies of a role allow, on one or several `sides`, such as before and after a
+    change; a side is a set of `policies`.
 
     `allowed_sources` and `denied_sources` have the sources that the lists of each policy match.
     """
@@ -124,13 +126,13 @@ class Access:
     ) -> None:
         """With `apart`, the classes also tell patterns apart that are in the same lists. Raises
         `TooManyClasses`."""
-        self.policies: list[Policy] = []
-        self.sides: list[int] = []
-        for side in sides:
-            first = len(self.policies)
-            # By name, so that the lowest bit is the policy that a decision names.
-            self.policies += sorted(side, key=lambda policy: policy.name)
-            self.sides.append((1 << len(self.policies)) - (1 << first))
+        # By name, so that the lowest bit is the policy that a decision names. What is on several
+        # sides is one policy.
+        every = (policy for side in sides for policy in side)
+        self.policies = sorted(dict.fromkeys(every), key=lambda policy: policy.name)
+        number = {policy: at for at, policy in enumerate(self.policies)}
+        self.sides = [as_bits(number[policy] for policy in side) for side in sides]
+        self._shared = reduce(and_, self.sides)
         self.space = Space(self.policies, asked, apart=apart)
         names = self.space.source_names
         self.allowed_sources = [names.matched_by(each.allowed_sources) for each in self.policies]
@@ -140,8 +142,7 @@ class Access:
             for rank in range(RANK[policy.max_sensitivity] + 1):
                 self._at_least[rank] |= 1 << at
         # The same policies decide many calls.
-        self._allowing = cache(partial(self._matching, self.allowed_sources))
-        self._denying = cache(partial(self._matching, self.denied_sources))
+        self._allowing, self._denying = cache(self._allowed_by), cache(self._denied_by)
 
     def calls(self, agents: int | None = None, tasks: int | None = None) -> Iterator[Calls]:
         """All calls, or those by `agents` for `tasks`. Raises `TooManyClasses`."""
@@ -157,10 +158,8 @@ class Access:
         """The sources that a side's policies allow at each level."""
         denied = self.denied(calls, side)
         passing = calls.permitting & side
-        return [
-            self._allowing(self.up_to(passing, level)) & ~denied
-            for level in range(1, len(SENSITIVITIES) + 1)
-        ]
+        both = (self._allowing(passing & self._shared), self._allowing(passing & ~self._shared))
+        return [(one | other) & ~denied for one, other in zip(*both, strict=True)]
 
     def denied(self, calls: Calls, side: int = -1) -> int:
         """The sources that a side's policies deny explicitly."""
@@ -188,12 +187,19 @@ class Access:
         """Those of `policies` that allow at least so many levels."""
         return policies & self._at_least[level - 1]
 
-    def _matching(self, sources: Sequence[int], policies: int) -> int:
-        """The sources that the lists of any of these policies match."""
+    def _allowed_by(self, policies: int) -> tuple[int, ...]:
+        """The sources that any of these policies allows, at each level."""
+        self.space.budget.spend(policies.bit_count())
+        highest = [0] * len(SENSITIVITIES)
+        for each in members(policies):
+            highest[RANK[self.policies[each].max_sensitivity]] |= self.allowed_sources[each]
+        return tuple(accumulate(reversed(highest), or_))[::-1]
+
+    def _denied_by(self, policies: int) -> int:
         self.space.budget.spend(policies.bit_count())
         found = 0
         for each in members(policies):
-            found |= sources[each]
+            found |= self.denied_sources[each]
         return found
 
     def _admitting(self) -> Iterator[int]:

@@ -62,6 +62,8 @@ def role_difference(role: str, old: Sequence[Policy], new: Sequence[Policy]) -> 
     found: dict[tuple[bool, tuple[int, int]], dict[tuple[int, int], int]]
     found = defaultdict(lambda: defaultdict(int))
     for calls in access.calls():
+        if not calls.admitting & (before ^ after):
+            continue  # the same policies apply
         sources = _changed(access.allowed(calls, before), access.allowed(calls, after))
         for direction, those in sources.items():
             found[direction][calls.agents, calls.tasks] |= those

@@ -4,6 +4,7 @@ What is written matches exactly the names of the classes. Knows nothing of what 
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from policies.analysis.intersection import common, meet
@@ -37,8 +38,9 @@ class Writer:
         self._covers = names.covers
         self._patterns = [tuple(filter(is_pattern, group)) for group in names.groups]
         self._spend = names.budget.spend
+        self.written = cache(self._written)  # many rows are about the same agents, or sources
 
-    def written(self, chosen: int) -> tuple[Region, ...]:
+    def _written(self, chosen: int) -> tuple[Region, ...]:
         """Regions that together match exactly the names of `chosen`. Raises `TooManyClasses`."""
         regions: dict[tuple[str, ...], set[str]] = {}
         left = chosen

@@ -11,6 +11,7 @@ import platform
 from collections.abc import Callable, Iterable
 
 from tests.benchmarks import (
+    analysis,
     blocking,
     chroma,
     core,
@@ -25,9 +26,7 @@ from tests.benchmarks.measure import CORES, Figure
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("--quick", action="store_true", help="one short round of each")
-    parser.add_argument(
-        "--only", default="", help="two_cores, core, chroma, memory, blocking, postgresql, webhook"
-    )
+    parser.add_argument("--only", default="", help="two_cores, core, analysis, chroma, memory, …")
     parser.add_argument("--compiled", action="store_true", help="the compiled services, too")
     arguments = parser.parse_args()
     print(f"{len(CORES)} cores, Python {platform.python_version()}", flush=True)
@@ -38,6 +37,7 @@ def main() -> None:
     print(f"{'measure':<44} {'value':<44} {'ratio':>6}  {'target':<12} reached", flush=True)
     parts: dict[str, Callable[[], Iterable[Figure]]] = {
         "core": core.figures,
+        "analysis": analysis.figures,
         "chroma": lambda: chroma.figures(arguments.quick),
         "memory": lambda: memory.figures(arguments.quick),
         "blocking": lambda: blocking.figures(arguments.quick),
