@@ -11,52 +11,54 @@ the second sees what the first made.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 import orjson
+from sqlalchemy import text
 
 from control_api.store.queries import guardrails, policies
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
 from policies.analysis.difference import by_role
 from policies.analysis.examples import body, decided
-from policies.analysis.guardrails import Broken, counterexample, first_broken
+from policies.analysis.guardrails import GuardedRoles
 from policies.analysis.names import TooManyClasses
 from policies.definitions.guardrail import Guardrail
 from policies.definitions.model import Policy
 from policies.ground.errors import Conflict
+from policies.retrieval import Retrieval
 from policies.sets.role import compile_role
 
-T = TypeVar("T")
-Roles = Mapping[str, Sequence[Policy]]
+_TOGETHER = 20
+"""How many guardrails are tried between two signs of life to the database."""
 
 
 class GuardrailBroken(Conflict):
     """the change would break a guardrail; `details` has a request that shows it"""
 
-    def __init__(self, broken: Broken, policies: Sequence[Policy]) -> None:
+    def __init__(
+        self, guardrail: Guardrail, request: Retrieval, policies: Sequence[Policy]
+    ) -> None:
         """`policies` are those that the request's role would have."""
-        request = broken.counterexample
         # Decided by the core itself: what is reported is what an evaluation would say.
         role = compile_role(request.agent_role, policies) if policies else None
-        self.guardrail = broken.guardrail
+        self.guardrail = guardrail
         self.policy_name = str(decided(request, role)["policy_name"])
-        allowed = "allows" if self.guardrail.kind == "never" else "denies"
-        shown = {"guardrail": self.guardrail.name, "counterexample": body(request)}
+        decision = "allows" if guardrail.kind == "never" else "denies"
+        shown = {"guardrail": guardrail.name, "counterexample": body(request)}
         super().__init__(
-            f"guardrail `{self.guardrail.name}` would be broken: `{self.policy_name}` {allowed} "
-            "the request in `details`; nothing was changed",
+            f"guardrail `{guardrail.name}` would be broken: `{self.policy_name}` {decision} the "
+            "request in `details`; nothing was changed",
             details=orjson.dumps(shown).decode(),
         )
 
 
-async def require_guardrails(tx: Transaction, touched: Roles) -> None:
+async def require_guardrails(tx: Transaction, touched: Mapping[str, Sequence[Policy]]) -> None:
     """Raise `GuardrailBroken` if `touched`, the roles that a change touches with all the policies
     that each will have, break a guardrail."""
     rules = [each.guardrail for each in await guardrails.every(tx.connection, tx.tenant_id)]
     if rules:
-        _refuse(await _analysed(lambda: first_broken(rules, touched)), touched)
+        await _require(tx, rules, GuardedRoles(touched, every=False))
 
 
 async def require_new(tx: Transaction, rules: Sequence[Guardrail]) -> None:
@@ -66,29 +68,30 @@ async def require_new(tx: Transaction, rules: Sequence[Guardrail]) -> None:
         return
     rows = await policies.in_force(tx.connection, tx.tenant_id)
 
-    def broken() -> tuple[Broken | None, Roles]:
-        roles = by_role(StoredPolicy.from_row(row).published() for row in rows)
-        for rule in rules:
-            found = counterexample(rule, roles)
-            if found is not None:
-                return Broken(rule, found), roles
-        return None, roles
+    def read() -> GuardedRoles:
+        found = by_role(StoredPolicy.from_row(row).published() for row in rows)
+        return GuardedRoles(found, every=True)
 
-    found, roles = await _analysed(broken)
-    _refuse(found, roles)
+    await _require(tx, rules, await asyncio.to_thread(read))
 
 
-async def _analysed(analyse: Callable[[], T]) -> T:
-    """In a thread: the event loop decides for other tenants meanwhile."""
-    try:
-        return await asyncio.to_thread(analyse)
-    except TooManyClasses as error:
-        # Without an answer nothing is proven, so nothing changes.
-        raise Conflict(
-            f"the guardrails can't be checked, and nothing was changed: {error}"
-        ) from error
+async def _require(tx: Transaction, rules: Sequence[Guardrail], roles: GuardedRoles) -> None:
+    def first_broken(some: Sequence[Guardrail]) -> tuple[Guardrail, Retrieval] | None:
+        tried = ((rule, roles.counterexample(rule)) for rule in some)
+        return next(((rule, found) for rule, found in tried if found is not None), None)
 
-
-def _refuse(broken: Broken | None, roles: Roles) -> None:
-    if broken is not None:
-        raise GuardrailBroken(broken, roles.get(broken.counterexample.agent_role, ()))
+    for at in range(0, len(rules), _TOGETHER):
+        try:
+            # In a thread: the event loop decides for other tenants meanwhile.
+            broken = await asyncio.to_thread(first_broken, rules[at : at + _TOGETHER])
+        except TooManyClasses as error:
+            # Without an answer nothing is proven, so nothing changes.
+            raise Conflict(
+                f"the guardrails can't be checked, and nothing was changed: {error}"
+            ) from error
+        if broken is not None:
+            rule, request = broken
+            role = roles.roles.get(request.agent_role)
+            raise GuardrailBroken(rule, request, role.policies if role else ())
+        # PostgreSQL ends a writing transaction that is silent for seconds.
+        await tx.connection.execute(text("SELECT 1"))

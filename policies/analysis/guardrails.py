@@ -11,7 +11,7 @@ holding for every role whose policies stay as they are.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from policies.analysis.access import ABSENT_AGENT, Access, Asked
 from policies.analysis.examples import example
@@ -22,31 +22,45 @@ from policies.definitions.wildcard import matcher
 from policies.retrieval import Retrieval
 
 
-class Broken(NamedTuple):
-    """A guardrail that does not hold, and a request that shows it."""
+class GuardedRoles:
+    """The policies of some roles, to try guardrails on. With `every`, they are all that there are;
+    otherwise `always` is tried for these roles alone, since the others are as they were."""
 
-    guardrail: Guardrail
-    counterexample: Retrieval
+    def __init__(self, roles: Mapping[str, Sequence[Policy]], *, every: bool) -> None:
+        self.roles = {role: _Role(tuple(policies)) for role, policies in roles.items()}
+        self._every = every
+
+    def counterexample(self, guardrail: Guardrail) -> Retrieval | None:
+        """A request that breaks the guardrail; None if it holds. Raises `TooManyClasses`."""
+        for name in _roles(guardrail, self.roles):
+            role = self.roles.get(name, _Role(()) if self._every else None)
+            found = None if role is None else _in_role(guardrail, name, role)
+            if found is not None:
+                return found
+        return None
 
 
-def first_broken(
-    guardrails: Sequence[Guardrail], roles: Mapping[str, Sequence[Policy]]
-) -> Broken | None:
-    """The first of the guardrails that does not hold for `roles`, the policies in force; None if
-    all hold. Of `always`, only for the roles that are given: the others must be as they were.
-    Raises `TooManyClasses`."""
-    for guardrail in guardrails:
-        kept = {role: roles[role] for role in _roles(guardrail, roles) if role in roles}
-        found = _in_roles(guardrail, kept)
-        if found is not None:
-            return Broken(guardrail, found)
-    return None
+class _Role:
+    """The policies of a role. `allowed[rank]` are the sources that one allows at this level, if
+    nothing denies them."""
+
+    def __init__(self, policies: tuple[Policy, ...]) -> None:
+        self.policies = policies
+        self.allowed = [
+            {
+                entry
+                for each in policies
+                if RANK[each.max_sensitivity] >= rank
+                for entry in each.allowed_sources
+            }
+            for rank in range(len(SENSITIVITIES))
+        ]
 
 
 def counterexample(guardrail: Guardrail, roles: Mapping[str, Sequence[Policy]]) -> Retrieval | None:
     """A request that breaks the guardrail where `roles` are all policies in force; None if it
     holds. Raises `TooManyClasses`."""
-    return _in_roles(guardrail, {role: roles.get(role, ()) for role in _roles(guardrail, roles)})
+    return GuardedRoles(roles, every=True).counterexample(guardrail)
 
 
 def _roles(guardrail: Guardrail, known: Mapping[str, Any]) -> list[str]:
@@ -58,15 +72,7 @@ def _roles(guardrail: Guardrail, known: Mapping[str, Any]) -> list[str]:
     return sorted(role for role in known if covered(role) and not excepted(role))
 
 
-def _in_roles(guardrail: Guardrail, roles: Mapping[str, Sequence[Policy]]) -> Retrieval | None:
-    for role, policies in roles.items():
-        found = _in_role(guardrail, role, policies)
-        if found is not None:
-            return found
-    return None
-
-
-def _in_role(guardrail: Guardrail, role: str, policies: Sequence[Policy]) -> Retrieval | None:
+def _in_role(guardrail: Guardrail, name: str, role: _Role) -> Retrieval | None:
     never = guardrail.kind == "never"
     ranks = [RANK[level] for level in guardrail.levels or SENSITIVITIES]
     # Allowed at one level means allowed at those below, so one level decides for all.
@@ -75,11 +81,12 @@ def _in_role(guardrail: Guardrail, role: str, policies: Sequence[Policy]) -> Ret
         tuple(each for each in some if each != ABSENT)
         for some in (guardrail.agents, guardrail.tasks)
     )
-    relevant = list(_relevant(guardrail, agents, policies))
-    if never and not any(
-        each.allowed_sources and RANK[each.max_sensitivity] >= rank for each in relevant
-    ):
-        return None
+    allowed = role.allowed[rank]
+    if never and guardrail.sources:
+        allowed = set(filter(overlaps_with(guardrail.sources), allowed))
+    if never and not allowed:
+        return None  # most guardrails, for most roles
+    relevant = _relevant(guardrail, agents, role.policies)
     access = Access(relevant, asked=Asked(agents, tasks, guardrail.sources))
     over = access.space
     absent = ABSENT_AGENT if ABSENT in guardrail.agents else 0
@@ -91,10 +98,10 @@ def _in_role(guardrail: Guardrail, role: str, policies: Sequence[Policy]) -> Ret
         absent | over.agents_of(agents) if guardrail.agents else None,
         over.tasks_of((*absent_task, *tasks)) if guardrail.tasks else None,
     ):
-        allowed = access.allowed(calls)[rank]
-        if breaking := sources & (allowed if never else ~allowed):
+        allowing = access.allowed(calls)[rank]
+        if breaking := sources & (allowing if never else ~allowing):
             level = SENSITIVITIES[rank]
-            return example(role, calls.agents, calls.tasks, breaking, level, over)
+            return example(name, calls.agents, calls.tasks, breaking, level, over)
     return None
 
 

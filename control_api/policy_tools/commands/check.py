@@ -12,7 +12,7 @@ from control_api.policy_tools.options import AddCommand, add_output
 from control_api.policy_tools.sources import Unusable
 from policies.analysis.difference import by_role
 from policies.analysis.examples import body, decided
-from policies.analysis.guardrails import counterexample
+from policies.analysis.guardrails import GuardedRoles
 from policies.analysis.names import TooManyClasses
 from policies.definitions.definition import LoadError
 from policies.definitions.guardrail_file import TenantDefinitions, load_definitions
@@ -76,9 +76,10 @@ def _broken(tenant: str, found: TenantDefinitions) -> Iterator[dict[str, Any]]:
         Policy.from_wire({**each.body, "policy_id": "", "version": 0})
         for each in found.policies
     )
+    guarded = GuardedRoles(roles, every=True)
     for file, line, guardrail in found.guardrails:
         try:
-            request = counterexample(guardrail, roles)
+            request = guarded.counterexample(guardrail)
         except TooManyClasses as error:
             raise Unusable(f"{file}:{line}: can't be checked: {error}") from error
         if request is not None:
