@@ -118,7 +118,11 @@ def test_production_migrates_and_serves_on_postgresql(postgres_url: str, tmp_pat
 
 def test_dev_serves_on_sqlite_with_policies_and_tls_of_the_values(tmp_path: Path) -> None:
     keys = fresh_keys(os.urandom)
-    policies = {"default/demo/support.yaml": POLICY}
+    policies = {
+        "default/demo/support.yaml": POLICY,
+        "default/demo/support_test.yaml": "tests: []",
+        "default/guardrails.yaml": "guardrails: [{name: no-payroll, never: {sources: [payroll]}}]",
+    }
     control_values = {"policies": policies, "tls": {"secretName": "sluice-tls"}}
     values = {**Choice(size="dev").values, "control": control_values}
     manifests = rendered(values, DEV)
@@ -133,6 +137,8 @@ def test_dev_serves_on_sqlite_with_policies_and_tls_of_the_values(tmp_path: Path
     with ready(control):
         [policy] = asked(control, keys["admin.key"].decode(), "/v1/policies")
         assert policy["name"] == "support-reads"
+        [guardrail] = asked(control, keys["admin.key"].decode(), "/v1/guardrails")
+        assert guardrail["file"] == "default/guardrails.yaml"
     assert "no effect" not in control.said()
 
 

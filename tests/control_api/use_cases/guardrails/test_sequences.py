@@ -35,8 +35,8 @@ class Writer:
 
     def write(self, api: ControlApi) -> Answer:
         kinds = (self._create, self._replace, self._delete, self._restore, self._reload)
-        rules = (self._rule, self._rule, self._drop_rule)
-        return self._random.choice((*kinds, *kinds, *rules))(api)
+        others = (self._promote, self._rule, self._rule, self._drop_rule)
+        return self._random.choice((*kinds, *kinds, *others))(api)
 
     def _policy(self, prefix: str = "n") -> dict[str, Any]:
         found = small.policy(self._random, self._random.randrange(5)).to_wire()
@@ -74,6 +74,18 @@ class Writer:
         rules = [self._guardrail().to_wire()] if self._random.random() < 0.4 else []
         (self._files / "guardrails.yaml").write_text(json.dumps({"guardrails": rules}))
         answer = api.call("POST", "/v1/policies/reload")
+        if answer.status == 200:
+            known = api.admin("GET", "/v1/policies")
+            self._ids = list({*self._ids, *(each["policy_id"] for each in known)})
+        return answer
+
+    def _promote(self, api: ControlApi) -> Answer:
+        given = {each["name"]: each for each in (self._policy("c") for _ in range(3))}
+        path = "/v1/policies/candidates/next"
+        answer = api.call("PUT", path, {"policies": list(given.values())})
+        if answer.status >= 300:
+            return answer
+        answer = api.call("POST", f"{path}/promote")
         if answer.status == 200:
             known = api.admin("GET", "/v1/policies")
             self._ids = list({*self._ids, *(each["policy_id"] for each in known)})
