@@ -6,6 +6,7 @@ keep the style that they were written in, if they fit. A comment keeps its entry
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from control_api.policy_tools.formatting.source import Collection, Entry, Scalar
 WIDTH = 100
 _STEP = 2
 _FLOW_SIGNS = frozenset(",[]{}")
+# At least four letters: the words that YAML 1.1 reads as something else are listed, or shorter.
+_WORD = re.compile(r"(?!(?:false|null|true)\Z)[a-z_]{4,64}")
 _MODELINE = "# yaml-language-server:"
 
 Schema = Mapping[str, Any]
@@ -84,7 +87,7 @@ def _block(found: Collection, indent: int) -> list[str]:
     """The entries, one below the other."""
     lines: list[str] = []
     for number, entry in enumerate(found.entries):
-        head = " " * indent + ("-" if entry.key is None else f"{_in_block(entry.key)}:")
+        head = " " * indent + ("-" if entry.key is None else f"{_key(entry.key)}:")
         inner = _entry(entry, head, indent)
         above = [*entry.above, *_hoisted(entry)]
         if number == 0:
@@ -101,7 +104,7 @@ def _entry(entry: Entry, head: str, indent: int) -> list[str]:
     comment = f"  {beside[-1]}" if beside else ""
     value = entry.value
     if isinstance(value, Scalar):
-        return [f"{head} {_in_block(value)}".rstrip() + comment]
+        return [f"{head} {value.text}".rstrip() + comment]
     flow = _flow(value)
     if flow is not None and len(head) + 1 + len(flow) <= WIDTH:
         return [f"{head} {flow}{comment}"]
@@ -135,13 +138,14 @@ def _flow(value: Scalar | Collection) -> str | None:
         inner = _flow(entry.value)
         if inner is None or any(entry.above) or any(entry.beside):
             return None
-        items.append(inner if entry.key is None else f"{_in_flow(entry.key)}: {inner}")
+        items.append(inner if entry.key is None else f"{_key(entry.key)}: {inner}")
     text = ", ".join(items)
     return f"{{{text}}}" if value.mapping else f"[{text}]"
 
 
-def _in_block(value: Scalar) -> str:
-    return value.text
+def _key(key: Scalar) -> str:
+    """Without quotes if it is a word like those that a schema lists."""
+    return key.value if _WORD.fullmatch(key.value) else _in_flow(key)
 
 
 def _in_flow(value: Scalar) -> str:

@@ -19,6 +19,7 @@ from policies.definitions.load import load_file
 from policies.definitions.policy_form import FIELDS
 from tests.control_api.policy_tools.formatting.written import Writer
 from tests.policies.definitions.test_schema import policy
+from tests.policies.test_schemas import GUARDRAILS, TESTS
 from tests.properties import few
 
 POLICY = json.loads(schema("policy"))
@@ -76,6 +77,21 @@ def test_generated_files_mean_the_same_and_keep_their_comments(tmp_path: Path) -
         assert all(len(line) <= 100 for line in after.splitlines() if "," in line and "[" in line)
         assert ("\r\n" in text) == ("\r\n" in after)
     assert comments > 1000
+
+
+@pytest.mark.parametrize(("kind", "sample"), [("test", TESTS), ("guardrails", GUARDRAILS)])
+def test_other_kinds_mean_the_same_and_keep_their_comments(kind: str, sample: str) -> None:
+    random, document, form = Random(16), yaml.safe_load(sample), json.loads(schema(kind))
+    layouts = set()
+    for _ in range(few(300)):
+        text = Writer(random).document(document)
+        after = formatted(text, form, "file.yaml")
+        assert formatted(after, form, "file.yaml") == after
+        assert yaml.safe_load(after) == document
+        assert places(text).keys() == places(after).keys()
+        layouts.add(json.dumps(yaml.safe_load(after)))
+    # The keys stand in one order, however they were written.
+    assert len(layouts) == 1
 
 
 @pytest.mark.parametrize(
