@@ -77,6 +77,14 @@ RUN_BY = {
         },
         "test_the_units_are_written_by_what_was_installed": {"deploy/README.md": ["systemd"]},
     },
+    "tests/stories/test_policy_author.py": {
+        "test_the_walk_ends_with_the_new_policies_in_force": {
+            "policies/README.md": [
+                "begin", "errors", "guardrail", "test", "difference", "service", "candidate",
+                "promote",
+            ],
+        },
+    },
     "tests/sidecar/doctor/test_namespace.py": {
         "test_complete_rules_redirect_every_user_and_are_no_finding": {
             "deploy/README.md": ["packet filter"],
