@@ -19,6 +19,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_samples_are_clean(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     said = capsys.readouterr().out
     assert main(["lint", str(folder)]) == 0
+    assert main(["check", str(folder)]) == 0
     assert main(["fmt", "--check", str(folder)]) == 0
     assert capsys.readouterr().out == ""
     definitions = load_definitions(folder, "default")
