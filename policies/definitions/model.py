@@ -6,9 +6,11 @@ compared.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
 from policies.ground.canonical import encode
+from policies.ground.json_body import identifier_fault
 
 Sensitivity = Literal["low", "medium", "high", "critical"]
 """Ascending (`service.md` 2.1)."""
@@ -212,11 +214,12 @@ class TenantSettings:
 
 def _candidates(wire: object) -> tuple[Candidate, ...]:
     """The candidates in a tenant's document. One in a form that is not known is left out: a
-    candidate must never be the reason why a decision fails."""
-    return tuple(
+    candidate must never be the reason why a decision fails, or why its record is refused."""
+    found = (
         Candidate(each["name"], each["revision"])
         for each in (wire if isinstance(wire, list) else ())
         if isinstance(each, dict)
-        and isinstance(each.get("name"), str)
+        and identifier_fault(each.get("name")) is None
         and type(each.get("revision")) is int
     )
+    return tuple(islice(found, MAX_CANDIDATES))

@@ -2,10 +2,11 @@
 take hours for a million. Names come from a small pool, so that calls and policies match."""
 
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
+from policies.candidates import CandidateDecision
 from policies.definitions.model import (
     AGENT_STATUSES,
     SCOPES,
@@ -118,6 +119,18 @@ def session(draw: Random, session_id: str | None) -> Session | None:
     states: tuple[SessionState, ...] = ("active", "active", "active", "expired", "revoked")
     state = draw.choice(states)
     return Session(session_id, state, draw.choice(ROLES), draw.choice((None, *NAMES[:3])))
+
+
+def candidates(draw: Random) -> list[CandidateDecision]:
+    """What candidates decide otherwise: mostly nothing."""
+    told: tuple[tuple[Literal["ALLOW", "DENY", "ERROR"], str | None], ...] = (
+        ("ALLOW", None), ("DENY", "source"), ("ERROR", None),
+    )  # fmt: skip
+    made = []
+    for name in draw.sample(NAMES[:8], draw.choice((0, 0, 1, 3))):
+        decision, check = draw.choice(told)
+        made.append(CandidateDecision(name, draw.choice((1, 2**53 - 1)), decision, name, check))
+    return made
 
 
 def damaged(draw: Random, raw: bytes) -> bytes:

@@ -8,9 +8,9 @@ import orjson
 
 from policies.checks.finding import Facts
 from policies.definitions.wildcard import matcher, shared_prefix
-from policies.evaluate import admitted, evaluate, gather
+from policies.evaluate import Decision, admitted, evaluate, gather
 from policies.ground.canonical import check, micros, rfc3339, unb64
-from policies.retrieval import parse_retrieval
+from policies.retrieval import Retrieval, parse_retrieval
 from policies.trail.entry import audit_event, index_of
 from policies.trail.record import MAX_ENTRY, Record, decision_record
 from policies.trail.record_fast_path import match_batch, match_record, read
@@ -49,11 +49,25 @@ def outcomes(seed: int, count: int) -> Iterator[str]:
             yield described(error)
             continue
         yield repr(record)
+        yield from _with_candidates(Random(f"{seed} {number}"), retrieval, decision, given)
         records.append(record)
         yield from _read_back(draw, record)
         yield from _small_functions(draw)
     for at in range(0, len(records), 8):
         yield from _verified(draw, records[at : at + 8])
+
+
+def _with_candidates(
+    draw: Random, retrieval: Retrieval, decision: Decision, facts: Facts | None
+) -> Iterator[str]:
+    """The record with what candidates decide otherwise, and read back."""
+    candidates = draws.candidates(draw)
+    if candidates:
+        record = decision_record(
+            retrieval, decision, facts, event_id="e", salt=bytes(32), candidates=candidates
+        )
+        yield repr(record)
+        yield from _read_back(draw, record)
 
 
 def described(error: BaseException) -> str:

@@ -137,10 +137,28 @@ def test_the_tenants_document_lists_candidates_only_if_there_are_any(frozen_at: 
     assert candidate_documents(listed, RETRIEVAL) == ["candidate/tomorrow/analyst"]
 
 
-@pytest.mark.parametrize("unknown", [None, {}, "x", [1], [{}], [{"name": "x", "revision": True}]])
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        None,
+        {},
+        "x",
+        [1],
+        [{}],
+        [{"name": "x", "revision": True}],
+        [{"name": "", "revision": 1}],
+        [{"name": "x" * 257, "revision": 1}],
+    ],
+)
 def test_candidates_in_an_unknown_form_change_no_decision(unknown: object) -> None:
     settings = TenantSettings("acme")
     assert TenantSettings.from_wire({**settings.to_wire(), "candidates": unknown}) == settings
+
+
+def test_no_more_candidates_than_an_entry_may_name_are_evaluated() -> None:
+    listed = [{"name": f"c{at}", "revision": at} for at in range(9)]
+    settings = TenantSettings.from_wire({**TenantSettings("acme").to_wire(), "candidates": listed})
+    assert [each.name for each in settings.candidates] == ["c0", "c1", "c2"]
 
 
 def test_an_entry_too_full_for_its_candidates_is_recorded_without_them() -> None:
