@@ -33,7 +33,7 @@ def failure_line(row: Row) -> str:
     miss = row["nearest_miss"]
     nearest = f"; nearest miss: {printable(miss['change'])}" if miss else ""
     return (
-        f"{row['file']}:{row['line']}: {printable(row['name'])}: expected "
+        f"{printable(row['file'])}:{row['line']}: {printable(row['name'])}: expected "
         f"{_expected(row['expected'])}, decided {row['decision']} by {shown(row['policy_name'])}"
         f"{check}: {printable(row['reason'])}{nearest}"
     )
@@ -54,7 +54,8 @@ def uncovered(coverage: Coverage, part: Part) -> Row:
 
 def uncovered_line(row: Row) -> str:
     entry = f"{shown(row['entry'])} in `{row['list']}` of " if row["list"] else ""
-    return f"{row['file']}:{row['line']}: not covered: {entry}policy {shown(row['policy_name'])}"
+    place = f"{printable(row['file'])}:{row['line']}"
+    return f"{place}: not covered: {entry}policy {shown(row['policy_name'])}"
 
 
 def _expected(expected: dict[str, str]) -> str:

@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
+from control_api.policy_tools.__main__ import main
 from tests.control_api.policy_tools.testing.trees import FAILING, POLICIES, TESTS, run, tree, write
 
 README = (Path(__file__).parents[4] / "policies/README.md").read_text()
@@ -270,3 +272,31 @@ def test_every_option_and_member_is_in_the_readme(capsys: pytest.CaptureFixture[
     assert len(options) == 5
     section = README.split("## Test policies")[1].split("\n## ")[0]
     assert {each for each in options if f"| `{each}" not in section} == set()
+
+
+def test_each_part_that_is_covered_is_missed_if_it_is_deleted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the files that `sluice policy init` writes, which are covered as a whole."""
+    assert main(["init", str(tmp_path / "new")]) == 0
+    root = tmp_path / "new"
+    capsys.readouterr()
+    assert run("--json", "--min-coverage", "100", root) == 0
+    parts = json.loads(capsys.readouterr().out)["coverage"]["parts"]
+    (path,) = root.glob("default/*/loans.yaml")
+    policies = yaml.safe_load(path.read_text())["policies"]
+    removed = 0
+    for number, each in enumerate(policies):
+        rest = [*policies[:number], *policies[number + 1 :]]
+        smaller = [rest]
+        for of in ("allowed_sources", "denied_sources", "denied_tasks"):
+            entries = each.get(of, [])
+            smaller += [
+                [*rest, {**each, of: [*entries[:at], *entries[at + 1 :]]}]
+                for at in range(len(entries))
+            ]
+        for left in smaller:
+            path.write_text(yaml.safe_dump({"policies": left}))
+            assert run(root) == 1, left
+            removed += 1
+    assert removed == parts
