@@ -22,7 +22,7 @@ from tests.control_api.policy_tools.testing.trees import (
 )
 
 PASSED, FAILED = "5 cases, 5 passed, 0 failed", "1 cases, 0 passed, 1 failed"
-HUNG = 60.0
+HUNG = 300.0
 """Seconds after which a process that prints nothing more is killed."""
 Save = Callable[[Path, str], None]
 
