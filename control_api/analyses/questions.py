@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from control_api.analyses.job import Job
+from control_api.requests import candidate as candidate_request
 from control_api.requests.impact import prepare
 from control_api.requests.policies import PolicySetAsked
 from policies.analysis.access import Asked
@@ -50,10 +51,17 @@ def impact(job: Job) -> bytes:
     return prepare(body)
 
 
+def candidate(job: Job) -> bytes:
+    """The request that publishes a candidate, decoded and validated. Analyses nothing."""
+    body, in_force = job.parts
+    return candidate_request.prepare(job.options["name"], body, in_force)
+
+
 QUESTIONS: Mapping[str, Callable[[Job], bytes]] = {
     "diff": diff,
     "access": access,
     "impact": impact,
+    "candidate": candidate,
 }
 
 _UNSTORED = {"policy_id": "", "version": 0}

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any, cast
 
 from control_api.app_context import AppContext
-from control_api.domain.policy_change import limited_document
+from control_api.domain.policy_change import within_limit
 from control_api.domain.tenants import effective, stored
 from control_api.responses.candidates import CandidateListed, CandidateShown
 from control_api.responses.impact import DecisionGroup
@@ -24,7 +24,6 @@ from control_api.store.queries.candidates import (
     write_candidates,
 )
 from control_api.store.transaction import Transaction
-from policies.definitions.model import Policy
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import TENANT, candidate_name, tenant_document
@@ -44,15 +43,10 @@ async def listed(tx: Transaction) -> tuple[StoredCandidate, ...]:
     return read_candidates((await stored(tx.connection, tx.tenant_id)).candidates)
 
 
-def documents(name: str, policies: Iterable[Policy]) -> dict[str, bytes | None]:
-    """The documents of a candidate with these policies. Raises `Conflict` if one would be larger
+def documents(name: str, by_role: Mapping[str, bytes]) -> dict[str, bytes | None]:
+    """The documents of a candidate, from those of its roles. Raises `Conflict` if one is larger
     than a role's may be."""
-    by_role: dict[str, list[Policy]] = {}
-    for policy in policies:
-        by_role.setdefault(policy.agent_role, []).append(policy)
-    return {
-        candidate_name(name, role): limited_document(role, each) for role, each in by_role.items()
-    }
+    return {candidate_name(name, role): within_limit(role, body) for role, body in by_role.items()}
 
 
 async def publish(tx: Transaction, name: str, bodies: Mapping[str, bytes | None]) -> bool:

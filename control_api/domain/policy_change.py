@@ -88,18 +88,19 @@ async def publish(tx: Transaction, roles: Iterable[str]) -> None:
         active: dict[str, list[Policy]] = {role: [] for role in chunk}
         for row in await policies.of_roles(tx.connection, tx.tenant_id, chunk):
             active[row.agent_role].append(row.published())
-        documents |= {role_name(role): limited_document(role, active[role]) for role in chunk}
+        documents |= {
+            role_name(role): within_limit(role, role_document(active[role])) for role in chunk
+        }
         touched |= active
     await require_guardrails(tx, touched)
     await tx.publish(documents)
 
 
-def limited_document(role: str, active: list[Policy]) -> bytes | None:
-    """A role's document; None if it has no policy. Raises `Conflict` over `MAX_DOCUMENT`."""
-    document = role_document(active)
+def within_limit(role: str, document: bytes | None) -> bytes | None:
+    """The role's document. Raises `Conflict` over `MAX_DOCUMENT`."""
     if document is not None and len(document) > MAX_DOCUMENT:
         raise Conflict(
-            f"the {len(active)} policies of role `{role}` would take {len(document)} bytes, over "
-            f"the limit of {MAX_DOCUMENT}: shorten their lists, or use wildcards"
+            f"the policies of role `{role}` would take {len(document)} bytes, over the limit of "
+            f"{MAX_DOCUMENT}: shorten their lists, or use wildcards"
         )
     return document

@@ -1,14 +1,21 @@
 """A candidate's name and policies in a request. Knows nothing of the store."""
 
+import hashlib
 import re
-from typing import Annotated, Any, ClassVar
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from pydantic import Field, ValidationError
+import orjson
+from pydantic import Field
 
-from control_api.requests.base import RequestModel, complaints
-from control_api.requests.policy import PolicyAsked, PolicySet
-from policies.ground.errors import invalid
-from policies.ground.json_body import identifier_fault
+from control_api.requests.base import RequestModel
+from control_api.requests.policies import PolicySetAsked
+from control_api.requests.policy import PolicyAsked
+from policies.definitions.model import Policy
+from policies.ground.canonical import encode
+from policies.ground.errors import Invalid, invalid
+from policies.ground.json_body import identifier_fault, parse_object
+from policies.sets.policy_set import role_document
 
 # No `/`: the name is part of documents' names (`policies.sets.policy_set.candidate_name`).
 CandidateName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,63}$", examples=["tomorrow"])]
@@ -21,22 +28,22 @@ class CandidateRequest(RequestModel):
     name: CandidateName
 
 
-class CandidatePolicies(RequestModel):
+class CandidatePolicies(PolicySetAsked):
     """The candidate's whole policy set."""
 
     example: ClassVar[dict[str, Any]] = {"policies": [PolicyAsked.example]}
 
     name: CandidateName
-    policies: PolicySet
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Any:
         """The validated request. A complaint about a policy names it: its place in a list of
         thousands says little."""
         try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            named = [_named(line, values.get("policies")) for line in complaints(error)]
+            return super().read(values)
+        except Invalid as refusal:
+            lines = (refusal.details or "").splitlines()
+            named = [_named(line, values.get("policies")) for line in lines]
             raise invalid(named, "request") from None
 
 
@@ -49,3 +56,47 @@ def _named(complaint: str, policies: Any) -> str:
     if not isinstance(name, str) or identifier_fault(name):
         return complaint
     return f"{place[0]} (`{name}`){complaint[place.end() :]}"
+
+
+class Prepared(NamedTuple):
+    """A request that was decoded and validated: how many policies it has, the SHA-256 of them all
+    in hex, and the document of each role."""
+
+    policies: int
+    sha256: str
+    documents: dict[str, bytes]
+
+
+def prepare(name: str, body: bytes, in_force: bytes) -> bytes:
+    """The prepared request, for `read_prepared`. `in_force` is the JSON array of the documents of
+    all roles. Raises `Malformed`, and `Invalid` with all complaints.
+
+    A policy that is as the one of its name in force also has its id and version: a role that the
+    candidate leaves as it is then has the same document, and need not be evaluated.
+    """
+    request = CandidatePolicies.read({**parse_object(body, None, unique=True), "name": name})
+    bodies = request.bodies()
+    active = {wire["name"]: wire for document in orjson.loads(in_force) for wire in document}
+    by_role: dict[str, list[Policy]] = {}
+    for each in bodies:
+        held = active.get(each["name"], {})
+        wire = held if held.items() >= each.items() else {**each, "policy_id": "", "version": 0}
+        by_role.setdefault(each["agent_role"], []).append(Policy.from_wire(wire))
+    documents = {role: role_document(policies) or b"" for role, policies in by_role.items()}
+    sizes = {role: len(document) for role, document in documents.items()}
+    head = [len(bodies), hashlib.sha256(encode(bodies)).hexdigest(), sizes]
+    return b"\n".join((orjson.dumps(head), b"".join(documents.values())))
+
+
+def read_prepared(prepared: bytes) -> Prepared:
+    """The reverse of `prepare`. The documents, which may be large, are not decoded."""
+    line, _, rest = prepared.partition(b"\n")
+    policies, sha256, sizes = orjson.loads(line)
+    return Prepared(policies, sha256, dict(_cut(rest, sizes)))
+
+
+def _cut(joined: bytes, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
+    at = 0
+    for role, size in sizes.items():
+        yield role, joined[at : at + size]
+        at += size
