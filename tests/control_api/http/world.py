@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 from control_api.http.route import Route
 from tests.control_api.http.expected import NAMED_IN_BODY, SCOPES
@@ -17,6 +18,7 @@ from tests.waiting import until
 
 REQUIRED_QUERY = {"prove_consistency": "?from=0", "show_access": "?source_id=handbook"}
 CANDIDATES = "/v1/policies/candidates"
+GUARDRAILS = "/v1/guardrails"
 _numbers = itertools.count(1)
 
 
@@ -154,6 +156,16 @@ def _candidate(tenant: Tenant) -> str:
     return name
 
 
+def _guardrail(tenant: Tenant) -> str:
+    """The only one, about sources that no policy allows: there are at most 200."""
+    for held in tenant.api.call("GET", GUARDRAILS, key=tenant.keys["admin"]).body:
+        path = f"{GUARDRAILS}/{quote(held['name'])}"
+        tenant.api.call("DELETE", path, key=tenant.keys["admin"])
+    rule = {"name": f"made_{next(_numbers):08}", "never": {"sources": ["a source of no policy"]}}
+    made: str = tenant.post(GUARDRAILS, rule)["name"]
+    return made
+
+
 def _tenant(tenant: Tenant) -> str:
     return Tenant.made(tenant.api, f"tenant {next(_numbers)}").tenant_id
 
@@ -168,6 +180,7 @@ MAKERS: dict[str, Callable[[Tenant], str]] = {
     "hold_id": _hold,
     "impact_id": _impact,
     "name": _candidate,
+    "guardrail": _guardrail,
     "tenant_id": _tenant,
 }
 
@@ -175,6 +188,8 @@ MAKERS: dict[str, Callable[[Tenant], str]] = {
 def object_kind(route: Route) -> str | None:
     """The kind of object that the route's path or body names."""
     named = NAMED_IN_BODY.get((route.method, route.path))
+    if route.parameters and route.path.startswith(GUARDRAILS):
+        return "guardrail"  # candidates have a `name` too
     return route.parameters[0] if route.parameters else named
 
 
