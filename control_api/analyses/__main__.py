@@ -13,6 +13,9 @@ from control_api.analyses.questions import QUESTIONS
 from policies.analysis.names import TooManyClasses
 from policies.ground.errors import SluiceError
 
+MAX_PATTERNS = 100
+"""Lines of details."""
+
 
 def main(arguments: list[str]) -> int:
     """Answers one job."""
@@ -26,6 +29,11 @@ def main(arguments: list[str]) -> int:
         sys.stdout.buffer.write(write_answer(_answer()))
     except MemoryError:
         return NO_MEMORY
+    except SystemError as error:
+        # What orjson raises where it runs out of memory.
+        if isinstance(error.__cause__, MemoryError):
+            return NO_MEMORY
+        raise
     return 0
 
 
@@ -36,7 +44,7 @@ def _answer() -> Answer:
     except SluiceError as error:
         return Answer(error.status, b"", error.message, error.details)
     except TooManyClasses as error:
-        return Answer(422, b"", str(error), "\n".join(error.patterns))
+        return Answer(422, b"", str(error), "\n".join(error.patterns[:MAX_PATTERNS]))
 
 
 if __name__ == "__main__":
