@@ -330,7 +330,7 @@ _BY_TYPE = {
     "object_id": {"ChangeShown ChangesRequest": "The id of what was changed."},
     "object_type": {
         "ChangeShown ChangesRequest": "The kind of object: `policy`, `agent`, `key`, `session`, "
-        "`alert`, `settings`, `tenant`, `sidecar`, `guardrail` or `enrolment`.",
+        "`alert`, `settings`, `tenant`, `candidate`, `guardrail`, `sidecar` or `enrolment`.",
     },
     "outcome": {
         "CheckShown": "The outcome of the check.",

@@ -114,3 +114,35 @@ def test_every_revoked_key_stays_revoked_however_many_there_are(
             for key in keys:
                 answer = api.call("POST", "/v1/context/evaluate", asked(), key=key["key"])
                 assert answer.status == 403
+
+
+def test_candidates_whose_newest_state_is_lost_are_dropped(tmp_path: Path) -> None:
+    data, copy, route = tmp_path / "data", tmp_path / "copy", "/v1/policies/candidates"
+    with redis.running(tmp_path / "redis") as server:
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+            policy = api.admin("GET", "/v1/policies")[0]
+            fields = {"name", "agent_role", "allowed_sources", "denied_sources", "max_sensitivity"}
+            body = {"policies": [{name: policy[name] for name in fields}]}
+            api.admin("PUT", f"{route}/kept", body)
+            pushed(api, server)
+        shutil.copytree(data, copy)
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+            api.admin("PUT", f"{route}/lost", body)
+            pushed(api, server)
+            seen = revision(api)
+        shutil.rmtree(data)
+        copy.rename(data)
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
+            api.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
+            wait_until("the revision leaps", lambda: revision(api) > seen)
+            assert api.admin("GET", route) == []
+            held = api.admin("GET", "/v1/sidecars/policy-set?since=0")["documents"]
+            named = [each["name"] for each in held if each["digest"] is not None]
+            assert not [name for name in named if name.startswith("candidate/")]
+            lifted(api)
+            assert api.evaluate()["decision"] == "ALLOW"
+            again = api.admin("PUT", f"{route}/kept", body)
+            assert again["revision"] > seen
+            api.evaluate()
+            assert api.admin("GET", f"{route}/kept")["decided"] == 1
+            api.verified()
