@@ -55,7 +55,7 @@ def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]
 
     tenant = root / tenant_id
     # Resolved: the directory itself may be a link, as `..data` is in a mounted ConfigMap.
-    if not _inside(tenant, root.resolve()):
+    if not leads_inside(tenant, root.resolve()):
         misplaced(tenant, "is a link out of the policy directory")
         return found, faults
     home = tenant.resolve()
@@ -80,7 +80,7 @@ def guardrail_file(root: Path, tenant_id: str) -> Path | None:
 
     for path in _listed(tenant, refuse):
         if path.name == GUARDRAILS:
-            if not _inside(tenant, root.resolve()) or not _inside(path, tenant.resolve()):
+            if not leads_inside(tenant, root.resolve()) or not leads_inside(path, tenant.resolve()):
                 refuse(path, "is a link out of the tenant's folder")
             return path
     return None
@@ -102,7 +102,7 @@ def policy_tests(root: Path, tenant_id: str) -> list[Path]:
                     yield from below(path, depth + 1)
             elif not is_test(path):
                 continue
-            elif _inside(path, home):
+            elif leads_inside(path, home):
                 yield path
             else:
                 misplaced(path, "is a link out of the tenant's folder")
@@ -129,7 +129,7 @@ def _is_policy_file(path: Path, home: Path, misplaced: _Misplaced) -> bool:
         return False
     # Kubernetes mounts a ConfigMap as links, so links are allowed. A link out of the tenant's
     # folder could load another tenant's policies, or show /etc/passwd in an error message.
-    if not _inside(path, home):
+    if not leads_inside(path, home):
         misplaced(path, "is a link out of the tenant's folder")
         return False
     return True
@@ -152,7 +152,8 @@ def _has_folder(root: Path, tenant_id: str) -> bool:
     return plain and (root / tenant_id).is_dir()
 
 
-def _inside(path: Path, home: Path) -> bool:
+def leads_inside(path: Path, home: Path) -> bool:
+    """Whether `path`, which may be a link, leads to something inside `home`, a resolved path."""
     try:
         return path.resolve().is_relative_to(home)
     except (OSError, RuntimeError):  # a link that points to itself

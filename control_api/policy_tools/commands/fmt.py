@@ -10,7 +10,8 @@ from control_api.policy_tools.formatting.files import Unformattable, formatted, 
 from control_api.policy_tools.options import AddCommand
 from control_api.policy_tools.schemas import kind_of, schema
 from control_api.policy_tools.sources import Unusable
-from policies.definitions.definition import LoadError
+from policies.definitions.definition import LoadError, printable
+from policies.definitions.policy_files import leads_inside
 
 
 def add(add_command: AddCommand) -> None:
@@ -39,7 +40,7 @@ def _fmt(options: argparse.Namespace) -> int:
             continue
         if not options.check:
             replace(path, after)
-        print(f"{word}: {path}")
+        print(f"{word}: {printable(str(path))}")
         changed += 1
     return 2 if wrong else int(options.check and changed > 0)
 
@@ -47,10 +48,12 @@ def _fmt(options: argparse.Namespace) -> int:
 def _files(path: Path) -> Iterable[Path]:
     if path.is_dir():
         # Hidden ones are not policies: editors' copies, and `..data` of a mounted ConfigMap.
+        # Nor are links out of the tree: a command that is given a folder writes nowhere else.
         return sorted(
             each
             for each in path.rglob("*.yaml")
             if not any(part.startswith(".") for part in each.relative_to(path).parts)
+            and leads_inside(each, path.resolve())
         )
     if not path.exists():
         raise Unusable(f"`{path}` does not exist")

@@ -39,6 +39,22 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert target.read_bytes() == SMOOTH.replace(b"\n", b"\r\n")
 
 
+def test_nothing_outside_a_folder_is_written_and_no_name_drives_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside, folder = tmp_path / "outside.yaml", tmp_path / "policies"
+    outside.write_bytes(ROUGH)
+    folder.mkdir()
+    (folder / "link.yaml").symlink_to(outside)
+    (folder / "loop.yaml").symlink_to("loop.yaml")
+    named = folder / "a\x1b[2J.yaml"
+    named.write_bytes(ROUGH)
+    assert main(["fmt", str(folder)]) == 0
+    assert outside.read_bytes() == ROUGH
+    assert named.read_bytes() == SMOOTH
+    assert capsys.readouterr().out.endswith("/a\\x1b[2J.yaml\n")
+
+
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     path = tmp_path / "loans.yaml"
     path.write_bytes(ROUGH)
