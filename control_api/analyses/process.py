@@ -82,6 +82,7 @@ async def _ask(job: Job) -> Answer:
     answer = read_answer(out)
     if answer is not None:
         return answer
-    if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL, NO_MEMORY):
+    # Aborted is how a library written in Rust, such as pydantic's core, ends without memory.
+    if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGABRT, NO_MEMORY):
         return Answer(422, b"", _TOO_LARGE)
     raise RuntimeError(f"the analysis ended with {process.returncode}: {err[-4000:].decode()}")
