@@ -45,6 +45,7 @@ UNSAYABLE = (
     "rule_type: must stay",
     "agent_role, agent_id, user_id: at least one",
     "event_ids, user_id, session_id: exactly one",
+    "body: needs either `never` or `always`",
     "from: is larger than `to`",
     # The tool sends `0` where it can't draw a header's pattern.
     "if_match: must be a version between quotes",

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import orjson
 from pydantic import Field
 
-from control_api.requests.base import RequestModel
+from control_api.requests.base import Identifier, RequestModel
 from control_api.requests.policies import PolicySetAsked
 from control_api.requests.policy import PolicyAsked
 from policies.definitions.model import Policy
@@ -23,9 +23,9 @@ _PLACE = re.compile(r"policies\.([0-9]{1,6})(?=[.:])")
 
 
 class CandidateRequest(RequestModel):
-    """Names one candidate."""
+    """Names one candidate. A name that no candidate can have is unknown: 404."""
 
-    name: CandidateName
+    name: Identifier
 
 
 class CandidatePolicies(PolicySetAsked):

@@ -111,3 +111,6 @@ EXPECTED = {
 
 NAMED_IN_BODY = {("POST", "/v1/audit/lineage"): "event_id"}
 """Routes that name their object in the body."""
+
+CREATES = {("PUT", "/v1/policies/candidates/{name}")}
+"""Routes to which no object is unknown: they create it under the name that they are given."""
