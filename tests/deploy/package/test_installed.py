@@ -70,7 +70,7 @@ def test_packages_of_the_same_names_neither_hide_ours_nor_are_hidden(
         check=False,
     )
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.startswith("# The settings of a sidecar")
+    assert "# The settings of a sidecar" in answer.stdout
     code = "import sidecar"
     theirs = subprocess.run(
         [complete, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
