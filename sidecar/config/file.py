@@ -69,8 +69,13 @@ class _FileReader:
         for path in sources_files(quiet, self._base):
             # `is_file` follows links: a ConfigMap's files are links, and an optional ConfigMap that
             # is missing leaves the folder empty.
-            if not path.is_file():
-                continue
+            try:
+                if not path.is_file():
+                    continue
+            except OSError as error:  # such as a folder that may not be entered
+                self._faults = DefinitionFaults(str(path))
+                self._faults.add(0, "", f"can't be read: {error.strerror}")
+                return
             self._faults = DefinitionFaults(str(path))
             self._sources_file = path
             tree = file_tree(path, self._faults)

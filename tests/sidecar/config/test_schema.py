@@ -23,7 +23,7 @@ SCHEMA = jsonschema_rs.Draft202012Validator(settings_schema())
 KEYS = tuple({key.rpartition(".")[2] for key, _ in keys()})
 
 BEYOND = {
-    "a file": r"key_file:|token_file:|_tls: |tls: |is not a file|PEM|certificate",
+    "a file": r"key_file:|token_file:|_tls: |tls: |is not a file|can't be read|PEM|certificate",
     "an address": r"is not (https?|tcp)://|is not an address|must be only scheme|host:port|"
     r"listen: |forward_proxy: |transparent: |upstream: |control: |endpoint: `|redis: ",
     "a network or name": r"hosts: |addresses: |server_name: |path: ",
