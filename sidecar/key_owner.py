@@ -1,0 +1,21 @@
+"""Whom a key stands for, where a request names no agent and no role.
+
+Knows no request. What it fills in is judged like what the request said.
+"""
+
+from policies.definitions.model import Key
+from policies.sets.policy_set import PolicySet
+
+
+def agent_of(key: Key) -> str | None:
+    """The agent that the key is tied to, None if it is tied to none."""
+    return key.bound_agent_id
+
+
+def role_of(key: Key, agent_id: str | None, policy_set: PolicySet) -> str | None:
+    """The registered role of the agent, else the one role that the key permits; None if there is
+    neither. Raises `MissingDocument` while the agent's document is not here."""
+    agent = None if agent_id is None else policy_set.agent(agent_id)
+    if agent is not None:
+        return agent.agent_role
+    return key.permitted_roles[0] if len(key.permitted_roles) == 1 else None
