@@ -205,9 +205,15 @@ class Enforcer:
         self, retrieval: Retrieval, policy_name: str, reason: str, *, report_mode: bool = False
     ) -> RecordedDecision:
         """Record a DENY that none of the ten checks made, such as for an unreadable request."""
-        [recorded] = self._conclude([_denied(retrieval, policy_name, reason)], report_mode)
+        recorded = self.deny(retrieval, policy_name, reason, report_mode=report_mode)
         await recorded.durable
         return recorded
+
+    def deny(
+        self, retrieval: Retrieval, policy_name: str, reason: str, *, report_mode: bool = False
+    ) -> RecordedDecision:
+        """Like `refuse`, but without waiting for the disk."""
+        return self._conclude([_denied(retrieval, policy_name, reason)], report_mode)[0]
 
     async def prepare(self, retrieval: Retrieval, key: Key | None) -> None:
         """Fetch what `permits` needs for a retrieval by this role and agent, from any source. If it

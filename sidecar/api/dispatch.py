@@ -20,10 +20,10 @@ from policies.ground.errors import (
 )
 from policies.sets.policy_set import NoPolicySet
 from sidecar.api.request_head import ApiHead, parse_head, trusted_framing
-from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
+from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, InvalidKey, describe_error
 from sidecar.http import request_body
-from sidecar.http.body_budget import BodyBudget, BodyBudgetExceeded, Lease
-from sidecar.http.rendered_response import JSON, RenderedResponse, ResponseRenderer
+from sidecar.http.body_budget import BodyBudget, Lease
+from sidecar.http.rendered_response import RenderedResponse, ResponseRenderer
 from sidecar.http.request_body import read_whole, take_whole
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import Answer, Deferred
@@ -142,19 +142,18 @@ class Dispatcher:
         """The response to send now that the record, if there is one, is on disk, or has failed to
         get there: its decision must not take effect then."""
         if failure is None:
-            return self._respond(head, 200, reply.body, reply.media, reply.extra_lines)
+            return self._respond(head, reply)
         if isinstance(failure, SluiceError):
             return self._render_error(head, failure)
         return self._render_failure(head, failure)
 
     def _render_error(self, head: ApiHead, error: SluiceError) -> RenderedResponse:
         """The response for `error`."""
-        lines = b""
+        describe = describe_error if head.route is None else head.route.describe_error
+        status, body, lines = describe(error)
         if isinstance(error, MethodNotAllowed) and head.route is not None:
-            lines = f"Allow: {', '.join(head.route.methods)}\r\n".encode()
-        if isinstance(error, BodyBudgetExceeded):
-            lines = b"Retry-After: %d\r\n" % error.retry_after
-        return self._respond(head, error.status, error.encoded(), lines=lines)
+            lines += f"Allow: {', '.join(head.route.methods)}\r\n".encode()
+        return self._respond(head, ApiReply(body, extra_lines=lines, status=status))
 
     def _render_unread(self, error: SluiceError) -> RenderedResponse:
         """The response to a request whose head is not known. It echoes nothing of it."""
@@ -187,21 +186,20 @@ class Dispatcher:
             # Without a policy set no key can be recognised; a valid key must not get 403.
             raise Unavailable(f"the API key can't be checked: {error}") from error
         if key is None:
-            raise Forbidden("the API key is unknown, revoked or expired")
+            raise InvalidKey
         return key
 
-    def _respond(
-        self, head: ApiHead, status: int, body: bytes, media: bytes = JSON, lines: bytes = b""
-    ) -> RenderedResponse:
+    def _respond(self, head: ApiHead, reply: ApiReply) -> RenderedResponse:
+        status = reply.status
         self._responses.add(head.name, str(status))
         # The rest of a late body may still arrive, and must not be read as a request.
         close = status == 408
         return self._renderer.render(
             status,
-            body,
+            reply.body,
             head.request_id or self._make_id(),
-            media=media,
-            extra_lines=lines,
+            (reply.media, reply.cache),
+            reply.extra_lines,
             close=close,
         )
 

@@ -73,7 +73,7 @@ def parse_head(message: RequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHe
         route=route,
         name="none" if route is None else route.name,
         fault=_fault(message, route, values),
-        needs_key=path.startswith(_NEEDS_KEY),
+        needs_key=path.startswith(_NEEDS_KEY) or (route is not None and route.scopes is not None),
         key_digest=key_digest(presented) if presented else None,
         key_fault=key_fault,
         request_id=request_id if request_id and _REQUEST_ID(request_id) else None,

@@ -5,16 +5,33 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from policies.definitions.model import Key
-from sidecar.http.rendered_response import JSON
+from policies.ground.errors import Forbidden, SluiceError
+from sidecar.http.body_budget import BodyBudgetExceeded
+from sidecar.http.rendered_response import JSON, NO_STORE
+
+
+class InvalidKey(Forbidden):
+    """the API key is unknown, revoked or expired"""
 
 
 class ApiReply(NamedTuple):
     """A handler's result. A reply with `durable` is sent once that future is done, or becomes an
-    error if it fails. Each header line in `extra_lines` ends with its line break."""
+    error if it fails. Each header line in `extra_lines` ends with its line break. `cache` is the
+    value of `Cache-Control`."""
 
     body: bytes
     media: bytes = JSON
     durable: asyncio.Future[None] | None = None
+    extra_lines: bytes = b""
+    cache: bytes = NO_STORE
+    status: int = 200
+
+
+class ErrorReply(NamedTuple):
+    """What a caller gets of an error. Each header line ends with its line break."""
+
+    status: int
+    body: bytes
     extra_lines: bytes = b""
 
 
@@ -29,6 +46,15 @@ class ApiRequest(NamedTuple):
 
 
 Handler = Callable[[ApiRequest, bytes], Awaitable[ApiReply]]
+DescribeError = Callable[[SluiceError], ErrorReply]
+
+
+def describe_error(error: SluiceError) -> ErrorReply:
+    """The error by section 1 of the contract."""
+    lines = b""
+    if isinstance(error, BodyBudgetExceeded):
+        lines = b"Retry-After: %d\r\n" % error.retry_after
+    return ErrorReply(error.status, error.encoded(), lines)
 
 
 class ApiRoute(NamedTuple):
@@ -41,3 +67,5 @@ class ApiRoute(NamedTuple):
     handle: Handler
     programs_only: bool = False
     """Whether a browser's request is refused, which any page can have it send to this host."""
+    describe_error: DescribeError = describe_error
+    """How errors look here. Another shape of the question may have other statuses for them."""

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from policies.ground.clock import Clock
 
 JSON = b"application/json"
+NO_STORE = b"no-store"
+"""A response from a cache would be neither decided anew nor recorded."""
 
 
 class RenderedResponse(NamedTuple):
@@ -36,25 +38,26 @@ class ResponseRenderer:
     def __init__(self, clock: Clock) -> None:
         self._now = clock.now
         self._second = -1
-        self._openings: dict[tuple[int, bytes], bytes] = {}
+        self._openings: dict[tuple[int, tuple[bytes, bytes]], bytes] = {}
 
     def render(
         self,
         status: int,
         body: bytes,
         request_id: str,
-        *,
-        media: bytes = JSON,
+        form: tuple[bytes, bytes] = (JSON, NO_STORE),
         extra_lines: bytes = b"",
+        *,
         close: bool = False,
     ) -> RenderedResponse:
-        """`request_id` is printable ASCII; each line of `extra_lines` includes its line end."""
+        """`request_id` is printable ASCII; `form` is the media type and `Cache-Control`; each line
+        of `extra_lines` includes its line end."""
         second = self._now() // 1_000_000
         # `Date` changes once a second, and everything else in these lines never does.
         if second != self._second:
             self._second = second
             self._openings.clear()
-        kind = (status, media)
+        kind = (status, form)
         opening = self._openings.get(kind) or self._open(kind)
         head = b"%b%bX-Request-ID: %b\r\nContent-Length: %d\r\n" % (
             opening,
@@ -64,16 +67,15 @@ class ResponseRenderer:
         )
         return RenderedResponse(head, body, close)
 
-    def _open(self, kind: tuple[int, bytes]) -> bytes:
-        status, media = kind
-        # `no-store`: a response from a cache would be neither decided anew nor recorded.
+    def _open(self, kind: tuple[int, tuple[bytes, bytes]]) -> bytes:
+        status, form = kind
         opening = self._openings[kind] = (
             b"HTTP/1.1 %d %b\r\nServer: sluice\r\nDate: %b\r\nContent-Type: %b\r\n"
-            b"Cache-Control: no-store\r\n"
+            b"Cache-Control: %b\r\n"
         ) % (
             status,
             HTTPStatus(status).phrase.encode(),
             formatdate(self._second, usegmt=True).encode(),
-            media,
+            *form,
         )
         return opening

@@ -24,6 +24,7 @@ REFUSALS = (
     "not_enrolled",
     "agent_not_approved",
     "unreadable_request",
+    "unmapped_request",
     "unclassified_route",
     "unresolved_source",
     "route_denied",

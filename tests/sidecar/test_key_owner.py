@@ -1,0 +1,29 @@
+"""Whom a key stands for, where a request names no agent and no role."""
+
+import pytest
+
+from policies.definitions.model import Agent, Key
+from policies.sets.policy_set import PolicySet, agent_document, agent_name
+from sidecar.key_owner import agent_of, role_of
+
+
+@pytest.mark.parametrize(
+    ("agent_roles", "key_roles", "role"),
+    [
+        (("teller",), (), "teller"),
+        (("teller",), ("clerk",), "teller"),
+        (("teller", "clerk"), ("clerk",), None),
+        (None, ("clerk",), "clerk"),
+        (None, ("clerk", "teller"), None),
+        (None, (), None),
+    ],
+)
+def test_the_role_is_the_registered_agent_s_else_the_key_s(
+    agent_roles: tuple[str, ...] | None, key_roles: tuple[str, ...], role: str | None
+) -> None:
+    documents = {}
+    if agent_roles is not None:
+        documents[agent_name("agt")] = agent_document(Agent("agt", "approved", agent_roles))
+    key = Key("key_1", "evaluate", "agt", key_roles)
+    assert agent_of(key) == "agt"
+    assert role_of(key, "agt", PolicySet(documents.get)) == role
