@@ -10,6 +10,8 @@ from policies import __version__
 from policies.ground.canonical import micros
 
 _INFO, _WARN = 9, 13
+_TIMES = 2**64
+"""`timeUnixNano` is unsigned, has 64 bits, and 0 means unknown: from 1970 to the year 2554."""
 # Our names, and the fields of an audit event that they hold. A field that is null is left out.
 _TEXTS = (
     ("sluice.event_id", "event_id"),
@@ -52,11 +54,11 @@ def log_record(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
         "severityText": "INFO" if allowed else "WARN",
         "attributes": attributes,
     }
-    since_1970 = micros(event["timestamp"])
-    if since_1970 > 0:
-        record["timeUnixNano"] = str(since_1970 * 1000)
+    nanoseconds = micros(event["timestamp"]) * 1000
+    if 0 < nanoseconds < _TIMES:
+        record["timeUnixNano"] = str(nanoseconds)
     else:
-        # The field is unsigned, and 0 means unknown: such a time is of a clock that was never set.
+        # Such a time is of a clock that was never set, or set wrong.
         time = {"stringValue": event["timestamp"]}
         attributes.append({"key": "sluice.timestamp", "value": time})
     return record

@@ -211,7 +211,7 @@ def test_a_deny_in_otel() -> None:
 
 
 def test_a_time_that_otlp_can_not_hold_is_an_attribute() -> None:
-    for name in ("before 1970", "the epoch", "the year 0001"):
+    for name in ("before 1970", "the epoch", "the year 0001", "the year 9999"):
         found = log_record(UNUSUAL[name], TENANT)
         assert "timeUnixNano" not in found
         assert attributes(found)["sluice.timestamp"] == UNUSUAL[name]["timestamp"]
