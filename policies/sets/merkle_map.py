@@ -63,6 +63,22 @@ def prove(root: str, nodes: Mapping[str, bytes | None], name: str) -> str | None
     return None
 
 
+def branches(nodes: Mapping[str, bytes | None], root: str) -> dict[str, str]:
+    """The digests of all branches that are not empty, by name. Raises `NotProven`."""
+    return {f"{at:02x}": each for at, each in enumerate(_children(nodes, ROOT, root)) if each}
+
+
+def buckets(nodes: Mapping[str, bytes | None], branch: str, digest: str) -> dict[str, str]:
+    """The digests of all buckets of a branch that are not empty, by name. Raises `NotProven`."""
+    children = _children(nodes, branch, digest)
+    return {f"{branch}.{at:02x}": each for at, each in enumerate(children) if each}
+
+
+def entries(nodes: Mapping[str, bytes | None], bucket: str, digest: str) -> dict[str, str]:
+    """The digests of all documents of a bucket, by name. Raises `NotProven`."""
+    return dict(_load_verified(nodes, bucket, digest))
+
+
 def updated_nodes(
     nodes: Mapping[str, bytes | None], changed: Mapping[str, str | None]
 ) -> dict[str, bytes | None]:

@@ -12,6 +12,7 @@ partial_replica/   the documents in use, from Redis or from the control API
 feed               the interface of a feed, and its errors; `long_poll` implements it over HTTP
 feed_loop          what the loops that keep a replica current have in common
 document_fetcher   how a decision asks for a document that is not here yet
+agent_documents    how a search reads all agents
 candidate_roles    the documents of candidates, which no decision waits for
 key_pin            which key may sign the policy set
 freshness          how old the set is, by a clock that can't be set back

@@ -52,20 +52,32 @@ class PolicyStore(ABC):
 
     def _find(self, name: str, query: str, *values: object) -> tuple[str, bytes | None] | None:
         """The digest and the body that `query` finds for this document. Raises like `fetch`."""
-        if not self.position.epoch:
-            raise NoPolicySet(NoPolicySet.__doc__)
         found: tuple[str, bytes | None] | None
-        try:
-            found = self._file.connection.execute(query, values).fetchone()
-        except sqlite3.DatabaseError as error:
-            self._damage(f"the policy cache can't be read: {error}", error)
+        found = next(iter(self._rows(query, values)), None)
         if found is None or found[1] is None:
             return found
-        digest, body = found[0], found[1]
+        return found[0], self._verified(name, found[0], found[1])
+
+    def _list(self, query: str, *values: object) -> list[tuple[str, bytes]]:
+        """The names and bodies of what `query` finds, by name, digest and body."""
+        return [
+            (name, self._verified(name, digest, body))
+            for name, digest, body in self._rows(query, values)
+        ]
+
+    def _rows(self, query: str, values: tuple[object, ...]) -> list[Any]:
+        if not self.position.epoch:
+            raise NoPolicySet(NoPolicySet.__doc__)
+        try:
+            return self._file.connection.execute(query, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            self._damage(f"the policy cache can't be read: {error}", error)
+
+    def _verified(self, name: str, digest: str, body: bytes) -> bytes:
         # Check the digest on every read: a flipped bit on disk must not become an allowed source.
         if hashlib.sha256(body).hexdigest() != digest:
             self._damage(f"document `{name}` does not match its digest")
-        return digest, bytes(body)
+        return bytes(body)
 
     def _damage(self, why: str, cause: Exception | None = None) -> NoReturn:
         # The loop that keeps the replica current sees the flag, and starts over.

@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 from policies.ground.clock import Clock
 from policies.sets.policy_set import PolicySet
 from policies.sets.signed_head import Claim
+from sidecar.policy_cache.agent_documents import AgentDocuments
 from sidecar.policy_cache.document_fetcher import DocumentFetcher
 from sidecar.policy_cache.policy_store import PolicyStore
 from sidecar.policy_cache.replica_state import OnChange
@@ -65,6 +66,10 @@ class Replica(ABC):
     @abstractmethod
     def document_fetcher(self) -> DocumentFetcher:
         """Fetches documents that the replica doesn't hold yet. Call `follow` first."""
+
+    @abstractmethod
+    def agent_documents(self) -> AgentDocuments:
+        """Reads the documents of all agents, held or not. Call `follow` first."""
 
     @abstractmethod
     async def published_claim(self, session_id: str) -> Claim | None:

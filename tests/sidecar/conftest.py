@@ -14,6 +14,7 @@ from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, sidecar
 
 BOTH = (
+    "test_agent_listing",
     "test_candidates",
     "test_enforce",
     "test_live_keys",

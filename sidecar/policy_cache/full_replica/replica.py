@@ -5,9 +5,11 @@ from collections.abc import Callable
 from policies.ground.clock import Clock
 from policies.sets.signed_head import Claim
 from sidecar.control.client import ControlClient
+from sidecar.policy_cache.agent_documents import AgentDocuments
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.document_fetcher import AllDocuments, DocumentFetcher
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.full_replica.agent_listing import StoredAgents
 from sidecar.policy_cache.full_replica.poll_loop import PollLoop
 from sidecar.policy_cache.full_replica.store import FullStore
 from sidecar.policy_cache.long_poll import LongPoll
@@ -40,6 +42,9 @@ class FullReplica(Replica):
 
     def document_fetcher(self) -> DocumentFetcher:
         return AllDocuments()
+
+    def agent_documents(self) -> AgentDocuments:
+        return StoredAgents(self._store)
 
     async def published_claim(self, session_id: str) -> Claim | None:  # noqa: ARG002
         """None: without Redis, claims are not published, so the control API has to be asked."""

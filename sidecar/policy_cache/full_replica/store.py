@@ -21,6 +21,14 @@ _FETCH = (
     "SELECT digest, body FROM documents WHERE generation = ? AND name = ? AND revision <= ?"
     " ORDER BY revision DESC LIMIT 1"
 )
+# The same for the names after one, up to another.
+_LIST = (
+    "SELECT name, digest, body FROM documents AS found"
+    " WHERE generation = ?1 AND name > ?2 AND name < ?3 AND body IS NOT NULL AND revision ="
+    " (SELECT max(revision) FROM documents AS latest WHERE latest.generation = ?1"
+    "  AND latest.name = found.name AND latest.revision <= ?4)"
+    " ORDER BY name LIMIT ?5"
+)
 _STORE = "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)"
 _UNFINISHED = "DELETE FROM documents WHERE generation > ?1 OR (generation = ?1 AND revision > ?2)"
 _FORMER_GENERATIONS = (
@@ -67,6 +75,12 @@ class FullStore(PolicyStore):
     def fetch(self, name: str) -> bytes | None:
         found = self._find(name, _FETCH, self._generation, name, self.position.revision)
         return None if found is None else found[1]
+
+    def list_documents(self, after: str, before: str, count: int) -> list[tuple[str, bytes]]:
+        """The first `count` documents in force with a name between the two, in order: name and
+        body. Raises like `fetch`."""
+        values = (self._generation, after, before, self.position.revision, count)
+        return self._list(_LIST, *values)
 
     def store(self, page: FeedPage) -> None:
         """Store a page's documents, not yet in force. Raises `FeedFailed` if a body does not match

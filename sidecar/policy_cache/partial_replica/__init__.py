@@ -11,5 +11,6 @@ lacks may still exist, and has to be looked up.
     nonces             the challenges that prove a heartbeat is recent
     control_loop       follows the control API's long poll instead
     failover           decides which of the two loops is in use
+    agent_listing      lists all agents, for a search
     request_coalescer  turns many callers' lookups into one
 """

@@ -9,8 +9,9 @@ document of every page; this loop stores only those in use.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
+from sidecar.policy_cache.agent_documents import ListingInterrupted
 from sidecar.policy_cache.feed import (
     FeedDocument,
     FeedFailed,
@@ -107,6 +108,24 @@ class ControlLoop(LongPollLoop):
             # The set has moved on since our last poll: catch up before adding to it.
             await self.step(0.0)
         raise FeedFailed("the policy set changes faster than it can be looked up")
+
+    async def everything(self) -> AsyncIterator[Sequence[FeedDocument]]:
+        """All documents of the tenant, verified, as of the position that is held when the last of
+        them arrive. Raises `ListingInterrupted` if the set has moved, and like `fetch`."""
+        # As a replica asks that holds nothing: page after page, from the beginning.
+        position, asked = self._working_set.position, Position("", 0)
+        while True:
+            page = await self._feed.next(asked, 0.0)
+            self._verify(page, position, new_store=True)
+            if (page.epoch, page.revision) != position:
+                await self.step(0.0)  # catch up, so that the next attempt finds us there
+                raise ListingInterrupted(ListingInterrupted.__doc__)
+            yield [verify_digest(document) for document in page.documents]
+            if self._working_set.position != position:
+                raise ListingInterrupted(ListingInterrupted.__doc__)
+            if not page.more:
+                return
+            asked = Position(page.epoch, page.documents[-1].revision)
 
     async def _begin(self, former: Position) -> None:
         """Replace everything held by the required documents at the current revision."""

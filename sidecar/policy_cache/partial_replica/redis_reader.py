@@ -187,6 +187,11 @@ class RedisReader:
                 )
         return opened, found
 
+    async def fields(self, fields: Sequence[bytes]) -> tuple[SetHead, dict[bytes, bytes | None]]:
+        """The head, and these fields of the set as they were under it, not verified."""
+        head, *values = await self._call(self._client.hmget(self._set, [HEAD, *fields]))
+        return self._head(head), dict(zip(fields, values, strict=True))
+
     async def claim(self, session_id: str) -> Claim | None:
         """The claim to the session that the control API published, or None. Raises
         `FeedFailed`. A claim that can't be trusted counts as missing."""

@@ -9,12 +9,14 @@ from policies.ground.clock import Clock
 from policies.sets.signed_head import Claim
 from sidecar.control.client import ControlClient
 from sidecar.control.identity import Identity
+from sidecar.policy_cache.agent_documents import AgentDocuments
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.document_fetcher import DocumentFetcher, MissingDocument
 from sidecar.policy_cache.feed import FeedPage
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.key_pin import verify_origin
 from sidecar.policy_cache.long_poll import LongPoll
+from sidecar.policy_cache.partial_replica.agent_listing import FetchedAgents
 from sidecar.policy_cache.partial_replica.control_loop import ControlLoop
 from sidecar.policy_cache.partial_replica.failover import Failover
 from sidecar.policy_cache.partial_replica.partial_state import PartialState
@@ -47,6 +49,7 @@ class PartialReplica(Replica):
         self._freshness, self._random_bytes = freshness, random_bytes
         self._client = client
         self._follower: Failover | None = None
+        self._agents: FetchedAgents | None = None
 
     def follow(self, on_change: OnChange, on_other_store: Callable[[], None]) -> Follower:
         state = PartialState(
@@ -62,11 +65,16 @@ class PartialReplica(Replica):
         redis = RedisLoop(state, self._connect, self._refresh_key, self._random_bytes)
         control = ControlLoop(state, self._feed, redis.sync, self._verify_origin)
         self._follower = Failover(redis, control, self._freshness, self._clock)
+        self._agents = FetchedAgents(redis, control, self._working_set)
         return self._follower
 
     def document_fetcher(self) -> DocumentFetcher:
         assert self._follower is not None  # `follow` comes first
         return self._follower
+
+    def agent_documents(self) -> AgentDocuments:
+        assert self._agents is not None  # `follow` comes first
+        return self._agents
 
     async def published_claim(self, session_id: str) -> Claim | None:
         return None if self._follower is None else await self._follower.claim(session_id)

@@ -1,0 +1,24 @@
+"""Reads the documents of all agents, for a search over them. Knows no transport.
+
+A decision reads the documents that it names. A search has to know that it saw them all: either the
+listing is whole, as of one revision of the policy set, or it fails.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+AGENT_PREFIX = "agent/"
+
+
+class ListingInterrupted(Exception):
+    """the policy set, or where it is read from, changed during a listing: begin again"""
+
+
+class AgentDocuments(Protocol):
+    """`FetchFailed` and `CacheDamaged` mean that there is no whole listing at the moment."""
+
+    def read(self) -> AsyncIterator[Sequence[bytes]]:
+        """The bodies, in parts, each of them read in a fraction of a millisecond and perhaps empty.
+        All are of the revision that is in force when the last part arrives. Raises
+        `ListingInterrupted`, `FetchFailed` and `CacheDamaged`."""
+        ...
