@@ -40,6 +40,9 @@ class ClientConnection(FlowControl, Protocol):
     def read_on(self) -> None:
         """Reads and serves as far as nothing has to wait."""
 
+    def end(self) -> None:
+        """Ends the connection once what was written is sent."""
+
     def reset(self) -> None:
         """Breaks the connection."""
 

@@ -178,9 +178,7 @@ class RequestLoop:
             return
         self._time_limits.request_ended()
         if not keep:
-            incoming.stop()
-            if connection.transport is not None:
-                connection.transport.close()
+            connection.end()
             return
         if request.offers_upgrade:
             # The offer was ignored (RFC 9110 section 7.8), and nothing has followed it.

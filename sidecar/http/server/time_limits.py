@@ -19,8 +19,8 @@ class TimeLimits:
     """The time limits of one connection."""
 
     __slots__ = (
-        "_connection", "_grace", "_idle_since", "_idle_timer", "_incoming", "_limits", "_loop",
-        "_writable",
+        "_connection", "_grace", "_idle_since", "_idle_timer", "_incoming", "_limits", "_lingering",
+        "_loop", "_writable",
     )  # fmt: skip
 
     def __init__(
@@ -37,6 +37,7 @@ class TimeLimits:
         self._idle_since = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._grace: asyncio.TimerHandle | None = None
+        self._lingering: asyncio.TimerHandle | None = None
         self._writable: asyncio.Future[None] | None = None
 
     def start(self) -> None:
@@ -44,8 +45,8 @@ class TimeLimits:
         self._check_idle()
 
     def stop(self) -> None:
-        """Waits no longer for a head or for a client that half-closed."""
-        for timer in (self._idle_timer, self._grace):
+        """Waits no longer for a head or for the client to close."""
+        for timer in (self._idle_timer, self._grace, self._lingering):
             if timer is not None:
                 timer.cancel()
         self._grace = None
@@ -75,6 +76,16 @@ class TimeLimits:
                 transport.abort()
             else:
                 transport.close()
+
+    def linger(self) -> None:
+        """Closes the connection, whose sending side has ended, after `lingering_seconds` unless the
+        client does before."""
+        self._lingering = self._loop.call_later(self._limits.lingering_seconds, self._close)
+
+    def _close(self) -> None:
+        transport = self._connection.transport
+        if transport is not None:
+            transport.close()
 
     # ---------------------------------------------------------------- a client that half-closed
 

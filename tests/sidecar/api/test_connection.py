@@ -164,6 +164,26 @@ async def test_a_head_that_does_not_arrive_ends_the_connection(
         dripping.cancel()
 
 
+async def test_a_client_that_goes_on_sending_still_gets_its_last_answer(
+    running: RunningSidecar,
+) -> None:
+    """RFC 9112 section 9.6: closing with unread bytes would reset the connection."""
+    reader, writer = await connect(running)
+    writer.write(request(with_key() + b"Connection: close\r\n", GOOD))
+    while len(await running.records()) < 1:
+        await waiting.turns()
+    for _ in range(20):
+        writer.write(b"x" * 1000)
+        await waiting.turns()
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        status, _, _ = await answer_of(reader)
+        assert status == 200
+        assert await reader.read() == b""
+    writer.close()
+    assert len(await running.records()) == 1
+
+
 async def test_a_half_closed_client_still_gets_its_answer(running: RunningSidecar) -> None:
     reader, writer = await connect(running)
     writer.write(request(with_key(), GOOD))

@@ -47,6 +47,7 @@ class Client(asyncio.Transport):
         *,
         cancels: bool = True,
         failed: Callable[[HttpRequest], Response] = failed,
+        half_closes: bool = False,
     ) -> None:
         super().__init__()
         self.heads = HeadCache(bytes(KEY_BYTES))
@@ -54,7 +55,8 @@ class Client(asyncio.Transport):
         self.connections = Connections(service)
         self.got = b""
         """What was written to the client."""
-        self.closed = self.aborted = self.reading_paused = False
+        self.closed = self.aborted = self.reading_paused = self.ended = False
+        self._half_closes = half_closes
         self.protocol: Any = self.connections()
         self.protocol.connection_made(self)
 
@@ -76,8 +78,15 @@ class Client(asyncio.Transport):
     # ------------------------------------------------------------------------------- the transport
 
     def write(self, data: Any) -> None:
-        assert not self.closed
+        assert not (self.closed or self.ended)
         self.got += bytes(data)
+
+    def can_write_eof(self) -> bool:
+        return self._half_closes
+
+    def write_eof(self) -> None:
+        assert self._half_closes
+        self.ended = True
 
     def close(self) -> None:
         if not self.closed:

@@ -23,6 +23,44 @@ from tests.sidecar.http.server.served import (
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 
+# --------------------------------------------------------------------------------------- lingering
+
+CLOSE = b"Connection: close\r\n"
+
+
+async def test_after_its_last_response_a_connection_discards_what_still_arrives() -> None:
+    gate = Gate()
+    client = Client(gate, half_closes=True)
+    client.send(get("/a", CLOSE) + get("/b"))
+    gate.release("/a", "/b")
+    assert await client.settle() == b"[/a close]"
+    client.send(get("/c"), b"x" * 5000)
+    assert await client.settle() == b"[/a close]"
+    assert gate.targets == ["/a"]
+    assert client.ended
+    assert not client.closed
+    assert not client.reading_paused
+    client.end()
+    assert client.closed
+    assert not client.aborted
+
+
+async def test_a_connection_that_its_client_leaves_open_is_closed_all_the_same() -> None:
+    client = Client(at_once, LIMITS._replace(lingering_seconds=0.01), half_closes=True)
+    client.send(get("/a", CLOSE))
+    assert client.ended
+    await waiting.until_async("it is closed", lambda: client.closed)
+    assert not client.aborted
+
+
+async def test_a_connection_that_lingers_does_not_hold_up_the_end() -> None:
+    client = Client(at_once, half_closes=True)
+    client.send(get("/a", CLOSE))
+    assert not client.closed
+    client.connections.finish()
+    assert client.closed
+
+
 # ------------------------------------------------------------------------------------ half-closing
 
 
