@@ -28,6 +28,7 @@ from sidecar.http.body_budget import BodyBudget
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.rendered_response import ResponseRenderer
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
+from sidecar.http.tls_contexts import server_context
 from sidecar.live_keys import AgentIdentity, EnrolledAgent, LiveKeys
 from sidecar.metrics.counters import Observations
 from sidecar.metrics.metrics import Metrics
@@ -44,7 +45,7 @@ from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.proxy.tunnel.redirect_check import RedirectCheck
 from sidecar.recorder import Recorder
 from sidecar.sessions import SessionRegistry
-from sidecar.settings.model import SidecarSettings
+from sidecar.settings.model import Pair, SidecarSettings
 from sidecar.spool import Spool
 from sidecar.telemetry.collectors import (
     watch_bodies,
@@ -223,9 +224,10 @@ class Components:
         catalog = SourceCatalog(settings.sources, self._agent, self.policies, self.enforcer)
         api = Api(self.enforcer, catalog, self.readiness, self.metrics)
         if settings.metrics_listen is None:
-            return [self._server(settings.listen, {**api.routes(), **api.metrics_routes()})]
+            routes = {**api.routes(), **api.metrics_routes()}
+            return [self._server(settings.listen, routes, settings.listen_tls)]
         return [
-            self._server(settings.listen, api.routes()),
+            self._server(settings.listen, api.routes(), settings.listen_tls),
             self._server(settings.metrics_listen, api.metrics_routes()),
         ]
 
@@ -236,7 +238,9 @@ class Components:
         listen = settings.quit_listen
         return [] if listen is None else [self._server(listen, stop_routes(stop))]
 
-    def _server(self, listen: ListenAddress, routes: Mapping[str, ApiRoute]) -> HttpServer:
+    def _server(
+        self, listen: ListenAddress, routes: Mapping[str, ApiRoute], pair: Pair | None = None
+    ) -> HttpServer:
         dispatcher = Dispatcher(
             routes,
             self._keys,
@@ -246,7 +250,8 @@ class Components:
             self.policies.document_fetcher,
             self.bodies,
         )
-        return HttpServer(listen, dispatcher, self._loop_guard, self._heads())
+        tls = None if pair is None else server_context(pair)
+        return HttpServer(listen, dispatcher, self._loop_guard, self._heads(), tls)
 
     def _heads(self) -> HeadCache:
         # Each port has a key of its own: equal heads at two ports have no digest in common.

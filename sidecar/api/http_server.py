@@ -1,6 +1,8 @@
 """One of the sidecar's own ports, and the limits of its connections. Knows no message."""
 
 import asyncio
+import logging
+import ssl
 
 from policies.ground.listen_address import EVERY, ListenAddress
 from sidecar.api.dispatch import Dispatcher
@@ -9,17 +11,21 @@ from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.server.service import Flow, ServerLimits, Service
+from sidecar.http.tls_layer import TlsLayer
 from sidecar.platform.hosts_to_bind import hosts_to_bind
+
+log = logging.getLogger(__name__)
 
 KEEPALIVE_SECONDS = 60.0
 """The limit on how long a connection stays idle, and on how long a head takes to arrive."""
 
+_HANDSHAKE_SECONDS = 10.0
 _MAX_LINE = 8190
 _MAX_FIELDS = 128
 
 
 class HttpServer:
-    """A listening port whose requests `dispatcher` answers."""
+    """A listening port whose requests `dispatcher` answers. With `tls` it serves HTTPS alone."""
 
     def __init__(
         self,
@@ -27,6 +33,7 @@ class HttpServer:
         dispatcher: Dispatcher,
         loop_guard: LoopGuard,
         heads: HeadCache,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         limits = ServerLimits(
             HeadLimits(_MAX_LINE, _MAX_LINE, _MAX_FIELDS),
@@ -42,11 +49,18 @@ class HttpServer:
         self._connections = Connections(service)
         self._listen = listen
         self._loop_guard = loop_guard
+        self._tls = tls
         self._listening: asyncio.Server | None = None
 
     def __call__(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
-        return self._connections()
+        if self._tls is None:
+            return self._connections()
+        return TlsLayer(self._tls, self._connections, _HANDSHAKE_SECONDS, self._log_invalid)
+
+    def _log_invalid(self, reason: str) -> None:
+        # Nothing was asked, so nothing is recorded.
+        log.info("a connection to %s was ended: %s", self._listen, reason)
 
     async def start(self) -> None:
         """Open the port. Raises `OSError` if it is taken."""

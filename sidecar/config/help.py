@@ -24,6 +24,8 @@ REQUIRED = frozenset(
         "key_file",
         "agent.role",
         "agent.key_file",
+        "listen_tls.certificate",
+        "listen_tls.key",
         "traces.endpoint",
         "sources.alias",
         "sources.kind",

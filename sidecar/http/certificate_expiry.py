@@ -9,7 +9,8 @@ from sidecar.settings.model import SidecarSettings
 
 def certificates(settings: SidecarSettings) -> tuple[Path, ...]:
     """The files of every certificate that the sidecar presents, as a server or as a client."""
-    pairs = [pair for each in settings.sources for pair in (each.listen_tls, each.terminate)]
+    pairs = [settings.listen_tls]
+    pairs += [pair for each in settings.sources for pair in (each.listen_tls, each.terminate)]
     clients = [settings.control_tls, *(each.tls for each in settings.sources)]
     files = [pair.certificate for pair in pairs if pair is not None]
     return tuple(files + [each.certificate for each in clients if each.certificate is not None])

@@ -57,29 +57,24 @@ def client_context(tls: UpstreamTls) -> ReloadingContext:
     context = ReloadingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(_PROTOCOLS)
-    try:
-        # With `ca`, the system's own authorities are not trusted.
-        if tls.ca is None:
-            context.load_default_certs()
-        elif isinstance(tls.ca, str):
-            context.load_verify_locations(cadata=tls.ca)
-        else:
-            context.load_verify_locations(tls.ca)
-    except (OSError, ssl.SSLError) as error:
-        raise ValueError(f"`ca` can't be used: {_named(tls.ca)}: {_reason(error)}") from error
-    # OpenSSL loads a file without any authority silently, and then trusts nothing.
-    if tls.ca is not None and not context.get_ca_certs():
-        raise ValueError(
-            f"`ca` can't be used: {_named(tls.ca)} contains no authority's certificate"
-        )
+    # With `ca`, the system's own authorities are not trusted.
+    if tls.ca is None:
+        context.load_default_certs()
+    else:
+        _trust(context, tls.ca, "ca")
     if tls.certificate is not None and tls.key is not None:
         context.use(Pair(tls.certificate, tls.key))
     return context
 
 
-def server_context(pair: Pair) -> ReloadingContext:
-    """A context for one of the sidecar's ports, which presents `pair`. Raises `ValueError`."""
+def server_context(pair: Pair, client_ca: Path | None = None) -> ReloadingContext:
+    """A context for one of the sidecar's ports, which presents `pair`. With `client_ca`, a file of
+    authorities, only clients that present a certificate of one of them are served. Raises
+    `ValueError`."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
+    if client_ca is not None:
+        _trust(context, client_ca, "client_ca")
+        context.verify_mode = ssl.CERT_REQUIRED
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Renegotiation lets a client spend the sidecar's CPU; compression leaks secrets (CRIME).
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -88,7 +83,21 @@ def server_context(pair: Pair) -> ReloadingContext:
     return context
 
 
-def _named(ca: Path | str | None) -> str:
+def _trust(context: ssl.SSLContext, ca: Path | str, key: str) -> None:
+    """Trusts the authorities of a file, or of its text, that the setting `key` names."""
+    try:
+        if isinstance(ca, str):
+            context.load_verify_locations(cadata=ca)
+        else:
+            context.load_verify_locations(ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ValueError(f"`{key}` can't be used: {_named(ca)}: {_reason(error)}") from error
+    # OpenSSL loads a file without any authority silently, and then trusts nothing.
+    if not context.get_ca_certs():
+        raise ValueError(f"`{key}` can't be used: {_named(ca)} contains no authority's certificate")
+
+
+def _named(ca: Path | str) -> str:
     return f"`{ca}`" if isinstance(ca, Path) else "the text"
 
 

@@ -15,9 +15,9 @@ from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.server.request import HttpRequest, Serve
 from sidecar.http.server.service import Flow, ServerLimits, Service
+from sidecar.http.tls_layer import TlsLayer
 from sidecar.platform.hosts_to_bind import hosts_to_bind
 from sidecar.proxy.background_tasks import BackgroundTasks
-from sidecar.proxy.connections.tls import TlsLayer
 from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.local_response import LocalResponse

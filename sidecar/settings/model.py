@@ -258,6 +258,9 @@ class SidecarSettings:
     `transparent`; while they don't, the sidecar is not ready. 0 never checks."""
     quit_listen: ListenAddress | None = None
     """An address of loopback that serves `POST /quitquitquit`, which stops the sidecar."""
+    listen_tls: Pair | None = None
+    """The certificate with which `listen` serves TLS, for all that it serves; without one it serves
+    plain HTTP."""
     encrypted_hello: Permission = "deny"
     """Whether TLS that is passed on unread may encrypt the name of the server (ECH): `deny` or
     `allow`."""

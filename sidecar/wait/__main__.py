@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import ssl
 import sys
 import time
 from collections.abc import Callable
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
 PAUSE_SECONDS = 0.2
 TRY_SECONDS = 2.0
@@ -22,24 +23,25 @@ MAX_ANSWER = 65_536
 
 def main() -> int:
     arguments = _parser().parse_args()
-    problem = wait(arguments.port, time.monotonic() + arguments.seconds, time.monotonic)
+    deadline = time.monotonic() + arguments.seconds
+    problem = wait(arguments.port, deadline, time.monotonic, https=arguments.https)
     if problem:
         print(f"not ready within {arguments.seconds} s: {problem}", file=sys.stderr)
     return 1 if problem else 0
 
 
-def wait(port: int, deadline: float, now: Callable[[], float]) -> str:
+def wait(port: int, deadline: float, now: Callable[[], float], *, https: bool = False) -> str:
     """Ask until the sidecar is ready; the last reason why not if it is not until `deadline`."""
     while True:
-        problem = ask(port)
+        problem = ask(port, https=https)
         if not problem or now() + PAUSE_SECONDS >= deadline:
             return problem
         time.sleep(PAUSE_SECONDS)
 
 
-def ask(port: int) -> str:
+def ask(port: int, *, https: bool = False) -> str:
     """Why the sidecar is not ready; empty if it is."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=TRY_SECONDS)
+    connection = _connection(port, https)
     try:
         connection.request("GET", "/health/ready")
         response = connection.getresponse()
@@ -49,6 +51,16 @@ def ask(port: int) -> str:
     finally:
         connection.close()
     return "" if response.status == 200 else _reason(body) or f"status {response.status}"
+
+
+def _connection(port: int, https: bool) -> HTTPConnection:
+    if not https:
+        return HTTPConnection("127.0.0.1", port, timeout=TRY_SECONDS)
+    # Nothing secret is sent, and the certificate is for another name than this host's loopback.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return HTTPSConnection("127.0.0.1", port, timeout=TRY_SECONDS, context=context)
 
 
 def _reason(body: bytes) -> str:
@@ -65,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="sluice wait", description="Returns when the sidecar on this host is ready."
     )
     parser.add_argument("--port", type=int, default=8710, help="the port of its API [8710]")
+    parser.add_argument("--https", action="store_true", help="the API speaks TLS (`listen_tls`)")
     parser.add_argument("--seconds", type=int, default=120, help="how long to wait [120]")
     return parser
 

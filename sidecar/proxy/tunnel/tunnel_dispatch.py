@@ -20,10 +20,10 @@ from policies.ground.errors import Malformed, SluiceError
 from sidecar.http.authority import Authority
 from sidecar.http.server.request import ConnectionFactory
 from sidecar.http.tls_contexts import server_context
+from sidecar.http.tls_layer import TlsLayer
 from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
-from sidecar.proxy.connections.tls import TlsLayer
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Denied, Refused
 from sidecar.proxy.pipeline.passthrough import AllowedTunnel

@@ -78,7 +78,8 @@ class Client(asyncio.Transport):
     # ------------------------------------------------------------------------------- the transport
 
     def write(self, data: Any) -> None:
-        assert not (self.closed or self.ended)
+        assert not self.closed
+        assert not self.ended
         self.got += bytes(data)
 
     def can_write_eof(self) -> bool:

@@ -37,12 +37,9 @@ async def test_after_its_last_response_a_connection_discards_what_still_arrives(
     client.send(get("/c"), b"x" * 5000)
     assert await client.settle() == b"[/a close]"
     assert gate.targets == ["/a"]
-    assert client.ended
-    assert not client.closed
-    assert not client.reading_paused
+    assert (client.ended, client.closed, client.reading_paused) == (True, False, False)
     client.end()
-    assert client.closed
-    assert not client.aborted
+    assert (client.closed, client.aborted) == (True, False)
 
 
 async def test_a_connection_that_its_client_leaves_open_is_closed_all_the_same() -> None:
@@ -56,9 +53,9 @@ async def test_a_connection_that_its_client_leaves_open_is_closed_all_the_same()
 async def test_a_connection_that_lingers_does_not_hold_up_the_end() -> None:
     client = Client(at_once, half_closes=True)
     client.send(get("/a", CLOSE))
-    assert not client.closed
+    assert (client.ended, client.closed) == (True, False)
     client.connections.finish()
-    assert client.closed
+    assert client.is_closing()
 
 
 # ------------------------------------------------------------------------------------ half-closing

@@ -1,0 +1,123 @@
+"""`listen_tls`: all that `listen` serves, it serves over TLS 1.2 or later, and nothing else."""
+
+import asyncio
+import ssl
+import sys
+import warnings
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+from aiohttp import ClientSession, TCPConnector
+
+from sidecar.http.certificate_expiry import certificates
+from sidecar.settings.model import Pair
+from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
+from tests.sidecar.proxy.certificates import authority
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, settings, sidecar
+from tests.sidecar.wire import GOOD, request, with_key
+from tests.stack import ROOT
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return authority().issue("127.0.0.1")
+
+
+@pytest.fixture
+async def running(tmp_path: Path, pair: Pair) -> AsyncIterator[RunningSidecar]:
+    async with fake_control_api() as control:
+        control.create_tenant()
+        async with sidecar(tmp_path, control, listen_tls=pair) as made:
+            yield made
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[ClientSession]:
+    async with ClientSession(connector=TCPConnector(ssl=authority().client())) as made:
+        yield made
+
+
+async def test_all_paths_are_served_over_tls(
+    running: RunningSidecar, client: ClientSession
+) -> None:
+    at = f"https://{running.address}"
+    key = {"X-API-Key": EVALUATE_KEY}
+    async with client.post(f"{at}{EVALUATE}", json=ask(), headers=key) as answer:
+        assert (answer.status, (await answer.json())["decision"]) == (200, "ALLOW")
+    for path in ("/health", "/health/ready", "/metrics"):
+        async with client.get(f"{at}{path}") as answer:
+            assert answer.status == 200
+    assert [each["decision"] for each in await running.responses()] == ["ALLOW"]
+
+
+async def test_what_is_not_tls_decides_nothing(running: RunningSidecar) -> None:
+    reader, writer = await asyncio.open_connection(running.address.host, running.address.port)
+    writer.write(request(with_key(), GOOD))
+    async with asyncio.timeout(20):
+        assert not (await reader.read()).startswith(b"HTTP/")
+    writer.close()
+    assert await running.records() == []
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_from_tls_1_2_on(running: RunningSidecar, version: ssl.TLSVersion) -> None:
+    context = authority().client()
+    context.minimum_version = context.maximum_version = version
+    host, port = running.address.host, running.address.port
+    _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
+    assert writer.get_extra_info("ssl_object").version() == version.name.replace("_", ".")
+    writer.close()
+
+
+async def test_tls_1_1_is_refused(running: RunningSidecar) -> None:
+    context = authority().client()
+    context.set_ciphers("DEFAULT@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    host, port = running.address.host, running.address.port
+    with pytest.raises(OSError):  # noqa: PT011  # OpenSSL words it differently in each version
+        await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
+
+
+async def test_pipelined_evaluations_are_answered_in_order(running: RunningSidecar) -> None:
+    host, port = running.address.host, running.address.port
+    reader, writer = await asyncio.open_connection(
+        host, port, ssl=authority().client(), server_hostname=host
+    )
+    last = with_key() + b"Connection: close\r\n"
+    writer.write(request(with_key(), GOOD) * 20 + request(last, GOOD))
+    async with asyncio.timeout(20):
+        answered = await reader.read()
+    writer.close()
+    assert answered.count(b"HTTP/1.1 200 ") == 21
+    sent = [part.split(b"\r\n\r\n")[1] for part in answered.split(b"HTTP/1.1 ")[1:]]
+    events = [orjson.loads(body)["event_id"] for body in sent]
+    assert events == [each["eid"] for each in await running.records()]
+
+
+async def test_its_certificate_counts_among_those_that_expire(
+    running: RunningSidecar, client: ClientSession
+) -> None:
+    async with client.get(f"https://{running.address}/metrics") as answer:
+        assert "sluice_tls_certificate_expiry_seconds" in await answer.text()
+
+
+def test_the_certificate_is_among_those_watched(tmp_path: Path, pair: Pair) -> None:
+    class Place:
+        address, redis_url = "http://127.0.0.1:1", None
+
+    assert certificates(settings(tmp_path, Place(), listen_tls=pair)) == (pair.certificate,)
+
+
+async def test_waiting_over_tls(running: RunningSidecar) -> None:
+    port = str(running.address.port)
+    for https, code in ((["--https"], 0), ([], 1)):
+        waiting = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sidecar.wait", "--port", port, "--seconds", "0", *https),
+            cwd=ROOT,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert await waiting.wait() == code
