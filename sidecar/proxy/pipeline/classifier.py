@@ -73,14 +73,26 @@ class RequestClassifier:
             who = self._rules.default
             raise Refused(400, UNREADABLE, error.message, who, close=True) from error
         template: HeadTemplate | None = request.head if request.known else None
+        return self.classify_head(request.method, request.target, head, template, context)
+
+    def classify_head(
+        self,
+        method: str,
+        raw: str,
+        head: RequestHead,
+        template: HeadTemplate | None,
+        context: RequestContext,
+    ) -> tuple[ProtocolRoute, RoutedRequest]:
+        """Finds the route of a request whose target is `raw`; `template` is its head's if that was
+        remembered. Raises `Refused`."""
         meaning: _Meaning | None = None if template is None else template.meaning
         # Inside of tunnels, one head may be for several sources, and be led to several targets.
-        if meaning is None or meaning.classifier is not self or meaning.raw != request.target:
+        if meaning is None or meaning.classifier is not self or meaning.raw != raw:
             # A remembered head never asks for it.
             context.websocket = template is None and upgrade.asks_websocket(head)
-            meaning = self._read(request, head)
+            meaning = self._read(method, raw, head)
             # A query may hold a credential, which must not outlive its request.
-            if template is not None and "?" not in request.target:
+            if template is not None and "?" not in raw:
                 template.meaning = meaning
         _, _, who, target, match = meaning
         # Made even without a row: in mode `report`, a request that no row covers is still
@@ -89,11 +101,11 @@ class RequestClassifier:
         budget = Budget()
         fetch = Lookups(self._fetch, head, budget, self._lookup_seconds)
         context.from_head = routed = RoutedRequest(
-            request.method, target, values, None, fetch, head, who, budget
+            method, target, values, None, fetch, head, who, budget
         )
         context.route = route = None if match is None else match.route
         if route is None or route.route_class in _RESTRICTED:
-            route = self.check_row(route, routed, f"`{request.method}` of this path")
+            route = self.check_row(route, routed, f"`{method}` of this path")
         if context.websocket and not _streams(route):
             reason = f"`{route.methods} {route.pattern}` does not accept WebSocket"
             raise Refused(403, ROUTE_DENIED, reason, who)
@@ -118,18 +130,18 @@ class RequestClassifier:
             raise Refused(403, WRITE_DENIED, reason, who, source=source)
         return route
 
-    def _read(self, request: HttpRequest, head: RequestHead) -> _Meaning:
+    def _read(self, method: str, raw: str, head: RequestHead) -> _Meaning:
         who = self._rules.default
         try:
             # First of all, so that later refusals are recorded under the caller's own name.
             who = attribution(head, who)
-            target = canonical(request.target)
+            target = canonical(raw)
             if self._protocol.uses_host and (host := head.one(b"host")) is not None:
                 target = self._protocol.apply_host(host.decode("ascii"), target)
-            match = self._protocol.match(request.method, target)
+            match = self._protocol.match(method, target)
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
-        return _Meaning(self, request.target, who, target, match)
+        return _Meaning(self, raw, who, target, match)
 
 
 def _streams(route: ProtocolRoute) -> bool:

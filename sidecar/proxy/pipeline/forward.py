@@ -8,17 +8,15 @@ import asyncio
 from collections.abc import Callable
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.http.headers import RequestHead, decode_fields, encode_fields
 from sidecar.http.messages.response_head import SWITCHING
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import ResponseSent
-from sidecar.protocols.messages import FetchedResponse, OutgoingRequest, SourceRef
+from sidecar.protocols.messages import SourceRef
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import RouteClass
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
-from sidecar.proxy.messages import request_reader
 from sidecar.proxy.messages.response_relay import RelayedResponse, relay
 from sidecar.proxy.pipeline.authorizer import Authorizer
 from sidecar.proxy.pipeline.lineage import COMPLETED, FAILED, TRUNCATED, LineageRecorder
@@ -26,11 +24,10 @@ from sidecar.proxy.pipeline.request_context import AllowedRequest
 from sidecar.proxy.pipeline.response_inspector import (
     ResponseInspector,
     decision_fields,
-    read_response,
 )
+from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.pipeline.websocket import run_websocket
 from sidecar.proxy.proxy_metrics import ProxyMetrics
-from sidecar.proxy.upstream.client import UpstreamClient, UpstreamRequest
 from sidecar.proxy.upstream.response import UpstreamResponse
 from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.recorder import RecordedDecision
@@ -43,7 +40,7 @@ class Forwarder:
     def __init__(
         self,
         protocol: SourceProtocol,
-        upstream: UpstreamClient,
+        sender: UpstreamSender,
         authorizer: Authorizer,
         lineage: LineageRecorder,
         metrics: ProxyMetrics,
@@ -51,22 +48,14 @@ class Forwarder:
         worker: WorkerThread,
     ) -> None:
         self._protocol = protocol
-        self.upstream = upstream
+        self.sender = sender
+        self._upstream = sender.upstream
         self._authorizer = authorizer
         self.lineage = lineage
         self.metrics = metrics
         self._limits = limits
         self.worker = worker
         self._inspector = ResponseInspector(authorizer, limits, worker)
-
-    async def fetch(self, head: RequestHead, target: str) -> FetchedResponse:
-        """Sends a GET for `target` with the agent's credentials, for the sidecar itself to read."""
-        lookup = request_reader.lookup_request(head, target)
-        response = await self.upstream.send(await self._signed(lookup))
-        try:
-            return await read_response(response, self._limits)
-        finally:
-            await response.finish()
 
     async def forward(
         self, request: HttpRequest, allowed: AllowedRequest
@@ -84,11 +73,11 @@ class Forwarder:
                     # Before the request is sent: it returns the function that reads the response.
                     identify = route.response_source(self._protocol, allowed.routed)
                 if self._protocol.signs_requests and not upstream_request.upgrade:
-                    upstream_request = await self._signed(upstream_request)
+                    upstream_request = await self.sender.signed(upstream_request)
                 # Sent before the record is on disk. If the record is lost, this raises, and the
                 # response is dropped.
                 durable = [recorded.durable for recorded in decisions]
-                response = await self.upstream.send(upstream_request, durable)
+                response = await self._upstream.send(upstream_request, durable)
                 sent = await self._relay(request, allowed, response, identify, relayed)
                 outcome = relayed.outcome or COMPLETED
                 return sent
@@ -138,21 +127,6 @@ class Forwarder:
             return await relay(request, response, decision_fields(allowed.decisions), relayed)
         finally:
             await response.finish()
-
-    async def _signed(self, upstream_request: UpstreamRequest) -> UpstreamRequest:
-        """The request as it is sent, with its signature if the protocol signs requests."""
-        if not self._protocol.signs_requests:
-            return upstream_request
-        # The body is part of the signature, unless it is still arriving.
-        streaming = upstream_request.stream is not None
-        outgoing = OutgoingRequest(
-            upstream_request.method,
-            self.upstream.host,
-            self.upstream.path(upstream_request),
-            decode_fields(upstream_request.lines),
-            None if streaming else upstream_request.body,
-        )
-        return upstream_request._replace(lines=encode_fields(await self._protocol.sign(outgoing)))
 
     async def _failed(
         self,

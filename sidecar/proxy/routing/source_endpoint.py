@@ -28,6 +28,7 @@ from sidecar.proxy.pipeline.forward import Forwarder
 from sidecar.proxy.pipeline.lineage import LineageRecorder
 from sidecar.proxy.pipeline.passthrough import Passthrough
 from sidecar.proxy.pipeline.pipeline import ProxyPipeline
+from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.routing.source_lookup import upstream_parts
 from sidecar.proxy.upstream.client import UpstreamClient
@@ -56,25 +57,14 @@ class SourceEndpoint:
     def __init__(self, source: Source, shared: SharedParts) -> None:
         self.source = source
         agent, enforcer, limits = shared.agent, shared.enforcer, shared.limits
-        parts = upstream_parts(source.upstream)
-        host, port = parts.authority
-        count_refusal = enforcer.metrics.egress_refused.add
-        guard = EgressGuard(host, source.addresses, shared.own_ports, count_refusal)
-        tls = client_context(source.tls) if parts.scheme == "https" else None
-        server = Destination(
-            _resolved_name(source.upstream), port, tls, source.tls.server_name or host
-        )
-        name = f"[{host}]" if ":" in host else host
-        if port != DEFAULT_PORTS.get(parts.scheme):
-            name = f"{name}:{port}"
-        pool = Pool(server, guard, limits.upstream)
-        self.upstream = UpstreamClient(name, parts.path.rstrip("/"), pool, limits)
+        self.upstream = upstream_client(source, shared)
 
         def tunnel_end() -> BufferedConnection:
             return BufferedConnection(limits.buffer_bytes)
 
         # For agents that speak TLS, or a protocol other than HTTP, through the connection.
-        raw_dialler = Dialler(server._replace(context=None), guard, limits.upstream, tunnel_end)
+        server = _destination(source)._replace(context=None)
+        raw_dialler = Dialler(server, _guard(source, shared), limits.upstream, tunnel_end)
         self._lineage = LineageRecorder(enforcer, shared.clock.monotonic)
         protocol = load_protocol(source, shared.clock.monotonic)
         self.who = default_attribution(source.defaults, agent.default_user)
@@ -83,8 +73,9 @@ class SourceEndpoint:
             source.kind, whole, agent, enforcer, reports=source.mode == "report"
         )
         metrics = ProxyMetrics(enforcer.metrics, source.kind)
+        sender = UpstreamSender(protocol, self.upstream, limits)
         forwarder = Forwarder(
-            protocol, self.upstream, authorizer, self._lineage, metrics, limits, shared.worker
+            protocol, sender, authorizer, self._lineage, metrics, limits, shared.worker
         )
         rules = SourceRules(self.who, source.writes == "allow", source.sensitivity_field)
         self.pipeline = ProxyPipeline(protocol, authorizer, forwarder, rules, limits, shared.bodies)
@@ -105,6 +96,30 @@ class SourceEndpoint:
         """Call after the last request: hands over the lineage, and closes connections."""
         self._lineage.flush()
         self.upstream.close()
+
+
+def upstream_client(source: Source, shared: SharedParts) -> UpstreamClient:
+    """Connections to the data source."""
+    parts = upstream_parts(source.upstream)
+    host, port = parts.authority
+    name = f"[{host}]" if ":" in host else host
+    if port != DEFAULT_PORTS.get(parts.scheme):
+        name = f"{name}:{port}"
+    pool = Pool(_destination(source), _guard(source, shared), shared.limits.upstream)
+    return UpstreamClient(name, parts.path.rstrip("/"), pool, shared.limits)
+
+
+def _destination(source: Source) -> Destination:
+    parts = upstream_parts(source.upstream)
+    host, port = parts.authority
+    tls = client_context(source.tls) if parts.scheme == "https" else None
+    return Destination(_resolved_name(source.upstream), port, tls, source.tls.server_name or host)
+
+
+def _guard(source: Source, shared: SharedParts) -> EgressGuard:
+    host = upstream_parts(source.upstream).authority.host
+    count_refusal = shared.enforcer.metrics.egress_refused.add
+    return EgressGuard(host, source.addresses, shared.own_ports, count_refusal)
 
 
 def _resolved_name(url: str) -> str:
