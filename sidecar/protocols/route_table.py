@@ -97,6 +97,10 @@ class ProtocolRoute:
     """What happens to the allowed request and its response: a condition that withholds what the
     agent may not see, the check that the response keeps to it, tokens to remember, lists to
     filter."""
+    forwards_unchanged: bool = False
+    """Whether, where documents have no levels, `plan_forward` changes neither the request nor what
+    the agent gets of the response. A check door, which can change neither, judges any other
+    planned request as one for the whole data source too."""
     filters_documents: bool = False
     """Whether `plan_forward` keeps to `Visibility.levels`. Where the source labels its documents, a
     retrieval that doesn't is judged at `critical`."""

@@ -68,6 +68,7 @@ def _retrieval(verb: str, plan: PlanForward | None = None) -> ProtocolRoute:
         _by_id,
         parse_body=json_object,
         plan_forward=plan,
+        forwards_unchanged=True,
         filters_documents=plan is not None,
         find_sources_now=_cached,
     )

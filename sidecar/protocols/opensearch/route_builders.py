@@ -37,6 +37,7 @@ def read_route(
         find_sources,
         parse_body=optional_json,
         plan_forward=plan,
+        forwards_unchanged=True,
     )
 
 

@@ -186,6 +186,7 @@ ROUTES = (
             reads.sources_of_query,
             parse_body=optional_json,
             plan_forward=search.remember,
+            forwards_unchanged=True,
         )
         for what in ("_search/point_in_time", "_pit")
     ),

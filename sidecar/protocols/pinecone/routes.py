@@ -161,7 +161,15 @@ def _unfiltered_route(
     """A retrieval that doesn't filter records."""
     parse_body = None if methods == "GET" else json_object
     plan = Pinecone.plan_paged if paged else None
-    return _row(methods, path, _RETRIEVE, find, parse_body=parse_body, plan_forward=plan)
+    return _row(
+        methods,
+        path,
+        _RETRIEVE,
+        find,
+        parse_body=parse_body,
+        plan_forward=plan,
+        forwards_unchanged=True,
+    )
 
 
 def _filtered_route(unfiltered: ProtocolRoute, form: QueryForm) -> ProtocolRoute:

@@ -80,7 +80,9 @@ def _retrieval(
         )
 
     unfiltered = _unfiltered(path)
-    filtered = replace(unfiltered, plan_forward=plan, filters_documents=True)
+    filtered = replace(
+        unfiltered, plan_forward=plan, forwards_unchanged=True, filters_documents=True
+    )
 
     def refine(_qdrant: Qdrant, request: RoutedRequest) -> ProtocolRoute:
         # One such search in a batch is enough: the batch has a single decision.

@@ -140,6 +140,7 @@ ROUTES = (
         _RETRIEVE,
         Weaviate.of_listing,
         plan_forward=Weaviate.filter_objects,
+        forwards_unchanged=True,
         filters_documents=True,
     ),
     # Checks an object against its collection's definition, and stores nothing.

@@ -66,10 +66,7 @@ async def read_body(
 ) -> tuple[bytes, str | None]:
     """The body as sent, and its media type. Raises `Malformed` if no decision can be based on it
     (data-sources.md R3, R6), and `BodyBudgetExceeded` if `lease` can't grow that far."""
-    coding = head.one(b"content-encoding")
-    if coding is not None and coding.lower() != b"identity":
-        raise Malformed("the body is encoded, so it can't be inspected")
-    media = head.one(b"content-type")
+    media = body_media(head)
     body, limit = request.body, limits.inspected_bytes
     if not body.complete:
         # The decision needs the body, so the agent has to send it now.
@@ -85,7 +82,16 @@ async def read_body(
         ) from None
     except BodyTooSlow:
         raise Malformed("the body did not arrive in time") from None
-    return raw, None if media is None else media.decode("latin-1")
+    return raw, media
+
+
+def body_media(head: RequestHead) -> str | None:
+    """The media type of a body that is read. Raises `Malformed` if the body is encoded."""
+    coding = head.one(b"content-encoding")
+    if coding is not None and coding.lower() != b"identity":
+        raise Malformed("the body is encoded, so it can't be inspected")
+    media = head.one(b"content-type")
+    return None if media is None else media.decode("latin-1")
 
 
 def forwarded_request(

@@ -16,7 +16,7 @@ class UpstreamSender:
         self, protocol: SourceProtocol, upstream: UpstreamClient, limits: ProxyLimits
     ) -> None:
         self.upstream = upstream
-        self._protocol = protocol
+        self.protocol = protocol
         self._limits = limits
 
     async def fetch(self, head: RequestHead, target: str) -> FetchedResponse:
@@ -30,7 +30,7 @@ class UpstreamSender:
 
     async def signed(self, upstream_request: UpstreamRequest) -> UpstreamRequest:
         """The request as it is sent, with its signature if the protocol signs requests."""
-        if not self._protocol.signs_requests:
+        if not self.protocol.signs_requests:
             return upstream_request
         # The body is part of the signature, unless it is still arriving.
         streaming = upstream_request.stream is not None
@@ -41,4 +41,4 @@ class UpstreamSender:
             decode_fields(upstream_request.lines),
             None if streaming else upstream_request.body,
         )
-        return upstream_request._replace(lines=encode_fields(await self._protocol.sign(outgoing)))
+        return upstream_request._replace(lines=encode_fields(await self.protocol.sign(outgoing)))

@@ -70,7 +70,8 @@ def policy(**changes: Any) -> Policy:
 
 class Sidecar:
     """An enforcer with its spool, and the agent that speaks through it. `publish` puts the
-    tenant's settings in force."""
+    tenant's settings in force, `publish_document` any document by its name; `keys` are the
+    tenant's."""
 
     def __init__(
         self,
@@ -78,14 +79,19 @@ class Sidecar:
         spool: Spool,
         agent: AgentIdentity,
         metrics: Metrics,
-        publish: Callable[[TenantSettings], None],
+        publish_document: Callable[[str, bytes | None], None],
+        keys: LiveKeys,
     ) -> None:
-        self.publish = publish
+        self.publish_document = publish_document
+        self.keys = keys
         self.enforcer = enforcer
         self.metrics = metrics
         self.own_ports = LoopGuard()
         self.spool = spool
         self.agent = agent
+
+    def publish(self, settings: TenantSettings) -> None:
+        self.publish_document("tenant", tenant_document(settings))
 
     def proxy(
         self,
@@ -161,13 +167,17 @@ async def sidecar(
     recorder = Recorder(opened, metrics, CLOCK, os.urandom, view.masks)
     enforcer = Enforcer(view, sessions, recorder, metrics, os.urandom)
 
-    def publish(settings: TenantSettings) -> None:
-        documents["tenant"] = tenant_document(settings)
-        policy_set.apply(["tenant"], policy_set.revision + 1)
+    def publish(name: str, document: bytes | None) -> None:
+        if document is None:
+            documents.pop(name, None)
+        else:
+            documents[name] = document
+        policy_set.apply([name], policy_set.revision + 1)
 
     try:
-        agent = AgentIdentity.of(None, ROLE, key, LiveKeys(policy_set, CLOCK))
-        yield Sidecar(enforcer, opened, agent, metrics, publish)
+        keys = LiveKeys(policy_set, CLOCK)
+        agent = AgentIdentity.of(None, ROLE, key, keys)
+        yield Sidecar(enforcer, opened, agent, metrics, publish, keys)
     finally:
         await control.__aexit__(None, None, None)
         running.cancel()

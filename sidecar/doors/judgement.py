@@ -1,0 +1,223 @@
+"""Judges what a gateway asks about, for one door: who speaks, by which key, and what is recorded
+where that can't be told. `check_judge.py` then judges the request itself.
+
+Knows keys. Knows neither HTTP nor gRPC.
+"""
+
+from policies.definitions.model import Key
+from policies.ground.errors import (
+    Forbidden,
+    Malformed,
+    Unauthorized,
+    Unavailable,
+)
+from policies.sets.policy_set import NoPolicySet
+from sidecar.doors.check_judge import CheckedRequest, CheckJudge, Outcome
+from sidecar.http.attribution import attribution, default_attribution
+from sidecar.http.headers import RequestHead, sort_request_fields
+from sidecar.key_owner import agent_of, role_of
+from sidecar.live_keys import EVALUATING_SCOPES, AgentIdentity, LiveKeys
+from sidecar.platform import eager
+from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
+from sidecar.policy_cache.policy_store import CacheDamaged
+from sidecar.protocols.messages import (
+    DenialResponse,
+    FetchedResponse,
+)
+from sidecar.protocols.registry import load_protocol
+from sidecar.protocols.route_table import ProtocolRoute
+from sidecar.proxy.pipeline.authorizer import Denied, Refused
+from sidecar.proxy.pipeline.request_context import RequestContext
+from sidecar.proxy.pipeline.request_judge import Judged
+from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
+from sidecar.proxy.routing.source_endpoint import SharedParts, upstream_client
+from sidecar.settings.doors import Door, DoorAgent
+from sidecar.settings.model import Source
+from sidecar.tracing.trace import current_trace, within
+from sidecar.unmapped import UNMAPPED, Unmapped
+
+_MAX_CALLERS = 1024
+_ATTRIBUTED = ("user", "session", "task")
+
+
+class Judgement:
+    """Judges for one door. `source` is the one that the door names, `keys` the tenant's."""
+
+    def __init__(self, door: Door, source: Source, shared: SharedParts, keys: LiveKeys) -> None:
+        self.door = door
+        self._source = source
+        self._shared = shared
+        self._keys = keys
+        self._enforcer = shared.enforcer
+        self._policies = shared.enforcer.policies
+        # Not the proxy's, if that serves the source too: what one agent was issued there is not
+        # another's to continue here.
+        self.protocol = load_protocol(source, shared.clock.monotonic)
+        self._upstream = upstream_client(source, shared)
+        self._sender = UpstreamSender(self.protocol, self._upstream, shared.limits)
+        self._judges: dict[tuple[bytes | None, str | None, str], CheckJudge] = {}
+        self._renamed = _renamed(door)
+
+    def close(self) -> None:
+        """Call after the last check."""
+        self._upstream.close()
+
+    def head_of(self, fields: list[tuple[bytes, bytes]]) -> RequestHead:
+        """The head of a request with these fields, without any that carries the door's own key.
+        Raises `Malformed`."""
+        renamed = self._renamed
+        if renamed:
+            fields = [
+                (renamed.get(name.lower(), name), value)
+                for name, value in fields
+                if renamed.get(name.lower(), name) != b""
+            ]
+        return sort_request_fields(fields)
+
+    async def judge(self, check: CheckedRequest, digest: bytes | None) -> Outcome:
+        """Decide about a request, asked with the key of this `digest`; None if the check carries no
+        key. Raises `Unauthorized`, `Forbidden` for a key that is not valid, and any other
+        `SluiceError` if nothing could be decided or recorded."""
+        tracer = self._enforcer.tracer
+        if tracer is None:
+            return await self._judge(check, digest)
+        with within(tracer.begin(check.traceparent, proxied=False)):
+            return await self._judge(check, digest)
+
+    def in_protocol_format(
+        self, outcome: Outcome, decision: dict[str, str]
+    ) -> FetchedResponse | None:
+        """The denial in the format of the source's protocol; None if it has none. `decision` are
+        the four fields of an evaluation."""
+        denial = DenialResponse(outcome.status, decision["reason"], decision)
+        return self.protocol.render_denial(outcome.routed, denial)
+
+    async def _judge(self, check: CheckedRequest, digest: bytes | None) -> Outcome:
+        judge: CheckJudge | None = None
+        while judge is None:
+            try:
+                judge = self._judge_of(digest)
+                continue
+            except MissingDocument as missing:
+                absent = missing
+            except (NoPolicySet, CacheDamaged) as error:
+                # Without a policy set no key can be recognised.
+                raise Unavailable(f"the API key can't be checked: {error}") from error
+            except Unmapped as error:
+                return self._unmapped(check, error)
+            await self._fetch(absent)
+        context = RequestContext(0.0, current_trace())
+        try:
+            judged = await judge.judge(check, context)
+        except Denied as error:
+            return Outcome(False, [error.recorded], context.routed, error.status)
+        except Refused as error:
+            refused = error
+        else:
+            assert isinstance(judged, Judged)  # a check composes nothing
+            self._passed(judged.route)
+            return Outcome(True, judged.decisions, judged.routed)
+        denied = await judge.authorizer.refuse(refused)
+        passes = denied.recorded.report_only
+        if passes:
+            self._passed(context.route)
+        return Outcome(passes, [denied.recorded], context.routed, denied.status)
+
+    def _passed(self, route: ProtocolRoute | None) -> None:
+        """A request that changes what names mean is about to be forwarded. What is cached between
+        now and then is forgotten when it has aged (data-sources.md)."""
+        if route is not None and route.before_forward is not None:
+            route.before_forward(self.protocol)
+
+    def _judge_of(self, digest: bytes | None) -> "CheckJudge":
+        """The judge of the agent that speaks. Raises `Unmapped` if that can't be told."""
+        agent = self.door.agent
+        if self.door.key == "none":
+            assert agent is not None  # the settings require it
+            self._shared.agent.known_key()  # raises if there is no policy set
+            agent_id, role, digest = agent.id, agent.role, None
+        else:
+            if digest is None:
+                raise Unauthorized
+            key = self._admitted(digest)
+            agent_id, role = self._speaker(key)
+        caller = (digest, agent_id, role)
+        judge = self._judges.get(caller)
+        if judge is None:
+            if len(self._judges) >= _MAX_CALLERS:
+                self._judges.clear()
+            judge = self._judges[caller] = self._make_judge(digest, agent_id, role)
+        return judge
+
+    def _admitted(self, digest: bytes) -> Key:
+        # INVARIANT: looked up for every check. Nothing remembered says that a key is valid.
+        key = self._keys.find(digest)
+        if key is None:
+            raise Forbidden("the API key is unknown, revoked or expired")
+        if key.scope not in EVALUATING_SCOPES:
+            raise Forbidden("the scope of the API key does not allow this")
+        return key
+
+    def _speaker(self, key: Key) -> tuple[str | None, str]:
+        agent = self.door.agent
+        if agent is not None:
+            return agent.id, agent.role
+        agent_id = agent_of(key)
+        role = role_of(key, agent_id, self._policies.policy_set)
+        if role is None:
+            raise Unmapped(
+                f"no role: set `agent` of the door `{self.door.name}`, or tie the key to an agent "
+                "or to one role",
+                agent_id=agent_id,
+            )
+        return agent_id, role
+
+    def _make_judge(self, digest: bytes | None, agent_id: str | None, role: str) -> "CheckJudge":
+        agent = (
+            _SpeaksWith(self._shared.agent, DoorAgent(agent_id, role), self._keys)
+            if digest is None
+            else AgentIdentity(agent_id, role, digest, self._keys)
+        )
+        who = default_attribution(self._source.defaults, agent.default_user)
+        return CheckJudge(self.door.name, self._source, agent, who, self._sender, self._shared)
+
+    def _unmapped(self, check: CheckedRequest, error: Unmapped) -> Outcome:
+        retrieval = error.retrieval(self.door.name)
+        try:
+            who = attribution(
+                check.head, default_attribution(self._source.defaults, retrieval.user_id)
+            )
+        except Malformed:
+            pass  # what can't be read is not recorded
+        else:
+            retrieval = retrieval._replace(user_id=who.user)
+        return Outcome(False, [self._enforcer.deny(retrieval, UNMAPPED, error.reason)])
+
+    async def _fetch(self, missing: MissingDocument) -> None:
+        await eager.within_task()
+        try:
+            await self._policies.document_fetcher.fetch([missing.name])
+        except FetchFailed as error:
+            raise Unavailable(f"the policy set can't be read: {error}") from error
+
+
+class _SpeaksWith(AgentIdentity):
+    """An agent that speaks with the key of the sidecar's own."""
+
+    def __init__(self, holder: AgentIdentity, agent: DoorAgent, keys: LiveKeys) -> None:
+        super().__init__(agent.id, agent.role, b"", keys)
+        self._holder = holder
+
+    def known_key(self) -> Key | None:
+        return self._holder.known_key()
+
+
+def _renamed(door: Door) -> dict[bytes, bytes]:
+    """The names that attribution reads, by the lower-case header that the door reads instead. A
+    name that is no longer read becomes empty."""
+    named = {short: getattr(door.headers, short).lower().encode() for short in _ATTRIBUTED}
+    ours = {short: b"x-sluice-" + short.encode() for short in _ATTRIBUTED}
+    if named == ours:
+        return {}
+    renamed = dict.fromkeys(ours.values(), b"")
+    return renamed | {named[short]: ours[short] for short in _ATTRIBUTED}
