@@ -191,14 +191,10 @@ def _row(method: str, class_: RouteClass, find: _FindByParams | None = None) -> 
     """A row whose pattern is a JSON-RPC method. Every response is filtered: a server may push a
     message of any kind in any stream."""
     find_sources = None if find is None else without_waiting(partial(_distinct_sources, find))
+    named = class_ is _RETRIEVE  # the elements of a list are named by the response alone
+    plan = Mcp.plan_response
     return ProtocolRoute(
-        "POST",
-        method,
-        class_,
-        find_sources,
-        plan_forward=Mcp.plan_response,
-        # What is named is what is read. The elements of a list are named by the response alone.
-        forwards_unchanged=class_ is _RETRIEVE,
+        "POST", method, class_, find_sources, plan_forward=plan, forwards_unchanged=named
     )
 
 

@@ -1,5 +1,4 @@
-"""Judges one request, whoever then acts on it: the proxy, which forwards it, or a check door, whose
-gateway does.
+"""Judges one request: for the proxy, which forwards it, and for check doors, whose gateways do.
 
     classify     read the head once, find the route; refuse what could be read in two ways
     resolve      find the set of sources it concerns, from the request alone
