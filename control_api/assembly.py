@@ -1,5 +1,6 @@
 """Builds the parts of the service and connects them. Starts nothing."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from control_api.app_context import AppContext, Description
+from control_api.auth.authenticate import Authenticator
+from control_api.auth.rate_limit import NextAuthenticator, RateLimit
 from control_api.caches.page_reads import PageReads
 from control_api.caches.tenant_cache import TenantCache
 from control_api.checkpoint_store.location import open_store
@@ -39,10 +42,13 @@ from control_api.workers.worker_args import WorkerArgs
 from policies import __version__
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
+from policies.ground.keys import key_digest
 from policies.ground.signing import KeyRing
 
 if TYPE_CHECKING:
     from control_api.tracing import DecisionTracer
+
+_log = logging.getLogger("sluice.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,24 @@ def _publishing(
     recovery = RollbackRecovery(store, settings, lambda: uuid7(clock.now(), entropy(10)))
     signer = SetSigner(opened.ring, opened.installed.epoch)
     return Publishing(settings.redis_url, store, signer, clock, entropy, metrics, recovery.recover)
+
+
+def authenticator(app: AppContext, installed: Installation) -> NextAuthenticator:
+    """The check of a request's API key, and of the key's rate if there is a limit."""
+    settings = app.settings
+    key = settings.superadmin_key
+    superadmin = installed.superadmin_digest if key is None else key_digest(key)
+    if superadmin is None:
+        _log.warning(
+            "there is no superadmin key: the first start used SLUICE_SUPERADMIN_KEY, which is not "
+            "set any more"
+        )
+    authenticate: NextAuthenticator = Authenticator(
+        app.tenants, superadmin, app.clock, app.instruments
+    )
+    if rate := settings.rate_limit:
+        authenticate = RateLimit(authenticate, rate, app.clock, app.instruments)
+    return authenticate
 
 
 @cache

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
 from control_api.app_context import AppContext
-from control_api.assembly import Opened, assemble, routes_of
-from control_api.auth.authenticate import Authenticator
-from control_api.auth.rate_limit import NextAuthenticator, RateLimit
+from control_api.assembly import Opened, assemble, authenticator, routes_of
 from control_api.checkpoints.loop import CheckpointLoop
 from control_api.domain.tenants import publish_settings
 from control_api.http.request_pipeline import RequestPipeline
@@ -40,10 +38,10 @@ from control_api.store.queries import tenants as tenant_rows
 from control_api.store.queries.tenants import Installation
 from control_api.store.startup import explain_startup_faults, opened_store
 from control_api.store.store import Store
+from control_api.workers.export_push.loop import ExportPush
 from control_api.workers.impact.loop import ImpactLoop
 from control_api.workers.worker_args import WorkerArgs, inherited
 from policies.ground.clock import Clock
-from policies.ground.keys import key_digest
 from policies.ground.listen_address import ListenAddress
 
 # Objects that may accumulate before the garbage collector runs. A batch of records decodes into
@@ -100,7 +98,8 @@ async def _run(
         opened = Opened(store, installed, await Log.open(store), ring)
         app = assemble(settings, clock, entropy, opened, worker)
         await _publish_all_settings(app)
-    loops = await _start_loops(app, first=worker is None or worker.index == 0)
+    exports = ExportPush(app)
+    loops = await _start_loops(app, exports, first=worker is None or worker.index == 0)
     listeners = await _listen(app, installed, worker)
     if app.peer_metrics is not None:
         await app.peer_metrics.open()
@@ -116,6 +115,7 @@ async def _run(
     finally:
         # Drain first, while the loops still run: requests under way may depend on their work.
         await _drain(app, listeners)
+        await exports.ended()
         if app.peer_metrics is not None:
             app.peer_metrics.close()
         for task in loops:
@@ -127,7 +127,9 @@ async def _run(
             await asyncio.to_thread(app.tracer.close)
 
 
-async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[None]]:
+async def _start_loops(
+    app: AppContext, exports: ExportPush, *, first: bool
+) -> list[asyncio.Task[None]]:
     """Start the loops, then load the policy files. Some run in the `first` worker only."""
     settings, seconds = app.settings, app.settings.checkpoint_seconds
     metrics, maker = app.instruments.checkpoints, app.checkpoints
@@ -146,7 +148,7 @@ async def _start_loops(app: AppContext, *, first: bool) -> list[asyncio.Task[Non
             AlertEvaluator(app).run,
             DeliveryLoop(app).run,
             RetentionLoop(app).run,
-            *((signing.run, ImpactLoop(app).run) if first else ()),
+            *((signing.run, ImpactLoop(app).run, exports.run) if first else ()),
             *((app.cosigner.run,) if first and settings.witnesses else ()),
             KeyExpiry(app).run,
             WalFolding(app).run,
@@ -175,7 +177,7 @@ async def _listen(
     app: AppContext, installed: Installation, worker: WorkerArgs | None
 ) -> list[ApiListener]:
     """The API's listener, then the metrics' listener if they have their own port."""
-    settings, authenticate = app.settings, _authenticator(app, installed)
+    settings, authenticate = app.settings, authenticator(app, installed)
 
     def pipeline(routes: tuple[Route, ...]) -> RequestPipeline:
         run_id = app.entropy(4).hex()
@@ -206,24 +208,6 @@ async def _listen(
             await ApiListener.open(settings.metrics_listen, name, own, inherited(metrics))
         )
     return opened
-
-
-def _authenticator(app: AppContext, installed: Installation) -> NextAuthenticator:
-    """The check of a request's API key, and of the key's rate if there is a limit."""
-    settings = app.settings
-    key = settings.superadmin_key
-    superadmin = installed.superadmin_digest if key is None else key_digest(key)
-    if superadmin is None:
-        _log.warning(
-            "there is no superadmin key: the first start used SLUICE_SUPERADMIN_KEY, which is not "
-            "set any more"
-        )
-    authenticate: NextAuthenticator = Authenticator(
-        app.tenants, superadmin, app.clock, app.instruments
-    )
-    if rate := settings.rate_limit:
-        authenticate = RateLimit(authenticate, rate, app.clock, app.instruments)
-    return authenticate
 
 
 async def _forever(loop: Callable[[], Awaitable[None]], app: AppContext) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from control_api.checkpoint_store.location import StoreLocation
 from control_api.database_limits import DatabaseLimits
 from control_api.security.egress import AllowedHosts, MailServer
+from control_api.security.export_targets import ExportTarget, parse_targets
 from control_api.security.issuers import Issuer
 from control_api.security.tls_files import TlsFiles
 from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
@@ -99,6 +100,9 @@ class Settings:
     enrol_issuers: tuple[Issuer, ...]
     """The clusters whose pods enrol by a ServiceAccount token, separated by `;`: `<issuer>=<JWKS
     URL or file>[,tenant=<id>][,ca=<file>][,token_file=<file>]`."""
+    export_urls: tuple[ExportTarget, ...]
+    """Where decisions are pushed to, separated by commas: `otlp+http[s]://host:port`,
+    `syslog+tcp://host:port?format=`, `syslog+tls://host[:port]?format=`, `file:///path?format=`."""
     traces_endpoint: str | None
     """The OpenTelemetry collector's address, such as `http://127.0.0.1:4318`; spans go to
     `/v1/traces` there. Without it there are none."""
@@ -187,6 +191,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         smtp_from=reader.sender(),
         rate_limit=reader.rate("RATE_LIMIT"),
         enrol_issuers=reader.issuers("ENROL_ISSUERS"),
+        export_urls=reader.parsed("EXPORT_URLS", parse_targets) or (),
         traces_endpoint=reader.traces_endpoint(),
         traces_sample_ratio=reader.share("TRACES_SAMPLE_RATIO", 0.01),
     )

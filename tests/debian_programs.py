@@ -31,6 +31,13 @@ PROGRAMS = {
     "pgbouncer": Program(("pgbouncer", "libevent-2.1-7", "libc-ares2"), "usr/sbin/pgbouncer"),
     "promtool": Program(("prometheus",), "usr/bin/promtool"),
     "prometheus": Program(("prometheus",), "usr/bin/prometheus"),
+    "rsyslogd": Program(
+        (
+            *("rsyslog", "rsyslog-openssl", "libestr0", "libfastjson4", "liblognorm5"),
+            *("libsystemd0",),
+        ),
+        "usr/sbin/rsyslogd",
+    ),
     "nft": Program(
         (
             *("nftables", "libnftables1", "libjansson4", "libgmp10", "libedit2", "libbsd0"),
@@ -75,12 +82,14 @@ def fetch(name: str, folder: Path) -> None:
 def _script(target: Path, program: Program) -> str:
     libraries = sorted({str(path.parent) for path in target.rglob("*.so*")})
     extensions = next(target.glob("usr/lib/*/xtables"), target)
+    modules = next(target.glob("usr/lib/*/rsyslog"), target)
     words = shlex.join([str(target / program.path), *program.words])
     return (
         "#!/bin/sh\n"
         f"LD_LIBRARY_PATH={shlex.quote(os.pathsep.join(libraries))}\n"
         f"XTABLES_LIBDIR={shlex.quote(str(extensions))}\n"
-        "export LD_LIBRARY_PATH XTABLES_LIBDIR\n"
+        f"RSYSLOG_MODDIR={shlex.quote(str(modules))}\n"
+        "export LD_LIBRARY_PATH XTABLES_LIBDIR RSYSLOG_MODDIR\n"
         f'exec {words} "$@"\n'
     )
 

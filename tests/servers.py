@@ -13,7 +13,7 @@ it.
 | cerbos | npm's package of its program |
 | varnishtest | Debian's `varnish`, unpacked into a folder; needs no root |
 | promtool, prometheus, nft, iptables | Debian's packages, likewise (`debian_programs.py`) |
-| pgbouncer | Debian's package, likewise |
+| pgbouncer, rsyslogd | Debian's packages, likewise |
 | buildah, podman | the system's packages, installed: they need their configuration and helpers |
 | http-cache-tests, yaml-language-server | npm's packages of these names |
 

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 
+from control_api.metrics.export_metrics import ExportMetrics
 from control_api.metrics.labels import Enrolling, KeySetFetch, Signing
 from control_api.metrics.witness_metrics import WitnessingMetrics
 from policies import __version__
@@ -223,6 +224,7 @@ class Instruments:
         self.redis = RedisMetrics(registry)
         self.witnesses = WitnessingMetrics(registry)
         self.checkpoints = CheckpointMetrics(registry)
+        self.exports = ExportMetrics(registry)
 
 
 class _OptionalGauge(Gauge):

@@ -79,7 +79,7 @@ def exposed_metrics() -> dict[str, MetricWrapperBase]:
     instruments = Instruments(CollectorRegistry())
     groups: tuple[object, ...] = (instruments, instruments.http, instruments.decisions)
     groups += (instruments.jobs, instruments.enrolment, instruments.redis, instruments.witnesses)
-    groups += (instruments.checkpoints,)
+    groups += (instruments.checkpoints, instruments.exports)
     metrics = [each for group in groups for each in vars(group).values()]
     return {
         family.name + ("_total" if family.type == "counter" else ""): metric

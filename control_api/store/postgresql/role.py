@@ -28,6 +28,7 @@ GRANTS = {
     "documents": REPLACE,
     "ended_sessions": APPEND,
     "enrolled_keys": REPLACE,
+    "export_positions": CHANGE,
     "first_accesses": CHANGE,
     "guardrails": ALL,
     "holds": CHANGE,

@@ -88,6 +88,7 @@ async def test_every_key_leads_with_the_tenant(either_url: str) -> None:
 
 
 BEFORE_PROOFS = (
+    "DROP TABLE export_positions",
     "DROP TABLE candidate_counts",
     "ALTER TABLE log_heads DROP COLUMN candidates",
     "ALTER TABLE tenants DROP COLUMN candidates",

@@ -27,6 +27,7 @@ from tests.postgres import serving, unbound
 OF_NO_TENANT = {"installation", "log_keys"}
 ACROSS = OF_NO_TENANT | {
     "tenants", "log_heads", "alert_rules", "alert_deliveries", "sidecars", "impact_runs",
+    "export_positions",
 }  # fmt: skip
 """The tables that can be read across tenants."""
 

@@ -47,6 +47,7 @@ NOT_OF_ONE_TENANT = {
     "tenants.find_by_name": r"SELECT tenants\.tenant_id FROM tenants WHERE tenants\.name = ",
     "alerts.watched": r"SELECT anon_1\.tenant_id, log_heads\.size FROM \(SELECT DISTINCT",
     "deliveries.due": r"SELECT alert_deliveries\.tenant_id, .* WHERE .*\.next_attempt_at <=",
+    "export_positions.waiting": r"SELECT log_heads\.tenant_id, .* OUTER JOIN export_positions ",
     "impact_runs.due": r"SELECT impact_runs\.tenant_id, .* WHERE .*\.leased_until <=",
     "keys.tenant_of": r"SELECT api_keys\.tenant_id FROM api_keys WHERE api_keys\.digest = ",
     "loop.CheckpointLoop": r"SELECT log_heads\.tenant_id, .* WHERE log_heads\.last_ts >= ",
@@ -90,7 +91,9 @@ def walk(directory: Path, url: str) -> None:
     keys = directory / "jwks.json"
     keys.write_bytes(key_set())
     issuers = f"{ISSUER}={keys}"
-    api = ControlApi(directory, database_url=url, SLUICE_ENROL_ISSUERS=issuers)
+    exports = f"file://{directory}/decisions.ndjson?format=ecs"
+    settings = {"SLUICE_ENROL_ISSUERS": issuers, "SLUICE_EXPORT_URLS": exports}
+    api = ControlApi(directory, database_url=url, **settings)
     api.time.ahead = -40 * DAY  # long enough ago that replaced documents go
     api.start()
     try:

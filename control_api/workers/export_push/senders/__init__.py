@@ -1,0 +1,1 @@
+"""How decisions reach each kind of target, and what counts as its acknowledgement."""
