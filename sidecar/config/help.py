@@ -13,6 +13,7 @@ from typing import Any
 from policies.definitions.definition import DefinitionFaults, Node
 from policies.definitions.load import parse_tree
 from policies.ground.settings import entry, sentences
+from sidecar.settings.doors import Door
 from sidecar.settings.model import SidecarSettings
 from sidecar.settings.spool import SpoolSettings
 
@@ -39,12 +40,18 @@ REQUIRED = frozenset(
         "sources.listen_tls.key",
         "sources.terminate.certificate",
         "sources.terminate.key",
+        "doors.name",
+        "doors.protocol",
+        "doors.source",
+        "doors.agent.role",
+        "doors.listen_tls.certificate",
+        "doors.listen_tls.key",
     }
 )
-"""Keys without a default. `sources.listen` is required unless there is a `forward_proxy` or
-`transparent`."""
+"""Keys without a default. `sources.listen` is required unless `forward_proxy`, `transparent` or one
+of `doors` leads to the source."""
 
-_SECTIONS = (SidecarSettings.__module__, SpoolSettings.__module__)
+_SECTIONS = (SidecarSettings.__module__, SpoolSettings.__module__, Door.__module__)
 
 
 def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tuple[str, str]]:

@@ -57,7 +57,7 @@ def refuse_request_keys(section: Section, source: Source) -> None:
 
 
 def listen_of(section: Section, *, required: bool) -> ListenAddress | None:
-    """The address in `listen`, which is `required` if no proxy listener leads to the source."""
+    """The address in `listen`, which is `required` if nothing else leads to the source."""
     listen = section.listen("listen")
     if listen is None and required and not section.complained("listen"):
         section.complain("listen", "is required")
@@ -129,6 +129,9 @@ def _refuse_ports(top: Section, settings: SidecarSettings) -> None:
         listen = getattr(settings, key)
         if listen is not None:
             _take(top, taken, listen, key)
+    for index, door in enumerate(settings.doors):
+        if door.listen is not None:
+            _take(top, taken, door.listen, f"doors[{index}].listen")
     if settings.transparent is not None:
         _refuse_same_tcp_port(top, settings.sources)
     if settings.forward_proxy is not None or settings.transparent is not None:

@@ -7,6 +7,7 @@ notes what is asked of it.
 from pathlib import Path
 
 from policies.ground.listen_address import ListenAddress
+from sidecar.config.doors import check_doors, read_door
 from sidecar.config.listeners import loopback_of, refuse_conflicts
 from sidecar.config.sections import Section
 from sidecar.config.sources import read_source
@@ -28,6 +29,8 @@ def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
     `base`; `host` is the default `id`."""
     enrol = _enrol(top, base)
     has_proxy = top.has("forward_proxy") or top.has("transparent")
+    doors = tuple(read_door(section, base) for section in top.sections("doors"))
+    asked_about = frozenset(door.source for door in doors)
     settings = SidecarSettings(
         id=top.identifier("id") or host,
         control=top.address("control"),
@@ -53,11 +56,14 @@ def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
         sources_files=sources_files(top, base),
         traces=_traces(top.section("traces"), base),
         sources=tuple(
-            read_source(section, base, has_proxy=has_proxy) for section in top.sections("sources")
+            read_source(section, base, has_proxy=has_proxy, asked_about=asked_about)
+            for section in top.sections("sources")
         ),
+        doors=doors,
     )
     top.close()
-    if settings.sources and settings.agent is None and enrol is None:
+    led_to = has_proxy or any(source.listen is not None for source in settings.sources)
+    if settings.sources and led_to and settings.agent is None and enrol is None:
         top.complain("agent", "is required with `sources`: requests there are the agent's")
     for listener in ("forward_proxy", "transparent"):
         # Where files may bring sources, an agent that reads nothing is a choice: all is denied.
@@ -69,6 +75,7 @@ def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
     # Last, because these compare settings with each other and expect each to have been read.
     check_redis(top, settings.redis)
     refuse_conflicts(top, settings)
+    check_doors(top, settings)
     return settings
 
 

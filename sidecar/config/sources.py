@@ -50,9 +50,12 @@ _METHOD = Spelling(
 _PATH = Spelling(re.compile(r"/"), "must begin with `/`")
 
 
-def read_source(section: Section, base: Path, *, has_proxy: bool) -> Source:
-    """One source. Paths in it are relative to `base`. `has_proxy` is whether a proxy listener leads
-    to it, so that it needs no `listen` of its own."""
+def read_source(
+    section: Section, base: Path, *, has_proxy: bool, asked_about: frozenset[str]
+) -> Source:
+    """One source. Paths in it are relative to `base`. It needs no `listen` of its own if a proxy
+    listener leads to it (`has_proxy`), or if its alias is among those that doors are
+    `asked_about`."""
     alias = section.required("alias", _ALIAS)
     kind = section.choice("kind", KINDS)
     sensitivity = section.choice("sensitivity", SENSITIVITIES)
@@ -60,7 +63,7 @@ def read_source(section: Section, base: Path, *, has_proxy: bool) -> Source:
         alias=alias,
         kind=kind,
         upstream=upstream_of(section, kind),
-        listen=listen_of(section, required=not has_proxy),
+        listen=listen_of(section, required=not has_proxy and alias not in asked_about),
         sensitivity=sensitivity,
         writes=section.choice("writes", PERMISSIONS, "deny"),
         mode=section.choice("mode", SOURCE_MODES, "enforce"),

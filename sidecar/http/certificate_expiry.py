@@ -13,6 +13,7 @@ def certificates(settings: SidecarSettings) -> tuple[Path, ...]:
     pairs += [pair for each in settings.sources for pair in (each.listen_tls, each.terminate)]
     clients = [settings.control_tls, *(each.tls for each in settings.sources)]
     files = [pair.certificate for pair in pairs if pair is not None]
+    files += [each.listen_tls.certificate for each in settings.doors if each.listen_tls is not None]
     return tuple(files + [each.certificate for each in clients if each.certificate is not None])
 
 

@@ -73,8 +73,6 @@ class Door:
     """The agent that speaks through this door; by default the one that the key is tied to. Required
     with `key: none`."""
     request_from: RequestFrom = "forwarded"
-    """For `forward_auth`: whether the request is in `X-Forwarded-Method` and `X-Forwarded-Uri`
-    (`forwarded`), or in `X-Original-Method` and `X-Original-URI` or `X-Original-URL`
-    (`original`)."""
+    """For `forward_auth`, which family of headers holds the request: `forwarded` or `original`."""
     headers: DoorHeaders = field(default_factory=DoorHeaders)
     """The headers that say whom a request is for."""

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from policies.definitions.model import Sensitivity
 from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
+from sidecar.settings.doors import Door
 from sidecar.settings.spool import SpoolSettings
 
 # Each set of values is written once: mypy uses the type, and the settings file's check the tuple.
@@ -264,6 +265,8 @@ class SidecarSettings:
     encrypted_hello: Permission = "deny"
     """Whether TLS that is passed on unread may encrypt the name of the server (ECH): `deny` or
     `allow`."""
+    doors: tuple[Door, ...] = ()
+    """Where gateways ask whether a request to a source may pass."""
     traces: TraceSettings | None = None
     """Where OpenTelemetry traces go, and how many; without it there are none."""
 

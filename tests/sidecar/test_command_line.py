@@ -37,9 +37,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "agent.yaml").write_text("id: agt_loans")
     trusted = authority()
     (tmp_path / "aws-credentials").touch()
-    for name in ("control-ca", "crm-ca", "collector-ca"):
+    for name in ("control-ca", "crm-ca", "collector-ca", "gateways"):
         (tmp_path / f"{name}.pem").write_bytes(trusted.path.read_bytes())
-    for name in ("listen", "client", "crm", "sidecar", "collector"):
+    for name in ("listen", "client", "crm", "sidecar", "collector", "edge"):
         pair = trusted.issue("crm.internal")
         (tmp_path / f"{name}.pem").write_bytes(pair.certificate.read_bytes())
         (tmp_path / f"{name}-key.pem").write_bytes(pair.key.read_bytes())
@@ -118,8 +118,9 @@ def test_the_required_keys_are_those_that_the_reader_asks_for(folder: Path) -> N
     tree = yaml.safe_load(configured())
     for way in ("forward_proxy", "transparent"):
         del tree[way]  # either leads to a source without `listen`
-    # Optional, but with conditions of their own: an agent and its sources, a pair of files.
-    others = {"agent", "sources", *PAIRS}
+    # Optional, but with conditions of their own: an agent and its sources, a pair of files, a
+    # door's source and its TLS.
+    others = {"agent", "sources", "doors.listen", *PAIRS}
     for name in {name for name, _, _ in places(tree)} - others:
         if name in REQUIRED:
             with pytest.raises(SettingsError, match=rf"{name.rpartition('.')[2]}.*is required"):

@@ -1,0 +1,180 @@
+"""Reads the check doors, each a mapping in the list `doors`, and compares them with the sources and
+with each other. Knows no other key."""
+
+import re
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from policies.definitions.definition import shown
+from policies.ground.listen_address import ListenAddress
+from sidecar.config.sections import Section
+from sidecar.config.spelling import Spelling
+from sidecar.http.tls_contexts import server_context
+from sidecar.settings.doors import (
+    DOOR_KEYS,
+    DOOR_PROTOCOLS,
+    REQUEST_FROM,
+    Door,
+    DoorAgent,
+    DoorHeaders,
+    DoorTls,
+)
+from sidecar.settings.model import KINDS, Pair, SidecarSettings, Source
+
+# A door's name is part of its path, and the `source_type` of its events.
+_NAME = Spelling(re.compile(r"[a-z0-9_-]{1,32}\Z"), "must be 1 to 32 of a-z, 0-9, `_` and `-`")
+_HEADER = Spelling(
+    re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z"), "is not the name of a header, without `_`"
+)
+_RESERVED = frozenset((*KINDS, "api", "sdk", "langchain", "authzen"))
+"""What `source_type` means already."""
+_OTHERWISE_READ = frozenset(
+    (
+        "authorization",
+        "baggage",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "host",
+        "transfer-encoding",
+        "x-api-key",
+        "x-sluice-sensitivity",
+    )
+)
+"""Headers that say something else."""
+
+
+def read_door(section: Section, base: Path) -> Door:
+    """One door. Paths in it are relative to `base`."""
+    protocol = section.choice("protocol", DOOR_PROTOCOLS)
+    listen = section.listen("listen")
+    door = Door(
+        name=section.required("name", _NAME),
+        protocol=protocol,
+        source=section.required("source"),
+        listen=listen,
+        listen_tls=_tls(section, base),
+        key=section.choice("key", DOOR_KEYS, "required"),
+        agent=_agent(section.section("agent")),
+        request_from=section.choice("request_from", REQUEST_FROM, "forwarded"),
+        headers=_headers(section.section("headers")),
+    )
+    if door.name in _RESERVED:
+        section.complain("name", f"`{door.name}` means something else as `source_type`")
+    if not section.complained("protocol"):
+        _check_protocol(section, door)
+    if door.listen_tls is not None and listen is None and not section.complained("listen"):
+        section.complain("listen_tls", "needs a `listen` of the door's own")
+    section.close()
+    return door
+
+
+def _check_protocol(section: Section, door: Door) -> None:
+    if section.has("request_from") and door.protocol != "forward_auth":
+        section.complain("request_from", "applies only to the protocol `forward_auth`")
+    if door.protocol != "envoy_grpc":
+        return
+    if door.listen is None and not section.complained("listen"):
+        section.complain("listen", "is required with the protocol `envoy_grpc`")
+    # grpcio is an extra of the package (pyproject.toml), because few sidecars need it.
+    if find_spec("grpc") is None:
+        section.complain("protocol", "`envoy_grpc` needs grpcio; run `pip install 'sluice[grpc]'`")
+
+
+def _tls(parent: Section, base: Path) -> DoorTls | None:
+    section = parent.section("listen_tls")
+    if not section.given:
+        return None
+    authorities = section.text("client_ca")
+    tls = DoorTls(
+        section.path("certificate", base),
+        section.path("key", base),
+        base / authorities if authorities else None,
+    )
+    section.close()
+    if section.complained("certificate") or section.complained("key"):
+        return None  # loading the files would only add a second complaint
+    try:
+        server_context(Pair(tls.certificate, tls.key), tls.client_ca)
+    except ValueError as error:
+        parent.complain("listen_tls", str(error))
+    return tls
+
+
+def _agent(section: Section) -> DoorAgent | None:
+    if not section.given:
+        return None
+    agent = DoorAgent(section.identifier("id"), section.identifier("role", required=True) or "")
+    section.close()
+    return agent
+
+
+def _headers(section: Section) -> DoorHeaders:
+    default = DoorHeaders()
+    named = {
+        key: section.text(key, getattr(default, key), _HEADER) or ""
+        for key in ("user", "session", "task")
+    }
+    headers = DoorHeaders(**named)
+    section.close()
+    seen: dict[str, str] = {}
+    for key, name in named.items():
+        other = seen.setdefault(name.lower(), key)
+        if other != key:
+            section.complain(key, f"`{name}` is already the header of `{other}`")
+        elif name.lower() in _OTHERWISE_READ:
+            section.complain(key, f"`{name}` is read as something else; choose another header")
+    return headers
+
+
+def check_doors(top: Section, settings: SidecarSettings) -> None:
+    """Complain of doors that share a name, that lead to no source that can be judged, or at which
+    anyone could speak as the agent."""
+    sources = {source.alias: source for source in settings.sources}
+    names: dict[str, int] = {}
+    for index, door in enumerate(settings.doors):
+        where = f"doors[{index}]"
+        first = names.setdefault(door.name, index)
+        if first != index:
+            said = f"`{door.name}` is already the name of doors[{first}]; choose another"
+            top.complain(f"{where}.name", said)
+        fault = _source_fault(door, sources.get(door.source))
+        if fault and door.source:
+            top.complain(f"{where}.source", fault)
+        for fault in _key_faults(door, settings):
+            top.complain(f"{where}.key", fault)
+
+
+def _source_fault(door: Door, source: Source | None) -> str | None:
+    if source is None:
+        return f"{shown(door.source)} is not the alias of a source"
+    if source.kind == "tcp":
+        return f"`{door.source}` is of the kind `tcp`, whose requests can't be read"
+    return None
+
+
+def _key_faults(door: Door, settings: SidecarSettings) -> Sequence[str]:
+    if door.key != "none":
+        return ()
+    faults = []
+    if door.agent is None:
+        faults.append("`none` needs `agent`: without a key, nothing else says who speaks")
+    if settings.agent is None and settings.enrol is None:
+        faults.append("`none` needs `agent.key_file` in the settings: it is judged with that key")
+    if not _is_closed(door, settings.listen):
+        faults.append(
+            "`none` needs `listen` on loopback, or a `client_ca` in `listen_tls`: anyone who "
+            "reaches the door speaks as its agent"
+        )
+    return faults
+
+
+def _is_closed(door: Door, shared: ListenAddress) -> bool:
+    """Whether only programs of this host, or clients with a certificate, reach the door."""
+    if door.listen is None:
+        return shared.loopback
+    return door.listen.loopback or (
+        door.listen_tls is not None and door.listen_tls.client_ca is not None
+    )
