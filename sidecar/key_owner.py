@@ -13,8 +13,9 @@ def agent_of(key: Key) -> str | None:
 
 
 def role_of(key: Key, agent_id: str | None, policy_set: PolicySet) -> str | None:
-    """The one role that the registered agent may claim, else the one that the key permits; None if
-    there is neither. Raises `MissingDocument` while the agent's document is not here."""
+    """The registered agent's own role, else the one role that the key permits; None if there is
+    neither. Raises `MissingDocument` while the agent's document is not here."""
     agent = None if agent_id is None else policy_set.agent(agent_id)
-    roles = key.permitted_roles if agent is None else agent.permitted_roles
-    return roles[0] if len(roles) == 1 else None
+    if agent is not None:
+        return agent.permitted_roles[0]  # the publisher puts the agent's own role first
+    return key.permitted_roles[0] if len(key.permitted_roles) == 1 else None

@@ -81,8 +81,9 @@ class Policy:
 @dataclass(frozen=True, slots=True)
 class Agent:
     """The part of a registry entry that a decision needs. `permitted_roles` is never empty: the
-    publisher fills in the registry's default, `[agent_role]`. `wire` holds the canonical bytes,
-    encoded once because every decision on this agent cites them."""
+    publisher fills in the registry's default, `[agent_role]`, and puts that role first if it is
+    permitted. `wire` holds the canonical bytes, encoded once because every decision on this agent
+    cites them."""
 
     agent_id: str
     status: AgentStatus

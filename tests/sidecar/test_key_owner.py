@@ -12,7 +12,7 @@ from sidecar.key_owner import agent_of, role_of
     [
         (("teller",), (), "teller"),
         (("teller",), ("clerk",), "teller"),
-        (("teller", "clerk"), ("clerk",), None),
+        (("teller", "clerk"), ("clerk",), "teller"),
         (None, ("clerk",), "clerk"),
         (None, ("clerk", "teller"), None),
         (None, (), None),

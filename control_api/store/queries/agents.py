@@ -42,6 +42,9 @@ class StoredAgent:
         """The part that a decision needs. An empty list of roles means the agent's own role
         (contract, section 3)."""
         roles = self.permitted_roles or (self.agent_role,)
+        if self.agent_role in roles:
+            # First, so that a sidecar knows the role of a question that names none.
+            roles = tuple(dict.fromkeys((self.agent_role, *roles)))
         return Agent(self.agent_id, self.status, roles, self.bound_key_id)
 
     def shown(self) -> dict[str, Any]:
