@@ -30,7 +30,7 @@ _ENDPOINTS = {
     "search_action_endpoint": SEARCH_ACTION,
 }
 _READ = ("GET", "HEAD")
-_CACHED = b"Cache-Control: max-age=300\r\n"
+_CACHED = b"max-age=300"
 # The host of a URL, and segments that every reader reads alike: no escapes, none empty.
 _AUTHORITY = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?\Z", re.IGNORECASE
@@ -80,7 +80,7 @@ def _metadata(url: str, key: SigningKey | None, now: int) -> dict[str, str]:
 
 
 def _route(body: bytes) -> ApiRoute:
-    reply = ApiReply(body, extra_lines=_CACHED)
+    reply = ApiReply(body, cache=_CACHED)
 
     async def show(_request: ApiRequest, _body: bytes) -> ApiReply:
         return reply

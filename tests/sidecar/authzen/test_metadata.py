@@ -54,7 +54,7 @@ async def documents(url: str, key: SigningKey | None) -> dict[str, Any]:
         assert (route.name, route.methods, route.scopes) == ("metadata", ("GET", "HEAD"), None)
         reply = await route.handle(ApiRequest(None, None), b"")
         assert reply.media == b"application/json"
-        assert reply.extra_lines == b"Cache-Control: max-age=300\r\n"
+        assert reply.cache == b"max-age=300"
         found[path] = orjson.loads(reply.body)
     return found
 
