@@ -9,8 +9,10 @@ from pathlib import Path
 from tests.architecture.tree import files
 from tests.deploy.package.distribution import ROOT, build
 
-# Useful in a checkout only.
-LEFT_OUT = ("deploy/images/", "deploy/compile/", "deploy/install.py", "deploy/lock.py")
+# Useful in a checkout only, or distributions of their own.
+LEFT_OUT = (
+    "deploy/images/", "deploy/compile/", "deploy/install.py", "deploy/lock.py", "deploy/sdk/",
+)  # fmt: skip
 SHIPPED = ("policies/", "sidecar/", "control_api/", "deploy/")
 OWN = "deploy/package/"
 

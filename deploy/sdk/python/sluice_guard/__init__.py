@@ -1,0 +1,30 @@
+"""Asks Sluice before an agent reads data, and runs nothing without an ALLOW.
+
+    guard          `Guard`: the questions, and what can be put behind them
+    decisions      a decision, the two errors, and which answers count as a decision
+    attribution    for whom the agent acts: user, session and task of the current context
+    wrapping       functions, coroutines and generators behind a `gate`, which asks on each call
+    exchange       one HTTP/1.1 request and its answer, without I/O
+    connections    sends it, over connections that are kept, within one deadline
+    async_connections   the same in an event loop
+    endpoint       what both share: the address, failures, forks
+    langchain      a retriever of LangChain behind a decision
+    llama_index    a node postprocessor of LlamaIndex
+
+Nothing is decided in this process. A framework is imported when something of it is made.
+"""
+
+from sluice_guard.attribution import acting, propagation_headers
+from sluice_guard.decisions import Decision, Denied, NotAllowed, Sensitivity, Unavailable
+from sluice_guard.guard import Guard
+
+__all__ = [
+    "Decision",
+    "Denied",
+    "Guard",
+    "NotAllowed",
+    "Sensitivity",
+    "Unavailable",
+    "acting",
+    "propagation_headers",
+]

@@ -1,0 +1,114 @@
+"""For whom the agent acts: user, session and task of the current context (thread or asyncio task),
+and the W3C headers that carry them on.
+
+Attribution only: what stands here can be recorded and denied, and never allows anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+_KEYS = {"sluice.user": "user", "sluice.session": "session", "sluice.task": "task"}
+# W3C Baggage, section 3.3.2: what every party must be able to pass on.
+_MAX_MEMBERS = 64
+_MAX_BYTES = 8192
+_TRACE = ("traceparent", "tracestate")
+
+
+class Acting(NamedTuple):
+    """The values of one context."""
+
+    user: str | None = None
+    session: str | None = None
+    task: str | None = None
+    members: tuple[str, ...] = ()
+    """The baggage of others, as it arrived."""
+    trace: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    """All of it, as the headers of a request."""
+
+
+_ITSELF = Acting()
+_CURRENT: ContextVar[Acting] = ContextVar("sluice_guard.attribution", default=_ITSELF)
+
+
+def current() -> Acting:
+    return _CURRENT.get()
+
+
+@contextmanager
+def acting(
+    *,
+    user: str | None = None,
+    session: str | None = None,
+    task: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Iterator[None]:
+    """Within it, every check says these. What is left out is read from `headers`, those of the
+    request that the agent serves (`baggage` with `sluice.user`, `sluice.session`, `sluice.task`;
+    `traceparent` and `tracestate`), and else stays as it is outside.
+
+    Raises `ValueError` if the baggage states one of the three twice.
+    """
+    outer = _CURRENT.get()
+    arrived = {name.lower(): value for name, value in (headers or {}).items()}
+    stated, members = _read_baggage(arrived.get("baggage", ""))
+    trace = tuple((name, arrived[name]) for name in _TRACE if _is_plain(arrived.get(name)))
+    inner = Acting(
+        user or stated.get("user") or outer.user,
+        session or stated.get("session") or outer.session,
+        task or stated.get("task") or outer.task,
+        members or outer.members,
+        trace or outer.trace,
+    )
+    token = _CURRENT.set(inner._replace(headers=_written(inner)))
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def propagation_headers() -> dict[str, str]:
+    """The headers `baggage`, `traceparent` and `tracestate` of the current context, for requests of
+    the agent's own, as to a data source through the sidecar."""
+    return dict(_CURRENT.get().headers)
+
+
+def _read_baggage(line: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The values of our own members, decoded, and the members of others, as they are."""
+    stated: dict[str, str] = {}
+    members: list[str] = []
+    room = _MAX_BYTES
+    for member in (each.strip(" \t") for each in line.split(",")):
+        key, equals, rest = member.partition("=")
+        name = key.strip(" \t")
+        field = _KEYS.get(name)
+        if field is not None and equals:
+            if field in stated:
+                raise ValueError(f"the baggage states `{name}` twice")
+            # Properties follow the value after `;`.
+            stated[field] = unquote(rest.partition(";")[0].strip(" \t"))
+        elif equals and _is_plain(member) and len(members) < _MAX_MEMBERS - len(_KEYS):
+            room -= len(member) + 1
+            if room >= 0 and not name.startswith("sluice."):
+                members.append(member)
+    return stated, tuple(members)
+
+
+def _written(acting_for: Acting) -> tuple[tuple[str, str], ...]:
+    own = [
+        f"{key}={quote(value, safe='')}"
+        for key, field in _KEYS.items()
+        if (value := getattr(acting_for, field)) is not None
+    ]
+    baggage = ",".join((*own, *acting_for.members))
+    return ((("baggage", baggage),) if baggage else ()) + acting_for.trace
+
+
+def _is_plain(value: str | None) -> bool:
+    """Whether it can be sent as the value of a header."""
+    return bool(value) and value is not None and value.isascii() and value.isprintable()

@@ -1,0 +1,142 @@
+"""A decision, what is raised where there is no ALLOW, and which answers count as a decision.
+
+Knows no I/O. The answer's form is that of `POST /v1/context/evaluate`; whatever differs from it in
+any way is no decision.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+_EVENT_HEADER = b"x-sluice-event-id"
+_DECISION_HEADER = b"x-sluice-decision"
+# An error's message is written by the service; this much of it helps, and more could flood a log.
+_MESSAGE_CHARACTERS = 300
+
+
+Sensitivity = Literal["low", "medium", "high", "critical"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What Sluice decided and recorded. True in a condition only if it is an ALLOW."""
+
+    decision: str
+    """`ALLOW` or `DENY`."""
+    event_id: str
+    """Where the audit trail has it."""
+    policy_name: str
+    """The policy that allowed, or the check that denied."""
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.decision == "ALLOW"
+
+
+class NotAllowed(Exception):
+    """There is no ALLOW, so nothing was read. The text is written for a model: it says what
+    happened, and what to do next."""
+
+    def __init__(self, source_id: str, text: str) -> None:
+        super().__init__(text)
+        self.source_id = source_id
+
+
+class Denied(NotAllowed):
+    """Sluice denied it."""
+
+    def __init__(self, source_id: str, decision: Decision) -> None:
+        super().__init__(
+            source_id,
+            f"Access to `{source_id}` was denied: {decision.reason}. Nothing was read. This is a "
+            "policy decision, so calling again gives the same answer. Continue without this data, "
+            "and tell the user that access was denied, with the event id of the record: "
+            f"{decision.event_id}",
+        )
+        self.decision = decision
+
+    @property
+    def event_id(self) -> str:
+        return self.decision.event_id
+
+    @property
+    def policy_name(self) -> str:
+        return self.decision.policy_name
+
+    @property
+    def reason(self) -> str:
+        return self.decision.reason
+
+
+class Unavailable(NotAllowed):
+    """No decision could be had: no answer in time, or one that is no decision."""
+
+    def __init__(self, source_id: str, problem: str) -> None:
+        super().__init__(
+            source_id,
+            f"Access to `{source_id}` could not be checked: {problem}. Nothing was read. Continue "
+            "without this data, or try again later.",
+        )
+        self.problem = problem
+
+
+class Answer:
+    """A whole HTTP response: status, header fields with names in lower case, and body."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+def read_decision(answer: Answer) -> Decision | str:
+    """The decision that the answer is, or why it isn't one."""
+    body = _json_object(answer)
+    if answer.status != 200:
+        return f"the sidecar answered {answer.status}{_message(body)}"
+    if body is None:
+        return "the answer is no JSON object"
+    fields = [body.get(each) for each in ("decision", "event_id", "policy_name", "reason")]
+    texts = [each for each in fields if isinstance(each, str)]
+    if len(texts) != len(fields):
+        return "the answer is no decision"
+    decision = Decision(*texts)
+    if decision.decision not in ("ALLOW", "DENY") or not decision.event_id:
+        return "the answer is no decision"
+    for name, value in answer.headers:
+        # The service says both twice. If they differ, something has changed the answer.
+        stated = {_DECISION_HEADER: decision.decision, _EVENT_HEADER: decision.event_id}.get(name)
+        if stated is not None and stated.encode() != value:
+            return "the answer's header and body differ"
+    return decision
+
+
+def _json_object(answer: Answer) -> dict[str, Any] | None:
+    types = [value for name, value in answer.headers if name == b"content-type"]
+    if len(types) != 1 or types[0].partition(b";")[0].strip().lower() != b"application/json":
+        return None
+    try:
+        body = json.loads(answer.body, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) != len(members):
+        # One reader would take the first, another the last.
+        raise ValueError("a member stands twice")
+    return found
+
+
+def _message(body: dict[str, Any] | None) -> str:
+    """What an error body says, on one line."""
+    said = [] if body is None else [body.get("message"), body.get("details")]
+    text = ": ".join(each for each in said if isinstance(each, str))[:_MESSAGE_CHARACTERS]
+    return f": {''.join(each if each.isprintable() else ' ' for each in text)}" if text else ""

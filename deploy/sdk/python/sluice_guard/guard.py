@@ -1,0 +1,224 @@
+"""`Guard`: asks Sluice, and puts what reads data behind the answer."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import httpx
+
+from sluice_guard.async_connections import AsyncConnections
+from sluice_guard.attribution import current
+from sluice_guard.connections import Connections
+from sluice_guard.decisions import Answer, Decision, Sensitivity, Unavailable, read_decision
+from sluice_guard.endpoint import Endpoint, Prepare, read_url
+from sluice_guard.exchange import Exchange
+from sluice_guard.gate import Gate, Source
+from sluice_guard.wrapping import behind
+
+if TYPE_CHECKING:
+    from langchain_core.retrievers import BaseRetriever
+
+    from sluice_guard.langchain import GuardedRetriever
+    from sluice_guard.llama_index import GuardPostprocessor, LevelOf, SourceOf
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_PATH = b"v1/context/evaluate"
+
+
+class Guard:
+    """Asks the sidecar (or the control API) at `url` for one agent in one role.
+
+    For any number of threads, event loops and forked processes. `timeout`: seconds for all of a
+    check. `tls`: for `https`, instead of the certificate authorities that httpx brings. Raises
+    `ValueError` for a URL or a key that can't be one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        agent_id: str,
+        role: str,
+        *,
+        timeout: float = 2.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        if not (key.isascii() and key.isprintable() and key and " " not in key):
+            raise ValueError("the key is empty, or has characters that no key has")
+        self._address = address = read_url(url)
+        if address.scheme == "https" and tls is None:
+            tls = httpx.create_ssl_context(trust_env=False)
+        tls = tls if address.scheme == "https" else None
+        port = address.port or (80 if tls is None else 443)
+        endpoint = Endpoint(address.raw_host.decode(), port, tls, timeout)
+        self._connections = Connections(endpoint)
+        self._async_connections = AsyncConnections(endpoint)
+        self._target = address.raw_path.rstrip(b"/") + b"/" + _PATH
+        self._headers = [
+            (b"host", address.netloc),
+            (b"x-api-key", key.encode()),
+            (b"content-type", b"application/json"),
+            (b"accept", b"application/json"),
+        ]
+        self._agent_id = agent_id
+        self._role = role
+        self._closed = False
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Guard:
+        """From `SLUICE_URL`, `SLUICE_API_KEY`, `SLUICE_AGENT_ID` and `SLUICE_AGENT_ROLE`. Raises
+        `KeyError` with the name of what is absent."""
+        names = ("SLUICE_URL", "SLUICE_API_KEY", "SLUICE_AGENT_ID", "SLUICE_AGENT_ROLE")
+        return cls(*(environ[name].strip() for name in names))
+
+    def check(
+        self,
+        source_id: str,
+        sensitivity: Sensitivity = "critical",
+        *,
+        query: str | None = None,
+        source_type: str = "sdk",
+    ) -> Decision:
+        """Sluice's decision on reading the source at this level. Raises `Unavailable` if there is
+        none. `query`: what is searched for, for the record."""
+        prepare = self._prepare(source_id, sensitivity, query, source_type)
+        answer = "the guard is closed" if self._closed else self._connections.post(prepare)
+        return _decision(source_id, answer)
+
+    async def acheck(
+        self,
+        source_id: str,
+        sensitivity: Sensitivity = "critical",
+        *,
+        query: str | None = None,
+        source_type: str = "sdk",
+    ) -> Decision:
+        """`check`, in an event loop of asyncio."""
+        prepare = self._prepare(source_id, sensitivity, query, source_type)
+        if self._closed:
+            return _decision(source_id, "the guard is closed")
+        return _decision(source_id, await self._async_connections.post(prepare))
+
+    def source(
+        self, source_id: Source, sensitivity: Sensitivity = "critical"
+    ) -> Callable[[Function], Function]:
+        """A decorator: each call of the function needs an ALLOW for the source, and else raises
+        `Denied` or `Unavailable` before anything of the function runs. A generator is checked when
+        its first item is asked for. `source_id` may be a function of the call's arguments."""
+        gate = Gate(self, source_id, sensitivity, answers=False)
+        return lambda function: behind(gate, function)
+
+    def tool(
+        self,
+        function: Function,
+        *,
+        source: Source | None = None,
+        sensitivity: Sensitivity = "critical",
+        answer: bool = False,
+    ) -> Function:
+        """A function that will be an agent's tool, behind a decision: below `@function_tool`,
+        `@tool` and so on. `source`: by default `tool://` and the function's name. With `answer`,
+        the text of what would be raised is returned, so that the model reads it."""
+        named = source or f"tool://{getattr(function, '__name__', 'unnamed')}"
+        return behind(Gate(self, named, sensitivity, answers=answer), function)
+
+    def retriever(
+        self,
+        retriever: BaseRetriever,
+        source: str,
+        sensitivity: Sensitivity = "critical",
+        *,
+        answer: bool = False,
+    ) -> GuardedRetriever:
+        """A retriever of LangChain behind a decision, itself a `BaseRetriever`. With `answer`, what
+        would be raised is the text of the one document that it returns."""
+        from sluice_guard.langchain import GuardedRetriever
+
+        return GuardedRetriever(
+            guard=self, retriever=retriever, source=source, sensitivity=sensitivity, answer=answer
+        )
+
+    def node_postprocessor(
+        self,
+        source: str | SourceOf,
+        sensitivity: Sensitivity | LevelOf = "critical",
+        *,
+        answer: bool = False,
+    ) -> GuardPostprocessor:
+        """A node postprocessor of LlamaIndex: nodes whose source is not allowed go no further.
+        `source` and `sensitivity` may be functions of a node. With `answer`, what would be raised
+        is the text of a node that stands for those of the source."""
+        from sluice_guard.llama_index import GuardPostprocessor
+
+        return GuardPostprocessor(guard=self, source=source, sensitivity=sensitivity, answer=answer)
+
+    def close(self) -> None:
+        """Close what no check uses. Later checks raise `Unavailable`."""
+        self._closed = True
+        self._connections.close()
+
+    async def aclose(self) -> None:
+        """`close`, and the connections of this event loop."""
+        self.close()
+        self._async_connections.close()
+
+    def __enter__(self) -> Guard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Guard:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<Guard {self._address} agent={self._agent_id!r} role={self._role!r}>"
+
+    def __copy__(self) -> Guard:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Guard:
+        # Frameworks copy their tools. A copy could differ in nothing, and would hold the key.
+        return self
+
+    def _prepare(
+        self, source_id: str, sensitivity: str, query: str | None, source_type: str
+    ) -> Prepare:
+        for given in (source_id, sensitivity):
+            if not isinstance(given, str):
+                raise TypeError(f"a source and its level are texts, not `{type(given).__name__}`")
+        who = current()
+        body: dict[str, str] = {
+            "agent_id": self._agent_id,
+            "agent_role": self._role,
+            # Without a user the agent acts for itself, as in the sidecar's proxy.
+            "user_id": who.user or self._agent_id,
+            "source_id": source_id,
+            "sensitivity_level": sensitivity,
+            "source_type": source_type,
+        }
+        optional = (("session_id", who.session), ("task_type", who.task), ("query", query))
+        body.update((name, value) for name, value in optional if value is not None)
+        content = json.dumps(body).encode()
+        headers, target = self._headers, self._target
+        if who.headers:
+            headers = [*headers, *((name.encode(), value.encode()) for name, value in who.headers)]
+
+        def prepare(exchange: Exchange) -> bytes:
+            return exchange.begin(target, headers, content)
+
+        return prepare
+
+
+def _decision(source_id: str, answer: Answer | str) -> Decision:
+    """Raises `Unavailable`, here, where no frame and no context holds what was sent."""
+    decision = answer if isinstance(answer, str) else read_decision(answer)
+    if isinstance(decision, str):
+        raise Unavailable(source_id, decision)
+    return decision

@@ -1,0 +1,94 @@
+"""Puts functions, coroutines and generators behind a gate. Nothing of their body runs before it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any, TypeVar, cast
+
+from sluice_guard.decisions import NotAllowed
+from sluice_guard.gate import Gate
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def behind(gate: Gate, function: Function) -> Function:
+    """`function`, of the same kind and signature. Raises `TypeError` for anything else, since a
+    class, a `staticmethod` or a framework's object would be called in other ways than this one."""
+    if isinstance(function, (staticmethod, classmethod)):
+        raise TypeError("put the guard below `@staticmethod` or `@classmethod`")
+    if not inspect.isroutine(function) and not isinstance(function, functools.partial):
+        raise TypeError(
+            f"a guard takes functions, and `{type(function).__name__}` is not one: put the guard "
+            "next to the function, below other decorators"
+        )
+    wrap = next(wrap for fits, wrap in _KINDS if fits(function))
+    return cast(Function, functools.update_wrapper(wrap(gate, function), function))
+
+
+def _function(gate: Gate, function: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            gate.enter(args, kwargs)
+        except NotAllowed as refusal:
+            return gate.answer(refusal)
+        return function(*args, **kwargs)
+
+    return guarded
+
+
+def _coroutine(gate: Gate, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            await gate.aenter(args, kwargs)
+        except NotAllowed as refusal:
+            return gate.answer(refusal)
+        return await function(*args, **kwargs)
+
+    return guarded
+
+
+def _generator(gate: Gate, function: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        try:
+            gate.enter(args, kwargs)
+        except NotAllowed as refusal:
+            yield gate.answer(refusal)
+            return None
+        return (yield from function(*args, **kwargs))
+
+    return guarded
+
+
+def _async_generator(gate: Gate, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def guarded(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        try:
+            await gate.aenter(args, kwargs)
+        except NotAllowed as refusal:
+            yield gate.answer(refusal)
+            return
+        inner = function(*args, **kwargs)
+        try:
+            item = await anext(inner)
+            while True:
+                try:
+                    sent = yield item
+                except Exception as thrown:  # noqa: BLE001  it is for the function
+                    item = await inner.athrow(thrown)
+                else:
+                    item = await inner.asend(sent)
+        except StopAsyncIteration:
+            return
+        finally:
+            await inner.aclose()
+
+    return guarded
+
+
+_KINDS: tuple[tuple[Callable[[Any], bool], Callable[..., Callable[..., Any]]], ...] = (
+    (inspect.isasyncgenfunction, _async_generator),
+    (inspect.iscoroutinefunction, _coroutine),
+    (inspect.isgeneratorfunction, _generator),
+    (callable, _function),
+)

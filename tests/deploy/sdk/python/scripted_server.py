@@ -1,0 +1,111 @@
+"""A server on loopback that answers as a test's script says, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+Script = Callable[[socket.socket, threading.Event], None]
+"""Answers one request on the connection; the event is set when the test ends."""
+
+EVENT = "01890a5d-ac96-774b-bcce-b302099a8057"
+ALLOW = {"decision": "ALLOW", "policy_name": "p", "reason": "fits", "event_id": EVENT}
+DENY = ALLOW | {"decision": "DENY", "policy_name": "source_denied", "reason": "not listed"}
+
+
+@dataclass
+class Server:
+    port: int
+    requests: list[bytes] = field(default_factory=list)
+    """Every request that arrived, whole."""
+    connections: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+def response(
+    body: object, status: str = "200 OK", *, headers: str = "Content-Type: application/json"
+) -> bytes:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = f"HTTP/1.1 {status}\r\n{headers}\r\nContent-Length: {len(content)}\r\n\r\n"
+    return head.encode() + content
+
+
+def says(answer: bytes) -> Script:
+    return lambda connection, _ended: connection.sendall(answer)
+
+
+@contextmanager
+def serving(*scripts: Script) -> Iterator[Server]:
+    """Each request, in order, is answered by the next script; the last one answers all that
+    follow."""
+    ended = threading.Event()
+    opened: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Server(listener.getsockname()[1])
+        remaining = list(scripts)
+
+        def answer(connection: socket.socket) -> None:
+            with connection:
+                while not ended.is_set() and (request := _request(connection)):
+                    server.requests.append(request)
+                    script = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+                    try:
+                        script(connection, ended)
+                    except OSError:
+                        return  # the client has closed it
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                connection.settimeout(20)
+                server.connections += 1
+                opened.append(connection)
+                threads.append(threading.Thread(target=answer, args=(connection,), daemon=True))
+                threads[-1].start()
+
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
+        try:
+            yield server
+        finally:
+            ended.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            accepting.join(5)
+            for connection in opened:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join(5)
+
+
+def _request(connection: socket.socket) -> bytes:
+    """One whole request; empty at the connection's end."""
+    data = b""
+    while True:
+        head, end, body = data.partition(b"\r\n\r\n")
+        if end:
+            (length,) = [
+                int(line.partition(b":")[2])
+                for line in head.lower().split(b"\r\n")
+                if line.startswith(b"content-length:")
+            ]
+            if len(body) >= length:
+                return data
+        try:
+            piece = connection.recv(65536)
+        except OSError:
+            return b""
+        if not piece:
+            return b""
+        data += piece

@@ -1,0 +1,93 @@
+"""One guard for many threads, tasks, event loops and processes."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import pickle
+import threading
+
+import pytest
+
+from sluice_guard import Guard
+from tests.deploy.sdk.python.scripted_server import (
+    ALLOW,
+    response,
+    says,
+    serving,
+)
+
+
+def test_connections_are_reused() -> None:
+    with serving(says(response(ALLOW))) as server, Guard(server.url, "k", "a", "r") as guard:
+        for _ in range(20):
+            assert guard.check("s")
+        assert (server.connections, len(server.requests)) == (1, 20)
+
+        async def ask() -> None:
+            for _ in range(20):
+                assert await guard.acheck("s")
+            await asyncio.gather(*(guard.acheck("s") for _ in range(100)))
+            guard.close()
+
+        asyncio.run(ask())
+        assert server.connections <= 102
+
+
+def test_each_event_loop_has_connections_of_its_own() -> None:
+    with serving(says(response(ALLOW))) as server, Guard(server.url, "k", "a", "r") as guard:
+
+        async def ask() -> bool:
+            return bool(await guard.acheck("s"))
+
+        assert all(asyncio.run(ask()) for _ in range(3))
+        found: list[bool] = []
+        threads = [
+            threading.Thread(target=lambda: found.append(asyncio.run(ask()))) for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [True, True, True]
+        assert server.connections == 6
+
+
+def test_a_forked_process_opens_its_own_connection() -> None:
+    """On a shared one, parent and child would read each other's answers."""
+    with serving(says(response(ALLOW))) as server, Guard(server.url, "k", "a", "r") as guard:
+        assert guard.check("s")
+        child = os.fork()
+        if child == 0:
+            try:
+                allowed = guard.check("s")
+                os._exit(0 if allowed else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert server.connections == 2
+        assert guard.check("s")
+        assert server.connections == 2  # the parent's connection is still its own
+
+
+def test_a_copy_is_the_guard_and_a_pickle_is_refused() -> None:
+    guard = Guard("http://127.0.0.1:1", "k", "a", "r")
+    assert copy.deepcopy({"guard": guard})["guard"] is guard
+    assert copy.copy(guard) is guard
+    with pytest.raises(TypeError):
+        pickle.dumps(guard)
+
+
+def test_a_guard_is_made_from_the_environment() -> None:
+    environ = {
+        "SLUICE_URL": "http://127.0.0.1:8710",
+        "SLUICE_API_KEY": "slc_x\n",
+        "SLUICE_AGENT_ID": "agt",
+        "SLUICE_AGENT_ROLE": "support",
+    }
+    expected = "<Guard http://127.0.0.1:8710 agent='agt' role='support'>"
+    assert repr(Guard.from_environ(environ)) == expected
+    del environ["SLUICE_AGENT_ID"]
+    with pytest.raises(KeyError, match="SLUICE_AGENT_ID"):
+        Guard.from_environ(environ)

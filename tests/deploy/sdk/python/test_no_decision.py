@@ -1,0 +1,411 @@
+"""Whatever a sidecar, a network or an attacker does instead of deciding: `Unavailable`, by the one
+deadline, and nothing that is guarded runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from sluice_guard import Denied, Guard, Unavailable
+from tests.deploy.sdk.python.scripted_server import (
+    ALLOW,
+    DENY,
+    EVENT,
+    Script,
+    Server,
+    response,
+    says,
+    serving,
+)
+from tests.ports import free_port
+
+KEY = "slc_" + "s3cret" * 8
+
+
+def guard_at(url: str, timeout: float = 0.5) -> Guard:
+    return Guard(url, KEY, "agt", "support", timeout=timeout)
+
+
+async def refused(url: str, *, timeout: float = 0.5, match: str | None = None) -> None:
+    """A guarded function, a coroutine and a generator run nothing, each with its own guard."""
+    ran: list[str] = []
+
+    def function() -> None:
+        ran.append("function")
+
+    async def coroutine() -> None:
+        ran.append("coroutine")
+
+    def generator() -> Iterator[None]:
+        ran.append("generator")
+        yield
+
+    calls: list[Callable[[Guard], Awaitable[object]]] = [
+        lambda guard: asyncio.to_thread(guard.source("s")(function)),
+        lambda guard: guard.source("s")(coroutine)(),
+        lambda guard: asyncio.to_thread(list, guard.source("s")(generator)()),
+    ]
+    for call in calls:
+        async with guard_at(url, timeout) as guard:
+            with pytest.raises(Unavailable, match=match) as caught:
+                await call(guard)
+            shows_no_key(caught.value)
+    assert ran == []
+
+
+def shows_no_key(error: BaseException) -> None:
+    shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+    assert KEY not in "".join(shown.format())
+    assert KEY not in repr(error)
+    assert error.__context__ is None
+    assert error.__cause__ is None
+
+
+def hang(_connection: socket.socket, ended: threading.Event) -> None:
+    ended.wait(20)
+
+
+def drip(connection: socket.socket, ended: threading.Event) -> None:
+    """An ALLOW, byte by byte: no read takes long, all of them do."""
+    for byte in response(ALLOW):
+        connection.sendall(bytes((byte,)))
+        if ended.wait(0.05):
+            return
+
+
+def interim(connection: socket.socket, ended: threading.Event) -> None:
+    """Interim answers without end."""
+    while not ended.wait(0.02):
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+def flood(connection: socket.socket, ended: threading.Event) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+    while not ended.is_set():
+        connection.sendall(b" " * 65536)
+
+
+def drop(connection: socket.socket, _ended: threading.Event) -> None:
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def cut(connection: socket.socket, _ended: threading.Event) -> None:
+    connection.sendall(response(ALLOW)[:-1])
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def asked_then(number: int) -> Script:
+    """Sends the first asker, this process's main thread, a signal, and then an ALLOW."""
+    asked: list[int] = []
+
+    def script(connection: socket.socket, ended: threading.Event) -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+            ended.wait(0.2)
+        connection.sendall(response(ALLOW if len(asked) == 1 else DENY))
+
+    return script
+
+
+def redirect(connection: socket.socket, _ended: threading.Event) -> None:
+    port = connection.getsockname()[1]
+    head = f"Location: http://127.0.0.1:{port}/other\r\nContent-Type: application/json"
+    connection.sendall(response(ALLOW, "307 Temporary Redirect", headers=head))
+
+
+SLOW: dict[str, Script] = {"hangs": hang, "drips": drip, "only interim answers": interim}
+BROKEN: dict[str, Script] = {"floods": flood, "drops": drop, "cut": cut, "redirect": redirect}
+ANSWERS: dict[str, bytes] = {
+    "lower case": response(ALLOW | {"decision": "allow"}),
+    "padded": response(ALLOW | {"decision": "ALLOW "}),
+    "true": response(ALLOW | {"decision": True}),
+    "AuthZEN's": response({"decision": True, "context": {"event_id": EVENT}}),
+    "a list": response([ALLOW]),
+    "a text": response("ALLOW"),
+    "null": response(None),
+    "empty": response(b""),
+    "no event": response({name: ALLOW[name] for name in ALLOW if name != "event_id"}),
+    "an empty event": response(ALLOW | {"event_id": ""}),
+    "a number as event": response(ALLOW | {"event_id": 1}),
+    "no policy": response(ALLOW | {"policy_name": None}),
+    "no reason": response({name: ALLOW[name] for name in ALLOW if name != "reason"}),
+    "two decisions": response(b'{"decision": "DENY", ' + json.dumps(ALLOW).encode()[1:]),
+    "more after it": response(json.dumps(ALLOW).encode() + b"{}"),
+    "deep": response(b"[" * 20000 + b"]" * 20000),
+    "no UTF-8": response(b"\xff" + json.dumps(ALLOW).encode()),
+    "HTML": response(b"<html>ALLOW</html>", headers="Content-Type: text/html"),
+    "JSON as HTML": response(ALLOW, headers="Content-Type: text/html"),
+    "no type": response(ALLOW, headers="X-Other: 1"),
+    "two types": response(
+        ALLOW, headers="Content-Type: application/json\r\nContent-Type: text/html"
+    ),
+    "a header that differs": response(
+        ALLOW, headers="Content-Type: application/json\r\nX-Sluice-Decision: DENY"
+    ),
+    "an event that differs": response(
+        ALLOW, headers="Content-Type: application/json\r\nX-Sluice-Event-Id: another"
+    ),
+    "201": response(ALLOW, "201 Created"),
+    "204": b"HTTP/1.1 204 No Content\r\n\r\n",
+    "101": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+    "401": response(ALLOW, "401 Unauthorized"),
+    "403 without a body": response(b"", "403 Forbidden"),
+    "500": response(ALLOW, "500 Internal Server Error"),
+    "503": response({"error": "x", "message": "no policy set", "code": 503}, "503 Unavailable"),
+    "two answers": response(DENY) + response(ALLOW),
+    "no HTTP": b"ALLOW\r\n\r\n",
+    "HTTP/0.9": json.dumps(ALLOW).encode(),
+    "two lengths": response(ALLOW, headers="Content-Type: application/json\r\nContent-Length: 1"),
+    "length and chunks": response(
+        ALLOW, headers="Content-Type: application/json\r\nTransfer-Encoding: chunked"
+    ),
+    "a huge head": response(ALLOW, headers="X-Padding: " + "x" * 100_000),
+    "a huge body": response(ALLOW | {"reason": "x" * 100_000}),
+}
+
+
+@pytest.mark.parametrize("how", SLOW)
+async def test_the_deadline_is_for_all_of_it(how: str) -> None:
+    with serving(SLOW[how]) as server:
+        began = time.monotonic()
+        await refused(server.url, match="did not answer within 0.5 s")
+        # Three checks of half a second. Each read begins anew: 10 s for the slow one otherwise.
+        assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("how", BROKEN)
+async def test_a_broken_answer_is_no_decision(how: str) -> None:
+    with serving(BROKEN[how]) as server:
+        await refused(server.url, timeout=5)
+        # Neither a redirect nor a failure leads to another request.
+        assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("form", ANSWERS)
+async def test_nothing_but_a_decision_is_taken_for_one(form: str) -> None:
+    with serving(says(ANSWERS[form])) as server:
+        await refused(server.url)
+        assert len(server.requests) == 3
+
+
+async def test_a_200_with_a_deny_denies() -> None:
+    with serving(says(response(DENY))) as server:
+        async with guard_at(server.url) as guard:
+            with pytest.raises(Denied) as caught:
+                guard.source("s")(len)([])
+            assert not await guard.acheck("s")
+        assert caught.value.event_id == EVENT
+
+
+async def test_no_one_listens() -> None:
+    await refused(f"http://127.0.0.1:{free_port()}", match="no sidecar listens")
+
+
+async def test_a_name_that_does_not_exist() -> None:
+    await refused("http://sidecar.invalid", timeout=20, match="no sidecar listens")
+
+
+async def test_a_peer_that_takes_no_data() -> None:
+    """The request is larger than what the socket's buffers hold."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with guard_at(url) as guard:
+            query = "x" * 20_000_000
+            with pytest.raises(Unavailable, match="within"):
+                guard.check("s", query=query)
+            with pytest.raises(Unavailable, match="within"):
+                await guard.acheck("s", query=query)
+
+
+async def test_tls_from_a_peer_that_speaks_none() -> None:
+    with serving(says(response(ALLOW))) as server:
+        await refused(server.url.replace("http:", "https:"))
+        assert server.requests == []
+
+
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(says(response(DENY))) as own, serving(says(response(ALLOW))) as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        async with guard_at(own.url) as guard:
+            assert not guard.check("s")
+            assert not await guard.acheck("s")
+        assert (len(own.requests), len(proxy.requests)) == (2, 0)
+
+
+async def test_nothing_is_asked_twice_or_remembered() -> None:
+    answers = [says(response(each)) for each in (ALLOW, DENY, ALLOW, DENY)]
+    with serving(*answers) as server:
+        async with guard_at(server.url) as guard:
+            assert [bool(guard.check("s")) for _ in range(2)] == [True, False]
+            assert [bool(await guard.acheck("s")) for _ in range(2)] == [True, False]
+        assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize("way", ["check", "acheck"])
+async def test_a_connection_that_ended_is_not_used_again(way: str) -> None:
+    """A sidecar that restarts closes what is idle; the next check opens another connection."""
+    closed = threading.Event()
+
+    def closing(connection: socket.socket, _ended: threading.Event) -> None:
+        connection.sendall(response(ALLOW))
+        connection.shutdown(socket.SHUT_RDWR)
+        closed.set()
+
+    with serving(closing) as server:
+        async with guard_at(server.url, 5) as guard:
+            for _ in range(3):
+                closed.clear()
+                assert guard.check("s") if way == "check" else await guard.acheck("s")
+                closed.wait(10)
+        assert server.connections == 3
+
+
+@pytest.mark.parametrize("way", ["check", "acheck"])
+@pytest.mark.parametrize("late", [response(ALLOW), b"HTTP/1.1 200"])
+async def test_what_arrives_unasked_answers_no_later_check(late: bytes, way: str) -> None:
+    """An ALLOW on an idle connection is not the answer to the next question."""
+    sent = threading.Event()
+
+    def twice(connection: socket.socket, ended: threading.Event) -> None:
+        connection.sendall(response(DENY))
+        ended.wait(0.2)  # by then the connection is idle
+        connection.sendall(late)
+        sent.set()
+
+    with serving(twice, says(response(DENY))) as server:
+        async with guard_at(server.url, 5) as guard:
+            for _ in range(2):
+                decision = guard.check("s") if way == "check" else await guard.acheck("s")
+                assert not decision
+                assert await asyncio.to_thread(sent.wait, 10)
+        assert server.connections == 2
+
+
+async def test_a_cancelled_check_spoils_no_later_one() -> None:
+    def late(connection: socket.socket, ended: threading.Event) -> None:
+        ended.wait(0.3)
+        connection.sendall(response(ALLOW))
+
+    ran: list[str] = []
+    with serving(late, says(response(DENY))) as server:
+        async with guard_at(server.url, 5) as guard:
+
+            @guard.source("s")
+            async def body() -> None:
+                ran.append("body")
+
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(body(), 0.1)
+            await asyncio.sleep(0.5)
+            with pytest.raises(Denied):
+                await body()
+    assert ran == []
+
+
+async def test_a_task_that_is_cancelled_at_any_await_runs_nothing() -> None:
+    """Cancelled at every turn of the event loop from the start to the answer."""
+    ran: list[int] = []
+    with serving(says(response(DENY))) as server:
+        async with guard_at(server.url, 5) as guard:
+
+            @guard.source("s")
+            async def body() -> None:
+                ran.append(1)
+
+            for turns in range(40):
+                task = asyncio.get_running_loop().create_task(body())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises((asyncio.CancelledError, Denied)):
+                    await task
+            assert not await guard.acheck("s")
+    assert ran == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
+def test_an_error_before_the_question_runs_nothing(error: type[BaseException]) -> None:
+    ran: list[int] = []
+
+    def failing(*_: object) -> str:
+        raise error
+
+    with serving(says(response(ALLOW))) as server:
+        with guard_at(server.url) as guard, pytest.raises(error):
+            guard.source(failing)(ran.append)(1)
+        assert server.requests == []
+    assert ran == []
+
+
+def test_a_signal_while_it_waits_runs_nothing() -> None:
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    ran: list[int] = []
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with serving(asked_then(signal.SIGUSR1)) as server, guard_at(server.url, 10) as guard:
+            with pytest.raises(Interrupted):
+                guard.source("s")(ran.append)(1)
+            # The answer comes all the same, on a connection that is closed.
+            assert not guard.check("s")
+            assert server.connections == 2
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert ran == []
+
+
+async def test_a_closed_guard_allows_nothing() -> None:
+    with serving(says(response(ALLOW))) as server:
+        guard = guard_at(server.url)
+        await guard.aclose()
+        with pytest.raises(Unavailable, match="closed"):
+            guard.check("s")
+        with pytest.raises(Unavailable, match="closed"):
+            await guard.acheck("s")
+        assert server.requests == []
+
+
+async def test_the_key_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    def of(server: Server) -> Guard:
+        return guard_at(server.url)
+
+    caplog.set_level(logging.DEBUG)
+    with serving(says(response(ALLOW))) as server:
+        async with of(server) as guard:
+            assert guard.check("s")
+            assert await guard.acheck("s")
+            assert KEY.encode() in server.requests[0]
+            for shown in (repr(guard), str(guard), f"{guard!r}"):
+                assert KEY not in shown
+    assert KEY not in caplog.text
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a\r\nX-Other: 1", "ä", "a\x00"])
+def test_a_key_that_can_t_be_one_is_refused_without_being_shown(key: str) -> None:
+    with pytest.raises(ValueError, match="the key") as caught:
+        Guard("http://127.0.0.1:1", key, "a", "r")
+    assert not key or key not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "127.0.0.1:8710", "ftp://h", "http://", "http://u:p@h", "http://h?a=b", "http://h#f"],
+)
+def test_a_url_that_can_t_be_one_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="the URL"):
+        Guard(url, KEY, "a", "r")
