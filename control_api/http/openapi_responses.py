@@ -144,7 +144,7 @@ def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
         return {
             "description": about,
             "headers": _headers(*names),
-            "content": {route.content_type: {}},
+            "content": {each: {} for each in (route.content_type, *route.other_content_types)},
         }
     media = {"schema": schemas.response(route), "example": example_of(route.response_type)}
     # A route of another content type answers in JSON only if `Accept` asks for it.

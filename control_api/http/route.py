@@ -49,7 +49,8 @@ class Route:
     """One operation: everything HTTP needs, together with the use case's signature.
 
     `scopes` is None if no key is needed. `errors` are statuses beyond those that follow from the
-    other fields. `content_type` is that of the response. `max_body` is in bytes.
+    other fields. `content_type` is that of the response, and `other_content_types` those that a
+    field of the request may ask for. `max_body` is in bytes.
 
     `falls_through` means that the last segment of the path may also be an identifier chosen by a
     caller. A method that this path lacks is then looked up on the path with a parameter there.
@@ -64,6 +65,7 @@ class Route:
     content_type: str = "application/json"
     falls_through: bool = False
     max_body: int = MAX_BODY
+    other_content_types: tuple[str, ...] = ()
 
     @property
     def request_type(self) -> type[RequestModel]:

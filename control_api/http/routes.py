@@ -5,6 +5,7 @@ from it. The request and response types are in the use case's signature. The mod
 use case because it is the one place that names them all.
 """
 
+from control_api.exports.formats import NDJSON
 from control_api.http.route import Route, Scope
 from control_api.requests.policy import MAX_SET_BODY
 from control_api.use_cases.agents.change_agent_status import change_agent_status
@@ -121,6 +122,16 @@ PROOF = Route(
     errors=(409,),
 )
 
+EXPORT = Route(
+    "GET",
+    "/v1/audit/export",
+    READ,
+    export_log,
+    errors=(404, 409),
+    content_type=MEDIA_TYPE,
+    other_content_types=(NDJSON, "text/csv"),
+)
+
 IMPACT = Route(
     "POST", "/v1/policies/impact", ADMIN, start_impact, 202, (404, 409), max_body=MAX_SET_BODY
 )
@@ -136,7 +147,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/audit/verify", READ, verify_log),
     CHECKPOINT,
     Route("GET", "/v1/audit/checkpoints", READ, list_checkpoints),
-    Route("GET", "/v1/audit/export", READ, export_log, 200, (404, 409), content_type=MEDIA_TYPE),
+    EXPORT,
     PROOF,
     Route("GET", "/v1/audit/consistency", READ, prove_consistency, errors=(404, 409)),
     Route("GET", "/v1/audit/retention", READ, show_retention),

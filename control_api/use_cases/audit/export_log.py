@@ -1,4 +1,5 @@
-"""Exports a tenant's log as a file that can be verified elsewhere."""
+"""Exports a tenant's log: as a file that can be verified elsewhere, or its decisions alone, in a
+format of security tools."""
 
 from collections.abc import AsyncGenerator
 from typing import Literal
@@ -8,17 +9,27 @@ from pydantic import Field
 from control_api.app_context import MAX_EXPORTS, AppContext
 from control_api.auth.principal import Caller
 from control_api.domain.log_bounds import bound
+from control_api.exports.formats import FORMATS
+from control_api.log.export.decisions import DecisionExport, open_decisions
 from control_api.log.export.file import Export, Wanted, open_export
-from control_api.requests.base import RequestModel
+from control_api.requests.base import QueryInt, RequestModel
 from control_api.requests.log_place import Place
 from control_api.responses.stream import Stream
-from policies.ground.errors import Unavailable
+from policies.ground.canonical import MAX_INTEGER
+from policies.ground.errors import Unavailable, invalid
 from policies.trail.log_file.lines import MEDIA_TYPE
 
 
 class ExportRequest(RequestModel):
-    """The part to export, and whether with openings."""
+    """The part to export, its format, and whether with openings."""
 
+    form: Literal["ocsf", "ecs", "cloudevents", "otel", "csv"] | None = Field(
+        None,
+        alias="format",
+        description="A format for the decisions alone, one on each line: OCSF 1.8.0, Elastic "
+        "Common Schema 8.17, CloudEvents 1.0, OpenTelemetry's `LogRecord`, or CSV. The file of the "
+        "audit trail's own format by default.",
+    )
     first: Place | None = Field(
         None,
         alias="from",
@@ -35,28 +46,46 @@ class ExportRequest(RequestModel):
         "all",
         description="`none` leaves out the openings, which hold all personal data of the log.",
     )
+    limit: QueryInt | None = Field(
+        None,
+        ge=1,
+        le=MAX_INTEGER,
+        description="The most decisions to export. Only with `format`. To continue, set `from` to "
+        "the `seq` after that of the last line.",
+    )
 
 
 async def export_log(app: AppContext, caller: Caller, request: ExportRequest) -> Stream:
     """Export the audit trail as a file that proves itself.
 
     The file holds the entries as stored, with the keys, checkpoints and policies that its
-    verification needs (NDJSON; `policies/README.md` describes it). It covers the log as of now and
-    is compressed with gzip or zstd if `Accept-Encoding` allows. If the connection breaks, continue
-    with `from` set to the `seq` after the last entry that arrived.
+    verification needs (NDJSON; `policies/README.md` describes it). With `format`, the response has
+    the decisions alone, one on each line, without the text of any query and without what was
+    erased (`control_api/README.md` has the fields). Either covers the log as of now and is
+    compressed with gzip or zstd if `Accept-Encoding` allows. If the connection breaks, continue
+    with `from` set to the `seq` after the last one that arrived.
     """
     if app.exporting.locked():
         raise Unavailable(
             f"{MAX_EXPORTS} exports are running already, the most allowed: try again later"
         )
     wanted = Wanted(bound(request.first), bound(request.until), openings=request.openings == "all")
+    if request.form is not None:
+        form = FORMATS[request.form]
+        decisions = await open_decisions(app.store, caller.tenant_id, wanted, form, request.limit)
+        name = f"decisions-{decisions.first}-{decisions.until}.{form.suffix}"
+        return Stream(form.media_type, _pieces(app, caller, decisions), name)
+    if request.limit is not None:
+        raise invalid(["limit: is only known with `format`"], "request")
     export = await open_export(app.store, caller.tenant_id, wanted, app.ring)
     header = export.header
     name = f"log-{header.first}-{header.until}.ndjson"
     return Stream(MEDIA_TYPE, _pieces(app, caller, export), name)
 
 
-async def _pieces(app: AppContext, caller: Caller, export: Export) -> AsyncGenerator[bytes, None]:
+async def _pieces(
+    app: AppContext, caller: Caller, export: Export | DecisionExport
+) -> AsyncGenerator[bytes, None]:
     async def why_stop() -> str | None:
         if app.stopping.is_set():
             return "the service is stopping"

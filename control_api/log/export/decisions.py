@@ -1,0 +1,160 @@
+"""Exports a log's decisions as the lines of another format, page by page, in the log's order.
+
+Each page is a transaction of its own, and memory holds two: one is read while the one before it is
+sent. What would make a line wrong, or be missing without a word, ends the export: an entry that is
+not what its hash says, a gap, a purge of what was still to be read. Knows no HTTP, and of a format
+only that it has lines.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+from sqlalchemy import Connection, Row, func, select
+
+from control_api.exports.formats import AuditEvent, Format
+from control_api.log.export.ahead import Ahead
+from control_api.log.export.ending import ExportStopped
+from control_api.log.export.file import Wanted, WhyStop
+from control_api.log.export.pace import Pace
+from control_api.log.export.place import find_part
+from control_api.log.search import events_of
+from control_api.store.queries.purges import first_kept
+from control_api.store.schema.log import entries_with_openings, log_entries, openings
+from control_api.store.store import Store
+from policies.trail.entry import audit_event
+from policies.trail.merkle_tree import leaf_hash
+
+PAGE_ENTRIES, PAGE_BYTES = 2000, 4 * 1024 * 1024
+"""The most entries of a page, and the bytes after which it ends."""
+STRETCH = 64
+"""Decisions formatted at a time, in a thread: for less than a millisecond, in which the event loop
+may have to wait for the interpreter's lock."""
+
+
+class DecisionPage(NamedTuple):
+    """The decisions `rows` `(seq, entry, hash, openings)` among the entries up to `until`
+    (exclusive). `missing` is the first entry that is not there, `kept` the first that no purge had
+    removed when the page was read."""
+
+    until: int
+    rows: Sequence[Row[Any]]
+    missing: int | None
+    kept: int
+
+
+def read_decisions(connection: Connection, tenant_id: str, at: int, until: int) -> DecisionPage:
+    """The page from entry `at` on, which ends before `until` if it is full. `until` is at most the
+    log's size."""
+    until = min(until, at + PAGE_ENTRIES)
+    there = log_entries.c.tenant_id == tenant_id, log_entries.c.seq >= at
+    size = func.length(log_entries.c.entry) + func.coalesce(func.length(openings.c.openings), 0)
+    sizes = (
+        select(log_entries.c.seq, size.label("size"))
+        .select_from(entries_with_openings)
+        .where(*there, log_entries.c.seq < until)
+        .order_by(log_entries.c.seq)
+    )
+    end, weight, missing = at, 0, None
+    for row in connection.execute(sizes):
+        if row.seq != end or weight >= PAGE_BYTES:
+            break
+        end, weight = end + 1, weight + row.size
+    if end < until and weight < PAGE_BYTES:
+        missing = end
+    found = events_of(tenant_id).where(log_entries.c.seq >= at, log_entries.c.seq < end)
+    rows = connection.execute(found.order_by(log_entries.c.seq)).all()
+    # Read last: a purge commits its anchor before it removes the first row.
+    kept = connection.execute(select(first_kept(tenant_id))).scalar_one()
+    return DecisionPage(end, rows, missing, kept)
+
+
+def read_event(row: Row[Any], *, opened: bool = True) -> AuditEvent:
+    """The event of a row, without what its openings hold unless they are `opened`. Raises
+    `ExportStopped` if the entry is not what was hashed."""
+    try:
+        if leaf_hash(row.entry) == row.hash:
+            return audit_event(orjson.loads(row.entry), row.hash, row.openings if opened else None)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        pass
+    raise ExportStopped(
+        f"entry {row.seq} is damaged: verify the log; `from={row.seq + 1}` leaves it out"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionExport:
+    """The decisions from entry `first` up to `until` (exclusive), `limit` at most."""
+
+    store: Store
+    tenant_id: str
+    form: Format
+    first: int
+    until: int
+    limit: int | None
+    opened: bool
+
+    async def pieces(self, why_stop: WhyStop) -> AsyncGenerator[bytes, None]:
+        """The lines' bytes. `why_stop` is asked before each page, and gives a reason to stop, or
+        None. Raises `ExportStopped` then and if a line can't be given; and `ReadFault` if the
+        database does not answer."""
+        if self.form.header:
+            yield self.form.header
+        left = self.until - self.first if self.limit is None else self.limit
+        at, pace = self.first, Pace(self.store.clock.monotonic)
+        run = asyncio.get_running_loop().run_in_executor
+        async with Ahead[DecisionPage](self.store.group) as pages:
+            pages.start(self._read(at))
+            while at < self.until:
+                pace.begin()
+                page = await pages.take()
+                if reason := await why_stop():
+                    raise ExportStopped(f"{reason}; continue with `from={at}`")
+                if page.kept > at:
+                    raise ExportStopped(
+                        f"retention removed the entries from seq {at} to {page.kept - 1} before "
+                        "they were exported"
+                    )
+                rows = page.rows[:left]
+                at, left = page.until, left - len(rows)
+                more = left > 0 and at < self.until
+                if more and page.missing is None:
+                    pages.start(self._read(at))
+                for begin in range(0, len(rows), STRETCH):
+                    lines, fault = await run(None, self._lines, rows[begin : begin + STRETCH])
+                    yield lines
+                    if fault is not None:
+                        raise fault
+                if not more:
+                    return
+                if page.missing is not None:
+                    raise ExportStopped(f"entry {page.missing} is missing: verify the log")
+                await pace.rest()
+
+    async def _read(self, at: int) -> DecisionPage:
+        return await self.store.run_reading(
+            self.tenant_id,
+            lambda connection: read_decisions(connection, self.tenant_id, at, self.until),
+        )
+
+    def _lines(self, rows: Sequence[Row[Any]]) -> tuple[bytes, ExportStopped | None]:
+        """The lines of rows, up to the first that can't be given, and why."""
+        encode, end, lines = self.form.encode, self.form.end, list[bytes]()
+        try:
+            for row in rows:
+                lines.append(encode(read_event(row, opened=self.opened), self.tenant_id) + end)
+        except ExportStopped as stop:
+            return b"".join(lines), stop
+        return b"".join(lines), None
+
+
+async def open_decisions(
+    store: Store, tenant_id: str, wanted: Wanted, form: Format, limit: int | None
+) -> DecisionExport:
+    """An export of the decisions in the log as it is now, `limit` at most. Raises like
+    `open_export`."""
+    async with store.reading(tenant_id) as connection:
+        part = await find_part(connection, tenant_id, wanted.first, wanted.until)
+    return DecisionExport(store, tenant_id, form, part.first, part.until, limit, wanted.openings)
