@@ -30,7 +30,9 @@ BUILD = (
     "hatchling>=1.27\n"  # the build backend, pinned too: otherwise a build would fetch any version
 )
 BASE = "base"
-EXTRAS = ("aws", "compile", "demo", "images", "otel", "redis", "server", "sidecar", "zstd")
+EXTRAS = (
+    "aws", "compile", "demo", "grpc", "images", "otel", "redis", "server", "sidecar", "zstd",
+)  # fmt: skip
 LATER = ("3.12", "3.13", "3.14")
 # `-` reads `BUILD` from standard input, as more requirements beside the project's.
 UV = [

@@ -18,7 +18,16 @@ class LoopGuard:
     def add(self, sockets: Iterable[Any]) -> None:
         for listening in sockets:
             host, port = listening.getsockname()[:2]
-            self._open.setdefault(port, set()).add(_normalized(ip_address(host)))
+            self.add_address(host, port)
+
+    def add_address(self, host: str, port: int) -> None:
+        """Like `add`, for a port whose socket is a library's. A name other than an address stands
+        for this machine."""
+        try:
+            address = ip_address(host)
+        except ValueError:
+            address = ip_address("127.0.0.1") if host == "localhost" else ip_address("::")
+        self._open.setdefault(port, set()).add(_normalized(address))
 
     def reaches_self(self, address: Address, port: int) -> bool:
         """Whether a connection to `address` and `port` would reach one of the sidecar's ports."""

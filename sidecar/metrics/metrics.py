@@ -73,6 +73,11 @@ class Metrics:
             "Requests answered, by operation and status.",
             ("operation", "status"),
         )
+        self.grpc_checks = counter(
+            "sluice_grpc_checks_total",
+            "Answers of gRPC check doors, by the code of their status",
+            ("code",),
+        )
         self.egress_refused = counter(
             "sluice_egress_refused_total",
             "Addresses that a data source's name resolved to and that are not allowed",
@@ -94,10 +99,15 @@ class Metrics:
         if decision.decision == "ALLOW":
             self.decisions.add("ALLOW", "none")
             return
-        # Outside the ten checks, the refusal's name is where a policy's would be. That may be a
-        # tenant's text, which must not become a label.
-        check = decision.check or decision.policy_name
-        check = check if check in DENIED_BY else "other"
+        check = denied_by(decision)
         self.decisions.add("DENY", check)
         if report_only:
             self.reported.add(check)
+
+
+def denied_by(decision: Decision) -> str:
+    """The check or the refusal that denied."""
+    # Outside the ten checks, the refusal's name is where a policy's would be. That may be a
+    # tenant's text, which must not become a label.
+    check = decision.check or decision.policy_name
+    return check if check in DENIED_BY else "other"

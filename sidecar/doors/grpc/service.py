@@ -1,0 +1,219 @@
+"""Answers one check: reads it, has it judged, and renders the answer.
+
+A failed call is what gateways that fail open let pass. So every check has an answer, whatever
+arrives and whatever goes wrong. Knows neither HTTP/2 nor sockets.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import orjson
+
+from policies.ground.errors import Forbidden, Malformed, SluiceError, Unauthorized, error_body
+from policies.ground.keys import key_digest, presented_key
+from sidecar.doors.check_judge import CheckedRequest, Outcome
+from sidecar.doors.grpc.check_request import PARTIAL_BODY, CheckRequest, parse
+from sidecar.doors.grpc.check_response import (
+    PERMISSION_DENIED,
+    REMOVED,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    allowed,
+    denied,
+    dynamic_metadata,
+)
+from sidecar.doors.judgement import Judgement
+from sidecar.http.headers import RequestHead
+from sidecar.metrics.counters import Counter
+from sidecar.metrics.metrics import denied_by
+from sidecar.recorder import RecordedDecision
+from sidecar.settings.doors import DoorHeaders
+from sidecar.settings.model import Kind
+
+log = logging.getLogger(__name__)
+
+_MAX_BODY = 1 << 20
+_LEVEL = b"x-sluice-sensitivity"
+_JSON = (b"content-type", b"application/json")
+_RETRY = (b"retry-after", b"1")
+_ABSENT = "the check has no body; let the gateway send it by `with_request_body`"
+_PART = (
+    "the check has a part of the body; raise `max_request_bytes` of the gateway's "
+    "`with_request_body`"
+)
+_NO_HEAD = RequestHead({}, b"", None)
+
+
+class _Attributed(NamedTuple):
+    """A header of a checked request that attributes it."""
+
+    header: bytes
+    extension: str
+    """The member of `context_extensions` that wins over it."""
+
+
+class CheckService:
+    """Answers the checks of one door. `kind` is that of its source, and `checks` counts by the
+    code of the answer."""
+
+    def __init__(self, judgement: Judgement, kind: Kind, checks: Counter) -> None:
+        self._judgement = judgement
+        self._is_mcp = kind == "mcp"
+        self._checks = checks
+        self._attributed = _attributed(judgement.door.headers)
+
+    async def check(self, message: bytes, api_keys: Sequence[str]) -> bytes:
+        """The CheckResponse for a CheckRequest that carries these keys. Raises nothing."""
+        try:
+            return await self._judge(message, api_keys)
+        except SluiceError as error:
+            return self._undecided(error)
+        except Exception:
+            log.exception("a check failed")
+            return self._undecided(SluiceError("internal error"))
+
+    async def _judge(self, message: bytes, api_keys: Sequence[str]) -> bytes:
+        judgement = self._judgement
+        presented = presented_key(api_keys, ())
+        digest = key_digest(presented) if presented else None
+        outcome = await judgement.judge(self._checked(message), digest)
+        for recorded in outcome.decisions:
+            await recorded.durable
+        # The records are on disk. If we die here, they ship after the restart; the gateway gets no
+        # answer, and lets nothing pass.
+        return self._passed(outcome) if outcome.passes else self._stopped(outcome)
+
+    def _checked(self, message: bytes) -> CheckedRequest:
+        """The request that the check is about, with whatever is wrong with it."""
+        try:
+            check = parse(message)
+            fields = self._with_extensions(check)
+            head = self._judgement.head_of(fields)
+            body, missing = _body(check, fields)
+        except Malformed as error:
+            # Of a message that can't be read, nothing is known but the key.
+            return CheckedRequest("", "", _NO_HEAD, None, "", f"the check: {error.message}")
+        traces = tuple(value for name, value in fields if name == b"traceparent")
+        return CheckedRequest(check.method, check.target, head, body, missing, traceparent=traces)
+
+    def _with_extensions(self, check: CheckRequest) -> list[tuple[bytes, bytes]]:
+        """The headers, with the gateway's own words in place of those that say the same. Raises
+        `Malformed` if one that attributes may be several."""
+        fields = list(check.fields)
+        for header, extension in self._attributed:
+            stated = check.extensions.get(extension)
+            if stated is not None:
+                fields = [field for field in fields if field[0] != header]
+                fields.append((header, stated.encode()))
+            elif check.joined:
+                _refuse_joined(fields, header)
+        if check.joined:
+            _refuse_joined(fields, _LEVEL)
+        return fields
+
+    def _passed(self, outcome: Outcome) -> bytes:
+        self._checks.add("0")
+        shown = outcome.shown
+        if shown is None:
+            # Nothing was decided, so there is no event. A client may have made one up.
+            return allowed((), (*REMOVED, b"x-sluice-event-id"), _metadata(None))
+        headers = [(b"x-sluice-event-id", shown.event_id.encode())]
+        if shown.decision.decision == "DENY":  # only reported
+            headers.append((b"x-sluice-decision", b"DENY"))
+        return allowed(headers, REMOVED, _metadata(shown))
+
+    def _stopped(self, outcome: Outcome) -> bytes:
+        shown = outcome.shown
+        assert shown is not None  # every denial is recorded
+        self._checks.add(str(PERMISSION_DENIED))
+        decision = shown.decision
+        evaluation = {
+            "decision": decision.decision,
+            "policy_name": decision.policy_name,
+            "reason": decision.reason,
+            "event_id": shown.event_id,
+        }
+        headers = [
+            _JSON,
+            (b"x-sluice-decision", b"DENY"),
+            (b"x-sluice-event-id", shown.event_id.encode()),
+        ]
+        status, body = 403, b""
+        if self._is_mcp:
+            # Status 200 for any reason: another one would end the client's session.
+            own = self._judgement.in_protocol_format(outcome._replace(status=403), evaluation)
+            if own is not None:
+                status, body = own.status, own.body
+        if not body:
+            members = error_body(403, decision.reason)
+            members["decision"] = evaluation
+            body = orjson.dumps(members)
+        return denied(PERMISSION_DENIED, status, headers, body, _metadata(shown))
+
+    def _undecided(self, error: SluiceError) -> bytes:
+        if isinstance(error, Unauthorized):
+            code, status, headers = UNAUTHENTICATED, 401, [_JSON]
+        elif isinstance(error, Forbidden):
+            code, status, headers = PERMISSION_DENIED, 403, [_JSON]
+        else:
+            code, status, headers = UNAVAILABLE, 503, [_JSON, _RETRY]
+        self._checks.add(str(code))
+        body = orjson.dumps(error_body(status, error.message, error.details))
+        return denied(code, status, headers, body)
+
+
+def _attributed(headers: DoorHeaders) -> tuple[_Attributed, ...]:
+    return tuple(
+        _Attributed(name.lower().encode(), extension)
+        for name, extension in (
+            (headers.user, "sluice_user"),
+            (headers.session, "sluice_session"),
+            (headers.task, "sluice_task"),
+        )
+    )
+
+
+def _refuse_joined(fields: list[tuple[bytes, bytes]], name: bytes) -> None:
+    """Raise `Malformed` if the header may have been several, whose values the gateway joined."""
+    if any(b"," in value for found, value in fields if found == name):
+        raise Malformed(
+            f"the header `{name.decode()}` has a comma, so it may have been sent twice; let the "
+            "gateway send each by `encode_raw_headers`"
+        )
+
+
+def _body(check: CheckRequest, fields: list[tuple[bytes, bytes]]) -> tuple[bytes | None, str]:
+    """The body if it is here whole, else None, and why it isn't. Raises `Malformed` if it is larger
+    than any that is judged."""
+    body = check.body
+    length = 0 if body is None else len(body)
+    if length > _MAX_BODY:
+        raise Malformed(f"the body is larger than {_MAX_BODY} bytes")
+    partial = [value for name, value in fields if name == PARTIAL_BODY]
+    lengths = [value for name, value in fields if name == b"content-length"]
+    if len(partial) > 1 or len(lengths) > 1:
+        raise Malformed("the length of the body is stated twice")
+    if body is None:
+        # An empty body looks like a missing one, unless the client says that it is empty.
+        return (b"" if lengths == [b"0"] else None), _ABSENT
+    whole = partial != [b"true"] and check.size <= length
+    if not whole or (lengths and lengths[0] != b"%d" % length):
+        return None, _PART
+    return body, ""
+
+
+def _metadata(shown: RecordedDecision | None) -> bytes:
+    if shown is None:
+        return dynamic_metadata(
+            (("decision", "ALLOW"), ("event_id", ""), ("policy_name", ""), ("check", "none"))
+        )
+    decision = shown.decision
+    return dynamic_metadata(
+        (
+            ("decision", decision.decision),
+            ("event_id", shown.event_id),
+            ("policy_name", decision.policy_name),
+            ("check", "none" if decision.decision == "ALLOW" else denied_by(decision)),
+        )
+    )

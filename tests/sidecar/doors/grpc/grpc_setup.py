@@ -1,0 +1,109 @@
+"""A gRPC check door over a real enforcer and spool, and a client that asks it."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from policies.definitions.model import Key, Policy
+from policies.ground.keys import key_digest, make_key
+from policies.ground.listen_address import ListenAddress
+from policies.sets.policy_set import key_document, key_name
+from sidecar.doors.grpc.server import GrpcServer
+from sidecar.doors.grpc.service import CheckService
+from sidecar.doors.judgement import Judgement
+from sidecar.settings.doors import Door
+from tests.sidecar.doors.door_setup import shared_parts
+from tests.sidecar.doors.grpc.envoy_messages import message
+from tests.sidecar.proxy.proxy_setup import ROLE, Sidecar, sidecar, source
+
+CHECK = "/envoy.service.auth.v3.Authorization/Check"
+HEALTH = "/grpc.health.v1.Health/Check"
+KEY = make_key(b"gateway".ljust(32))
+LOCAL = ListenAddress("127.0.0.1", 0)
+
+
+class GrpcDoor:
+    """A door `edge` to the source `kb`, with a channel to it."""
+
+    def __init__(self, made: Sidecar, server: GrpcServer, judgement: Judgement) -> None:
+        self.sidecar = made
+        self.server = server
+        self.judgement = judgement
+        self.port = server.address.port
+        self.ready = True
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
+
+    async def call(self, data: bytes, *keys: str, method: str = CHECK) -> bytes:
+        """The bytes that answer these. Raises `grpc.aio.AioRpcError` if the call fails."""
+        metadata = [("x-api-key", key) for key in keys]
+        called: Any = self.channel.unary_unary(method)
+        return bytes(await called(data, metadata=metadata, timeout=20))
+
+    async def check(self, request: Any, *keys: str) -> Any:
+        """The CheckResponse to a CheckRequest, by default with the gateway's key."""
+        answer = await self.call(request.SerializeToString(), *(keys or (KEY,)))
+        return message("CheckResponse").FromString(answer)
+
+    async def records(self) -> list[dict[str, Any]]:
+        """The public part of each decision's request, with its answer."""
+        return [
+            {**record["pub"]["request"], **record["pub"]["response"]}
+            for record in await self.sidecar.records()
+            if record["kind"] == "decision"
+        ]
+
+
+def publish_key(made: Sidecar, text: str = KEY, **changes: Any) -> None:
+    """Make `text` a key of the one role."""
+    members: dict[str, Any] = {"permitted_roles": (ROLE,), **changes}
+    scope = members.pop("scope", "evaluate")
+    document = key_document(Key("key_gateway", scope, **members))
+    made.publish_document(key_name(key_digest(text)), document)
+
+
+@asynccontextmanager
+async def grpc_door(
+    tmp_path: Path,
+    *policies: Policy,
+    settings: Door | None = None,
+    port: int = 9,
+    wrap: Callable[[Judgement], Judgement] = lambda judgement: judgement,
+    **changes: Any,
+) -> AsyncIterator[GrpcDoor]:
+    """A door to a source with these changes, whose data source is at `port`."""
+    async with sidecar(tmp_path, *policies) as made:
+        settings = settings or Door("edge", "envoy_grpc", "kb", LOCAL)
+        configured = replace(source(port), **changes)
+        shared = shared_parts(made)
+        judgement = Judgement(settings, configured, shared, made.keys)
+        service = CheckService(wrap(judgement), configured.kind, made.metrics.grpc_checks)
+        listen = settings.listen or LOCAL
+        server = GrpcServer(
+            listen, settings.listen_tls, service, made.own_ports, lambda: door.ready
+        )
+        publish_key(made)
+        await server.start()
+        door = GrpcDoor(made, server, judgement)
+        try:
+            yield door
+        finally:
+            await door.channel.close()
+            await server.close(5)
+            judgement.close()
+            shared.worker.close()
+
+
+def code(answer: Any) -> int:
+    return int(answer.status.code)
+
+
+def headers(answer: Any) -> dict[str, str]:
+    """The headers that the client of a denied request gets, or the data source of an allowed
+    one."""
+    named = "denied_response" if answer.HasField("denied_response") else "ok_response"
+    return {each.header.key: each.header.value for each in getattr(answer, named).headers}
