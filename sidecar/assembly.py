@@ -18,10 +18,11 @@ from sidecar.api.stopping import stop_routes
 from sidecar.control.client import ControlClient
 from sidecar.control.clock import ControlClock
 from sidecar.control.enroller import Enroller
-from sidecar.control.identity import ConfiguredIdentity, EnrolledIdentity, Identity
+from sidecar.control.identity import NOT_ENROLLED, ConfiguredIdentity, EnrolledIdentity, Identity
 from sidecar.control.log_client import LogClient
 from sidecar.control.pinned_checkpoint import PinnedCheckpoint
 from sidecar.control.shipper import Shipper
+from sidecar.doors.assembly import Doors
 from sidecar.enforce import Enforcer
 from sidecar.heartbeats import Heartbeats
 from sidecar.http.body_budget import BodyBudget
@@ -45,7 +46,7 @@ from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.proxy.tunnel.redirect_check import RedirectCheck
 from sidecar.recorder import Recorder
 from sidecar.sessions import SessionRegistry
-from sidecar.settings.model import Pair, SidecarSettings
+from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool
 from sidecar.telemetry.collectors import (
     watch_bodies,
@@ -77,8 +78,8 @@ class Listening(Protocol):
 class Components:
     """Everything but the spool, which is opened first. `stop` asks the process to stop.
 
-    Close `cache_file`, `replica` and `control` after use. Open `listeners` last, and close them
-    first. The constructor is long because it is one list: each component, and what it is given.
+    Close this, `replica` and `control` after use. Open `listeners` last, and close them first. The
+    constructor is long because it is one list: each component, and what it is given.
     """
 
     def __init__(
@@ -153,13 +154,20 @@ class Components:
         self._loop_guard = LoopGuard()
         self.bodies = BodyBudget()
         watch_bodies(observations, self.bodies)
+        self.doors = self._make_doors(settings)
         # The sidecar's own port comes last: when `/health/ready` answers, all ports are open.
         self.listeners: list[Listening] = [
             *self._proxies(settings, observations),
             *([] if self._redirect_check is None else [self._redirect_check]),
             *self._stop_servers(settings, stop),
+            *self.doors.listeners,
             *self._own_servers(settings),
         ]
+
+    def close(self) -> None:
+        """Close the doors' connections and the policy set's file. Call after all others."""
+        self.doors.close()
+        self.cache_file.close()
 
     def loops(self) -> dict[str, Awaitable[None]]:
         """What must run until the process stops, besides the spool and the shipping."""
@@ -223,13 +231,13 @@ class Components:
     def _own_servers(self, settings: SidecarSettings) -> list[HttpServer]:
         catalog = SourceCatalog(settings.sources, self._agent, self.policies, self.enforcer)
         api = Api(self.enforcer, catalog, self.readiness, self.metrics)
-        if settings.metrics_listen is None:
-            routes = {**api.routes(), **api.metrics_routes()}
-            return [self._server(settings.listen, routes, settings.listen_tls)]
-        return [
-            self._server(settings.listen, api.routes(), settings.listen_tls),
-            self._server(settings.metrics_listen, api.metrics_routes()),
-        ]
+        routes, apart = {**api.routes()}, settings.metrics_listen
+        if apart is None:
+            routes |= api.metrics_routes()
+        answering = self.doors.beside(self._dispatcher(routes))
+        tls = None if settings.listen_tls is None else server_context(settings.listen_tls)
+        own = HttpServer(settings.listen, answering, self._loop_guard, self._heads(), tls)
+        return [own] if apart is None else [own, self._server(apart, api.metrics_routes())]
 
     def _stop_servers(
         self, settings: SidecarSettings, stop: Callable[[], None]
@@ -238,10 +246,11 @@ class Components:
         listen = settings.quit_listen
         return [] if listen is None else [self._server(listen, stop_routes(stop))]
 
-    def _server(
-        self, listen: ListenAddress, routes: Mapping[str, ApiRoute], pair: Pair | None = None
-    ) -> HttpServer:
-        dispatcher = Dispatcher(
+    def _server(self, listen: ListenAddress, routes: Mapping[str, ApiRoute]) -> HttpServer:
+        return HttpServer(listen, self._dispatcher(routes), self._loop_guard, self._heads())
+
+    def _dispatcher(self, routes: Mapping[str, ApiRoute]) -> Dispatcher:
+        return Dispatcher(
             routes,
             self._keys,
             self._renderer,
@@ -250,8 +259,6 @@ class Components:
             self.policies.document_fetcher,
             self.bodies,
         )
-        tls = None if pair is None else server_context(pair)
-        return HttpServer(listen, dispatcher, self._loop_guard, self._heads(), tls)
 
     def _heads(self) -> HeadCache:
         # Each port has a key of its own: equal heads at two ports have no digest in common.
@@ -283,6 +290,13 @@ class Components:
         self.enforcer.withheld = lambda: identity.problem
         watch_enrolment(observations, enroller, identity)
         return enroller
+
+    def _make_doors(self, settings: SidecarSettings) -> Doors:
+        # Without an agent in the settings, no door speaks with its key.
+        agent = self._agent or AgentIdentity(None, NOT_ENROLLED, b"", self._keys)
+        shared = SharedParts(agent, self.enforcer, self.clock, self._loop_guard, bodies=self.bodies)
+        prefix = self._request_id_prefix
+        return Doors(settings, shared, self._keys, self._renderer, prefix, self._heads)
 
     def _proxies(self, settings: SidecarSettings, observations: Observations) -> list[Proxy]:
         if self._agent is None:

@@ -43,6 +43,16 @@ class RecordedDecision(NamedTuple):
         """Whether the request may be forwarded."""
         return self.report_only or self.decision.decision == "ALLOW"
 
+    def evaluation(self) -> dict[str, str]:
+        """The four members of an evaluation's answer."""
+        decision, policy_name, reason = self.decision[:3]
+        return {
+            "decision": decision,
+            "policy_name": policy_name,
+            "reason": reason,
+            "event_id": self.event_id,
+        }
+
 
 class Verdict(NamedTuple):
     """A decision that is not recorded yet, the facts it rests on, and the candidates that decide

@@ -54,7 +54,7 @@ async def serve(
             )
         # If this raises, the stack closes the spool again: its lock must not outlive the attempt.
         components = Components(settings, spool, time, random_bytes, stop.set)
-        resources.callback(components.cache_file.close)
+        resources.callback(components.close)
         resources.push_async_callback(components.replica.close)
         await resources.enter_async_context(components.control)
         if components.exporter is not None:

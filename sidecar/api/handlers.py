@@ -6,7 +6,6 @@ is spoken (`dispatch`, `http_server`).
 """
 
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
@@ -80,7 +79,7 @@ class Api:
         retrieval = parse_retrieval(parse_object(body, request.content_type, unique=False))
         explained = bool(request.query) and _wants_explanation(request.query)
         recorded = await self._enforcer.submit(retrieval, request.key)
-        members = _members(recorded)
+        members: dict[str, object] = {**recorded.evaluation()}
         if explained:
             # No await in between: the explanation sees the same policies as the decision.
             explanation = self._enforcer.explain(retrieval, request.key, recorded.decision)
@@ -99,7 +98,7 @@ class Api:
         # Wait only after all are decided: one sync of the disk then serves the whole batch.
         for recorded in decided:
             await recorded.durable
-        return ApiReply(orjson.dumps({"results": [_members(recorded) for recorded in decided]}))
+        return ApiReply(orjson.dumps({"results": [recorded.evaluation() for recorded in decided]}))
 
     async def sources(self, request: ApiRequest, _body: bytes) -> ApiReply:
         """List the sources. Leaves no record, since it reads no data. Raises `MissingDocument`
@@ -123,16 +122,6 @@ class Api:
 
     async def metrics(self, _request: ApiRequest, _body: bytes) -> ApiReply:
         return ApiReply(generate_latest(self._metrics.registry), CONTENT_TYPE_PLAIN_0_0_4.encode())
-
-
-def _members(recorded: RecordedDecision) -> dict[str, Any]:
-    decision, policy_name, reason = recorded.decision[:3]
-    return {
-        "decision": decision,
-        "policy_name": policy_name,
-        "reason": reason,
-        "event_id": recorded.event_id,
-    }
 
 
 def _wants_explanation(query: str) -> bool:

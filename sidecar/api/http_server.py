@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import ssl
+from typing import Protocol
 
 from policies.ground.listen_address import EVERY, ListenAddress
-from sidecar.api.dispatch import Dispatcher
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import HeadCache
+from sidecar.http.server.request import HttpRequest, Serve
+from sidecar.http.server.response import Response
 from sidecar.http.server.service import Flow, ServerLimits, Service
 from sidecar.http.tls_layer import TlsLayer
 from sidecar.platform.hosts_to_bind import hosts_to_bind
@@ -24,13 +26,24 @@ _MAX_LINE = 8190
 _MAX_FIELDS = 128
 
 
+class Answering(Protocol):
+    """Answers the requests of a port."""
+
+    @property
+    def serve(self) -> Serve:
+        """Answers one request."""
+
+    def failed(self, request: HttpRequest, /) -> Response:
+        """The response to a request where `serve` itself failed."""
+
+
 class HttpServer:
     """A listening port whose requests `dispatcher` answers. With `tls` it serves HTTPS alone."""
 
     def __init__(
         self,
         listen: ListenAddress,
-        dispatcher: Dispatcher,
+        dispatcher: Answering,
         loop_guard: LoopGuard,
         heads: HeadCache,
         tls: ssl.SSLContext | None = None,

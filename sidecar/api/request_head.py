@@ -21,7 +21,7 @@ from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, RequestMessag
 # Printable ASCII without spaces: the id is echoed in a header and written to the log.
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
 _NEEDS_KEY = "/v1/"
-_VERSIONS = (HTTP_11, HTTP_10)
+SPOKEN_VERSIONS = (HTTP_11, HTTP_10)
 _KEY, _AUTHORIZATION, _ID = b"x-api-key", b"authorization", b"x-request-id"
 _TYPE, _LENGTH, _TRACE, _HOST = b"content-type", b"content-length", b"traceparent", b"host"
 # A browser sets at least one of them on every POST, and no page can remove either.
@@ -76,13 +76,18 @@ def parse_head(message: RequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHe
         needs_key=path.startswith(_NEEDS_KEY) or (route is not None and route.scopes is not None),
         key_digest=key_digest(presented) if presented else None,
         key_fault=key_fault,
-        request_id=request_id if request_id and _REQUEST_ID(request_id) else None,
+        request_id=echoed_id(request_id),
         content_type=_first(values, _TYPE),
         query=query,
         traceparent=tuple(values.get(_TRACE, ())),
         length=0 if length is None else int(length),
         waits_for_continue=(_first(values, b"expect") or "").lower() == "100-continue",
     )
+
+
+def echoed_id(stated: str | None) -> str | None:
+    """The client's request id, None if it can't be echoed."""
+    return stated if stated and _REQUEST_ID(stated) else None
 
 
 def trusted_framing(message: RequestMessage) -> bool:
@@ -119,7 +124,7 @@ def _presented(values: Values) -> tuple[str | None, SluiceError | None]:
 
 
 def _fault(message: RequestMessage, route: ApiRoute | None, values: Values) -> SluiceError | None:
-    if message.version not in _VERSIONS:
+    if message.version not in SPOKEN_VERSIONS:
         return Malformed("the HTTP version must be 1.1 or 1.0")
     if route is None:
         return NotFound("no such path")

@@ -92,6 +92,18 @@ class Judgement:
         denial = DenialResponse(outcome.status, decision["reason"], decision)
         return self.protocol.render_denial(outcome.routed, denial)
 
+    def admit(self, digest: bytes | None) -> None:
+        """Raises what `judge` would raise for this key, as far as that is known at once: before a
+        body is waited for."""
+        if self.door.key == "none":
+            return
+        try:
+            self._key(digest)
+        except MissingDocument:
+            pass  # `judge` fetches it
+        except (NoPolicySet, CacheDamaged) as error:
+            raise _uncheckable(error) from error
+
     async def _judge(self, check: CheckedRequest, digest: bytes | None) -> Outcome:
         judge: CheckJudge | None = None
         while judge is None:
@@ -101,8 +113,7 @@ class Judgement:
             except MissingDocument as missing:
                 absent = missing
             except (NoPolicySet, CacheDamaged) as error:
-                # Without a policy set no key can be recognised.
-                raise Unavailable(f"the API key can't be checked: {error}") from error
+                raise _uncheckable(error) from error
             except Unmapped as error:
                 return self._unmapped(check, error)
             await self._fetch(absent)
@@ -137,10 +148,7 @@ class Judgement:
             self._shared.agent.known_key()  # raises if there is no policy set
             agent_id, role, digest = agent.id, agent.role, None
         else:
-            if digest is None:
-                raise Unauthorized
-            key = self._admitted(digest)
-            agent_id, role = self._speaker(key)
+            agent_id, role = self._speaker(self._key(digest))
         caller = (digest, agent_id, role)
         judge = self._judges.get(caller)
         if judge is None:
@@ -149,7 +157,9 @@ class Judgement:
             judge = self._judges[caller] = self._make_judge(digest, agent_id, role)
         return judge
 
-    def _admitted(self, digest: bytes) -> Key:
+    def _key(self, digest: bytes | None) -> Key:
+        if digest is None:
+            raise Unauthorized
         # INVARIANT: looked up for every check. Nothing remembered says that a key is valid.
         key = self._keys.find(digest)
         if key is None:
@@ -210,6 +220,11 @@ class _SpeaksWith(AgentIdentity):
 
     def known_key(self) -> Key | None:
         return self._holder.known_key()
+
+
+def _uncheckable(error: Exception) -> Unavailable:
+    # Without a policy set no key can be recognised; a valid one must not look like a bad one.
+    return Unavailable(f"the API key can't be checked: {error}")
 
 
 def _renamed(door: Door) -> dict[bytes, bytes]:

@@ -133,7 +133,8 @@ class RunningSidecar:
         self.clock = clock
         self.stop = stop
         self._session = session
-        self.ports = [each for each in parts.listeners if isinstance(each, HttpServer)]
+        own = [each for each in parts.listeners if each not in parts.doors.listeners]
+        self.ports = [each for each in own if isinstance(each, HttpServer)]
         self.address = self.ports[0].address
 
     def agent_key(self) -> Key | None:
@@ -273,4 +274,4 @@ async def sidecar(
             await asyncio.gather(*running, return_exceptions=True)
             await spool.close(5)
             await parts.replica.close()
-            parts.cache_file.close()
+            parts.close()

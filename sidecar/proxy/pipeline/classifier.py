@@ -137,7 +137,7 @@ class RequestClassifier:
             who = attribution(head, who)
             target = canonical(raw)
             if self._protocol.uses_host and (host := head.one(b"host")) is not None:
-                target = self._protocol.apply_host(host.decode("ascii"), target)
+                target = self._protocol.apply_host(host.decode("latin-1"), target)
             match = self._protocol.match(method, target)
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error

@@ -1,0 +1,73 @@
+"""Assembles the check doors: a judgement for each, and the ports that lead to them."""
+
+from collections.abc import Callable, Sequence
+
+from sidecar.api.dispatch import Dispatcher
+from sidecar.api.http_server import Answering, HttpServer
+from sidecar.doors.http.server import HttpDoors, SharedPort
+from sidecar.doors.judgement import Judgement
+from sidecar.http.rendered_response import ResponseRenderer
+from sidecar.http.server.head_cache import HeadCache
+from sidecar.http.tls_contexts import ReloadingContext, server_context
+from sidecar.live_keys import LiveKeys
+from sidecar.proxy.routing.source_endpoint import SharedParts
+from sidecar.settings.doors import Door
+from sidecar.settings.model import Pair, SidecarSettings
+
+
+class Doors:
+    """The doors of `settings`. The request ids that they make start with `prefix`; `make_heads`
+    makes the memory of one port."""
+
+    def __init__(
+        self,
+        settings: SidecarSettings,
+        shared: SharedParts,
+        keys: LiveKeys,
+        renderer: ResponseRenderer,
+        prefix: str,
+        make_heads: Callable[[], HeadCache],
+    ) -> None:
+        sources = {source.alias: source for source in settings.sources}
+        self._shared = shared
+        self._renderer = renderer
+        self._prefix = prefix
+        self._make_heads = make_heads
+        self.judgements = [
+            Judgement(door, sources[door.source], shared, keys) for door in settings.doors
+        ]
+        self.listeners = [
+            self._server(each) for each in self._over_http() if each.door.listen is not None
+        ]
+        """The doors with a port of their own."""
+
+    def beside(self, api: Dispatcher) -> Answering:
+        """What answers on the sidecar's own port: the API, and the doors without a port."""
+        here = [each for each in self._over_http() if each.door.listen is None]
+        return SharedPort(api, self._http(here)) if here else api
+
+    def close(self) -> None:
+        """Call after the last check."""
+        for judgement in self.judgements:
+            judgement.close()
+        self._shared.worker.close()
+
+    def _over_http(self) -> list[Judgement]:
+        return [each for each in self.judgements if each.door.protocol != "envoy_grpc"]
+
+    def _server(self, judgement: Judgement) -> HttpServer:
+        listen, tls = judgement.door.listen, _tls(judgement.door)
+        assert listen is not None
+        guard = self._shared.own_ports
+        return HttpServer(listen, self._http([judgement]), guard, self._make_heads(), tls)
+
+    def _http(self, judgements: Sequence[Judgement]) -> HttpDoors:
+        metrics = self._shared.enforcer.metrics
+        return HttpDoors(judgements, self._renderer, metrics, self._prefix, self._shared.bodies)
+
+
+def _tls(door: Door) -> ReloadingContext | None:
+    files = door.listen_tls
+    if files is None:
+        return None
+    return server_context(Pair(files.certificate, files.key), files.client_ca)
