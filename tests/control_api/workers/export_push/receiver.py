@@ -18,7 +18,7 @@ class Receiver:
     """A receiver at one port, whether it runs or not."""
 
     def __init__(self, folder: Path, kind: str, *, tls: bool = False) -> None:
-        self.folder, self.port, self._kind = folder, free_port(), kind
+        self.folder, self.port, self.kind = folder, free_port(), kind
         folder.mkdir(parents=True)
         self._pair: list[str] = []
         if tls:
@@ -28,7 +28,7 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        if self._kind == "otlp":
+        if self.kind == "otlp":
             tls = f"s://127.0.0.1:{self.port}?ca={authority().path}"
             return "otlp+http" + (tls if self._pair else f"://127.0.0.1:{self.port}")
         if self._pair:
@@ -38,7 +38,7 @@ class Receiver:
     def start(self, mode: str = "") -> Receiver:
         self.set(mode)
         (self.folder / "ready").unlink(missing_ok=True)
-        command = [sys.executable, "-m", MODULE, self._kind, str(self.port), str(self.folder)]
+        command = [sys.executable, "-m", MODULE, self.kind, str(self.port), str(self.folder)]
         with (self.folder / "output").open("ab") as output:
             self._process = subprocess.Popen([*command, *self._pair], stderr=output)
         within(60, (self.folder / "ready").exists, "the receiver listens")
@@ -75,6 +75,9 @@ class Receiver:
 
     def has(self, count: int) -> bool:
         return len(self.taken()) >= count
+
+    def has_all(self, ids: Sequence[str]) -> bool:
+        return set(ids) <= set(self.ids())
 
     def ids(self) -> list[str]:
         return [each[2] for each in self.taken()]

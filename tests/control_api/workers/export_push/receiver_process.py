@@ -69,6 +69,10 @@ class OtlpServer(ThreadingHTTPServer):
     daemon_threads = True
     folder: Folder
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # the sender was killed
+            super().handle_error(request, client_address)
+
 
 class OtlpHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -76,7 +80,10 @@ class OtlpHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         folder, mode = self.server.folder, self.server.folder.mode
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        if len(body) < length:
+            raise ConnectionResetError("the sender was killed")
         folder.note(
             f"{self.path} {self.headers['Content-Type']} {self.headers['Content-Encoding']}"
             f" {self.headers['Authorization']}"

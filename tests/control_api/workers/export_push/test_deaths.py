@@ -1,0 +1,204 @@
+"""Receivers and senders are killed at every point: nothing is missing, and what comes twice comes
+right after a death."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.control_api.running_api import ControlApi, asked, running, within
+from tests.control_api.service_process import Process, call
+from tests.control_api.workers.export_push.receiver import (
+    Receiver,
+    decide,
+    lag,
+    metric,
+    without_repeats,
+)
+from tests.postgres import serving
+
+KINDS = [("otlp", False), ("syslog", False), ("syslog", True)]
+POINTS = {
+    "otlp": ("die_before", "die_after", "", "die_after", "die_before"),
+    "syslog": ("die_before", "die_within", "", "die_within", "die_before"),
+}
+
+
+@pytest.fixture(params=KINDS, ids=["otlp", "syslog+tcp", "syslog+tls"])
+def receiver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Receiver]:
+    kind, tls = request.param
+    made = Receiver(tmp_path / "receiver", kind, tls=tls)
+    yield made
+    made.kill()
+
+
+def test_a_receiver_that_dies_before_or_after_it_acknowledges_misses_nothing(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    made, deaths = list[str](), 0
+    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+        for mode in POINTS[receiver.kind]:
+            receiver.start(mode)
+            made += decide(api, 150)
+            if mode:
+                receiver.died()
+                deaths += 1
+            else:
+                within(60, partial(receiver.has_all, made))
+                receiver.kill()
+        receiver.start()
+        within(60, partial(receiver.has_all, made))
+        within(10, lambda: lag(api) == 0)
+    first, back = without_repeats(receiver.taken())
+    assert first == made
+    assert back <= deaths
+    assert receiver.faults() == ""
+
+
+def test_a_receiver_that_is_killed_at_any_time_misses_nothing(tmp_path: Path) -> None:
+    receiver = Receiver(tmp_path / "receiver", "otlp")
+    made = list[str]()
+    try:
+        with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+            for count in (40, 200, 10, 150, 80, 30):
+                receiver.start("slow")
+                made += decide(api, count)
+                time.sleep(count % 7 / 10)  # the kill comes at another point each time
+                receiver.kill()
+            receiver.start()
+            within(60, partial(receiver.has_all, made))
+        first, back = without_repeats(receiver.taken())
+        assert first == made
+        assert back <= 6
+    finally:
+        receiver.kill()
+
+
+@contextmanager
+def service(folder: Path, urls: str, **settings: str) -> Iterator[Process]:
+    """A control API that is killed at the end."""
+    made = Process(folder, SLUICE_EXPORT_URLS=urls, **settings)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.ended()
+        made.output.close()
+
+
+def decided(port: int, key: str, count: int) -> list[str]:
+    items = {"items": [asked() for _ in range(count)]}
+    status, answer = call(port, key, "POST", "/v1/context/evaluate/batch", items)
+    assert status == 200, answer
+    return [each["event_id"] for each in answer["results"]]
+
+
+def test_a_sender_that_is_killed_misses_nothing(receiver: Receiver, tmp_path: Path) -> None:
+    target = tmp_path / "decisions"
+    urls = f"{receiver.url},file://{target}?format=ecs"
+    receiver.start()
+    made, kills = list[str](), 5
+    for turn in range(kills):
+        with service(tmp_path, urls) as sender:
+            port = sender.ready()
+            key = sender.first_keys()["admin_key"]
+            for _ in range(3):
+                made += decided(port, key, 90)
+            # Not before something is under way, and at another point each time.
+            within(30, partial(receiver.has, turn * 200 + 1))
+            time.sleep(turn * 0.3)
+    with service(tmp_path, urls) as sender:
+        sender.ready()
+        within(60, partial(receiver.has_all, made))
+        within(60, lambda: set(ids_in(target)) >= set(made))
+    first, back = without_repeats(receiver.taken())
+    assert first == made
+    assert back <= kills
+    lines = ids_in(target)
+    assert list(dict.fromkeys(lines)) == made
+    assert receiver.faults() == ""
+
+
+def ids_in(target: Path) -> list[str]:
+    if not target.exists():
+        return []
+    whole = target.read_bytes().rpartition(b"\n")[0].splitlines()
+    return [json.loads(line)["event"]["id"] for line in whole]
+
+
+def test_two_replicas_push_everything_once(tmp_path: Path, migrated_url: str) -> None:
+    """And when one is killed, the other goes on."""
+    settings = {"SLUICE_DATABASE_URL": serving(migrated_url)}
+    made = list[str]()
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    (other / "data").mkdir(parents=True, mode=0o700)
+    with ExitStack() as stack:
+        receiver = Receiver(tmp_path / "receiver", "otlp").start()
+        stack.callback(receiver.kill)
+        first = stack.enter_context(service(one, receiver.url, **settings))
+        ports = [first.ready()]
+        key = first.first_keys()["admin_key"]
+        (other / "data").chmod(0o700)
+        shutil.copy(one / "data" / "log.key", other / "data")
+        second = stack.enter_context(service(other, receiver.url, **settings))
+        ports.append(second.ready())
+        for turn in range(8):
+            made += decided(ports[turn % 2], key, 40)
+            time.sleep(0.4)  # several polls of both
+        within(30, partial(receiver.has_all, made))
+        assert receiver.ids() == made
+        first.process.kill()
+        made += decided(ports[1], key, 40)
+        within(90, partial(receiver.has_all, made))
+        order, back = without_repeats(receiver.taken())
+        assert order == made
+        assert back <= 1
+
+
+def test_a_target_that_hangs_delays_no_other(tmp_path: Path) -> None:
+    hanging = [Receiver(tmp_path / kind, kind).start("hang") for kind in ("otlp", "syslog")]
+    good = Receiver(tmp_path / "good", "otlp").start()
+    try:
+        urls = ",".join([*(each.url for each in hanging), good.url])
+        with running(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
+            made = decide(api, 100)
+            within(20, partial(good.has_all, made))
+            failed = 'sluice_export_failures_total{target="%d"}'
+            for place in (1, 2):
+                within(60, partial(_failed, api, failed % place))
+                assert lag(api, place) >= 100
+            assert lag(api, 3) == 0
+            for each in hanging:
+                each.kill()
+                each.start()
+            for each in hanging:
+                within(60, partial(each.has_all, made))
+                assert each.ids() == made
+    finally:
+        for each in (*hanging, good):
+            each.kill()
+
+
+def _failed(api: ControlApi, sample: str) -> bool:
+    return metric(api, sample) >= 1
+
+
+@pytest.mark.parametrize("kind", ["otlp", "syslog"])
+def test_a_slow_target_gets_everything_once(tmp_path: Path, kind: str) -> None:
+    receiver = Receiver(tmp_path / "receiver", kind).start("slow")
+    try:
+        with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+            made = decide(api, 300)
+            within(60, partial(receiver.has_all, made))
+            within(30, lambda: lag(api) == 0)
+        assert receiver.ids() == made
+    finally:
+        receiver.kill()

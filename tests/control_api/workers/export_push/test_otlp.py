@@ -1,0 +1,96 @@
+"""What an OTLP receiver may answer, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
+
+REFUSED = 'sluice_export_decisions_total{outcome="refused"'
+FAILURES = "sluice_export_failures_total"
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Receiver]:
+    made = Receiver(tmp_path / "receiver", "otlp")
+    yield made
+    made.kill()
+
+
+def failed(api: ControlApi, times: int) -> bool:
+    return metric(api, FAILURES) >= times
+
+
+@pytest.mark.parametrize("status", ["429", "503", "401", "404", "500", "302", "400"])
+def test_an_answer_that_takes_nothing_is_repeated(
+    receiver: Receiver, tmp_path: Path, status: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.start(status)
+    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+        made = decide(api, 40)
+        within(20, partial(failed, api, 1))
+        assert lag(api) >= 40
+        receiver.set("")
+        within(30, partial(receiver.has_all, made))
+        assert metric(api, REFUSED) == 0
+    assert receiver.ids() == made
+    assert f"it answers {status}" in caplog.text or f"it answered {status}" in caplog.text
+
+
+def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -> None:
+    receiver.start("partial")
+    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+        made = decide(api, 10)
+        within(20, lambda: metric(api, REFUSED) == 2)
+        within(20, lambda: lag(api) == 0)
+    assert receiver.ids() == made
+
+
+def test_bad_data_is_left_out_and_what_is_beside_it_is_not(
+    receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.start("bad_data")
+    with running(tmp_path) as api:
+        before = decide(api, 17)
+        bad = decide(api, 2, source_id="payroll")
+        after = decide(api, 12)
+    with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
+        within(20, partial(receiver.has_all, [*before, *after]))
+        within(20, lambda: metric(api, REFUSED) == len(bad))
+        within(20, lambda: lag(api) == 0)
+    assert receiver.ids() == [*before, *after]
+    assert "refused 2 of 31 decisions for good" in caplog.text
+
+
+def test_requests_have_the_path_the_coding_and_the_headers_of_the_url(
+    receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = tmp_path / "headers"
+    headers.write_text("Authorization: Bearer first-token\n")
+    receiver.start()
+    place = f"otlp+http://127.0.0.1:{receiver.port}"
+    urls = f"{place}/tenants/secret-path/?headers_file={headers},{place}/v1/logs?compression=none"
+    with running(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
+        decide(api, 1)
+        within(20, lambda: len(receiver.notes()) == 2)
+        headers.write_text("Authorization: Bearer second-token\n")
+        decide(api, 1)
+        within(20, lambda: len(receiver.notes()) == 4)
+        receiver.kill()
+        decide(api, 1)
+        within(20, partial(failed, api, 1))
+        within(20, lambda: "is away" in caplog.text)
+    json_ = "application/json"
+    assert sorted(receiver.notes()) == [
+        f"/tenants/secret-path/v1/logs {json_} gzip Bearer first-token",
+        f"/tenants/secret-path/v1/logs {json_} gzip Bearer second-token",
+        f"/v1/logs {json_} None None",
+        f"/v1/logs {json_} None None",
+    ]
+    for secret in ("secret-path", "first-token", "second-token", str(headers)):
+        assert secret not in caplog.text
