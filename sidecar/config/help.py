@@ -13,6 +13,7 @@ from typing import Any
 from policies.definitions.definition import DefinitionFaults, Node
 from policies.definitions.load import parse_tree
 from policies.ground.settings import entry, sentences
+from sidecar.settings.authzen import AuthzenSettings
 from sidecar.settings.doors import Door
 from sidecar.settings.model import SidecarSettings
 from sidecar.settings.spool import SpoolSettings
@@ -28,6 +29,8 @@ REQUIRED = frozenset(
         "listen_tls.certificate",
         "listen_tls.key",
         "traces.endpoint",
+        "authzen.resources.type",
+        "authzen.actions.name",
         "sources.alias",
         "sources.kind",
         "sources.upstream",
@@ -51,7 +54,9 @@ REQUIRED = frozenset(
 """Keys without a default. `sources.listen` is required unless `forward_proxy`, `transparent` or one
 of `doors` leads to the source."""
 
-_SECTIONS = (SidecarSettings.__module__, SpoolSettings.__module__, Door.__module__)
+_SECTIONS = tuple(
+    each.__module__ for each in (SidecarSettings, SpoolSettings, Door, AuthzenSettings)
+)
 
 
 def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tuple[str, str]]:

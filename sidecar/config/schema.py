@@ -15,6 +15,7 @@ from sidecar.config.help import keys
 from sidecar.config.sections import DIGITS, Section
 from sidecar.config.settings_reader import read_settings
 from sidecar.config.spelling import Spelling
+from sidecar.settings.authzen import Scalar
 
 Schema = dict[str, Any]
 
@@ -123,6 +124,11 @@ class _NotingSection(Section):
     def optional_choice(self, key: str, allowed: tuple[_Word, ...]) -> _Word | None:
         self._note(key, Choice(allowed).schema())
         return None
+
+    def scalars(self, key: str) -> dict[str, Scalar]:
+        scalar = {"type": ["string", "number", "boolean", "null"]}
+        self._note(key, {"type": "object", "additionalProperties": scalar})
+        return super().scalars(key)
 
     def integer(self, key: str, default: int, least: int) -> int:
         self._note(key, {"type": "integer", "minimum": least, "maximum": 10**DIGITS - 1})

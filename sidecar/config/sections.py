@@ -13,7 +13,9 @@ from policies.definitions.definition import Node, shown
 from policies.ground.json_body import identifier_fault
 from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
+from sidecar.config.scalars import json_scalars
 from sidecar.config.spelling import Spelling, address_fault
+from sidecar.settings.authzen import Scalar
 
 FROM_ENVIRONMENT = "environment"
 """The tag of a node from the environment: its text may be any type of scalar."""
@@ -124,6 +126,13 @@ class Section:
     def optional_choice(self, key: str, allowed: tuple[_Choice, ...]) -> _Choice | None:
         """One of `allowed`; None if the key is absent."""
         return self.choice(key, allowed) if self.has(key) else None
+
+    def scalars(self, key: str) -> dict[str, Scalar]:
+        """JSON scalars under names that the operator chooses."""
+        found, faults = json_scalars(self._get(key), FROM_ENVIRONMENT)
+        for line, name, fault in faults:
+            self._complain_at(line, self._full(key) + name, fault)
+        return found
 
     def integer(self, key: str, default: int, least: int) -> int:
         text = self._number(key, ("int", FROM_ENVIRONMENT), _INTEGER)

@@ -7,6 +7,7 @@ notes what is asked of it.
 from pathlib import Path
 
 from policies.ground.listen_address import ListenAddress
+from sidecar.config.authzen import read_authzen
 from sidecar.config.doors import check_doors, read_door
 from sidecar.config.listeners import loopback_of, refuse_conflicts
 from sidecar.config.sections import Section
@@ -55,6 +56,7 @@ def read_settings(top: Section, base: Path, host: str) -> SidecarSettings:
         enrol=enrol,
         sources_files=sources_files(top, base),
         traces=_traces(top.section("traces"), base),
+        authzen=read_authzen(top.section("authzen"), base),
         sources=tuple(
             read_source(section, base, has_proxy=has_proxy, asked_about=asked_about)
             for section in top.sections("sources")

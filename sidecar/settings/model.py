@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from policies.definitions.model import Sensitivity
 from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
+from sidecar.settings.authzen import AuthzenSettings
 from sidecar.settings.doors import Door
 from sidecar.settings.spool import SpoolSettings
 
@@ -269,6 +270,8 @@ class SidecarSettings:
     """Where gateways ask whether a request to a source may pass."""
     traces: TraceSettings | None = None
     """Where OpenTelemetry traces go, and how many; without it there are none."""
+    authzen: AuthzenSettings = field(default_factory=AuthzenSettings)
+    """How requests of the AuthZEN API are mapped to retrievals, and what its metadata says."""
 
     @property
     def compresses(self) -> bool:

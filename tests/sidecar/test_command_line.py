@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from policies.ground.keys import make_key
 from policies.ground.settings import SettingsError
@@ -25,6 +27,8 @@ PAIRS = {
     for where in ("control_tls", "sources.tls", "traces.tls")
     for part in ("certificate", "key")
 }
+CHOSEN = ("sources.arguments", "authzen.resources.when", "authzen.actions.when")
+"""Mappings whose keys the operator chooses."""
 # A key that is commented out follows its `#` at once, or with the indentation of its block.
 COMMENTED_OUT = re.compile(r"^( *)#(?! \S)", re.MULTILINE)
 
@@ -37,6 +41,10 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "agent.yaml").write_text("id: agt_loans")
     trusted = authority()
     (tmp_path / "aws-credentials").touch()
+    pem = Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    (tmp_path / "authzen.pem").write_bytes(pem)
     for name in ("control-ca", "crm-ca", "collector-ca", "gateways"):
         (tmp_path / f"{name}.pem").write_bytes(trusted.path.read_bytes())
     for name in ("listen", "client", "crm", "sidecar", "collector", "edge"):
@@ -70,7 +78,7 @@ def places(tree: dict[str, Any], within: str = "") -> Iterator[tuple[str, dict[s
     for key, value in tree.items():
         name = f"{within}{key}"
         yield name, tree, key
-        if name == "sources.arguments":  # its keys are tools
+        if name in CHOSEN:
             continue
         below = value.values() if name == "sources.names" else value
         for each in below if isinstance(below, (list, type({}.values()))) else [below]:
