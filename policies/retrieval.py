@@ -54,33 +54,34 @@ def parse_retrieval(body: dict[str, Any]) -> Retrieval:
         "api" if source_type is None else source_type,
         get("context_hash"),
     )
-    complaints = _complaints(fields)
-    if complaints:
-        raise invalid(complaints)
+    found = complaints(fields)
+    if found:
+        raise invalid(found)
     return Retrieval._make(fields)
 
 
-def _complaints(fields: tuple[Any, ...]) -> list[str]:
+def complaints(fields: tuple[Any, ...]) -> list[str]:
+    """What is wrong with the fields of a `Retrieval`, in its order: `<field>: <fault>` each."""
     role, user, source, level, session, task, agent, query, source_type, context = fields
-    complaints: list[str] = []
+    found: list[str] = []
     # Compare exact types: JSON yields no subclasses, and this is faster than `isinstance`.
     for field, given in (("agent_role", role), ("user_id", user), ("source_id", source)):
         if type(given) is not str or not _CLEAN(given):
             fault = "is required" if given is None else identifier_fault(given)
-            complaints.append(f"{field}: {fault}")
+            found.append(f"{field}: {fault}")
     if type(level) is not str or level not in RANK:
         fault = "is required: " if level is None else "must be "
-        complaints.append(f"sensitivity_level: {fault}one of {_LEVELS}")
+        found.append(f"sensitivity_level: {fault}one of {_LEVELS}")
     for field, value in (("session_id", session), ("task_type", task), ("agent_id", agent)):
         if value is not None and (type(value) is not str or not _CLEAN(value)):
-            complaints.append(f"{field}: {identifier_fault(value)}")
+            found.append(f"{field}: {identifier_fault(value)}")
     if query is not None and (type(query) is not str or not _fits(query)):
-        complaints.append(f"query: must be a string of at most {MAX_QUERY} bytes")
+        found.append(f"query: must be a string of at most {MAX_QUERY} bytes")
     if type(source_type) is not str or not SOURCE_TYPE.match(source_type):
-        complaints.append("source_type: must have the form [a-z0-9_-]{1,32}")
+        found.append("source_type: must have the form [a-z0-9_-]{1,32}")
     if context is not None and (type(context) is not str or not _CONTEXT_HASH.match(context)):
-        complaints.append("context_hash: must be 64 lower-case hex digits")
-    return complaints
+        found.append("context_hash: must be 64 lower-case hex digits")
+    return found
 
 
 def _fits(text: str) -> bool:

@@ -16,14 +16,14 @@ from policies.batch import parse_batch
 from policies.ground.errors import Malformed, Unavailable, invalid
 from policies.ground.json_body import parse_object
 from policies.retrieval import parse_retrieval
-from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, Handler
+from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
 from sidecar.api.source_catalog import SourceCatalog
+from sidecar.api.traced import traced
 from sidecar.enforce import Enforcer
 from sidecar.live_keys import EVALUATING_SCOPES
 from sidecar.metrics.metrics import Metrics
 from sidecar.metrics.readiness import Readiness
 from sidecar.recorder import RecordedDecision
-from sidecar.tracing.trace import within
 
 _READ = ("GET", "HEAD")
 # Prepared as bytes, since every evaluation's response carries them (contract, section 6).
@@ -45,12 +45,13 @@ class Api:
         self._metrics = metrics
 
     def routes(self) -> Mapping[str, ApiRoute]:
+        tracer = self._enforcer.tracer
         return {
             "/v1/context/evaluate": ApiRoute(
-                "evaluate_context", ("POST",), EVALUATING_SCOPES, self._traced(self._evaluate)
+                "evaluate_context", ("POST",), EVALUATING_SCOPES, traced(self._evaluate, tracer)
             ),
             "/v1/context/evaluate/batch": ApiRoute(
-                "evaluate_batch", ("POST",), EVALUATING_SCOPES, self._traced(self._evaluate_batch)
+                "evaluate_batch", ("POST",), EVALUATING_SCOPES, traced(self._evaluate_batch, tracer)
             ),
             "/v1/sources": ApiRoute("list_sources", _READ, EVALUATING_SCOPES, self.sources),
             "/health": ApiRoute("show_liveness", _READ, None, self.health),
@@ -59,21 +60,6 @@ class Api:
 
     def metrics_routes(self) -> Mapping[str, ApiRoute]:
         return {"/metrics": ApiRoute("show_metrics", _READ, None, self.metrics)}
-
-    def _traced(self, handle: Handler) -> Handler:
-        """`handle`, with a span of each decision if the request is traced."""
-        tracer = self._enforcer.tracer
-        if tracer is None:
-            return handle
-
-        async def traced(request: ApiRequest, body: bytes) -> ApiReply:
-            trace = tracer.begin(request.traceparent, proxied=False)
-            if trace is None:
-                return await handle(request, body)
-            with within(trace):
-                return await handle(request, body)
-
-        return traced
 
     async def _evaluate(self, request: ApiRequest, body: bytes) -> ApiReply:
         retrieval = parse_retrieval(parse_object(body, request.content_type, unique=False))

@@ -26,7 +26,8 @@ MAX_DEPTH = 200
 """The most levels of a JSON body. The sidecar may write the body again with a condition around it,
 and orjson reads 1,024 levels but writes only 254."""
 
-_LEVELS_LEFT = 254 - MAX_DEPTH
+_WRITABLE_DEPTH = 254
+_SPACED_COLONS = (b" :", b"\t:", b"\n:", b"\r:")
 
 
 def has_too_many_brackets(raw: bytes) -> bool:
@@ -40,21 +41,25 @@ def has_too_many_brackets(raw: bytes) -> bool:
 
 
 def json_object(
-    raw: bytes, media_type: str | None, _budget: Budget | None = None
+    raw: bytes, media_type: str | None, _budget: Budget | None = None, max_depth: int = MAX_DEPTH
 ) -> dict[str, Any]:
-    """One JSON object, with no key twice."""
+    """One JSON object of at most `max_depth` levels, with no key twice."""
     if has_too_many_brackets(raw):
         raise OverBudget(f"the body has more than {MAX_BRACKETS} brackets")
     value = parse_object(raw, media_type, unique=False)
     # A body with fewer brackets than levels can't be too deep, and most have fewer.
-    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
-        _check_depth(value)
+    if raw.count(b"{") + raw.count(b"[") > max_depth:
+        _check_depth(value, max_depth)
     # RFC 8259 section 4 leaves open which of two equal keys counts, so a data source may use a
     # different one from the one judged here. The parser silently keeps the last. Every member has a
-    # colon, so if there are as many members as colons, no duplicate was dropped. The slow search
-    # for duplicates runs only if strings contain colons too.
-    if raw.count(b":") != _count_members(value):
-        refuse_duplicates(raw)
+    # colon, so if there are as many members as colons, no duplicate was dropped. Where strings
+    # contain colons too, as addresses do, the colons after a quotation mark are enough, unless one
+    # stands apart from its key. The slow search runs only if strings contain those as well.
+    members = _count_members(value)
+    if raw.count(b":") != members:
+        apart = any(each in raw for each in _SPACED_COLONS)
+        if apart or raw.count(b'":') != members:
+            refuse_duplicates(raw)
     return value
 
 
@@ -79,14 +84,14 @@ def json_lines(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[
     return [json_object(line, None) for line in lines]
 
 
-def _check_depth(value: Any) -> None:
+def _check_depth(value: Any, max_depth: int) -> None:
     # orjson counts levels many times faster than a walk in Python would.
-    for _ in range(_LEVELS_LEFT):
+    for _ in range(_WRITABLE_DEPTH - max_depth):
         value = [value]
     try:
         orjson.dumps(value)
     except orjson.JSONEncodeError as error:
-        raise Malformed(f"the body is nested too deeply: more than {MAX_DEPTH} levels") from error
+        raise Malformed(f"the body is nested too deeply: more than {max_depth} levels") from error
 
 
 def _count_members(value: dict[str, Any]) -> int:

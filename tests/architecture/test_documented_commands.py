@@ -77,6 +77,11 @@ RUN_BY = {
         },
         "test_the_units_are_written_by_what_was_installed": {"deploy/README.md": ["systemd"]},
     },
+    "tests/deploy/test_up.py": {
+        "test_from_the_first_start_to_ctrl_c_and_again": {
+            "sidecar/README.md": ["ask by AuthZEN, in the folder where `make run` runs"],
+        },
+    },
     "tests/stories/test_policy_author.py": {
         "test_the_walk_ends_with_the_new_policies_in_force": {
             "policies/README.md": [

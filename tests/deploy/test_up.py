@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 
 from deploy.local.settings import ENVIRONMENT
-from tests.deploy.launcher import ANYWHERE, ROOT, gone, paste, sluice, up, within
+from tests.deploy.launcher import ANYWHERE, ROOT, Launcher, gone, paste, sluice, up, within
+from tests.documents import commands
 
 STARTED = "Paste into another terminal"
 
@@ -31,6 +32,7 @@ def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
         for log in (data / "logs").iterdir():
             assert not any(key in log.read_text() for key in keys), log
         assert_the_pasted_commands_do_what_they_say(first.command)
+        assert_an_authzen_client_gets_a_decision(first, data)
         assert_only_the_owner_reads(data)
         children = first.children()
         assert len(children) >= 3
@@ -69,6 +71,18 @@ def assert_the_pasted_commands_do_what_they_say(command: Callable[[str], str]) -
     verified = json.loads(paste(verify).stdout)
     assert verified["valid"] is True
     assert verified["events"] >= 4
+
+
+def assert_an_authzen_client_gets_a_decision(launcher: Launcher, data: Path) -> None:
+    """The command of `sidecar/README.md`, at the address of this sidecar."""
+    script = commands("sidecar/README.md", "ask by AuthZEN, in the folder where `make run` runs")
+    listening = re.search(r"http://(\S+)   the sidecar", launcher.printed)
+    assert listening
+    script = script.replace("127.0.0.1:8710", listening[1])
+    script = script.replace(".sluice/agent.key", f"'{data}/agent.key'")
+    answer = json.loads(paste(script).stdout)
+    assert answer["decision"] is True, answer
+    assert answer["context"]["policy_name"] == "support_reads_what_customers_may_know"
 
 
 def assert_only_the_owner_reads(data: Path) -> None:

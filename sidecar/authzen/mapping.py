@@ -1,0 +1,194 @@
+"""What an AuthZEN question asks for, in the words of Sluice: a retrieval, or why there is none.
+
+    agent_id           subject.id of an agent, context, subject.properties, the key's
+    agent_role         subject.properties, context, the agent's, the key's
+    user_id            context, subject.properties, subject.id
+    source_id, level   the first rule of `authzen.resources` that matches
+    task_type          the first rule of `authzen.actions` that matches; without one, unmapped
+
+The first place that has a value counts, even if the value can't be used: taking the next one
+instead would decide for somebody else. Pure. Each step can be used alone, so that a search maps
+what its candidates share only once.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from policies.definitions.model import Key
+from policies.ground.json_body import identifier_fault
+from policies.retrieval import Retrieval, complaints
+from policies.sets.policy_set import PolicySet
+from sidecar.authzen.question import Action, Entity, Properties, Question
+from sidecar.authzen.resource_rules import ResourceRules, Target, holds
+from sidecar.key_owner import agent_of, role_of
+from sidecar.settings.authzen import AuthzenSettings, Scalar
+from sidecar.unmapped import Unmapped
+
+DOOR = "authzen"
+"""The source type of all that is asked here."""
+
+_ABSENT = object()
+_AGENT = ((True, "agent_id"), (True, "agent"), (False, "agent_id"))
+"""Whether the member is one of `context`, else of `subject.properties`; and its name."""
+_USER = ((True, "user_id"), (False, "user_id"))
+_TAKEN_FROM = {
+    "agent_role": "`subject.properties` (`agent_role`, or what `authzen.role_property` names) or "
+    "from `context.agent_role`",
+    "user_id": "`user_id` in `context` or `subject.properties`, else from `subject.id`",
+    "source_id": "the rule in `authzen.resources`, else from `resource.type` and `resource.id`",
+    "session_id": "`context.session_id`",
+    "task_type": "`task_type` in `context` or `action.properties`",
+    "agent_id": "`subject.id` of the types in `authzen.subject_types`, else from `agent_id` or "
+    "`agent` in `context`, or `subject.properties.agent_id`",
+    "query": "`context.query`",
+    "context_hash": "`context.context_hash`",
+}
+
+
+class Mapper:
+    """Maps questions by the operator's settings. Each method raises `Unmapped`, which names the
+    setting or the field that supplies what is missing."""
+
+    def __init__(self, settings: AuthzenSettings) -> None:
+        self.settings = settings
+        self._role_property = settings.role_property
+        self._subject_types = frozenset(settings.subject_types)
+        self._resources = ResourceRules(settings.resources)
+        self._actions: dict[str, list[tuple[Mapping[str, Scalar], str | None]]] = {}
+        for action in settings.actions:
+            self._actions.setdefault(action.name, []).append((action.when, action.task))
+
+    def retrieval(self, question: Question, key: Key, policy_set: PolicySet) -> Retrieval:
+        """The whole retrieval. Raises `MissingDocument` while the agent's document is not here and
+        the question names no role."""
+        subject, action, resource, context = question
+        try:
+            agent_id = self.agent_id(subject, context, key)
+            source_id, sensitivity = self.target(resource)
+            retrieval = Retrieval(
+                self.role(subject, context, key, agent_id, policy_set),
+                self.user_id(subject, context),
+                source_id,
+                sensitivity,
+                _optional(context, "session_id"),
+                self.task(action, context),
+                agent_id,
+                _optional(context, "query"),
+                DOOR,
+                _optional(context, "context_hash"),
+            )
+            for complaint in complaints(retrieval):
+                field = complaint.partition(":")[0]
+                raise Unmapped(f"{complaint}; it is taken from {_TAKEN_FROM[field]}")
+        except Unmapped as fault:
+            named = self._names(question, key, policy_set)
+            raise Unmapped(fault.reason, **named) from None
+        return retrieval
+
+    def agent_id(self, subject: Entity, context: Properties, key: Key) -> str | None:
+        """The agent; None if there is none."""
+        named: Any = subject.id
+        if subject.type not in self._subject_types:
+            named = _first(_AGENT, subject, context)
+            if named is _ABSENT:
+                return agent_of(key)
+        if fault := identifier_fault(named):
+            raise Unmapped(f"agent_id: {fault}; it is taken from {_TAKEN_FROM['agent_id']}")
+        agent_id: str = named
+        return agent_id
+
+    def role(
+        self,
+        subject: Entity,
+        context: Properties,
+        key: Key,
+        agent_id: str | None,
+        policy_set: PolicySet,
+    ) -> Any:
+        """The role. Raises `MissingDocument` while the agent's document is not here, which is
+        needed if nothing else names a role. Of any type: `retrieval` judges it."""
+        role = self.claimed_role(subject, context)
+        if role is None:
+            role = role_of(key, agent_id, policy_set)
+        if role is None:
+            raise Unmapped(
+                f"no role: put it into `subject.properties.{self._role_property}`, or tie the key "
+                "to an agent or to one role"
+            )
+        return role
+
+    def claimed_role(self, subject: Entity, context: Properties) -> Any:
+        """The role that the question names; None if it names none."""
+        for holder, member in (
+            (subject.properties, "agent_role"),
+            (subject.properties, self._role_property),
+            (context, "agent_role"),
+        ):
+            if member in holder:
+                return _no_null(holder[member], member)
+        return None
+
+    def user_id(self, subject: Entity, context: Properties) -> Any:
+        """Whom the agent acts for. Of any type: `retrieval` judges it."""
+        found = _first(_USER, subject, context)
+        return subject.id if found is _ABSENT else found
+
+    def target(self, resource: Entity) -> Target:
+        """The source, and its level."""
+        return self._resources.target(resource)
+
+    def task(self, action: Action, context: Properties) -> Any:
+        """The task; None if there is none. Of any type: `retrieval` judges it."""
+        name, properties = action
+        for when, task in self._actions.get(name, ()):
+            if holds(when, properties):
+                return _stated_task(properties, context) if task is None else task
+        what = _quoted(name)
+        raise Unmapped(
+            f"no rule of `authzen.actions` covers the action {what}: add one if it reads"
+        )
+
+    def _names(self, question: Question, key: Key, policy_set: PolicySet) -> dict[str, Any]:
+        """What can be read of the names in a question that has no retrieval."""
+        subject, _, _, context = question
+        agent_id, found = None, {}
+        with suppress(Unmapped):
+            found["agent_id"] = agent_id = self.agent_id(subject, context, key)
+        with suppress(Unmapped):
+            found["user_id"] = self.user_id(subject, context)
+        with suppress(Unmapped):
+            found["agent_role"] = self.role(subject, context, key, agent_id, policy_set)
+        return found
+
+
+def _first(places: tuple[tuple[bool, str], ...], subject: Entity, context: Properties) -> Any:
+    """The value in the first of `places` that has one."""
+    for in_context, member in places:
+        holder = context if in_context else subject.properties
+        if member in holder:
+            return _no_null(holder[member], member)
+    return _ABSENT
+
+
+def _stated_task(properties: Properties, context: Properties) -> Any:
+    for holder in (context, properties):
+        if "task_type" in holder:
+            return _no_null(holder["task_type"], "task_type")
+    return None
+
+
+def _optional(context: Properties, member: str) -> Any:
+    return _no_null(context[member], member) if member in context else None
+
+
+def _no_null(value: Any, member: str) -> Any:
+    # To the core, None is absent. Here, null is a value that can't be used.
+    if value is None:
+        raise Unmapped(f"`{member}` is null: leave it out, or give it a value")
+    return value
+
+
+def _quoted(name: str) -> str:
+    """A name from a request, for a reason that is recorded for good."""
+    return f"`{name}`" if len(name) <= 64 and identifier_fault(name) is None else "of this name"
