@@ -39,6 +39,17 @@ RUN_BY = {
             "control_api/verifier/README.md": ["verify a file, with the key's text in log.key"],
         },
     },
+    "tests/deploy/gateways/test_attacks.py": {
+        "test_what_is_allowed_arrives_unchanged_and_what_is_denied_does_not": {
+            "deploy/gateways/caddy/README.md": ["start"],
+            "deploy/gateways/envoy-grpc/README.md": ["start"],
+            "deploy/gateways/envoy-http/README.md": ["start"],
+            "deploy/gateways/haproxy/README.md": ["start"],
+            "deploy/gateways/nginx/README.md": ["start"],
+            "deploy/gateways/traefik/README.md": ["start"],
+        },
+        "test_the_readme_s_questions_are_answered": {"deploy/gateways/README.md": ["ask"]},
+    },
     "tests/deploy/helm/test_guides.py": {
         "test_every_command_of_a_guide_works_as_it_is_written": {
             "control_api/admission/README.md": ["keys in a Secret", "inject"],

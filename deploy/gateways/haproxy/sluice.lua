@@ -1,0 +1,42 @@
+-- Asks Sluice whether a request may pass: sets txn.sluice_allowed and txn.sluice_event_id.
+-- Any error leaves them unset, which denies.
+
+local URL = "http://127.0.0.1:8710/v1/check/haproxy"
+local KEY = os.getenv("SLUICE_KEY")
+
+-- What else of a request reaches Sluice: for whom it is, which haproxy.cfg has set or removed, and
+-- how its body is to be read.
+local function is_passed_on(name)
+    return name:find("^x%-sluice%-") or name:find("^mcp%-")
+        or name == "content-type" or name == "content-encoding"
+end
+
+core.register_action("sluice", { "http-req" }, function(txn)
+    local headers = {}
+    for name, values in pairs(txn.http:req_get_headers()) do
+        if is_passed_on(name) then
+            headers[name] = {}
+            for index = 0, #values do
+                headers[name][index + 1] = values[index]
+            end
+        end
+    end
+    headers["x-api-key"] = { KEY }
+    headers["x-forwarded-method"] = { txn.f:method() }
+    headers["x-forwarded-uri"] = { txn.f:pathq() }
+    local request = { url = URL, headers = headers, timeout = 2000 }
+    -- A body that did not fit the buffer is not sent, so that a source that needs it denies.
+    local body, answer = txn.f:req_body(), nil
+    if body ~= nil and #body > 0 and #body == txn.f:req_body_size() then
+        request.body = body
+        answer = core.httpclient():post(request)
+    else
+        answer = core.httpclient():get(request)
+    end
+    if answer == nil or answer.status ~= 200 then
+        return
+    end
+    local event = (answer.headers or {})["x-sluice-event-id"]
+    txn:set_var("txn.sluice_event_id", event and event[0] or "")
+    txn:set_var("txn.sluice_allowed", true)
+end)

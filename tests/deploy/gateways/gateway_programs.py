@@ -1,0 +1,77 @@
+"""Starts a gateway with a recipe's files, by the commands of the recipe's README."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests import documents, servers
+from tests.deploy.gateways import raw_requests, recipes
+from tests.ports import free_port
+from tests.stack import Service, wait_until
+
+PROGRAMS = {
+    "caddy": "caddy",
+    "envoy-http": "envoy",
+    "haproxy": "haproxy",
+    "nginx": "nginx",
+    "traefik": "traefik",
+}
+"""The recipes that a test can start, and the program of each."""
+STARTED = tuple(PROGRAMS)
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What a gateway is put before: ports on loopback, the gateway's key, and the name of the HTTP
+    door, if it is not the recipe's."""
+
+    http_door: int
+    grpc_door: int
+    upstream: int
+    key: str
+    door: str | None = None
+
+
+@contextmanager
+def gateway(name: str, folder: Path, behind: Behind, left_out: int | None = None) -> Iterator[int]:
+    """A running gateway with the files of a recipe, but for the safety line `left_out`; yields its
+    port. Skips the test if the program is absent."""
+    program = servers.need(PROGRAMS[name])
+    port = free_port()
+    ports = {
+        recipes.IN: port,
+        recipes.DOOR: behind.http_door,
+        recipes.GRPC_DOOR: behind.grpc_door,
+        recipes.UPSTREAM: behind.upstream,
+    }
+    recipes.copy(name, folder, ports, left_out=left_out, door=behind.door)
+    (folder / "edge.key").write_text(behind.key)
+    if name == "nginx" and os.getuid() == 0:
+        # Its workers would run as `nobody`, who may not enter the test's folder.
+        with (folder / "nginx.conf").open("a") as conf:
+            conf.write("user root;\n")
+    script = documents.commands(f"deploy/gateways/{name}/README.md", "start")
+    # The last line is the gateway; it takes the shell's place, so that it can be ended.
+    script = re.sub(r"^(?=.*\n\Z)", "exec ", script, flags=re.MULTILINE)
+    path = os.pathsep.join([str(program.parent), os.environ.get("PATH", "")])
+    environ = {"PATH": path, "HOME": str(folder), "XDG_DATA_HOME": str(folder)}
+    command = ["bash", "-euo", "pipefail", "-c", script]
+    service = Service(name, command, environ, folder / "gateway.log", port, tree=folder)
+    service.start(ready=False)
+
+    def up() -> bool:
+        assert service.process is not None
+        assert service.process.poll() is None, f"{name} ended:\n{service.tail()}"
+        # Traefik listens before it has read its routes, and answers 404 till then.
+        return raw_requests.status(raw_requests.one(port, raw_requests.get("/ready"))) != 404
+
+    try:
+        wait_until(f"{name} forwards", up)
+        yield port
+    finally:
+        service.kill()

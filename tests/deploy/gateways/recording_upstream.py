@@ -1,0 +1,99 @@
+"""An upstream that keeps each request as it came, byte for byte, and answers 200.
+
+It reads requests one after another, as a plain server does, so that what a gateway lets through in
+the body of another request is seen as a request. Knows no gateway.
+"""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\nupstream"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request."""
+
+    method: str
+    target: str
+    fields: tuple[tuple[str, str], ...]
+    """Names in lower case."""
+    body: bytes
+
+    def all(self, name: str) -> list[str]:
+        return [value for each, value in self.fields if each == name]
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
+
+
+class Upstream(socketserver.ThreadingTCPServer):
+    """The server. `seen` grows with each request."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.seen: list[Seen] = []
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def take(self) -> list[Seen]:
+        """What arrived since the last call."""
+        taken, self.seen = self.seen, []
+        return taken
+
+
+class _Connection(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, Upstream)
+        try:
+            while (request := self._read()) is not None:
+                self.server.seen.append(request)
+                self.wfile.write(ANSWER)
+        except OSError:
+            return  # the gateway closed it
+
+    def _read(self) -> Seen | None:
+        first = self.rfile.readline().decode("latin-1").rstrip("\r\n")
+        if not first:
+            return None
+        fields = []
+        while line := self.rfile.readline().decode("latin-1").rstrip("\r\n"):
+            name, _, value = line.partition(":")
+            fields.append((name.strip().lower(), value.strip()))
+        method, _, rest = first.partition(" ")
+        return Seen(method, rest.rpartition(" ")[0], tuple(fields), self._body(dict(fields)))
+
+    def _body(self, fields: dict[str, str]) -> bytes:
+        if "chunked" in fields.get("transfer-encoding", ""):
+            whole = b""
+            while size := int(self.rfile.readline().split(b";")[0] or b"0", 16):
+                whole += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return whole
+        return self.rfile.read(int(fields.get("content-length", "0")))
+
+
+@contextmanager
+def running() -> Iterator[Upstream]:
+    """An upstream on a port that the system chooses."""
+    with Upstream() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join(10)

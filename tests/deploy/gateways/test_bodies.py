@@ -1,0 +1,110 @@
+"""Requests that are judged by their body, through the gateways that send it along: MCP messages.
+
+The recipe's files are started as they are, but for the name or port of the door, whose source is
+that of the recipe `mcp`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.gateways.gateway_programs import STARTED, gateway
+from tests.deploy.gateways.protected import Protected
+from tests.deploy.gateways.raw_requests import get, one, status
+
+WITHOUT_BODIES = ("caddy", "nginx")
+"""Gateways that can't send a body with a check."""
+WITH_BODIES = tuple(name for name in STARTED if name not in WITHOUT_BODIES)
+FIELDS = ("Content-Type: application/json", "Accept: application/json, text/event-stream")
+
+
+def call(tool: str, padding: str = "") -> bytes:
+    """An MCP call of a tool."""
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": tool, "arguments": {"padding": padding}},
+    }
+    return json.dumps(message).encode()
+
+
+@pytest.fixture(scope="module")
+def ports(world: Protected, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+    with ExitStack() as kept:
+        folder: Path = tmp_path_factory.mktemp("gateways")
+        yield {
+            name: kept.enter_context(gateway(name, folder / name, world.behind_tools(name)))
+            for name in STARTED
+        }
+
+
+def ask(port: int, body: bytes, *fields: str) -> bytes:
+    return one(port, get("/mcp", *FIELDS, *fields, method="POST", body=body))
+
+
+@pytest.mark.parametrize("name", WITH_BODIES)
+def test_the_body_decides_and_arrives_unchanged(
+    name: str, world: Protected, ports: dict[str, int]
+) -> None:
+    world.upstream.take()
+    allowed = call("search", "é" * 100)
+    assert status(ask(ports[name], allowed)) == 200
+    (seen,) = world.upstream.take()
+    assert (seen.method, seen.target, seen.body) == ("POST", "/mcp", allowed)
+    event = world.event(seen)
+    assert (event["decision"], event["source_id"]) == ("ALLOW", "mcp://tools/tool/search")
+    ask(ports[name], call("delete_all"))
+    assert world.upstream.take() == []
+
+
+@pytest.mark.parametrize("name", WITHOUT_BODIES)
+def test_without_the_body_nothing_passes(
+    name: str, world: Protected, ports: dict[str, int]
+) -> None:
+    world.upstream.take()
+    assert status(ask(ports[name], call("search"))) == 403
+    assert world.upstream.take() == []
+
+
+@pytest.mark.parametrize("name", WITH_BODIES)
+def test_no_other_body_passes(name: str, world: Protected, ports: dict[str, int]) -> None:
+    world.upstream.take()
+    allowed, denied = call("search"), call("delete_all")
+    chunk = b"%x\r\n%s\r\n"
+    head = get("/mcp", *FIELDS, "Transfer-Encoding: chunked", method="POST")
+    # Twice the same member: a reader takes the first, another the last.
+    twice = allowed.replace(b'"name": "search"', b'"name": "search", "name": "delete_all"')
+    for body in (twice, twice[:-1], b"[" + allowed + b"," + denied + b"]", b"", b"{}", b"\xff"):
+        ask(ports[name], body)
+    ask(ports[name], allowed, "Content-Encoding: gzip")
+    ask(ports[name], denied, "x-envoy-auth-partial-body: false", "Mcp-Name: search")
+    ask(ports[name], denied, "X-HTTP-Method-Override: GET", "X-Forwarded-Method: GET")
+    one(ports[name], head + chunk % (len(denied), denied) + b"0\r\n\r\n")
+    # Longer than a gateway sends along, and than Sluice reads.
+    for size in (900_000, 2_000_000):
+        ask(ports[name], call("delete_all", "x" * size))
+        ask(ports[name], b" " * size + denied)
+    ask(ports[name], call("search", "x" * 2_000_000))
+    assert world.upstream.take() == []
+
+
+@pytest.mark.parametrize("name", WITH_BODIES)
+def test_a_chunked_body_is_judged_whole(name: str, world: Protected, ports: dict[str, int]) -> None:
+    world.upstream.take()
+    allowed = call("search")
+    half = len(allowed) // 2
+    pieces = b"".join(
+        b"%x\r\n%s\r\n" % (len(each), each) for each in (allowed[:half], allowed[half:], b"")
+    )
+    head = get("/mcp", *FIELDS, "Transfer-Encoding: chunked", method="POST")
+    answer = one(ports[name], head + pieces)
+    assert status(answer) == 200
+    (seen,) = world.upstream.take()
+    assert seen.body == allowed
+    assert world.event(seen)["source_id"] == "mcp://tools/tool/search"
