@@ -1,0 +1,99 @@
+"""W3C baggage and trace context, in and out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.deploy.sdk.python.scripted_server import ALLOW, response, says, serving
+from tests.deploy.sdk.python.test_attribution import TRACE
+from tests.deploy.sdk.typescript.node import run
+
+
+def asked(**given: object) -> tuple[dict[str, str], dict[str, str]]:
+    """The headers and the body of a check within `acting(given)`."""
+    script = """
+    const guard = new Guard(given.url, "k", "a", "r");
+    await acting(given.who, () => guard.check("s"));
+    guard.close();
+    """
+    with serving(says(response(ALLOW))) as server:
+        run(script, url=server.url, who=given)
+        head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    lines = [line.split(": ", 1) for line in head.decode().split("\r\n")[1:]]
+    return {name.lower(): value for name, value in lines}, json.loads(body)
+
+
+def test_what_is_stated_is_in_the_body_and_the_baggage() -> None:
+    headers, body = asked(user="änn, b;c=d", session="s 1")
+    assert (body["user_id"], body["session_id"]) == ("änn, b;c=d", "s 1")
+    assert "task_type" not in body
+    assert headers["baggage"] == "sluice.user=%C3%A4nn%2C%20b%3Bc%3Dd,sluice.session=s%201"
+    assert headers["x-api-key"] == "k"
+
+
+def test_a_request_s_own_headers_are_read_and_passed_on() -> None:
+    arrived = {
+        "Baggage": "shop=eu;ttl=1, sluice.user=ann;p=1,sluice.task=audit",
+        "traceparent": TRACE,
+        "tracestate": ["vendor=1", "other=2"],
+        "cookie": "secret",
+    }
+    headers, body = asked(headers=arrived, task="summarize")
+    assert (body["user_id"], body["task_type"]) == ("ann", "summarize")
+    assert headers["baggage"] == "sluice.user=ann,sluice.task=summarize,shop=eu;ttl=1"
+    assert (headers["traceparent"], headers["tracestate"]) == (TRACE, "vendor=1,other=2")
+    assert "cookie" not in headers
+
+
+def test_an_inner_context_keeps_what_it_does_not_state() -> None:
+    script = """
+    const found = { before: propagationHeaders() };
+    acting({ user: "ann", session: "s-1", headers: { baggage: "shop=eu" } }, () => {
+      found.inner = acting({ session: "s-2" }, propagationHeaders);
+      found.outer = propagationHeaders();
+    });
+    return { ...found, after: propagationHeaders() };
+    """
+    found: dict[str, Any] = run(script)
+    assert found["inner"] == {"baggage": "sluice.user=ann,sluice.session=s-2,shop=eu"}
+    assert found["outer"] == {"baggage": "sluice.user=ann,sluice.session=s-1,shop=eu"}
+    assert found["before"] == found["after"] == {}
+
+
+def test_a_value_that_is_stated_twice_is_refused() -> None:
+    script = """
+    try {
+      acting({ headers: { baggage: "sluice.user=ann,sluice.user=bob" } }, () => {});
+    } catch (error) {
+      return error.message;
+    }
+    """
+    assert run(script) == "the baggage states `sluice.user` twice"
+
+
+@pytest.mark.parametrize("value", ["a=b\r\nX-API-Key: other", "a=\x00", "ä=1", "no equals sign"])
+def test_what_can_t_be_a_header_is_left_out(value: str) -> None:
+    headers, _ = asked(headers={"baggage": value, "traceparent": value})
+    assert headers["x-api-key"] == "k"
+    assert "baggage" not in headers
+    assert headers.get("traceparent", value) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "read"), [("%", "%"), ("%zz", "%zz"), ("a%FFb", "a\ufffdb"), ("%F0%9F%A6%A5", "🦥")]
+)
+def test_broken_escapes_are_no_reason_to_fail(value: str, read: str) -> None:
+    _, body = asked(headers={"baggage": f"sluice.user={value}"})
+    assert body["user_id"] == read
+
+
+def test_baggage_has_the_limits_of_the_standard() -> None:
+    many = ",".join(f"m{number}=1" for number in range(500))
+    large = ",".join(f"m{number}={'x' * 2000}" for number in range(8))
+    for value in (many, large):
+        headers, _ = asked(headers={"baggage": value})
+        assert 0 < len(headers["baggage"]) <= 8192
+        assert headers["baggage"].count(",") < 64
