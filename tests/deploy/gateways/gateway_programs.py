@@ -27,20 +27,20 @@ STARTED = tuple(PROGRAMS)
 
 @dataclass(frozen=True)
 class Behind:
-    """What a gateway is put before: ports on loopback, the gateway's key, and the name of the HTTP
-    door, if it is not the recipe's."""
+    """What a gateway is put before: ports on loopback, and the gateway's key."""
 
     http_door: int
     grpc_door: int
     upstream: int
     key: str
-    door: str | None = None
 
 
 @contextmanager
-def gateway(name: str, folder: Path, behind: Behind, left_out: int | None = None) -> Iterator[int]:
-    """A running gateway with the files of a recipe, but for the safety line `left_out`; yields its
-    port. Skips the test if the program is absent."""
+def gateway(
+    name: str, folder: Path, behind: Behind, change: recipes.Change = recipes.UNCHANGED
+) -> Iterator[int]:
+    """A running gateway with the files of a recipe; yields its port. Skips the test if the program
+    is absent."""
     program = servers.need(PROGRAMS[name])
     port = free_port()
     ports = {
@@ -49,7 +49,7 @@ def gateway(name: str, folder: Path, behind: Behind, left_out: int | None = None
         recipes.GRPC_DOOR: behind.grpc_door,
         recipes.UPSTREAM: behind.upstream,
     }
-    recipes.copy(name, folder, ports, left_out=left_out, door=behind.door)
+    recipes.copy(name, folder, ports, change)
     (folder / "edge.key").write_text(behind.key)
     if name == "nginx" and os.getuid() == 0:
         # Its workers would run as `nobody`, who may not enter the test's folder.

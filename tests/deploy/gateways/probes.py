@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.deploy.gateways.protected import AGENT, Protected
 from tests.deploy.gateways.raw_requests import get, one, status
+from tests.deploy.gateways.recording_upstream import FAILING
 
 Probe = Callable[[Protected, int], bool]
 
@@ -91,12 +92,21 @@ def revealed(world: Protected, port: int) -> bool:
     )
 
 
+def repeated(world: Protected, port: int) -> bool:
+    """One decision lets several requests reach the upstream."""
+    world.upstream.take()
+    inside = "X-Forwarded-For: 10.0.0.1"
+    one(port, get(FAILING, inside, "x-envoy-retry-on: 5xx", "x-envoy-max-retries: 2"))
+    return len(world.upstream.take()) > 1
+
+
 PROBES: dict[str, Probe] = {
     "attribution": attributed,
     "check": unchecked,
     "event id": forged_event,
     "key": claimed_key,
     "method": claimed_method,
+    "repeats": repeated,
     "upstream": revealed,
     "uri": claimed_uri,
 }

@@ -60,11 +60,10 @@ class Protected:
         http = self.stack.sidecar.port
         return Behind(http, self.grpc_doors[0], self.upstream.port, self.stack.agent_key)
 
-    def behind_tools(self, name: str) -> Behind:
+    @property
+    def behind_tools(self) -> Behind:
         """The same, with the door of the MCP source."""
-        (door,) = recipes.sidecar(name)["doors"]
-        named = f"{door['name']}-mcp"
-        return replace(self.behind, grpc_door=self.grpc_doors[1], door=named)
+        return replace(self.behind, grpc_door=self.grpc_doors[1])
 
     def events(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """The log's events of these ids, once all have arrived there."""

@@ -1,8 +1,8 @@
 """The recipes of `deploy/gateways`: their files, as users copy them.
 
 `deploy/gateways/README.md` says what a user replaces: the ports, and the key. `copy` does that and
-no more. A line that ends in `safety: <name>` is one without which something goes wrong; a copy can
-leave out one of them, with the lines that are indented deeper below it.
+no more, unless a `Change` says so. A line that ends in `safety: <name>` is one without which
+something goes wrong; the lines that are indented deeper below it belong to it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -66,21 +66,32 @@ def _without(texts: Iterable[str], left_out: int) -> Iterator[str]:
         yield "\n".join(kept) + "\n"
 
 
-def copy(
-    name: str,
-    target: Path,
-    ports: Mapping[int, int],
-    *,
-    left_out: int | None = None,
-    door: str | None = None,
-) -> None:
-    """Copy a recipe's files with other ports, without the safety line `left_out`, and with the name
-    of another HTTP door."""
+class Change(NamedTuple):
+    """What a copy of a recipe has otherwise than its files."""
+
+    left_out: int | None = None
+    """The safety line that it goes without."""
+    door: str | None = None
+    """The name of its HTTP door."""
+    changed: tuple[str, str] | None = None
+    """Text that stands in the files once, and what is there instead."""
+
+
+UNCHANGED = Change()
+
+
+def copy(name: str, target: Path, ports: Mapping[int, int], change: Change) -> None:
+    """Copy a recipe's files with other ports."""
     target.mkdir(parents=True, exist_ok=True)
     texts: Iterable[str] = [each.read_text("utf-8") for each in files(name)]
-    texts = texts if left_out is None else _without(texts, left_out)
+    if change.left_out is not None:
+        texts = _without(texts, change.left_out)
+    if change.changed is not None:
+        texts, (old, new) = list(texts), change.changed
+        assert sum(each.count(old) for each in texts) == 1, (name, old)
+        texts = [each.replace(old, new) for each in texts]
     for each, text in zip(files(name), texts, strict=True):
-        (target / each.name).write_text(_replaced(text, ports, door), "utf-8")
+        (target / each.name).write_text(_replaced(text, ports, change.door), "utf-8")
 
 
 def _replaced(text: str, ports: Mapping[int, int], door: str | None) -> str:

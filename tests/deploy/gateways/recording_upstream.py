@@ -1,4 +1,4 @@
-"""An upstream that keeps each request as it came, byte for byte, and answers 200.
+"""An upstream that keeps each request as it came, byte for byte, and answers 200 but for one path.
 
 It reads requests one after another, as a plain server does, so that what a gateway lets through in
 the body of another request is seen as a request. Knows no gateway.
@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+FAILING = "/pub/failing"
+"""A path whose requests are answered with 503."""
+FAILURE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\nupstream"
 
 
@@ -60,7 +63,7 @@ class _Connection(socketserver.StreamRequestHandler):
         try:
             while (request := self._read()) is not None:
                 self.server.seen.append(request)
-                self.wfile.write(ANSWER)
+                self.wfile.write(FAILURE if request.path == FAILING else ANSWER)
         except OSError:
             return  # the gateway closed it
 

@@ -154,7 +154,7 @@ def test_no_probe_gets_past_a_whole_recipe(name: str, world: Protected, gateways
 def test_without_a_safety_line_its_probe_gets_past(
     name: str, number: int, line: str, world: Protected, tmp_path: Path
 ) -> None:
-    with gateway(name, tmp_path, world.behind, number) as port:
+    with gateway(name, tmp_path, world.behind, recipes.Change(number)) as port:
         assert PROBES[line](world, port)
 
 

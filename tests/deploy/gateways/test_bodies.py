@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.gateways import recipes
 from tests.deploy.gateways.gateway_programs import STARTED, gateway
 from tests.deploy.gateways.protected import Protected
 from tests.deploy.gateways.raw_requests import get, one, status
+from tests.deploy.gateways.recipes import Change
 
 WITHOUT_BODIES = ("caddy", "nginx")
 """Gateways that can't send a body with a check."""
@@ -39,9 +41,16 @@ def ports(world: Protected, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with ExitStack() as kept:
         folder: Path = tmp_path_factory.mktemp("gateways")
         yield {
-            name: kept.enter_context(gateway(name, folder / name, world.behind_tools(name)))
+            name: kept.enter_context(
+                gateway(name, folder / name, world.behind_tools, tools_door(name))
+            )
             for name in STARTED
         }
+
+
+def tools_door(name: str) -> Change:
+    (door,) = recipes.sidecar(name)["doors"]
+    return Change(door=f"{door['name']}-mcp")
 
 
 def ask(port: int, body: bytes, *fields: str) -> bytes:

@@ -1,0 +1,101 @@
+"""The Lua functions in the recipes of gateways that no test starts.
+
+HAProxy's Lua runs them as it reads its configuration, with a stand-in for what they use of their
+gateway. A stand-in writes down what it was asked to do.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.deploy.gateways import recipes
+from tests.servers import need
+
+CLIENTS_WORDS = ("X-API-Key", "X-Sluice-User", "X-Sluice-Session", "X-Sluice-Task")
+KONG = """
+ngx = { var = { request_uri = "/info/a%2Fb?c=d" } }
+kong = {
+  request = { get_method = function() return "PUT" end },
+  response = { exit = function(status) note("exit " .. status) return "left" end },
+  service = { request = {
+    clear_header = function(name) note("clear " .. name) end,
+    set_header = function(name, value) note("set " .. name .. " " .. tostring(value)) end,
+  } },
+}
+local client = {}
+function client:set_timeout(milliseconds) note("timeout " .. milliseconds) end
+function client:request_uri(url, request)
+  note(request.method .. " " .. url)
+  for name, value in pairs(request.headers) do note("send " .. name .. " " .. value) end
+  if answered then
+    return { status = answered, headers = { ["X-Sluice-Event-Id"] = "evt" } }
+  end
+  return nil, "timeout"
+end
+package.preload["resty.http"] = function() return { new = function() return client end } end
+"""
+APISIX = """
+package.preload["apisix.core"] = function()
+  return { request = {
+    set_header = function(ctx, name, value) note("set " .. name .. " " .. tostring(value)) end,
+  } }
+end
+"""
+
+
+def run(folder: Path, stand_in: str, function: str, *, answered: int | None = None) -> list[str]:
+    """What the function `return function … end` asked of its gateway."""
+    program = need("haproxy")
+    notes = folder / f"notes-{answered}"
+    (folder / "function.lua").write_text(function)
+    (folder / "run.lua").write_text(
+        f"""
+        local notes = io.open("{notes}", "w")
+        function note(text) notes:write(text, "\\n") end
+        answered = {"nil" if answered is None else answered}
+        {stand_in}
+        loadfile("{folder}/function.lua")()({{}}, {{}})
+        notes:close()
+        """
+    )
+    (folder / "haproxy.cfg").write_text(f"global\n  lua-load {folder}/run.lua\n")
+    command = [str(program), "-c", "-f", str(folder / "haproxy.cfg")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert notes.exists(), done.stderr
+    return notes.read_text().splitlines()
+
+
+def recipe(name: str) -> Any:
+    (file,) = recipes.files(name)
+    return yaml.safe_load(file.read_text("utf-8"))
+
+
+def test_kong_forwards_on_a_200_and_on_nothing_else(tmp_path: Path) -> None:
+    (plugin,) = recipe("kong")["services"][0]["plugins"]
+    (function,) = plugin["config"]["access"]
+    allowed = run(tmp_path, KONG, function, answered=200)
+    assert allowed[:2] == ["timeout 2000", "GET http://127.0.0.1:8710/v1/check/kong"]
+    assert sorted(allowed[2:5]) == [
+        'send X-API-Key ${{ env "DECK_SLUICE_KEY" }}',
+        "send X-Forwarded-Method PUT",
+        "send X-Forwarded-Uri /info/a%2Fb?c=d",
+    ]
+    assert {f"clear {name}" for name in CLIENTS_WORDS} <= set(allowed[5:])
+    assert allowed[-1] == "set X-Sluice-Event-Id evt"
+    for status in (None, 201, 204, 302, 401, 403, 404, 413, 500, 503):
+        denied = run(tmp_path, KONG, function, answered=status)
+        assert denied[5:] == ["exit 403"], status
+
+
+def test_apisix_removes_a_clients_words_before_the_check(tmp_path: Path) -> None:
+    plugins = recipe("apisix")["routes"][0]["plugins"]
+    (function,) = plugins["serverless-pre-function"]["functions"]
+    asked = run(tmp_path, APISIX, function)
+    expected = {*CLIENTS_WORDS, "X-Sluice-Sensitivity", "X-Sluice-Event-Id", "baggage"}
+    assert set(asked) == {f"set {name} nil" for name in expected}
+    passed_on = plugins["forward-auth"]["request_headers"]
+    assert not {each.lower() for each in passed_on} & {each.lower() for each in expected}
