@@ -15,8 +15,7 @@ from sidecar.api.http_server import HttpServer
 from sidecar.api.route import ApiRoute
 from sidecar.api.source_catalog import SourceCatalog
 from sidecar.api.stopping import stop_routes
-from sidecar.authzen.handlers import Authzen
-from sidecar.authzen.mapping import Mapper
+from sidecar.authzen.routes import authzen_routes
 from sidecar.control.client import ControlClient
 from sidecar.control.clock import ControlClock
 from sidecar.control.enroller import Enroller
@@ -233,8 +232,8 @@ class Components:
     def _own_servers(self, settings: SidecarSettings) -> list[HttpServer]:
         catalog = SourceCatalog(settings.sources, self._agent, self.policies, self.enforcer)
         api = Api(self.enforcer, catalog, self.readiness, self.metrics)
-        authzen = Authzen(self.enforcer, Mapper(settings.authzen))
-        routes, apart = {**api.routes(), **authzen.routes()}, settings.metrics_listen
+        agents, apart = self.replica.agent_documents(), settings.metrics_listen
+        routes = {**api.routes(), **authzen_routes(settings, self.enforcer, agents, self.clock)}
         if apart is None:
             routes |= api.metrics_routes()
         answering = self.doors.beside(self._dispatcher(routes))

@@ -20,7 +20,14 @@ from policies.ground.errors import (
 )
 from policies.sets.policy_set import NoPolicySet
 from sidecar.api.request_head import ApiHead, parse_head, trusted_framing
-from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, InvalidKey, describe_error
+from sidecar.api.route import (
+    ApiReply,
+    ApiRequest,
+    ApiRoute,
+    InvalidKey,
+    StartAgain,
+    describe_error,
+)
 from sidecar.http import request_body
 from sidecar.http.body_budget import BodyBudget, Lease
 from sidecar.http.rendered_response import RenderedResponse, ResponseRenderer
@@ -35,6 +42,9 @@ from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, 
 from sidecar.policy_cache.policy_store import CacheDamaged
 
 log = logging.getLogger(__name__)
+
+_MAX_RESTARTS = 8
+"""How often a handler may ask to be called again."""
 
 
 class Dispatcher:
@@ -101,6 +111,7 @@ class Dispatcher:
 
     async def _reply(self, request: HttpRequest, head: ApiHead, lease: Lease) -> ApiReply:
         body: bytes | None = None
+        restarts = 0
         while True:
             try:
                 # Refuse by the head alone where possible: the body of a caller without a valid key
@@ -115,6 +126,13 @@ class Dispatcher:
                     )
             except MissingDocument as missing:
                 absent = missing
+            except StartAgain as interrupted:
+                restarts += 1
+                if restarts > _MAX_RESTARTS:
+                    raise Unavailable(
+                        "the policy set changes faster than the request can be answered"
+                    ) from interrupted
+                continue
             else:
                 if head.waits_for_continue:
                     # RFC 9110, section 10.1.1: the client waits for this before it sends the body.

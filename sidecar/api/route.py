@@ -14,6 +14,10 @@ class InvalidKey(Forbidden):
     """the API key is unknown, revoked or expired"""
 
 
+class StartAgain(Exception):
+    """the policy set changed while a handler worked: admit the request again, and call it again"""
+
+
 class ApiReply(NamedTuple):
     """A handler's result. A reply with `durable` is sent once that future is done, or becomes an
     error if it fails. Each header line in `extra_lines` ends with its line break. `cache` is the

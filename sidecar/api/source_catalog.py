@@ -114,7 +114,7 @@ class SourceCatalog:
             "writes": source.writes,
             "mode": source.mode,
             "max_sensitivity": max_sensitivity,
-            "sources": [self._verdict(ref, source, caller) for ref in _source_refs(source)],
+            "sources": [self._verdict(ref, source, caller) for ref in source_refs(source)],
             "patterns": {"allowed": sorted(allowed), "denied": sorted(denied)},
         }
 
@@ -154,7 +154,7 @@ def _admits(clause: Clause, agent_id: str | None) -> bool:
     return clause.admits is None or (agent_id is not None and clause.admits(agent_id))
 
 
-def _source_refs(source: Source) -> list[SourceRef]:
+def source_refs(source: Source) -> list[SourceRef]:
     """The sources that the configuration names, the whole source first. Leaves out routes that
     deny, and templates with a `{name}`, which can't be decided before a request fills it in."""
     naming = SourceNames(source)

@@ -5,14 +5,13 @@ Everything is made once, from the settings: nothing in it comes from a request, 
 another host (`Host`, `X-Forwarded-Host`) and so have a client take one decision point for another.
 """
 
-import re
 from collections.abc import Mapping
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import orjson
 
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
-from sidecar.authzen.signing_key import SigningKey
 
 EVALUATION = "/access/v1/evaluation"
 EVALUATIONS = "/access/v1/evaluations"
@@ -31,36 +30,17 @@ _ENDPOINTS = {
 }
 _READ = ("GET", "HEAD")
 _CACHED = b"max-age=300"
-# The host of a URL, and segments that every reader reads alike: no escapes, none empty.
-_AUTHORITY = re.compile(
-    r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?\Z", re.IGNORECASE
-)
-_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*\Z")
 
 
-def url_fault(url: str) -> str | None:
-    """What is wrong with `authzen.url`; None if it is usable."""
-    expected = "expected https://HOST[:PORT][/PATH], such as `https://pdp.example.com`"
-    # `urlsplit` drops an empty query or fragment, and strips control characters.
-    if "?" in url or "#" in url or not url.isascii() or not url.isprintable() or " " in url:
-        return f"`{url}` has a query, a fragment or unusual characters; {expected}"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        return f"`{url}` is no URL: {error}; {expected}"
-    if parts.scheme != "https" or not url.startswith("https://"):
-        return f"`{url}` does not begin with `https://`; {expected}"
-    if url.endswith("/"):
-        return f"`{url}` ends in a slash; {expected}"
-    if "@" in parts.netloc or not _AUTHORITY.match(parts.netloc) or port == 0:
-        return f"`{parts.netloc.rpartition('@')[2]}` is no host and port; {expected}"
-    if not _PATH.match(parts.path):
-        return f"`{parts.path}` is no path of plain segments; {expected}"
-    return None
+class Signer(Protocol):
+    """A `SigningKey`, whose library is loaded only where there is a key."""
+
+    @property
+    def jwk(self) -> dict[str, str]: ...
+    def sign(self, claims: dict[str, Any]) -> str: ...
 
 
-def metadata_routes(url: str, key: SigningKey | None, now: int) -> Mapping[str, ApiRoute]:
+def metadata_routes(url: str, key: Signer | None, now: int) -> Mapping[str, ApiRoute]:
     """The routes of the metadata, and of the key set where there is a key. `now` is when it is
     signed, in microseconds since 1970."""
     documents: dict[str, object] = {CONFIGURATION + urlsplit(url).path: _metadata(url, key, now)}
@@ -69,7 +49,7 @@ def metadata_routes(url: str, key: SigningKey | None, now: int) -> Mapping[str, 
     return {path: _route(orjson.dumps(document)) for path, document in documents.items()}
 
 
-def _metadata(url: str, key: SigningKey | None, now: int) -> dict[str, str]:
+def _metadata(url: str, key: Signer | None, now: int) -> dict[str, str]:
     members = {"policy_decision_point": url}
     members |= {name: url + path for name, path in _ENDPOINTS.items()}
     if key is None:

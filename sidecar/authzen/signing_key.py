@@ -1,9 +1,10 @@
 """The key that signs the metadata: a PEM file, the public half as a JSON Web Key, and signed tokens
 in the compact form of JSON Web Signature (RFC 7515). Knows no metadata.
+
+Import it only where there is a key: the library takes megabytes, and most sidecars sign nothing.
 """
 
 import hashlib
-from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from sidecar.authzen import base64url
+
 _MAX_BYTES = 16 * 1024  # a wrong path may name a device or a file of gigabytes
 _P256_BYTES = 32
 
@@ -33,7 +36,7 @@ class SigningKey:
         public = _public_members(private)
         # RFC 7638: the required members alone, in order of their names, without white space.
         thumbprint = hashlib.sha256(orjson.dumps(public, option=orjson.OPT_SORT_KEYS)).digest()
-        self._kid = base64url(thumbprint)
+        self._kid = base64url.encode(thumbprint)
         self._alg = "EdDSA" if isinstance(private, Ed25519PrivateKey) else "ES256"
         self.jwk = {**public, "use": "sig", "alg": self._alg, "kid": self._kid}
 
@@ -63,8 +66,10 @@ class SigningKey:
     def sign(self, claims: dict[str, Any]) -> str:
         """A JSON Web Token with these claims."""
         header = {"alg": self._alg, "typ": "JWT", "kid": self._kid}
-        signed = f"{base64url(orjson.dumps(header))}.{base64url(orjson.dumps(claims))}"
-        return f"{signed}.{base64url(self._signature(signed.encode()))}"
+        signed = (
+            f"{base64url.encode(orjson.dumps(header))}.{base64url.encode(orjson.dumps(claims))}"
+        )
+        return f"{signed}.{base64url.encode(self._signature(signed.encode()))}"
 
     def _signature(self, message: bytes) -> bytes:
         if isinstance(self._private, Ed25519PrivateKey):
@@ -74,23 +79,18 @@ class SigningKey:
         return r.to_bytes(_P256_BYTES, "big") + s.to_bytes(_P256_BYTES, "big")
 
 
-def base64url(raw: bytes) -> str:
-    """RFC 7515, section 2: the alphabet that is safe in URLs, without padding."""
-    return urlsafe_b64encode(raw).rstrip(b"=").decode()
-
-
 def _public_members(private: PrivateKey) -> dict[str, str]:
     """What RFC 8037 and RFC 7518 require of a public key."""
     if isinstance(private, Ed25519PrivateKey):
         return {
             "crv": "Ed25519",
             "kty": "OKP",
-            "x": base64url(private.public_key().public_bytes_raw()),
+            "x": base64url.encode(private.public_key().public_bytes_raw()),
         }
     point = private.public_key().public_numbers()
     return {
         "crv": "P-256",
         "kty": "EC",
-        "x": base64url(point.x.to_bytes(_P256_BYTES, "big")),
-        "y": base64url(point.y.to_bytes(_P256_BYTES, "big")),
+        "x": base64url.encode(point.x.to_bytes(_P256_BYTES, "big")),
+        "y": base64url.encode(point.y.to_bytes(_P256_BYTES, "big")),
     }

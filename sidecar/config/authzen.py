@@ -12,6 +12,8 @@ from sidecar.config.sections import Section
 from sidecar.config.spelling import address_fault
 from sidecar.settings.authzen import ActionRule, AuthzenSettings, ResourceRule, Scalar
 
+# Its path becomes part of a route: no escapes, no empty segments, no `.` and `..`.
+_PLAIN_URL = re.compile(r"https://[A-Za-z0-9.\[\]:-]+(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*\Z")
 _PLACEHOLDER = re.compile(r"\{type\}|\{id\}")
 
 
@@ -40,6 +42,8 @@ def _url(section: Section) -> str | None:
         fault = f"{shown(url)} must not end with `/`: clients compare it with theirs"
     if fault is None and any(each in url for each in "?#"):
         fault = "must have neither query nor fragment; remove `?` and `#`"
+    if fault is None and not _PLAIN_URL.match(url):
+        fault = f"{shown(url)} must be `https://host:port` and a path of plain words"
     if fault is not None:
         section.complain("url", fault)
     return url

@@ -66,6 +66,10 @@ class Durations(Collector):
         self._sum = 0.0
         registry.register(self)
 
+    def count(self) -> int:
+        """The number of observations."""
+        return sum(self._counts)
+
     def observe(self, seconds: float) -> None:
         # `bisect_left`, because a Prometheus bucket includes its upper bound (`le`).
         self._counts[bisect_left(self._bounds, seconds)] += 1

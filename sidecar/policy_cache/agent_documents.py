@@ -4,7 +4,7 @@ A decision reads the documents that it names. A search has to know that it saw t
 listing is whole, as of one revision of the policy set, or it fails.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 AGENT_PREFIX = "agent/"
@@ -17,7 +17,7 @@ class ListingInterrupted(Exception):
 class AgentDocuments(Protocol):
     """`FetchFailed` and `CacheDamaged` mean that there is no whole listing at the moment."""
 
-    def read(self) -> AsyncIterator[Sequence[bytes]]:
+    def read(self) -> AsyncGenerator[Sequence[bytes], None]:
         """The bodies, in parts, each of them read in a fraction of a millisecond and perhaps empty.
         All are of the revision that is in force when the last part arrives. Raises
         `ListingInterrupted`, `FetchFailed` and `CacheDamaged`."""

@@ -101,6 +101,13 @@ RUN_BY = {
             ],
         },
     },
+    "tests/sidecar/authzen/test_certification.py": {
+        "test_the_readme_s_commands_set_it_up": {
+            "deploy/authzen-certification/README.md": [
+                "policies and agents", "keys and certificates",
+            ],
+        },
+    },
     "tests/sidecar/doctor/test_namespace.py": {
         "test_complete_rules_redirect_every_user_and_are_no_finding": {
             "deploy/README.md": ["packet filter"],

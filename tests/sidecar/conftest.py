@@ -21,6 +21,7 @@ BOTH = (
     "test_masking",
     "test_readable",
     "test_recorder",
+    "test_search",
     "test_serve",
     "test_sessions",
 )

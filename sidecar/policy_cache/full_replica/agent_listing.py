@@ -1,6 +1,6 @@
 """Lists the agents of a full replica, which holds them all. Knows no search."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from sidecar.policy_cache.agent_documents import AGENT_PREFIX, ListingInterrupted
 from sidecar.policy_cache.full_replica.store import FullStore
@@ -16,7 +16,7 @@ class StoredAgents:
     def __init__(self, store: FullStore) -> None:
         self._store = store
 
-    async def read(self) -> AsyncIterator[Sequence[bytes]]:
+    async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
         """See `AgentDocuments.read`."""
         position, after = self._store.position, AGENT_PREFIX
         while True:

@@ -7,7 +7,7 @@ decisions out of the working set. Knows neither Redis commands nor HTTP.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 
 from policies.sets.merkle_map import ROOT, NotProven, branches, buckets, entries
 from policies.sets.redis_keys import document_field, node_field
@@ -33,7 +33,7 @@ class FetchedAgents:
         self._working_set = working_set
         self._redis_failed = False
 
-    async def read(self) -> AsyncIterator[Sequence[bytes]]:
+    async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
         """See `AgentDocuments.read`."""
         from_redis = self._redis.healthy and not self._redis_failed
         # Only for the attempt after one that failed: Redis is asked again with the next search.
@@ -47,7 +47,7 @@ class FetchedAgents:
             self._redis_failed = True
             raise ListingInterrupted(str(error)) from error
 
-    async def _from_control(self) -> AsyncIterator[Sequence[bytes]]:
+    async def _from_control(self) -> AsyncGenerator[Sequence[bytes], None]:
         async for page in self._control.everything():
             yield [
                 document.body
@@ -55,7 +55,7 @@ class FetchedAgents:
                 if document.body is not None and document.name.startswith(AGENT_PREFIX)
             ]
 
-    async def _from_redis(self) -> AsyncIterator[Sequence[bytes]]:
+    async def _from_redis(self) -> AsyncGenerator[Sequence[bytes], None]:
         # Decisions have to use the same revision as the listing: go to the head first.
         await self._redis.sync.advance()
         position, reader = self._working_set.position, self._redis.sync.source

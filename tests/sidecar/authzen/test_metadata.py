@@ -20,7 +20,7 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 
 from sidecar.api.route import ApiRequest
-from sidecar.authzen.metadata import metadata_routes, url_fault
+from sidecar.authzen.metadata import metadata_routes
 from sidecar.authzen.signing_key import SigningKey
 
 URL = "https://pdp.example.com"
@@ -132,46 +132,3 @@ def test_an_unusable_key_file_is_refused_without_showing_it(tmp_path: Path, cont
 def test_a_key_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="can't be read: No such file"):
         SigningKey.load(tmp_path / "absent.pem")
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["https://pdp.example.com", "https://h/t1", "https://10.0.0.1:8443/a/b-c", "https://[::1]:1"],
-)
-def test_a_usable_url(url: str) -> None:
-    assert url_fault(url) is None
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "pdp.example.com",
-        "http://pdp.example.com",
-        "HTTPS://pdp.example.com",
-        "https://",
-        "https:///path",
-        "https://pdp.example.com/",
-        "https://pdp.example.com/t1/",
-        "https://pdp.example.com?",
-        "https://pdp.example.com#",
-        "https://pdp.example.com/?a=b",
-        "https://pdp.example.com/#x",
-        "https://user:secret@pdp.example.com",
-        "https://pdp.example.com:0",
-        "https://pdp.example.com:99999",
-        "https://pdp.example.com:https",
-        "https://pdp example.com",
-        "https://pdp.example.com/a//b",
-        "https://pdp.example.com/../b",
-        "https://pdp.example.com/a/.",
-        "https://pdp.example.com/%61",
-        "https://pdp.example.com/a\n",
-        "https://pdp.exämple.com",
-    ],
-)
-def test_an_unusable_url(url: str) -> None:
-    fault = url_fault(url)
-    assert fault is not None
-    assert "expected https://HOST" in fault
-    assert "secret" not in fault

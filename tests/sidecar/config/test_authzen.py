@@ -120,6 +120,21 @@ def test_the_environment_overrides(base: Path) -> None:
             'url: "https://pdp.example/a#"',
             "url: must have neither query nor fragment; remove `?` and `#`",
         ),
+        *(
+            (
+                f'url: "{url}"',
+                f"url: `{url}` must be `https://host:port` and a path of plain words",
+            )
+            for url in (
+                "HTTPS://pdp.example",
+                "https://pdp.example/a//b",
+                "https://pdp.example/../b",
+                "https://pdp.example/a/.",
+                "https://pdp.example/%61",
+                "https://pdp.example/a b",
+                "https://pdp_example",
+            )
+        ),
         ("url: 1", "url: must be a string; put `1` in quotes"),
         (
             "signing_key_file: no.pem",

@@ -1,0 +1,119 @@
+"""Who a search judges: an agent, or the call without one, in each role that it may claim.
+
+Knows how a question names them, and which documents that takes. Knows no candidate.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from policies.checks.finding import Facts
+from policies.definitions.model import Agent, Key, TenantSettings
+from policies.definitions.wildcard import is_pattern
+from policies.evaluate import admitted
+from policies.ground.json_body import identifier_fault
+from policies.retrieval import Retrieval
+from policies.sets.policy_set import PolicySet
+from policies.sets.role import Role
+from sidecar.authzen.mapping import Mapper
+from sidecar.authzen.question import Question
+from sidecar.enforce import allows
+from sidecar.unmapped import Unmapped
+
+log = logging.getLogger(__name__)
+
+
+class Caller(NamedTuple):
+    """What is the same for everyone who is judged: the key that asks, and the tenant's settings, at
+    one revision of the policy set."""
+
+    key: Key
+    settings: TenantSettings
+    revision: int
+
+
+class Claimant(NamedTuple):
+    """An agent, or None for the call without one, and the policies of the roles that it may claim.
+    `claims` is False if the question itself names the role."""
+
+    caller: Caller
+    agent: Agent | None
+    roles: Mapping[str, Role | None]
+    claims: bool
+
+    def allowed(self, question: Question, mapper: Mapper, policy_set: PolicySet) -> bool:
+        """Whether an evaluation of the question would be allowed, without its session."""
+        for role in self.roles:
+            asked = _in_role(question, role) if self.claims else question
+            try:
+                retrieval = mapper.retrieval(asked, self.caller.key, policy_set)
+            except Unmapped:
+                continue
+            if allows(retrieval._replace(session_id=None), self._facts(role)):
+                return True
+        return False
+
+    def named_sources(self) -> set[str]:
+        """The sources that the policies of the roles allow by name. Not each of them is allowed to
+        the claimant."""
+        clauses = [clause for role in self.roles.values() if role for clause in role.clauses]
+        return {e for clause in clauses for e in clause.allowed_sources if not is_pattern(e)}
+
+    def patterns(self) -> list[str]:
+        """The patterns of sources that the policies which apply to the claimant allow."""
+        agent_id = None if self.agent is None else self.agent.agent_id
+        found: set[str] = set()
+        for name, role in self.roles.items():
+            # INVARIANT: no policy of a role in which this key may not act, and none that admits
+            # only other agents, is shown. Checks 1 to 4 ask who calls, not for what.
+            probe = Retrieval(name, "", "", "low", agent_id=agent_id)
+            if role is None or not admitted(probe, self._facts(name)):
+                continue
+            for clause in role.clauses:
+                if clause.admits is None or (agent_id is not None and clause.admits(agent_id)):
+                    found.update(filter(is_pattern, clause.allowed_sources))
+        return sorted(found)
+
+    def _facts(self, role: str) -> Facts:
+        key, settings, revision = self.caller
+        return Facts(settings, key, self.agent, None, self.roles[role], revision)
+
+
+def claimed_role(question: Question, mapper: Mapper) -> str | None:
+    """The role that the question names; None if it names none. Raises `Unmapped` for one that no
+    retrieval can have."""
+    claimed: Any = mapper.claimed_role(question.subject, question.context)
+    if claimed is not None and (fault := identifier_fault(claimed)):
+        raise Unmapped(f"agent_role: {fault}")
+    return None if claimed is None else str(claimed)
+
+
+def claimant_of(
+    question: Question, caller: Caller, mapper: Mapper, policy_set: PolicySet
+) -> Claimant:
+    """Who asks the question. Raises `Unmapped`, and `MissingDocument`."""
+    claimed = claimed_role(question, mapper)
+    agent_id = mapper.agent_id(question.subject, question.context, caller.key)
+    agent = None if agent_id is None else policy_set.agent(agent_id)
+    roles = caller.key.permitted_roles if agent is None else agent.permitted_roles
+    names = roles if claimed is None else (claimed,)
+    found = {name: readable_role(name, policy_set) for name in names}
+    return Claimant(caller, agent, found, claims=claimed is None)
+
+
+def readable_role(name: str, policy_set: PolicySet) -> Role | None:
+    """The role, None if it has no policy or its document can't be read: then every evaluation in it
+    is denied. Raises `MissingDocument`, `NoPolicySet` and `CacheDamaged`."""
+    try:
+        return policy_set.role(name)
+    except (KeyError, TypeError, ValueError):
+        # A document of a later version can lack what this one expects.
+        log.exception("the policies of role `%s` can't be read: nothing is found by them", name)
+        return None
+
+
+def _in_role(question: Question, role: str) -> Question:
+    subject = question.subject
+    # The first place that a role is taken from.
+    properties = {**subject.properties, "agent_role": role}
+    return question._replace(subject=subject._replace(properties=properties))

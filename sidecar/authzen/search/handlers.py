@@ -1,0 +1,158 @@
+"""The handlers of AuthZEN search: `POST /access/v1/search/subject`, `/resource` and `/action`.
+
+A handler reads the question and the page, has candidates judged, and renders one page of what was
+found. Knows neither how a candidate is judged nor how HTTP is spoken.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from policies.definitions.model import Key
+from policies.ground.errors import Malformed
+from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
+from sidecar.authzen.metadata import SEARCH_ACTION, SEARCH_RESOURCE, SEARCH_SUBJECT
+from sidecar.authzen.question import (
+    Action,
+    Question,
+    read_action,
+    read_context,
+    read_entity,
+)
+from sidecar.authzen.search.page_token import PageStart, PageTokens
+from sidecar.authzen.search.searches import Found, Searches
+from sidecar.authzen.wire import describe, read_body
+
+MAX_RESULTS = 1000
+DEFAULT_RESULTS = 100
+READING_SCOPES = ("read", "admin")
+"""Scopes that may ask who may read something: the answer names others."""
+ASKING_SCOPES = ("evaluate", *READING_SCOPES)
+"""Scopes that may ask what somebody may do, which evaluations would tell too."""
+
+_ANY_ACTION = Action("", {})
+
+
+class _Search(NamedTuple):
+    """One of the three: how its question is read, answered, and its results shown."""
+
+    name: str
+    read: Callable[[dict[str, Any]], Question]
+    find: Callable[[Question, Key], Awaitable[Found]]
+    show: Callable[[Question, str], dict[str, str]]
+    rank: Callable[[str], Any]
+    """By which results are ordered."""
+
+
+class SearchHandlers:
+    """The handlers, and the table of their routes."""
+
+    def __init__(self, searches: Searches, tokens: PageTokens) -> None:
+        self._tokens = tokens
+        self._subject = _Search("subject", _of_subject, searches.subjects, _subject, str)
+        self._resource = _Search("resource", _of_resource, searches.resources, _resource, str)
+        place = {name: at for at, name in enumerate(searches.action_names)}
+        self._action = _Search("action", _of_action, searches.actions, _action, place.__getitem__)
+
+    def routes(self) -> Mapping[str, ApiRoute]:
+        return {
+            SEARCH_SUBJECT: self._route(self._subject, READING_SCOPES),
+            SEARCH_RESOURCE: self._route(self._resource, ASKING_SCOPES),
+            SEARCH_ACTION: self._route(self._action, ASKING_SCOPES),
+        }
+
+    def _route(self, search: _Search, scopes: tuple[str, ...]) -> ApiRoute:
+        async def handle(request: ApiRequest, body: bytes) -> ApiReply:
+            return await self._answer(search, request, body)
+
+        return ApiRoute("authzen_search", ("POST",), scopes, handle, describe_error=describe)
+
+    async def _answer(self, search: _Search, request: ApiRequest, body: bytes) -> ApiReply:
+        assert request.key is not None  # the route requires one
+        key, members = request.key, read_body(body, request.content_type)
+        question = search.read(members)
+        asked = [search.name, *map(list, question[:3]), question.context]
+        start = self._page_start(members, key, asked)
+        found = await search.find(question, key)
+        after = start.after
+        rest = [
+            name for name in found.names if after is None or search.rank(name) > search.rank(after)
+        ]
+        shown = rest[: start.limit]
+        token = ""
+        if len(rest) > len(shown):
+            last = shown[-1] if shown else after
+            token = self._tokens.make(PageStart(last, start.limit), key.key_id, asked)
+        answer: dict[str, Any] = {
+            "page": {"next_token": token, "count": len(shown), "total": len(found.names)}
+        }
+        if found.patterns:
+            answer["context"] = {"patterns": found.patterns}
+        answer["results"] = [search.show(question, name) for name in shown]
+        return ApiReply(orjson.dumps(answer))
+
+    def _page_start(self, members: dict[str, Any], key: Key, asked: Any) -> PageStart:
+        """Which page is asked for. Raises `Malformed`."""
+        page = members.get("page", {})
+        if type(page) is not dict:
+            raise Malformed("`page` must be an object")
+        if type(page.get("properties", {})) is not dict:
+            raise Malformed("`page.properties` must be an object")
+        limit = _limit(page)
+        if "token" not in page:
+            return PageStart(None, DEFAULT_RESULTS if limit is None else limit)
+        if type(page["token"]) is not str:
+            raise Malformed("`page.token` must be a string")
+        start = self._tokens.read(page["token"], key.key_id, asked)
+        if limit not in (None, start.limit):
+            raise Malformed("`page.limit` must stay as it was, or be left out, with a token")
+        return start
+
+
+def _limit(page: dict[str, Any]) -> int | None:
+    if "limit" not in page:
+        return None
+    limit = page["limit"]
+    if type(limit) is not int or limit < 0:
+        raise Malformed("`page.limit` must be a whole number from 0")
+    return min(limit, MAX_RESULTS)
+
+
+def _of_subject(body: dict[str, Any]) -> Question:
+    return Question(
+        read_entity(body, "subject", identified=False),
+        read_action(body),
+        read_entity(body, "resource"),
+        read_context(body),
+    )
+
+
+def _of_resource(body: dict[str, Any]) -> Question:
+    return Question(
+        read_entity(body, "subject"),
+        read_action(body),
+        read_entity(body, "resource", identified=False),
+        read_context(body),
+    )
+
+
+def _of_action(body: dict[str, Any]) -> Question:
+    return Question(
+        read_entity(body, "subject"),
+        _ANY_ACTION,
+        read_entity(body, "resource"),
+        read_context(body),
+    )
+
+
+def _subject(question: Question, name: str) -> dict[str, str]:
+    return {"type": question.subject.type, "id": name}
+
+
+def _resource(question: Question, name: str) -> dict[str, str]:
+    return {"type": question.resource.type, "id": name}
+
+
+def _action(_question: Question, name: str) -> dict[str, str]:
+    return {"name": name}

@@ -1,0 +1,226 @@
+"""Searches: for which subjects, resources or actions a question would be allowed.
+
+    candidates   agents of the registry; sources that policies and settings name; actions of the
+                 settings
+    judgement    for each candidate, the question is mapped as in an evaluation, and goes through
+                 the ten checks, without a session; nothing is recorded
+    whole        all of it by one revision of the policy set, or not at all
+
+A question that names no role is judged in each role that the subject may claim. Knows neither pages
+nor HTTP.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+import orjson
+
+from policies.definitions.model import Agent, Key
+from policies.ground.errors import Unavailable
+from policies.sets.policy_set import NoPolicySet, role_name
+from policies.sets.role import Role
+from sidecar.api.route import StartAgain
+from sidecar.authzen.mapping import Mapper
+from sidecar.authzen.question import Action, Entity, Question
+from sidecar.authzen.search.claimants import (
+    Caller,
+    Claimant,
+    claimant_of,
+    claimed_role,
+    readable_role,
+)
+from sidecar.authzen.search.pace import PacedSearch, SearchPace
+from sidecar.authzen.search.resource_ids import proposed_ids
+from sidecar.enforce import Enforcer
+from sidecar.platform import eager
+from sidecar.policy_cache.agent_documents import AgentDocuments, ListingInterrupted
+from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
+from sidecar.policy_cache.policy_store import CacheDamaged
+from sidecar.unmapped import Unmapped
+
+log = logging.getLogger(__name__)
+
+
+class Found(NamedTuple):
+    """The ids or names of what was found, in order and without repeats; and, beside resources, the
+    patterns of sources that can't be listed."""
+
+    names: list[str]
+    patterns: Sequence[str] = ()
+
+
+class Searches:
+    """`source_ids` are those that the sidecar's settings name."""
+
+    def __init__(
+        self,
+        enforcer: Enforcer,
+        mapper: Mapper,
+        agents: AgentDocuments,
+        source_ids: Iterable[str],
+        pace: SearchPace,
+    ) -> None:
+        self._enforcer = enforcer
+        self._policies = enforcer.policies
+        self._policy_set = enforcer.policies.policy_set
+        self._mapper = mapper
+        self._agents = agents
+        self._source_ids = frozenset(source_ids)
+        self._pace = pace
+        self.action_names = tuple(dict.fromkeys(rule.name for rule in mapper.settings.actions))
+
+    async def subjects(self, question: Question, key: Key) -> Found:
+        """The approved agents for which the question would be allowed, whatever id its subject has.
+
+        This, `resources` and `actions` raise `Unavailable` if the answer would not be whole,
+        `StartAgain` if the policy set changed meanwhile, and `MissingDocument`.
+        """
+        if question.subject.type not in self._mapper.settings.subject_types:
+            return Found([])
+        found: list[str] = []
+        # What a listing waits for has time limits, which need a task.
+        await eager.within_task()
+        with self._pace.search() as paced:
+            caller = self._begin(key)
+            async with aclosing(self._claimants(question, caller, paced)) as claimants:
+                async for agent, claimant in claimants:
+                    subject = question.subject._replace(id=agent.agent_id)
+                    if self._allows(claimant, question._replace(subject=subject)):
+                        found.append(agent.agent_id)
+                    await paced.rest()
+            await self._end(caller, paced)
+        return Found(sorted(found))
+
+    async def resources(self, question: Question, key: Key) -> Found:
+        """The ids of the resources for which the question would be allowed, whatever id its
+        resource has."""
+        with self._pace.search() as paced:
+            caller = self._begin(key)
+            claimant = self._claimant(question, caller)
+            if claimant is None:
+                return Found([])
+            found: set[str] = set()
+            for source_id in self._source_ids.union(claimant.named_sources()):
+                for each in self._mapped_back(source_id, question.resource):
+                    if self._allows(claimant, question._replace(resource=each)):
+                        found.add(each.id)
+                    await paced.rest()
+                await paced.rest()
+            await self._end(caller, paced)
+        return Found(sorted(found), claimant.patterns())
+
+    async def actions(self, question: Question, key: Key) -> Found:
+        """The names of the actions for which the question would be allowed, in the order of the
+        settings, whatever action it has."""
+        with self._pace.search() as paced:
+            caller = self._begin(key)
+            claimant = self._claimant(question, caller)
+            if claimant is None:
+                return Found([])
+            found = []
+            for name in self.action_names:
+                if self._allows(claimant, question._replace(action=Action(name, {}))):
+                    found.append(name)
+                await paced.rest()
+            await self._end(caller, paced)
+        return Found(found)
+
+    def _begin(self, key: Key) -> Caller:
+        self._require_deciding()
+        try:
+            return Caller(key, self._policy_set.settings(), self._policy_set.revision)
+        except (NoPolicySet, CacheDamaged) as error:
+            raise Unavailable(f"the policy set can't be read: {error}") from error
+
+    async def _end(self, caller: Caller, paced: PacedSearch) -> None:
+        await paced.rest(last=True)
+        self._require_deciding()
+        # INVARIANT: all candidates were judged by one policy set, the one in force now. Otherwise
+        # the answer could hold what was not allowed at any time.
+        if self._policy_set.revision != caller.revision:
+            raise StartAgain(StartAgain.__doc__)
+
+    def _require_deciding(self) -> None:
+        # Every evaluation is denied now, for a reason that concerns no candidate.
+        if (withheld := self._enforcer.withheld()) is not None:
+            raise Unavailable(f"nothing can be allowed at the moment: {withheld[1]}")
+        if self._policies.stale():
+            raise Unavailable(self._policies.freshness.reason(self._policies.monotonic()))
+
+    def _allows(self, claimant: Claimant, question: Question) -> bool:
+        return claimant.allowed(question, self._mapper, self._policy_set)
+
+    def _claimant(self, question: Question, caller: Caller) -> Claimant | None:
+        """Who asks; None if every evaluation of the question is unmapped."""
+        try:
+            return claimant_of(question, caller, self._mapper, self._policy_set)
+        except Unmapped:
+            return None
+        except (NoPolicySet, CacheDamaged) as error:
+            raise Unavailable(f"the policy set can't be read: {error}") from error
+
+    def _mapped_back(self, source_id: str, resource: Entity) -> Iterable[Entity]:
+        """The resources of this type that the rules map to the source."""
+        for id_ in dict.fromkeys(
+            proposed_ids(source_id, resource.type, self._mapper.settings.resources)
+        ):
+            candidate = resource._replace(id=id_)
+            try:
+                if self._mapper.target(candidate).source_id == source_id:
+                    yield candidate
+            except Unmapped:
+                continue
+
+    async def _claimants(
+        self, question: Question, caller: Caller, paced: PacedSearch
+    ) -> AsyncGenerator[tuple[Agent, Claimant], None]:
+        """All approved agents."""
+        try:
+            claimed = claimed_role(question, self._mapper)
+        except Unmapped:
+            return
+        roles: dict[str, Role | None] = {}
+        try:
+            async with aclosing(self._agents.read()) as parts:
+                async for part in parts:
+                    agents = list(_approved(part))
+                    named = () if claimed is None else (claimed,)
+                    await self._add_roles(
+                        roles, {name for each in agents for name in named or each.permitted_roles}
+                    )
+                    for agent in agents:
+                        own = {name: roles[name] for name in named or agent.permitted_roles}
+                        yield agent, Claimant(caller, agent, own, claims=not named)
+                    await paced.rest()
+        except ListingInterrupted as error:
+            raise StartAgain(str(error)) from error
+        except (FetchFailed, CacheDamaged, NoPolicySet) as error:
+            raise Unavailable(f"the policy set can't be read as a whole: {error}") from error
+
+    async def _add_roles(self, roles: dict[str, Role | None], names: Iterable[str]) -> None:
+        missing = []
+        new = [name for name in names if name not in roles]
+        for name in new:
+            try:
+                roles[name] = readable_role(name, self._policy_set)
+            except MissingDocument:
+                missing.append(name)
+        if missing:
+            fetch = self._policies.document_fetcher.fetch
+            await fetch([role_name(name) for name in missing])
+            for name in missing:
+                roles[name] = readable_role(name, self._policy_set)
+
+
+def _approved(part: Sequence[bytes]) -> Iterable[Agent]:
+    for body in part:
+        try:
+            agent = Agent.from_wire(orjson.loads(body))
+        except (KeyError, TypeError, ValueError):
+            # A document of a later version: every evaluation by this agent is denied.
+            log.exception("an agent's document can't be read: it is not found by searches")
+            continue
+        if agent.status == "approved":
+            yield agent
