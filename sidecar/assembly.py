@@ -298,7 +298,11 @@ class Components:
         agent = self._agent or AgentIdentity(None, NOT_ENROLLED, b"", self._keys)
         shared = SharedParts(agent, self.enforcer, self.clock, self._loop_guard, bodies=self.bodies)
         prefix = self._request_id_prefix
-        return Doors(settings, shared, self._keys, self._renderer, prefix, self._heads)
+
+        def ready() -> bool:
+            return not self.readiness.problems()
+
+        return Doors(settings, shared, self._keys, self._renderer, prefix, self._heads, ready)
 
     def _proxies(self, settings: SidecarSettings, observations: Observations) -> list[Proxy]:
         if self._agent is None:

@@ -1,6 +1,9 @@
 """Assembles the check doors: a judgement for each, and the ports that lead to them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sidecar.api.dispatch import Dispatcher
 from sidecar.api.http_server import Answering, HttpServer
@@ -12,12 +15,15 @@ from sidecar.http.tls_contexts import ReloadingContext, server_context
 from sidecar.live_keys import LiveKeys
 from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.settings.doors import Door
-from sidecar.settings.model import Pair, SidecarSettings
+from sidecar.settings.model import Kind, Pair, SidecarSettings
+
+if TYPE_CHECKING:
+    from sidecar.doors.grpc.server import GrpcServer
 
 
 class Doors:
     """The doors of `settings`. The request ids that they make start with `prefix`; `make_heads`
-    makes the memory of one port."""
+    makes the memory of one port; `ready` says whether the sidecar is."""
 
     def __init__(
         self,
@@ -27,17 +33,24 @@ class Doors:
         renderer: ResponseRenderer,
         prefix: str,
         make_heads: Callable[[], HeadCache],
+        ready: Callable[[], bool],
     ) -> None:
         sources = {source.alias: source for source in settings.sources}
         self._shared = shared
         self._renderer = renderer
         self._prefix = prefix
         self._make_heads = make_heads
+        self._ready = ready
         self.judgements = [
             Judgement(door, sources[door.source], shared, keys) for door in settings.doors
         ]
-        self.listeners = [
+        self.listeners: list[HttpServer | GrpcServer] = [
             self._server(each) for each in self._over_http() if each.door.listen is not None
+        ]
+        self.listeners += [
+            self._grpc_server(each, sources[each.door.source].kind)
+            for each in self.judgements
+            if each.door.protocol == "envoy_grpc"
         ]
         """The doors with a port of their own."""
 
@@ -60,6 +73,17 @@ class Doors:
         assert listen is not None
         guard = self._shared.own_ports
         return HttpServer(listen, self._http([judgement]), guard, self._make_heads(), tls)
+
+    def _grpc_server(self, judgement: Judgement, kind: Kind) -> GrpcServer:
+        # Imported only when needed: grpcio takes megabytes, and is an extra.
+        from sidecar.doors.grpc.server import GrpcServer
+        from sidecar.doors.grpc.service import CheckService
+
+        door = judgement.door
+        assert door.listen is not None  # the settings require it
+        service = CheckService(judgement, kind, self._shared.enforcer.metrics.grpc_checks)
+        guard = self._shared.own_ports
+        return GrpcServer(door.listen, door.listen_tls, service, guard, self._ready)
 
     def _http(self, judgements: Sequence[Judgement]) -> HttpDoors:
         metrics = self._shared.enforcer.metrics

@@ -8,7 +8,7 @@ from sidecar.doors.grpc.wire import BYTES, VARINT, data, read, signed, single, t
 
 HeaderFields = tuple[tuple[bytes, bytes], ...]
 
-PARTIAL_BODY = b"x-envoy-auth-partial-body"
+PARTIAL_FLAG = b"x-envoy-auth-partial-body"
 """Set by the gateway where it sends bodies: `true` if it sent a part."""
 
 _REQUEST = {1: BYTES}  # attributes

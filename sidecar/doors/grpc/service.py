@@ -13,7 +13,7 @@ import orjson
 from policies.ground.errors import Forbidden, Malformed, SluiceError, Unauthorized, error_body
 from policies.ground.keys import key_digest, presented_key
 from sidecar.doors.check_judge import CheckedRequest, Outcome
-from sidecar.doors.grpc.check_request import PARTIAL_BODY, CheckRequest, parse
+from sidecar.doors.grpc.check_request import PARTIAL_FLAG, CheckRequest, parse
 from sidecar.doors.grpc.check_response import (
     PERMISSION_DENIED,
     REMOVED,
@@ -24,6 +24,7 @@ from sidecar.doors.grpc.check_response import (
     dynamic_metadata,
 )
 from sidecar.doors.judgement import Judgement
+from sidecar.doors.missing_body import NO_BODY, PARTIAL_BODY
 from sidecar.http.headers import RequestHead
 from sidecar.metrics.counters import Counter
 from sidecar.metrics.metrics import denied_by
@@ -35,13 +36,9 @@ log = logging.getLogger(__name__)
 
 _MAX_BODY = 1 << 20
 _LEVEL = b"x-sluice-sensitivity"
+_NOT_OF_THE_REQUEST = (b"x-api-key", PARTIAL_FLAG)
 _JSON = (b"content-type", b"application/json")
 _RETRY = (b"retry-after", b"1")
-_ABSENT = "the check has no body; let the gateway send it by `with_request_body`"
-_PART = (
-    "the check has a part of the body; raise `max_request_bytes` of the gateway's "
-    "`with_request_body`"
-)
 _NO_HEAD = RequestHead({}, b"", None)
 
 
@@ -90,17 +87,18 @@ class CheckService:
             check = parse(message)
             fields = self._with_extensions(check)
             head = self._judgement.head_of(fields)
-            body, missing = _body(check, fields)
+            body, missing = _body(check)
         except Malformed as error:
             # Of a message that can't be read, nothing is known but the key.
-            return CheckedRequest("", "", _NO_HEAD, None, "", f"the check: {error.message}")
+            return CheckedRequest("", "", _NO_HEAD, None, "", error.message)
         traces = tuple(value for name, value in fields if name == b"traceparent")
         return CheckedRequest(check.method, check.target, head, body, missing, traceparent=traces)
 
     def _with_extensions(self, check: CheckRequest) -> list[tuple[bytes, bytes]]:
         """The headers, with the gateway's own words in place of those that say the same. Raises
         `Malformed` if one that attributes may be several."""
-        fields = list(check.fields)
+        # The end user's key is not for the data source either, which the judgement may ask.
+        fields = [field for field in check.fields if field[0] not in _NOT_OF_THE_REQUEST]
         for header, extension in self._attributed:
             stated = check.extensions.get(extension)
             if stated is not None:
@@ -127,13 +125,7 @@ class CheckService:
         shown = outcome.shown
         assert shown is not None  # every denial is recorded
         self._checks.add(str(PERMISSION_DENIED))
-        decision = shown.decision
-        evaluation = {
-            "decision": decision.decision,
-            "policy_name": decision.policy_name,
-            "reason": decision.reason,
-            "event_id": shown.event_id,
-        }
+        evaluation = shown.evaluation()
         headers = [
             _JSON,
             (b"x-sluice-decision", b"DENY"),
@@ -146,8 +138,7 @@ class CheckService:
             if own is not None:
                 status, body = own.status, own.body
         if not body:
-            members = error_body(403, decision.reason)
-            members["decision"] = evaluation
+            members = error_body(403, shown.decision.reason) | {"decision": evaluation}
             body = orjson.dumps(members)
         return denied(PERMISSION_DENIED, status, headers, body, _metadata(shown))
 
@@ -183,24 +174,21 @@ def _refuse_joined(fields: list[tuple[bytes, bytes]], name: bytes) -> None:
         )
 
 
-def _body(check: CheckRequest, fields: list[tuple[bytes, bytes]]) -> tuple[bytes | None, str]:
+def _body(check: CheckRequest) -> tuple[bytes | None, str]:
     """The body if it is here whole, else None, and why it isn't. Raises `Malformed` if it is larger
     than any that is judged."""
     body = check.body
     length = 0 if body is None else len(body)
     if length > _MAX_BODY:
         raise Malformed(f"the body is larger than {_MAX_BODY} bytes")
-    partial = [value for name, value in fields if name == PARTIAL_BODY]
-    lengths = [value for name, value in fields if name == b"content-length"]
-    if len(partial) > 1 or len(lengths) > 1:
-        raise Malformed("the length of the body is stated twice")
     if body is None:
-        # An empty body looks like a missing one, unless the client says that it is empty.
-        return (b"" if lengths == [b"0"] else None), _ABSENT
-    whole = partial != [b"true"] and check.size <= length
-    if not whole or (lengths and lengths[0] != b"%d" % length):
-        return None, _PART
-    return body, ""
+        return None, NO_BODY["envoy_grpc"]
+    # Envoy says `false` of a whole body.
+    of_whole = {PARTIAL_FLAG: b"false", b"content-length": b"%d" % length}
+    whole = check.size <= length and all(
+        value.lower() == of_whole.get(name, value.lower()) for name, value in check.fields
+    )
+    return (body, "") if whole else (None, PARTIAL_BODY)
 
 
 def _metadata(shown: RecordedDecision | None) -> bytes:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from sidecar.doors.missing_body import PARTIAL_BODY
 from sidecar.settings.doors import Door
 
 Fields = Sequence[tuple[bytes, bytes]]
@@ -16,18 +17,6 @@ KEY = b"x-api-key"
 _HOST = b"host"
 _PARTIAL = b"x-envoy-auth-partial-body"
 _ABSOLUTE = re.compile(r"https?://([A-Za-z0-9._~\[\]:-]+)(.*)", re.IGNORECASE | re.DOTALL).fullmatch
-
-NO_BODY = {
-    "envoy_http": "the check carries no body: set `with_request_body` of the gateway's filter",
-    "forward_auth": (
-        "the check carries no body: have the gateway forward it (Traefik: `forwardBody`; APISIX: "
-        "`request_method: POST`)"
-    ),
-}
-_PART = (
-    "the check carries only a part of the body: raise `max_request_bytes` of the gateway's "
-    "`with_request_body`"
-)
 
 
 class Question(NamedTuple):
@@ -65,7 +54,7 @@ def _read_envoy(method: str, rest: str, fields: Fields) -> Question:
         name = field[0].lower()
         if name == _PARTIAL:
             # Envoy says `false` of a whole body. A client may have sent the header too.
-            partial = partial if field[1].lower() == b"false" else _PART
+            partial = partial if field[1].lower() == b"false" else PARTIAL_BODY
         elif name != KEY:
             kept.append(field)
     return Question(method, rest, kept, "", partial)

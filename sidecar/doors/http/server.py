@@ -15,6 +15,7 @@ from sidecar.doors.http import answers, question
 from sidecar.doors.http.answers import BrokenHttp, CheckAnswer
 from sidecar.doors.http.check_head import PREFIX, CheckHead, HttpDoor, read_head
 from sidecar.doors.judgement import Judgement
+from sidecar.doors.missing_body import NO_BODY
 from sidecar.http import request_body
 from sidecar.http.body_budget import BodyBudget, Lease
 from sidecar.http.rendered_response import RenderedResponse, ResponseRenderer
@@ -176,7 +177,7 @@ def _http_door(judgement: Judgement) -> HttpDoor:
     return HttpDoor(
         judgement,
         question.reader(judgement.door, uses_host=judgement.protocol.uses_host),
-        question.NO_BODY[protocol],
+        NO_BODY[protocol],
         _ENVOY_REMOVES if protocol == "envoy_http" else b"",
         protocol == "forward_auth",
     )

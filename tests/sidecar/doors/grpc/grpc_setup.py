@@ -1,6 +1,6 @@
 """A gRPC check door over a real enforcer and spool, and a client that asks it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +72,6 @@ async def grpc_door(
     *policies: Policy,
     settings: Door | None = None,
     port: int = 9,
-    wrap: Callable[[Judgement], Judgement] = lambda judgement: judgement,
     **changes: Any,
 ) -> AsyncIterator[GrpcDoor]:
     """A door to a source with these changes, whose data source is at `port`."""
@@ -81,7 +80,7 @@ async def grpc_door(
         configured = replace(source(port), **changes)
         shared = shared_parts(made)
         judgement = Judgement(settings, configured, shared, made.keys)
-        service = CheckService(wrap(judgement), configured.kind, made.metrics.grpc_checks)
+        service = CheckService(judgement, configured.kind, made.metrics.grpc_checks)
         listen = settings.listen or LOCAL
         server = GrpcServer(
             listen, settings.listen_tls, service, made.own_ports, lambda: door.ready

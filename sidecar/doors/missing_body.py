@@ -1,0 +1,17 @@
+"""Why a check has no body that can be judged, and which setting of the gateway would bring it."""
+
+from sidecar.settings.doors import DoorProtocol
+
+_OF_ENVOY = "the check carries no body: set `with_request_body` of the gateway's filter"
+NO_BODY: dict[DoorProtocol, str] = {
+    "envoy_http": _OF_ENVOY,
+    "envoy_grpc": _OF_ENVOY,
+    "forward_auth": (
+        "the check carries no body: have the gateway forward it (Traefik: `forwardBody`; APISIX: "
+        "`request_method: POST`)"
+    ),
+}
+PARTIAL_BODY = (
+    "the check carries only a part of the body: raise `max_request_bytes` of the gateway's "
+    "`with_request_body`"
+)
