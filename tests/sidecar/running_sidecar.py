@@ -192,10 +192,13 @@ class RunningSidecar:
 
     async def records(self) -> list[dict[str, Any]]:
         """The records in the spool, read back from disk."""
+        return [read_payload(payload).core for payload in await self.payloads()]
+
+    async def payloads(self) -> list[dict[str, Any]]:
+        """What is in the spool: each record as `core`, with the openings of what it hides."""
         await until("everything is on disk", lambda: not self.spool.bytes_waiting)
         batch = await self.spool.batch(1 << 30, 1 << 20)
-        payloads = [] if batch is None else batch.payloads
-        return [read_payload(orjson.loads(payload)).core for payload in payloads]
+        return [] if batch is None else [orjson.loads(payload) for payload in batch.payloads]
 
     async def responses(self) -> list[dict[str, Any]]:
         """`pub.response` of each decision in the spool."""
