@@ -307,7 +307,7 @@ async def test_every_door_gives_the_same_decision_record_and_metrics(
             ways = [way for way in made.ways if way != "api"]
             draw.shuffle(ways)
             for way in ways:
-                # Whoever sends to the proxy's port is the sidecar's own agent.
+                # All that arrives at the proxy's port is the sidecar's own agent's.
                 if way != "rest" or case.agent == AGENT:
                     assert await made.outcome(way, case) == first, (way, case)
             answers.add(first[0])
