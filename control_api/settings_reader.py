@@ -39,8 +39,8 @@ SECRETS = (
 environment of a container is shown to everyone who may inspect it."""
 _POSTGRESQL = "postgresql+asyncpg://"
 _SECRET_BYTES = 16_384  # a wrong path may name a device or a file of gigabytes
-# The prefixes of the sidecar's settings and of those of `sluice up`.
-OTHERS = ("SIDECAR_", "UP_")
+# The prefixes of other settings: an agent's guard, the sidecar, `sluice up`.
+OTHERS = ("GUARD_", "SIDECAR_", "UP_")
 
 
 def default_database(data_dir: Path) -> str:
@@ -230,7 +230,7 @@ class SettingsReader:
         known = {*names, *(PREFIX + name for name in ELSEWHERE)}
         known.update(f"{PREFIX}{name}_FILE" for name in SECRETS)
         for name in sorted(self._environ):
-            # The environment may be shared with a sidecar and with `sluice up`.
+            # The environment may be shared with a sidecar, an agent's guard and `sluice up`.
             ours = name.startswith(PREFIX) and not name.startswith(
                 tuple(PREFIX + other for other in OTHERS)
             )

@@ -93,6 +93,11 @@ RUN_BY = {
             "sidecar/README.md": ["ask by AuthZEN, in the folder where `make run` runs"],
         },
     },
+    "tests/deploy/sdk/python/test_package.py": {
+        "test_the_readme_s_commands_install_the_guard_and_run_a_recipe": {
+            "deploy/sdk/python/README.md": ["install the guard", "run a recipe"],
+        },
+    },
     "tests/stories/test_policy_author.py": {
         "test_the_walk_ends_with_the_new_policies_in_force": {
             "policies/README.md": [

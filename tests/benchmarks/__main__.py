@@ -15,6 +15,7 @@ from tests.benchmarks import (
     blocking,
     chroma,
     core,
+    guard,
     memory,
     postgresql,
     two_cores,
@@ -38,6 +39,7 @@ def main() -> None:
     parts: dict[str, Callable[[], Iterable[Figure]]] = {
         "core": core.figures,
         "analysis": analysis.figures,
+        "guard": guard.figures,
         "chroma": lambda: chroma.figures(arguments.quick),
         "memory": lambda: memory.figures(arguments.quick),
         "blocking": lambda: blocking.figures(arguments.quick),

@@ -2,6 +2,7 @@
 
     guard          `Guard`: the questions, and what can be put behind them
     decisions      a decision, the two errors, and which answers count as a decision
+    question       what is asked, as JSON
     attribution    for whom the agent acts: user, session and task of the current context
     wrapping       functions, coroutines and generators behind a `gate`, which asks on each call
     exchange       one HTTP/1.1 request and its answer, without I/O

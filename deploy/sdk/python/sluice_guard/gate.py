@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 Source = str | Callable[..., str]
 """A source's id, or a function that makes it from the arguments of a call."""
 
+Answering = bool | type[Exception]
+"""Whether a refusal's text is returned, or the exception that it is raised in."""
+
 
 class Gate:
-    """Asks by a call's arguments. `answers`: a refusal is to be the call's answer."""
+    """Asks by a call's arguments."""
 
     def __init__(
-        self, guard: Guard, source: Source, sensitivity: Sensitivity, *, answers: bool
+        self, guard: Guard, source: Source, sensitivity: Sensitivity, answer: Answering = False
     ) -> None:
         self._guard = guard
         self._source = source
         self._sensitivity = sensitivity
-        self._answers = answers
+        self._answer = answer
 
     def enter(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Returns on an ALLOW only. Raises `NotAllowed`."""
@@ -35,9 +38,11 @@ class Gate:
         source_id = self._source_id(args, kwargs)
         require(source_id, await self._guard.acheck(source_id, self._sensitivity))
 
-    def answer(self, refusal: NotAllowed) -> str:
+    def instead(self, refusal: NotAllowed) -> str:
         """What the call returns instead. Raises the refusal unless it is to be an answer."""
-        if not self._answers:
+        if isinstance(self._answer, type):
+            raise self._answer(str(refusal)) from refusal
+        if not self._answer:
             raise refusal
         return str(refusal)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import httpx
 
@@ -15,7 +15,8 @@ from sluice_guard.connections import Connections
 from sluice_guard.decisions import Answer, Decision, Sensitivity, Unavailable, read_decision
 from sluice_guard.endpoint import Endpoint, Prepare, read_url
 from sluice_guard.exchange import Exchange
-from sluice_guard.gate import Gate, Source
+from sluice_guard.gate import Answering, Gate, Source
+from sluice_guard.question import written
 from sluice_guard.wrapping import behind
 
 if TYPE_CHECKING:
@@ -69,10 +70,15 @@ class Guard:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Guard:
-        """From `SLUICE_URL`, `SLUICE_API_KEY`, `SLUICE_AGENT_ID` and `SLUICE_AGENT_ROLE`. Raises
-        `KeyError` with the name of what is absent."""
-        names = ("SLUICE_URL", "SLUICE_API_KEY", "SLUICE_AGENT_ID", "SLUICE_AGENT_ROLE")
-        return cls(*(environ[name].strip() for name in names))
+        """From `SLUICE_GUARD_URL`, `SLUICE_GUARD_AGENT_ID`, `SLUICE_GUARD_ROLE` and the file that
+        `SLUICE_GUARD_KEY_FILE` names, or without one the key in `SLUICE_GUARD_KEY`. Raises
+        `KeyError` with the name of what is absent, and `OSError` for a file that can't be read."""
+        file = environ.get("SLUICE_GUARD_KEY_FILE")
+        key = Path(file).read_text(encoding="ascii") if file else environ["SLUICE_GUARD_KEY"]
+        url, agent_id, role = (
+            environ[f"SLUICE_GUARD_{name}"] for name in ("URL", "AGENT_ID", "ROLE")
+        )
+        return cls(url, key.strip(), agent_id, role)
 
     def check(
         self,
@@ -108,22 +114,46 @@ class Guard:
         """A decorator: each call of the function needs an ALLOW for the source, and else raises
         `Denied` or `Unavailable` before anything of the function runs. A generator is checked when
         its first item is asked for. `source_id` may be a function of the call's arguments."""
-        gate = Gate(self, source_id, sensitivity, answers=False)
+        gate = Gate(self, source_id, sensitivity)
         return lambda function: behind(gate, function)
 
+    @overload
     def tool(
         self,
         function: Function,
         *,
+        source: Source | None = ...,
+        sensitivity: Sensitivity = ...,
+        answer: Answering = ...,
+    ) -> Function: ...
+
+    @overload
+    def tool(
+        self,
+        *,
+        source: Source | None = ...,
+        sensitivity: Sensitivity = ...,
+        answer: Answering = ...,
+    ) -> Callable[[Function], Function]: ...
+
+    def tool(
+        self,
+        function: Function | None = None,
+        *,
         source: Source | None = None,
         sensitivity: Sensitivity = "critical",
-        answer: bool = False,
-    ) -> Function:
+        answer: Answering = False,
+    ) -> Function | Callable[[Function], Function]:
         """A function that will be an agent's tool, behind a decision: below `@function_tool`,
-        `@tool` and so on. `source`: by default `tool://` and the function's name. With `answer`,
-        the text of what would be raised is returned, so that the model reads it."""
-        named = source or f"tool://{getattr(function, '__name__', 'unnamed')}"
-        return behind(Gate(self, named, sensitivity, answers=answer), function)
+        `@tool` and so on. `source`: by default `tool://` and the function's name. `answer` is how
+        the model gets to read a refusal, where a framework hides other exceptions from it: True
+        returns its text, a class of exceptions is raised with its text."""
+
+        def wrap(function: Function) -> Function:
+            named = source or f"tool://{getattr(function, '__name__', 'unnamed')}"
+            return behind(Gate(self, named, sensitivity, answer), function)
+
+        return wrap if function is None else wrap(function)
 
     def retriever(
         self,
@@ -190,22 +220,9 @@ class Guard:
     def _prepare(
         self, source_id: str, sensitivity: str, query: str | None, source_type: str
     ) -> Prepare:
-        for given in (source_id, sensitivity):
-            if not isinstance(given, str):
-                raise TypeError(f"a source and its level are texts, not `{type(given).__name__}`")
         who = current()
-        body: dict[str, str] = {
-            "agent_id": self._agent_id,
-            "agent_role": self._role,
-            # Without a user the agent acts for itself, as in the sidecar's proxy.
-            "user_id": who.user or self._agent_id,
-            "source_id": source_id,
-            "sensitivity_level": sensitivity,
-            "source_type": source_type,
-        }
-        optional = (("session_id", who.session), ("task_type", who.task), ("query", query))
-        body.update((name, value) for name, value in optional if value is not None)
-        content = json.dumps(body).encode()
+        asker = (self._agent_id, self._role, who)
+        content = written(asker, source_id, sensitivity, query, source_type)
         headers, target = self._headers, self._target
         if who.headers:
             headers = [*headers, *((name.encode(), value.encode()) for name, value in who.headers)]

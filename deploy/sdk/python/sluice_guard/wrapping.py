@@ -32,7 +32,7 @@ def _function(gate: Gate, function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             gate.enter(args, kwargs)
         except NotAllowed as refusal:
-            return gate.answer(refusal)
+            return gate.instead(refusal)
         return function(*args, **kwargs)
 
     return guarded
@@ -43,7 +43,7 @@ def _coroutine(gate: Gate, function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             await gate.aenter(args, kwargs)
         except NotAllowed as refusal:
-            return gate.answer(refusal)
+            return gate.instead(refusal)
         return await function(*args, **kwargs)
 
     return guarded
@@ -54,7 +54,7 @@ def _generator(gate: Gate, function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             gate.enter(args, kwargs)
         except NotAllowed as refusal:
-            yield gate.answer(refusal)
+            yield gate.instead(refusal)
             return None
         return (yield from function(*args, **kwargs))
 
@@ -66,7 +66,7 @@ def _async_generator(gate: Gate, function: Callable[..., Any]) -> Callable[..., 
         try:
             await gate.aenter(args, kwargs)
         except NotAllowed as refusal:
-            yield gate.answer(refusal)
+            yield gate.instead(refusal)
             return
         inner = function(*args, **kwargs)
         try:

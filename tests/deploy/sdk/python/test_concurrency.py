@@ -7,6 +7,7 @@ import copy
 import os
 import pickle
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -79,15 +80,20 @@ def test_a_copy_is_the_guard_and_a_pickle_is_refused() -> None:
         pickle.dumps(guard)
 
 
-def test_a_guard_is_made_from_the_environment() -> None:
+def test_a_guard_is_made_from_the_environment(tmp_path: Path) -> None:
     environ = {
-        "SLUICE_URL": "http://127.0.0.1:8710",
-        "SLUICE_API_KEY": "slc_x\n",
-        "SLUICE_AGENT_ID": "agt",
-        "SLUICE_AGENT_ROLE": "support",
+        "SLUICE_GUARD_URL": "http://127.0.0.1:8710",
+        "SLUICE_GUARD_KEY": "slc_x\n",
+        "SLUICE_GUARD_AGENT_ID": "agt",
+        "SLUICE_GUARD_ROLE": "support",
     }
     expected = "<Guard http://127.0.0.1:8710 agent='agt' role='support'>"
     assert repr(Guard.from_environ(environ)) == expected
-    del environ["SLUICE_AGENT_ID"]
-    with pytest.raises(KeyError, match="SLUICE_AGENT_ID"):
+    (tmp_path / "agent.key").write_text("slc_y\n")
+    from_file = environ | {"SLUICE_GUARD_KEY_FILE": str(tmp_path / "agent.key")}
+    assert repr(Guard.from_environ(from_file)) == expected
+    with pytest.raises(FileNotFoundError):
+        Guard.from_environ(environ | {"SLUICE_GUARD_KEY_FILE": str(tmp_path / "absent")})
+    del environ["SLUICE_GUARD_AGENT_ID"]
+    with pytest.raises(KeyError, match="SLUICE_GUARD_AGENT_ID"):
         Guard.from_environ(environ)

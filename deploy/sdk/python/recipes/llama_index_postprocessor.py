@@ -1,0 +1,67 @@
+"""LlamaIndex: nodes behind a decision. `pip install sluice-guard llama-index-core`
+
+The retriever and the model stand for your own: any retriever, any LLM.
+"""
+
+import asyncio
+import os
+from typing import Any
+
+from llama_index.core import get_response_synthesizer
+from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+from sluice_guard import Denied, Guard, acting
+
+guard = Guard.from_environ(os.environ)
+
+
+class Shelf(BaseRetriever):
+    """Returns a node of each collection."""
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        texts = {"handbook": "Leave is 30 days.", "payroll": "Ann earns 9000."}
+        return [
+            NodeWithScore(node=TextNode(text=text, metadata={"collection": name}), score=1.0)
+            for name, text in texts.items()
+        ]
+
+
+class Scripted(CustomLLM):
+    """Says what it read, as a model does."""
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(model_name="scripted")
+
+    def complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponse:
+        return CompletionResponse(text=f"I read this: {prompt}")
+
+    def stream_complete(
+        self, prompt: str, formatted: bool = False, **_: Any
+    ) -> CompletionResponseGen:
+        yield self.complete(prompt)
+
+
+def engine(*, answer: bool) -> RetrieverQueryEngine:
+    # Each node is judged as its own collection. A text instead stands for all of them.
+    checked = guard.node_postprocessor(
+        lambda node: node.metadata["collection"], "medium", answer=answer
+    )
+    return RetrieverQueryEngine(
+        retriever=Shelf(),
+        response_synthesizer=get_response_synthesizer(llm=Scripted()),
+        node_postprocessors=[checked],
+    )
+
+
+with acting(user="ann", session="llama-1"):
+    try:
+        engine(answer=False).query("What does Ann earn, and how long is leave?")
+    except Denied as refusal:
+        print("DENY:", refusal)
+    # The handbook's node and, for those of payroll, one that says why they are not there.
+    print("BOTH:", engine(answer=True).query("What does Ann earn, and how long is leave?"))
+    print("BOTH:", asyncio.run(engine(answer=True).aquery("What does Ann earn?")))

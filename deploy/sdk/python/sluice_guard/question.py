@@ -1,0 +1,33 @@
+"""The body of `POST /v1/context/evaluate`: who wants to read what, for whom."""
+
+from __future__ import annotations
+
+import json
+
+from sluice_guard.attribution import Acting
+
+Asker = tuple[str, str, Acting]
+"""The agent's id, its role, and for whom it acts."""
+
+
+def written(
+    asker: Asker, source_id: str, sensitivity: str, query: str | None, source_type: str
+) -> bytes:
+    """The question as JSON. Raises `TypeError` for a source or a level that is no text: a function
+    of the caller's may have made it."""
+    for given in (source_id, sensitivity):
+        if not isinstance(given, str):
+            raise TypeError(f"a source and its level are texts, not `{type(given).__name__}`")
+    agent_id, role, who = asker
+    body: dict[str, str] = {
+        "agent_id": agent_id,
+        "agent_role": role,
+        # Without a user the agent acts for itself, as in the sidecar's proxy.
+        "user_id": who.user or agent_id,
+        "source_id": source_id,
+        "sensitivity_level": sensitivity,
+        "source_type": source_type,
+    }
+    optional = (("session_id", who.session), ("task_type", who.task), ("query", query))
+    body.update((name, value) for name, value in optional if value is not None)
+    return json.dumps(body).encode()
