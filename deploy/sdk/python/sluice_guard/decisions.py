@@ -58,6 +58,9 @@ class Denied(NotAllowed):
         )
         self.decision = decision
 
+    def __reduce__(self) -> tuple[type[Denied], tuple[str, Decision]]:
+        return Denied, (self.source_id, self.decision)  # it may cross a process pool
+
     @property
     def event_id(self) -> str:
         return self.decision.event_id
@@ -81,6 +84,9 @@ class Unavailable(NotAllowed):
             "without this data, or try again later.",
         )
         self.problem = problem
+
+    def __reduce__(self) -> tuple[type[Unavailable], tuple[str, str]]:
+        return Unavailable, (self.source_id, self.problem)
 
 
 class Answer:

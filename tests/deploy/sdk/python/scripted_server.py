@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,13 +21,31 @@ DENY = ALLOW | {"decision": "DENY", "policy_name": "source_denied", "reason": "n
 @dataclass
 class Server:
     port: int
+    scheme: str
+    scripts: list[Script]
+    """Those that are left."""
+    tls: ssl.SSLContext | None
     requests: list[bytes] = field(default_factory=list)
     """Every request that arrived, whole."""
     connections: int = 0
+    opened: list[socket.socket] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+    def answer(self, accepted: socket.socket) -> None:
+        """All requests of one connection. The client may refuse its certificate, or close it."""
+        with suppress(OSError), accepted:
+            spoken = self.tls.wrap_socket(accepted, server_side=True) if self.tls else accepted
+            with spoken:
+                self.opened.append(spoken)
+                while not self.ended.is_set() and (request := _request(spoken)):
+                    self.requests.append(request)
+                    more = len(self.scripts) > 1
+                    script = self.scripts.pop(0) if more else self.scripts[0]
+                    script(spoken, self.ended)
 
 
 def response(
@@ -42,25 +61,13 @@ def says(answer: bytes) -> Script:
 
 
 @contextmanager
-def serving(*scripts: Script) -> Iterator[Server]:
+def serving(*scripts: Script, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """Each request, in order, is answered by the next script; the last one answers all that
     follow."""
-    ended = threading.Event()
-    opened: list[socket.socket] = []
     threads: list[threading.Thread] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Server(listener.getsockname()[1])
-        remaining = list(scripts)
-
-        def answer(connection: socket.socket) -> None:
-            with connection:
-                while not ended.is_set() and (request := _request(connection)):
-                    server.requests.append(request)
-                    script = remaining.pop(0) if len(remaining) > 1 else remaining[0]
-                    try:
-                        script(connection, ended)
-                    except OSError:
-                        return  # the client has closed it
+        port = listener.getsockname()[1]
+        server = Server(port, "http" if tls is None else "https", list(scripts), tls)
 
         def accept() -> None:
             while True:
@@ -70,19 +77,19 @@ def serving(*scripts: Script) -> Iterator[Server]:
                     return
                 connection.settimeout(20)
                 server.connections += 1
-                opened.append(connection)
-                threads.append(threading.Thread(target=answer, args=(connection,), daemon=True))
-                threads[-1].start()
+                thread = threading.Thread(target=server.answer, args=(connection,), daemon=True)
+                threads.append(thread)
+                thread.start()
 
         accepting = threading.Thread(target=accept, daemon=True)
         accepting.start()
         try:
             yield server
         finally:
-            ended.set()
+            server.ended.set()
             listener.shutdown(socket.SHUT_RDWR)
             accepting.join(5)
-            for connection in opened:
+            for connection in server.opened:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
             for thread in threads:
