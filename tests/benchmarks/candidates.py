@@ -95,6 +95,9 @@ class Connection(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def is_reading(self) -> bool:
+        return True
+
     def close(self) -> None: ...
     def abort(self) -> None: ...
     def pause_reading(self) -> None: ...
