@@ -12,5 +12,5 @@ from tests.deploy.gateways.protected import Protected, protected
 
 @pytest.fixture(scope="package")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
-    with protected(tmp_path_factory.mktemp("protected"), STARTED) as running:
+    with protected(tmp_path_factory.mktemp("protected"), [*STARTED, "ingress-nginx"]) as running:
         yield running

@@ -217,5 +217,5 @@ FIELDS: dict[str, dict[str, list[Schema]]] = {
 
 INGRESS_ANNOTATIONS = {
     f"nginx.ingress.kubernetes.io/{name}"
-    for name in ("auth-url", "auth-method", "auth-proxy-set-headers", "auth-response-headers")
+    for name in ("auth-url", "auth-proxy-set-headers", "auth-response-headers")
 }

@@ -56,22 +56,27 @@ def gateway(
         with (folder / "nginx.conf").open("a") as conf:
             conf.write("user root;\n")
     script = documents.commands(f"deploy/gateways/{name}/README.md", "start")
-    # The last line is the gateway; it takes the shell's place, so that it can be ended.
+    yield from run(script, program, folder, port)
+
+
+def run(script: str, program: Path, folder: Path, port: int) -> Iterator[int]:
+    """Run a script in `folder` whose last line is a gateway. Yields its port once it forwards."""
+    # The gateway takes the shell's place, so that it can be ended.
     script = re.sub(r"^(?=.*\n\Z)", "exec ", script, flags=re.MULTILINE)
     path = os.pathsep.join([str(program.parent), os.environ.get("PATH", "")])
     environ = {"PATH": path, "HOME": str(folder), "XDG_DATA_HOME": str(folder)}
     command = ["bash", "-euo", "pipefail", "-c", script]
-    service = Service(name, command, environ, folder / "gateway.log", port, tree=folder)
+    service = Service(program.name, command, environ, folder / "gateway.log", port, tree=folder)
     service.start(ready=False)
 
     def up() -> bool:
         assert service.process is not None
-        assert service.process.poll() is None, f"{name} ended:\n{service.tail()}"
+        assert service.process.poll() is None, f"{program.name} ended:\n{service.tail()}"
         # Traefik listens before it has read its routes, and answers 404 till then.
         return raw_requests.status(raw_requests.one(port, raw_requests.get("/ready"))) != 404
 
     try:
-        wait_until(f"{name} forwards", up)
+        wait_until(f"{program.name} forwards", up)
         yield port
     finally:
         service.kill()

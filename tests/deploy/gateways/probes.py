@@ -100,6 +100,13 @@ def repeated(world: Protected, port: int) -> bool:
     return len(world.upstream.take()) > 1
 
 
+def relayed_whole(world: Protected, port: int) -> bool:
+    """The upstream gets a target of another form than was judged."""
+    world.upstream.take()
+    one(port, get("http://kb.test/pub/a"))
+    return any(not each.target.startswith("/") for each in world.upstream.take())
+
+
 PROBES: dict[str, Probe] = {
     "attribution": attributed,
     "check": unchecked,
@@ -107,6 +114,7 @@ PROBES: dict[str, Probe] = {
     "key": claimed_key,
     "method": claimed_method,
     "repeats": repeated,
+    "target": relayed_whole,
     "upstream": revealed,
     "uri": claimed_uri,
 }

@@ -1,8 +1,8 @@
 """A control API, a sidecar with every recipe's door, and an upstream: what gateways stand before.
 
-The agent of the recipes may read `/info/…`, `/pub/…` and `/mypath`, as in the table of ways past
-proxies that the proxy's tests have too. An upstream that gets a request must have got the id of an
-ALLOW with it, of the very path.
+The agent of the recipes may read `/`, `/info/…`, `/pub/…` and `/mypath`, about as in the table of
+ways past proxies that the proxy's tests have too. An upstream that gets a request must have got the
+id of an ALLOW with it, of the very path.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ policies:
   - name: edge-reads
     agent_role: {ROLE}
     allowed_sources:
-      [rest://crm/info/*, rest://crm/pub/*, rest://crm/mypath, mcp://tools/tool/search]
+      - rest://crm/
+      - rest://crm/info/*
+      - rest://crm/pub/*
+      - rest://crm/mypath
+      - mcp://tools/tool/search
     denied_sources: []
     max_sensitivity: high
   - name: others-read
