@@ -89,7 +89,9 @@ def _read_forwarded(family: str, fields: Fields, *, uses_host: bool) -> Question
     target = targets[0]
     if family == "original" and (found := _ABSOLUTE(target)) is not None:
         hosts, target = [found[1]], found[2]
-        target = target if target.startswith("/") else f"/{target}"
+        if not target.startswith("/"):
+            # nginx writes the client's `Host` before the path, which `Host: a?` would hide.
+            fault = f"`{uri}` has no path after the host"
     if uses_host and not hosts:
         fault = f"`x-{family}-host` is missing, and the host names part of what is requested"
     kept += [(_HOST, host.encode("latin-1")) for host in hosts]

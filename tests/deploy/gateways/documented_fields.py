@@ -183,7 +183,6 @@ FIELDS: dict[str, dict[str, list[Schema]]] = {
             _object(_CLIENT_TRAFFIC, _ENVOY_GATEWAY, "ClientTrafficPolicy"),
         ]
     },
-    "envoy-grpc": {"envoy.yaml": [{"type": "object", "required": ["static_resources"]}]},
     "ingress-nginx": {"ingress.yaml": [_ANY_OBJECT] * 4},
     "istio": {
         "authorization-policy.yaml": [_AUTHORIZATION_POLICY] * 2,

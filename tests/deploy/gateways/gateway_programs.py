@@ -16,6 +16,7 @@ from tests.stack import Service, wait_until
 
 PROGRAMS = {
     "caddy": "caddy",
+    "envoy-grpc": "envoy",
     "envoy-http": "envoy",
     "haproxy": "haproxy",
     "nginx": "nginx",

@@ -141,3 +141,15 @@ def test_a_request_that_is_described_twice_is_denied(world: Protected, tmp_path:
         world.upstream.take()
         assert status(one(port, get("/info/a"))) == 403
         assert world.upstream.take() == []
+
+
+@pytest.mark.parametrize("url", ["http://kb?/admin", "http://kb", "http://kb?", "http://kb#/admin"])
+def test_an_address_without_a_path_is_denied(url: str, world: Protected) -> None:
+    """An nginx that is less strict than this one lets such a `Host` through, before the path."""
+    fields = ("X-Original-Method: GET", f"X-API-Key: {world.stack.agent_key}")
+    door = world.behind.http_door
+    plain = one(door, get("/v1/check/ingress-nginx", *fields, "X-Original-URL: http://kb/"))
+    assert status(plain) == 200
+    asked = one(door, get("/v1/check/ingress-nginx", *fields, f"X-Original-URL: {url}"))
+    assert status(asked) == 403
+    assert b"unreadable_request" in asked
