@@ -165,6 +165,7 @@ class Stack:
     database_url: str | None = None
     redis_url: str | None = None
     sources: list[dict[str, Any]] = field(default_factory=list)
+    doors: list[dict[str, Any]] = field(default_factory=list)
     control_cores: set[int] | None = None
     sidecar_cores: set[int] | None = None
     tree: Path = ROOT
@@ -226,6 +227,7 @@ class Stack:
             "spool": {"dir": "spool", "mode": self.mode},
             "agent": {"id": self.agent_id, "role": self.role, "key_file": "agent.key"},
             "sources": self.sources,
+            "doors": self.doors,
         }
         if self.redis_url:
             config["redis"] = self.redis_url

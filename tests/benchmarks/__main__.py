@@ -15,6 +15,7 @@ from tests.benchmarks import (
     blocking,
     chroma,
     core,
+    grpc_door,
     guard,
     memory,
     postgresql,
@@ -44,6 +45,7 @@ def main() -> None:
         "memory": lambda: memory.figures(arguments.quick),
         "blocking": lambda: blocking.figures(arguments.quick),
         "postgresql": lambda: postgresql.figures(arguments.quick),
+        "grpc_door": lambda: grpc_door.figures(*((2, 1) if arguments.quick else (5, 3))),
         "webhook": lambda: webhook.figures(arguments.quick),
     }
     for name, figures in parts.items():

@@ -4,7 +4,7 @@ Knows neither the key of the call nor what the request means."""
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed
-from sidecar.doors.grpc.wire import BYTES, VARINT, data, read, signed, single, text
+from sidecar.doors.grpc.wire import BYTES, VARINT, data, pair, read, signed, single, text
 
 HeaderFields = tuple[tuple[bytes, bytes], ...]
 
@@ -28,7 +28,6 @@ _HTTP_REQUEST = {
 }
 _HEADERS = {1: BYTES}
 _HEADER = {1: BYTES, 2: BYTES, 3: BYTES}  # key, value, raw_value
-_ENTRY = {1: BYTES, 2: BYTES}  # of a map: key, value
 
 
 class CheckRequest(NamedTuple):
@@ -81,8 +80,7 @@ def _from_map(entries: "list[int | bytes] | tuple[()]") -> list[tuple[bytes, byt
     pairs: list[tuple[bytes, bytes]] = []
     for entry in entries:
         assert isinstance(entry, bytes)  # `read` has looked
-        fields = read(entry, _ENTRY)
-        pairs.append((data(fields, 1), data(fields, 2)))
+        pairs.append(pair(entry))
     if len({key for key, _ in pairs}) < len(pairs):
         raise Malformed("a map has one key twice")
     return pairs

@@ -16,7 +16,6 @@ from sidecar.doors.check_judge import CheckedRequest, Outcome
 from sidecar.doors.grpc.check_request import PARTIAL_FLAG, CheckRequest, parse
 from sidecar.doors.grpc.check_response import (
     PERMISSION_DENIED,
-    REMOVED,
     UNAUTHENTICATED,
     UNAVAILABLE,
     allowed,
@@ -39,6 +38,7 @@ _LEVEL = b"x-sluice-sensitivity"
 _NOT_OF_THE_REQUEST = (b"x-api-key", PARTIAL_FLAG)
 _JSON = (b"content-type", b"application/json")
 _RETRY = (b"retry-after", b"1")
+_OPEN = dynamic_metadata("", "ALLOW", "", "none")
 _NO_HEAD = RequestHead({}, b"", None)
 
 
@@ -113,13 +113,10 @@ class CheckService:
     def _passed(self, outcome: Outcome) -> bytes:
         self._checks.add("0")
         shown = outcome.shown
-        if shown is None:
-            # Nothing was decided, so there is no event. A client may have made one up.
-            return allowed((), (*REMOVED, b"x-sluice-event-id"), _metadata(None))
-        headers = [(b"x-sluice-event-id", shown.event_id.encode())]
-        if shown.decision.decision == "DENY":  # only reported
-            headers.append((b"x-sluice-decision", b"DENY"))
-        return allowed(headers, REMOVED, _metadata(shown))
+        if shown is None:  # nothing was decided, so there is no event
+            return allowed("", _OPEN)
+        reported = shown.decision.decision == "DENY"
+        return allowed(shown.event_id, _metadata(shown), reported=reported)
 
     def _stopped(self, outcome: Outcome) -> bytes:
         shown = outcome.shown
@@ -191,17 +188,7 @@ def _body(check: CheckRequest) -> tuple[bytes | None, str]:
     return (body, "") if whole else (None, PARTIAL_BODY)
 
 
-def _metadata(shown: RecordedDecision | None) -> bytes:
-    if shown is None:
-        return dynamic_metadata(
-            (("decision", "ALLOW"), ("event_id", ""), ("policy_name", ""), ("check", "none"))
-        )
+def _metadata(shown: RecordedDecision) -> bytes:
     decision = shown.decision
-    return dynamic_metadata(
-        (
-            ("decision", decision.decision),
-            ("event_id", shown.event_id),
-            ("policy_name", decision.policy_name),
-            ("check", "none" if decision.decision == "ALLOW" else denied_by(decision)),
-        )
-    )
+    check = "none" if decision.decision == "ALLOW" else denied_by(decision)
+    return dynamic_metadata(shown.event_id, decision.decision, decision.policy_name, check)

@@ -19,6 +19,9 @@ Fields = dict[int, list[Value]]
 # headers unless told otherwise.
 _MAX_FIELDS = 2048
 _FIXED = {1: 8, 5: 4}
+_ENTRY = {1: BYTES, 2: BYTES}
+_FIRST, _SECOND = 1 << 3 | BYTES, 2 << 3 | BYTES
+"""The tags of an entry's key and value."""
 
 
 def read(message: bytes, wanted: Mapping[int, int]) -> Fields:
@@ -62,6 +65,18 @@ def read(message: bytes, wanted: Mapping[int, int]) -> Fields:
     return found
 
 
+def pair(entry: bytes) -> tuple[bytes, bytes]:
+    """The key and the value of a map's entry. Raises `Malformed`."""
+    # Most entries are two short fields, the key first; a header or two is longer.
+    if len(entry) >= 4 and entry[0] == _FIRST and entry[1] < 0x80:
+        at = 2 + entry[1]
+        left = len(entry) - at - 2
+        if 0 <= left < 0x80 and entry[at] == _SECOND and entry[at + 1] == left:
+            return entry[2:at], entry[at + 2 :]
+    fields = read(entry, _ENTRY)
+    return data(fields, 1), data(fields, 2)
+
+
 def single(fields: Fields, number: int) -> Value | None:
     """The value of a field that may stand once, None if it is absent. Raises `Malformed`."""
     values = fields.get(number)
@@ -94,7 +109,10 @@ def signed(value: int) -> int:
 
 def bytes_field(number: int, value: bytes) -> bytes:
     """A field of bytes, of text or of a message."""
-    return b"%b%b%b" % (_encoded(number << 3 | BYTES), _encoded(len(value)), value)
+    length = len(value)
+    if number < 16 and length < 0x80:  # most are
+        return b"%c%c%b" % (number << 3 | BYTES, length, value)
+    return b"%b%b%b" % (_encoded(number << 3 | BYTES), _encoded(length), value)
 
 
 def varint_field(number: int, value: int) -> bytes:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from policies.ground.errors import Malformed
 from sidecar.doors.grpc import wire
 from sidecar.doors.grpc.check_request import parse
-from sidecar.doors.grpc.check_response import allowed, denied, dynamic_metadata
+from sidecar.doors.grpc.check_response import REMOVED, allowed, denied, dynamic_metadata
 from tests.sidecar.doors.grpc.envoy_messages import message
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
@@ -174,20 +174,47 @@ def test_a_number_is_read_as_it_was_written(value: int, number: int) -> None:
     assert wire.read(field, {number: wire.VARINT}) == {number: [value]}
 
 
-def test_google_reads_an_allowed_answer() -> None:
-    metadata = dynamic_metadata((("decision", "ALLOW"), ("policy_name", "é" * 100)))
-    answer = allowed([(b"x-sluice-event-id", b"1")], [b"x-api-key", b"x-b"], metadata)
-    read = message("CheckResponse").FromString(answer)
+@given(TEXT, TEXT, st.booleans())
+def test_google_reads_an_allowed_answer(event_id: str, policy_name: str, reported: bool) -> None:
+    metadata = dynamic_metadata(event_id, "ALLOW", policy_name, "none")
+    read = message("CheckResponse").FromString(allowed(event_id, metadata, reported=reported))
     assert read.status.code == 0
     assert read.HasField("ok_response")
     assert not read.HasField("denied_response")
-    [option] = read.ok_response.headers
-    assert (option.header.key, option.header.value) == ("x-sluice-event-id", "1")
-    assert option.append_action == 2
-    assert list(read.ok_response.response_headers_to_add) == [option]
-    assert list(read.ok_response.headers_to_remove) == ["x-api-key", "x-b"]
+    options = list(read.ok_response.headers)
+    assert {option.append_action for option in options} <= {2}
+    assert list(read.ok_response.response_headers_to_add) == options
+    named = [(option.header.key, option.header.value) for option in options]
+    expected = [("x-sluice-event-id", event_id)] if event_id else []
+    expected += [("x-sluice-decision", "DENY")] if event_id and reported else []
+    assert named == expected
+    removed = [name.decode() for name in REMOVED] + ([] if event_id else ["x-sluice-event-id"])
+    assert list(read.ok_response.headers_to_remove) == removed
     found = {key: value.string_value for key, value in read.dynamic_metadata.fields.items()}
-    assert found == {"decision": "ALLOW", "policy_name": "é" * 100}
+    assert found == {
+        "event_id": event_id,
+        "decision": "ALLOW",
+        "policy_name": policy_name,
+        "check": "none",
+    }
+
+
+@given(st.binary(max_size=300), st.binary(max_size=300), st.booleans())
+def test_an_entry_is_read_in_any_order_and_length(key: bytes, value: bytes, turned: bool) -> None:
+    parts = [wire.bytes_field(1, key), wire.bytes_field(2, value)]
+    assert wire.pair(b"".join(reversed(parts) if turned else parts)) == (key, value)
+
+
+@given(st.binary(max_size=12))
+def test_any_entry_is_read_as_its_fields_are(entry: bytes) -> None:
+    try:
+        fields = wire.read(entry, {1: wire.BYTES, 2: wire.BYTES})
+        expected = wire.data(fields, 1), wire.data(fields, 2)
+    except Malformed:
+        with pytest.raises(Malformed):
+            wire.pair(entry)
+    else:
+        assert wire.pair(entry) == expected
 
 
 def test_google_reads_a_denied_answer() -> None:
