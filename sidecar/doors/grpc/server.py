@@ -63,7 +63,8 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         self._checks = BackgroundTasks()
         # Bytes in, bytes out: `check_request` and `check_response` know the messages.
         self._methods = {
-            _CHECK: grpc.unary_unary_rpc_method_handler(self._check),
+            # A stream of one: of a caller without a valid key, no message is ever held.
+            _CHECK: grpc.stream_unary_rpc_method_handler(self._check),
             _HEALTH: grpc.unary_unary_rpc_method_handler(self._health),
         }
 
@@ -105,8 +106,14 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
             await self._server.stop(seconds)
         await self._checks.close(seconds)
 
-    async def _check(self, message: bytes, context: Any) -> bytes:
+    async def _check(self, _messages: Any, context: Any) -> bytes:
         keys = [value for name, value in context.invocation_metadata() if name == "x-api-key"]
+        refusal = self._service.refusal(keys)
+        if refusal is not None:
+            return refusal
+        read = await context.read()
+        # Without a message there is nothing to read in it, which is a denial like any other.
+        message: bytes = b"" if read is grpc.aio.EOF else read
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:

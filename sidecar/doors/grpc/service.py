@@ -60,21 +60,24 @@ class CheckService:
         self._checks = checks
         self._attributed = _attributed(judgement.door.headers)
 
+    def refusal(self, api_keys: Sequence[str]) -> bytes | None:
+        """The CheckResponse for a check that carries these keys, if they alone decide it: none, or
+        one that is not valid. None if the message has to be read. Raises nothing."""
+        try:
+            self._judgement.admit(_digest(api_keys))
+        except Exception as error:  # noqa: BLE001  # `_failed` logs it
+            return self._failed(error)
+        return None
+
     async def check(self, message: bytes, api_keys: Sequence[str]) -> bytes:
         """The CheckResponse for a CheckRequest that carries these keys. Raises nothing."""
         try:
             return await self._judge(message, api_keys)
-        except SluiceError as error:
-            return self._undecided(error)
-        except Exception:
-            log.exception("a check failed")
-            return self._undecided(SluiceError("internal error"))
+        except Exception as error:  # noqa: BLE001  # `_failed` logs it
+            return self._failed(error)
 
     async def _judge(self, message: bytes, api_keys: Sequence[str]) -> bytes:
-        judgement = self._judgement
-        presented = presented_key(api_keys, ())
-        digest = key_digest(presented) if presented else None
-        outcome = await judgement.judge(self._checked(message), digest)
+        outcome = await self._judgement.judge(self._checked(message), _digest(api_keys))
         for recorded in outcome.decisions:
             await recorded.durable
         # The records are on disk. If we die here, they ship after the restart; the gateway gets no
@@ -139,6 +142,12 @@ class CheckService:
             body = orjson.dumps(members)
         return denied(PERMISSION_DENIED, status, headers, body, _metadata(shown))
 
+    def _failed(self, error: Exception) -> bytes:
+        if isinstance(error, SluiceError):
+            return self._undecided(error)
+        log.error("a check failed", exc_info=error)
+        return self._undecided(SluiceError("internal error"))
+
     def _undecided(self, error: SluiceError) -> bytes:
         if isinstance(error, Unauthorized):
             code, status, headers = UNAUTHENTICATED, 401, [_JSON]
@@ -149,6 +158,11 @@ class CheckService:
         self._checks.add(str(code))
         body = orjson.dumps(error_body(status, error.message, error.details))
         return denied(code, status, headers, body)
+
+
+def _digest(api_keys: Sequence[str]) -> bytes | None:
+    presented = presented_key(api_keys, ())
+    return key_digest(presented) if presented else None
 
 
 def _attributed(headers: DoorHeaders) -> tuple[_Attributed, ...]:

@@ -18,6 +18,7 @@ from sidecar.settings.doors import Door, DoorAgent, DoorHeaders
 from sidecar.spool import SpoolFull
 from tests.sidecar.doors.grpc.envoy_messages import message
 from tests.sidecar.doors.grpc.grpc_setup import (
+    CHECK,
     HEALTH,
     KEY,
     LOCAL,
@@ -133,6 +134,25 @@ async def test_a_message_that_cant_be_read_is_a_recorded_denial(
         assert metadata(answer)["check"] == "unreadable_request"
         [record] = await door.records()
         assert (record["decision"], record["source_type"]) == ("DENY", "edge")
+
+
+async def test_without_a_message_there_is_a_recorded_denial(tmp_path: Path) -> None:
+    async with grpc_door(tmp_path) as door:
+        called: Any = door.channel.stream_unary(CHECK)
+        data = await called(iter([]), metadata=(("x-api-key", KEY),), timeout=20)
+        assert metadata(message("CheckResponse").FromString(data))["check"] == "unreadable_request"
+        assert len(await door.records()) == 1
+
+
+async def test_without_a_valid_key_no_message_is_waited_for(tmp_path: Path) -> None:
+    async with grpc_door(tmp_path) as door:
+        for key, expected in (("", 16), (OTHER_KEY, 7)):
+            # The call never sends its message.
+            called: Any = door.channel.stream_unary(CHECK)
+            call = called(metadata=(("x-api-key", key),), timeout=20)
+            assert code(message("CheckResponse").FromString(await call)) == expected
+        large = http(raw_body=b"x" * (15 << 20)).SerializeToString()
+        assert code(message("CheckResponse").FromString(await door.call(large))) == 16
 
 
 async def test_a_spool_that_takes_nothing_is_no_decision(
