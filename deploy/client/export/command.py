@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 from urllib.parse import urlsplit
 
 from deploy.client.client import Client, common
 from deploy.client.connection import LOOPBACK, ApiConnection, ApiUnreachable, RequestRefused
 from deploy.client.credentials import UnusableArguments
+from deploy.client.export.decision_lines import FORMATS, DecisionFile
 from deploy.client.export.download import Broken, Download, codings, decoded
 from deploy.client.export.partial_file import CannotContinue, PartialFile
 
@@ -20,6 +22,8 @@ PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before each further attempt. They begin anew once an attempt brought entries."""
 BUSY = 503
 SHOWN_EVERY = 0.5
+
+File = TypeVar("File", PartialFile, DecisionFile)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out the openings, which hold all personal data of the log",
     )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="the decisions alone, one on each line, in a format of security tools",
+    )
 
 
 def _export(client: Client, options: argparse.Namespace) -> int:
@@ -53,16 +62,58 @@ def _export(client: Client, options: argparse.Namespace) -> int:
     part = target.with_name(target.name + ".part")
     progress = Progress(sys.stderr)
     try:
-        file = _complete(client.api, part, options, progress)
-        header = file.header
-        assert header is not None
-        file.complete(target)
+        if options.format is not None:
+            return _export_decisions(client, target, part, options, progress)
+        return _export_log(client, target, part, options, progress)
     except CannotContinue as problem:
         progress.end()
         print(f"sluice: {problem}", file=sys.stderr)
         return 1
     except OSError as problem:
         raise UnusableArguments(f"`{part}`: {problem.strerror}") from problem
+
+
+def _export_decisions(
+    client: Client, target: Path, part: Path, options: argparse.Namespace, progress: Progress
+) -> int:
+    file = _complete(
+        lambda: DecisionFile(part, options.format),
+        lambda file: _download_decisions(client.api, file, options),
+        progress,
+    )
+    file.complete(target)
+    text = f"{target}: {file.entries} decisions"
+    client.out.document({"file": str(target), "decisions": file.entries}, text)
+    return 0
+
+
+def _download_decisions(
+    api: ApiConnection, file: DecisionFile, options: argparse.Namespace
+) -> None:
+    asked = {
+        "format": options.format,
+        "from": options.first if file.next_seq is None else file.next_seq,
+        "to": options.until,
+        "openings": "none" if options.no_openings else "all",
+    }
+    with api.stream(PATH, asked, _coding(api)) as response:
+        if response.headers.get("Transfer-Encoding") != "chunked":
+            # Nothing else says where it ends, and these lines have no last one that does.
+            raise Broken("the response's head is cut off, or a proxy has changed it")
+        file.receive(decoded(response))
+
+
+def _export_log(
+    client: Client, target: Path, part: Path, options: argparse.Namespace, progress: Progress
+) -> int:
+    file = _complete(
+        lambda: PartialFile(part),
+        lambda file: _download(client.api, file, options, progress),
+        progress,
+    )
+    header = file.header
+    assert header is not None
+    file.complete(target)
     progress.end()
     shown = {"file": str(target), "log": header["log"], "entries": file.entries}
     shown |= {"from": header["from"], "to": header["to"]}
@@ -75,15 +126,15 @@ def _export(client: Client, options: argparse.Namespace) -> int:
 
 
 def _complete(
-    api: ApiConnection, part: Path, options: argparse.Namespace, progress: Progress
-) -> PartialFile:
-    """The file with all its lines but the last."""
+    open_file: Callable[[], File], download: Callable[[File], None], progress: Progress
+) -> File:
+    """The file with all its lines but the last, if its format has one."""
     pauses = iter(PAUSES)
     while True:
-        file = PartialFile(part)
+        file = open_file()
         before = file.entries
         try:
-            _download(api, file, options, progress)
+            download(file)
             return file
         except (Broken, ApiUnreachable, RequestRefused) as problem:
             file.close()
@@ -92,7 +143,8 @@ def _complete(
             pauses = iter(PAUSES) if file.entries > before else pauses
             if (pause := next(pauses, None)) is None:
                 raise CannotContinue(
-                    f"{problem}; {file.entries} entries are in `{part}`: the same command continues"
+                    f"{problem}; {file.entries} entries are in `{file.path}`: the same command "
+                    "continues"
                 ) from problem
             progress.note(f"{problem}; continuing in {pause:.0f} s")
             time.sleep(pause)
@@ -114,11 +166,14 @@ def _download(
                 "name another file"
             )
         asked = {"from": file.next_seq, "to": file.header["to"]}
+    with api.stream(PATH, {**asked, "openings": openings}, _coding(api)) as response:
+        Download(decoded(response), file, progress.update).run(continued=continued)
+
+
+def _coding(api: ApiConnection) -> dict[str, str]:
     # Between processes of one machine, compressing takes longer than sending.
     near = urlsplit(api.url).hostname in LOOPBACK
-    headers = {"Accept-Encoding": "identity" if near else codings()}
-    with api.stream(PATH, {**asked, "openings": openings}, headers) as response:
-        Download(decoded(response), file, progress.update).run(continued=continued)
+    return {"Accept-Encoding": "identity" if near else codings()}
 
 
 class Progress:
