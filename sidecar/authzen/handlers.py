@@ -49,8 +49,7 @@ class Authzen:
 
     async def _single(self, request: ApiRequest, body: dict[str, Any]) -> ApiReply:
         assert request.key is not None  # the route requires one
-        question = read_question(body)
-        recorded = await self._decide(self._map(question, request.key), request.key)
+        recorded = await self._decide(self._map(read_question(body), request.key), request.key)
         return ApiReply(
             orjson.dumps(_answer(recorded)),
             durable=recorded.durable,

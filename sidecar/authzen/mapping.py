@@ -63,6 +63,7 @@ class Mapper:
         """The whole retrieval. Raises `MissingDocument` while the agent's document is not here and
         the question names no role."""
         subject, action, resource, context = question
+        get = context.get
         try:
             agent_id = self.agent_id(subject, context, key)
             source_id, sensitivity = self.target(resource)
@@ -71,46 +72,46 @@ class Mapper:
                 self.user_id(subject, context),
                 source_id,
                 sensitivity,
-                _optional(context, "session_id"),
+                get("session_id"),
                 self.task(action, context),
                 agent_id,
-                _optional(context, "query"),
+                get("query"),
                 DOOR,
-                _optional(context, "context_hash"),
+                get("context_hash"),
             )
             for complaint in complaints(retrieval):
-                field = complaint.partition(":")[0]
-                raise Unmapped(f"{complaint}; it is taken from {_TAKEN_FROM[field]}")
+                raise _unusable(*complaint.split(": ", 1))
+            if None in context.values():  # absent to the core, but not usable here
+                for member in ("session_id", "query", "context_hash"):
+                    _optional(context, member)
         except Unmapped as fault:
             named = self._names(question, key, policy_set)
             raise Unmapped(fault.reason, **named) from None
         return retrieval
 
-    def agent_id(self, subject: Entity, context: Properties, key: Key) -> str | None:
-        """The agent; None if there is none."""
-        named: Any = subject.id
-        if subject.type not in self._subject_types:
-            named = _first(_AGENT, subject, context)
-            if named is _ABSENT:
-                return agent_of(key)
-        if fault := identifier_fault(named):
-            raise Unmapped(f"agent_id: {fault}; it is taken from {_TAKEN_FROM['agent_id']}")
-        agent_id: str = named
-        return agent_id
+    def agent_id(self, subject: Entity, context: Properties, key: Key) -> Any:
+        """The agent; None if there is none. Of any type: `retrieval` judges it."""
+        if subject.type in self._subject_types:
+            return subject.id
+        found = _first(_AGENT, subject, context)
+        return agent_of(key) if found is _ABSENT else found
 
     def role(
         self,
         subject: Entity,
         context: Properties,
         key: Key,
-        agent_id: str | None,
+        agent_id: Any,
         policy_set: PolicySet,
     ) -> Any:
         """The role. Raises `MissingDocument` while the agent's document is not here, which is
         needed if nothing else names a role. Of any type: `retrieval` judges it."""
         role = self.claimed_role(subject, context)
-        if role is None:
-            role = role_of(key, agent_id, policy_set)
+        if role is not None:
+            return role
+        if agent_id is not None and (fault := identifier_fault(agent_id)):
+            raise _unusable("agent_id", fault)
+        role = role_of(key, agent_id, policy_set)
         if role is None:
             raise Unmapped(
                 f"no role: put it into `subject.properties.{self._role_property}`, or tie the key "
@@ -120,14 +121,12 @@ class Mapper:
 
     def claimed_role(self, subject: Entity, context: Properties) -> Any:
         """The role that the question names; None if it names none."""
-        for holder, member in (
-            (subject.properties, "agent_role"),
-            (subject.properties, self._role_property),
-            (context, "agent_role"),
-        ):
-            if member in holder:
-                return _no_null(holder[member], member)
-        return None
+        properties, member = subject.properties, self._role_property
+        if "agent_role" in properties:
+            return _no_null(properties["agent_role"], "agent_role")
+        if member in properties:
+            return _no_null(properties[member], member)
+        return _optional(context, "agent_role")
 
     def user_id(self, subject: Entity, context: Properties) -> Any:
         """Whom the agent acts for. Of any type: `retrieval` judges it."""
@@ -160,6 +159,10 @@ class Mapper:
         with suppress(Unmapped):
             found["agent_role"] = self.role(subject, context, key, agent_id, policy_set)
         return found
+
+
+def _unusable(field: str, fault: str) -> Unmapped:
+    return Unmapped(f"{field}: {fault}; it is taken from {_TAKEN_FROM[field]}")
 
 
 def _first(places: tuple[tuple[bool, str], ...], subject: Entity, context: Properties) -> Any:

@@ -37,7 +37,6 @@ class Question(NamedTuple):
 
 
 _NOTHING: Properties = {}
-_ABSENT = object()
 
 
 def read_question(body: Properties) -> Question:
@@ -52,39 +51,39 @@ def read_question(body: Properties) -> Question:
 
 def read_entity(body: Properties, member: str, *, identified: bool = True) -> Entity:
     """The subject or resource. Unless `identified`, its id is ignored, and empty here."""
-    entity = _object(body, member, member)
-    return Entity(
-        _text(entity, "type", member),
-        _text(entity, "id", member) if identified else "",
-        _properties(entity, member),
-    )
+    entity = body.get(member)
+    if type(entity) is not dict:
+        raise _fault(body, member, member, "an object")
+    # Every evaluation reads two of these, so what is right is looked at once, without a call.
+    kind, properties = entity.get("type"), entity.get("properties", _NOTHING)
+    id_ = entity.get("id") if identified else ""
+    if type(kind) is not str:
+        raise _fault(entity, "type", f"{member}.type", "a string")
+    if type(id_) is not str:
+        raise _fault(entity, "id", f"{member}.id", "a string")
+    if type(properties) is not dict:
+        raise _fault(entity, "properties", f"{member}.properties", "an object")
+    return Entity(kind, id_, properties)
 
 
 def read_action(body: Properties) -> Action:
-    action = _object(body, "action", "action")
-    return Action(_text(action, "name", "action"), _properties(action, "action"))
+    action = body.get("action")
+    if type(action) is not dict:
+        raise _fault(body, "action", "action", "an object")
+    name, properties = action.get("name"), action.get("properties", _NOTHING)
+    if type(name) is not str:
+        raise _fault(action, "name", "action.name", "a string")
+    if type(properties) is not dict:
+        raise _fault(action, "properties", "action.properties", "an object")
+    return Action(name, properties)
 
 
 def read_context(body: Properties) -> Properties:
-    return _object(body, "context", "context") if "context" in body else _NOTHING
+    context = body.get("context", _NOTHING)
+    if type(context) is not dict:
+        raise _fault(body, "context", "context", "an object")
+    return context
 
 
-def _properties(entity: Properties, within: str) -> Properties:
-    if "properties" not in entity:
-        return _NOTHING
-    return _object(entity, "properties", f"{within}.properties")
-
-
-def _object(parent: Properties, member: str, name: str) -> Properties:
-    value = parent.get(member, _ABSENT)
-    if type(value) is dict:
-        return value
-    raise Malformed(f"`{name}` " + ("is required" if value is _ABSENT else "must be an object"))
-
-
-def _text(parent: Properties, member: str, within: str) -> str:
-    value = parent.get(member, _ABSENT)
-    if type(value) is str:
-        return value
-    fault = "is required" if value is _ABSENT else "must be a string"
-    raise Malformed(f"`{within}.{member}` {fault}")
+def _fault(parent: Properties, member: str, name: str, form: str) -> Malformed:
+    return Malformed(f"`{name}` " + (f"must be {form}" if member in parent else "is required"))

@@ -56,12 +56,14 @@ class ResourceRules:
         source_id, level = "", None
         for rule in self._rules.get(kind, ()):
             if rule.matches_id(id_) and holds(rule.when, properties):
+                # The rule's source id may be without it.
+                if fault := identifier_fault(id_):
+                    raise Unmapped(f"`resource.id` {fault}")
                 level = rule.sensitivity
                 source_id = "" if rule.source is None else id_.join(rule.source)
                 break
-        for member, text in (("id", id_), ("type", kind)):
-            if fault := identifier_fault(text):
-                raise Unmapped(f"`resource.{member}` {fault}; it names the source")
+        if not kind or not id_:
+            raise Unmapped("`resource.type` and `resource.id` name the source: both are needed")
         if not source_id:
             source_id = id_ if kind == PLAIN_TYPE else f"{kind}://{id_}"
         return Target(source_id, _higher(level, properties))

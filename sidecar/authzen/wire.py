@@ -6,7 +6,7 @@ from typing import Any
 from policies.ground.errors import Malformed, SluiceError, Unauthorized
 from policies.ground.keys import KeysDiffer
 from sidecar.api.route import ErrorReply, InvalidKey, describe_error
-from sidecar.protocols.strict_body import json_object
+from sidecar.protocols.strict_body import short_object
 
 MAX_DEPTH = 64
 """The most levels of a body (contract, section 1)."""
@@ -21,7 +21,7 @@ def read_body(raw: bytes, content_type: str | None) -> dict[str, Any]:
         media = (content_type or "").partition(";")[0].strip()
         if media.lower() != "application/json":
             raise Malformed(f"the content type is `{media[:64]}`; send `application/json`")
-    return json_object(raw, None, max_depth=MAX_DEPTH)
+    return short_object(raw, MAX_DEPTH)
 
 
 def describe(error: SluiceError) -> ErrorReply:

@@ -10,6 +10,7 @@ from sidecar.doctor.listeners import listeners
 from sidecar.doctor.names import broad_hosts, private_names, report_mode
 from sidecar.doctor.redirects import other_users, redirect, udp
 from sidecar.doctor.users import users
+from sidecar.doctor.write_actions import write_actions
 
 Check = Callable[[DoctorContext], Iterable[DoctorFinding]]
 
@@ -26,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     report_mode,
     private_names,
     broad_hosts,
+    write_actions,
 )
 
 

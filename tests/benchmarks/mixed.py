@@ -21,6 +21,7 @@ from tests import servers
 from tests.benchmarks.measure import EVALUATE, LOAD, request
 from tests.stack import ROOT, Stack
 
+AUTHZEN = "/access/v1/evaluation"
 ROLES = 100
 POLICIES_EACH = 10
 SESSIONS_EACH = 5
@@ -124,6 +125,29 @@ def evaluations(key: str) -> Mixed:
             body["task_type"] = each.task
         made.append(request("POST", EVALUATE, body, key))
     return Mixed(made, (("vault-", '"decision":"DENY"'), ("", '"decision":"ALLOW"')))
+
+
+def authzen_evaluations(key: str) -> Mixed:
+    """The same evaluations as AuthZEN has them."""
+    made = []
+    for each in questions():
+        agent = {
+            "type": "agent",
+            "id": f"agent-{each.role}",
+            "properties": {"role": f"role-{each.role}"},
+        }
+        level = {"sensitivity_level": each.level}
+        context = {"user_id": each.user, "session_id": each.session}
+        if each.task is not None:
+            context["task_type"] = each.task
+        body = {
+            "subject": agent,
+            "action": {"name": "read"},
+            "resource": {"type": "source", "id": each.source, "properties": level},
+            "context": context,
+        }
+        made.append(request("POST", AUTHZEN, body, key))
+    return Mixed(made, (("vault-", '"decision":false'), ("", '"decision":true')))
 
 
 def unchecked(mixed: Mixed) -> Mixed:

@@ -247,10 +247,11 @@ LONG, BAD = "x" * 257, "a\0b"
         ),
         ({"context": {"user_id": LONG}}, "user_id: must have 1 to 256"),
         ({"context": {"user_id": None}}, "`user_id` is null"),
-        ({"resource": {"type": "source", "id": ""}}, "`resource.id` must have 1 to 256"),
-        ({"resource": {"type": "", "id": "a"}}, "`resource.type` must have 1 to 256"),
+        ({"resource": {"type": "source", "id": ""}}, "`resource.type` and `resource.id` name"),
+        ({"resource": {"type": "", "id": "a"}}, "`resource.type` and `resource.id` name"),
         ({"resource": {"type": "a" * 200, "id": "b" * 200}}, "source_id: must have 1 to 256"),
-        ({"resource": {"type": "tool", "id": BAD}}, "`resource.id` must not contain control"),
+        ({"resource": {"type": "tool", "id": BAD}}, "source_id: must not contain control"),
+        ({"resource": {"type": "constant", "id": LONG}}, "`resource.id` must have 1 to 256"),
         (
             {"resource": {"type": "source", "id": "a", "properties": {"sensitivity": "top"}}},
             "`resource.properties.sensitivity` must be one of `low`, `medium`, `high`, `critical`",
@@ -269,7 +270,8 @@ LONG, BAD = "x" * 257, "a\0b"
     ],
 )
 def test_a_value_that_cannot_be_used_is_not_mapped(changed: dict[str, Any], reason: str) -> None:
-    fault = unmapped(question(**changed))
+    constant = AuthzenSettings(resources=(ResourceRule("constant", source_id="always"),))
+    fault = unmapped(question(**changed), constant)
     assert fault.reason.startswith(reason)
     # What can be read is recorded, and what can't is `unknown`.
     made = fault.retrieval("authzen")
