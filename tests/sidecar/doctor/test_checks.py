@@ -328,7 +328,16 @@ def test_the_most_severe_comes_first_and_nothing_twice(tmp_path: Path) -> None:
 
 def test_an_action_that_writes_and_counts_as_reading_is_found(tmp_path: Path) -> None:
     assert found(observed(tmp_path), "write_actions") == []
-    names = "write_file read put POST patched delete_soft overwrite can_delete".split()
+    names = [
+        "write_file",
+        "read",
+        "put",
+        "POST",
+        "patched",
+        "delete_soft",
+        "overwrite",
+        "can_delete",
+    ]
     rules = [f"{{name: {name}}}" for name in names] + ["{name: update, task: update}"]
     text = f"{with_source(9)}authzen:\n  actions: [{', '.join(rules)}]\n"
     assert seen(found(observed(tmp_path, text=text), "write_actions")) == [
