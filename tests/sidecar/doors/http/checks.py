@@ -97,13 +97,13 @@ class Checks:
 def question(
     door: str, method: str, target: str, fields: Fields, body: bytes, key: str | None
 ) -> bytes:
-    """The check for a request, by the protocol of the door."""
+    """The check for a request, by the protocol of the door, which its name begins with."""
     lines = [f"{name}: {value}" for name, value in fields]
     path, asked = f"/v1/check/{door}", method
-    if door in ("edge", "mesh", "own"):
+    family = {"nginx": "Forwarded", "ingress": "Original"}.get(door.partition("-")[0])
+    if family is None:
         path += target
     else:
-        family = {"nginx": "Forwarded", "ingress": "Original"}[door]
         lines += [f"X-{family}-Method: {method}", f"X-{family}-URI: {target}"]
         asked = "HEAD" if method == "HEAD" else "GET"
     if key is not None:
@@ -130,6 +130,7 @@ async def checks(
     tmp_path: Path,
     *policies: Policy,
     source: Source = CRM,
+    others: Iterable[Source] = (),
     doors: Iterable[Door] = (*DOORS, *OPEN_DOORS),
     synced: bool = True,
     **changed: Any,
@@ -142,6 +143,6 @@ async def checks(
         bound = Key("key_g", "evaluate", bound_agent_id=AGENT)
         control.publish({key_name(key_digest(GATEWAY_KEY)): key_document(bound)})
         control.feeds = synced
-        settings = {"sources": (source,), "doors": tuple(doors), **changed}
+        settings = {"sources": (source, *others), "doors": tuple(doors), **changed}
         async with sidecar(tmp_path, control, disk=disk, synced=synced, **settings) as running:
             yield Checks(running, control, disk)
