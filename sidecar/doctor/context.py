@@ -20,11 +20,12 @@ _Observed = TypeVar("_Observed")
 
 class ListeningPort(NamedTuple):
     """One of the sidecar's ports. `keyless` means that its requests count as the agent's without
-    presenting a key."""
+    presenting a key; `certified` that only clients with a certificate are served."""
 
     name: str
     listen: ListenAddress
     keyless: bool
+    certified: bool = False
 
 
 class SourceAddress(NamedTuple):
@@ -114,6 +115,11 @@ def _ports(settings: SidecarSettings) -> Iterator[ListeningPort]:
     for name, listen in keyless.items():
         if listen is not None:
             yield ListeningPort(name, listen, keyless=True)
+    for door in settings.doors:
+        if door.listen is not None:
+            certified = door.listen_tls is not None and door.listen_tls.client_ca is not None
+            name = f"door `{door.name}`"
+            yield ListeningPort(name, door.listen, door.key == "none", certified)
 
 
 def _upstream(host: Host, source: Source) -> SourceAddress:

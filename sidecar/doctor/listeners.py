@@ -10,10 +10,13 @@ from sidecar.doctor.finding import DoctorFinding, Severity
 
 def listeners(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Report ports that other hosts can reach."""
-    for name, listen, keyless in context.ports:
+    for name, listen, keyless, certified in context.ports:
         if _is_loopback(listen.host):
             continue
-        if keyless:
+        if keyless and certified:
+            severity = Severity.MEDIUM
+            why = "any client with a certificate of its `client_ca` acts as the agent, keyless"
+        elif keyless:
             severity, why = Severity.HIGH, "any client that reaches it acts as the agent, keyless"
         else:
             severity, why = Severity.LOW, "other hosts can try keys, and see /health and /metrics"

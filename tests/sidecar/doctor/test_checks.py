@@ -31,6 +31,7 @@ from tests.sidecar.doctor.recorded_host import (
     recorded,
     seen,
 )
+from tests.sidecar.proxy.certificates import authority
 
 
 @pytest.fixture
@@ -139,6 +140,24 @@ def test_a_port_that_requires_a_key_is_less_severe(tmp_path: Path) -> None:
     text = f"{TEXT}listen: 0.0.0.0:8710\nmetrics_listen: 0.0.0.0:9464\n"
     assert seen(found(observed(tmp_path, text=text), "listeners")) == [
         ("low", "`listen` listens on `0.0.0.0:8710`")
+    ]
+
+
+def test_a_door_that_other_hosts_reach_is_found(tmp_path: Path) -> None:
+    pki = authority()
+    pair = pki.issue("edge.test")
+    tls = f"{{certificate: {pair.certificate}, key: {pair.key}, client_ca: {pki.path}}}"
+    speaker = "agent: {role: r}"
+    doors = (
+        f"{{name: a, key: none, {speaker}, listen: '0.0.0.0:8720', listen_tls: {tls}}}",
+        "{name: b, listen: '0.0.0.0:8721'}",
+        f"{{name: c, key: none, {speaker}, listen: '127.0.0.1:8722'}}",
+    )
+    asked = "".join(f"  - {{protocol: envoy_http, source: kb, {each[1:]}\n" for each in doors)
+    findings = found(observed(tmp_path, text=f"{with_source(9)}doors:\n{asked}"), "listeners")
+    assert seen(findings) == [
+        ("medium", "door `a` listens on `0.0.0.0:8720`"),
+        ("low", "door `b` listens on `0.0.0.0:8721`"),
     ]
 
 
