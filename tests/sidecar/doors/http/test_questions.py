@@ -144,7 +144,7 @@ async def test_the_other_family_says_nothing(asked: Checks, door: str, family: s
     own = [(f"X-{family}-Method", "GET"), (f"X-{family}-Uri", "/b")]
     assert await forwarded(asked, door, *own, *spoof) == (403, "DENY")
     assert (await asked.decided())[-1]["source_id"] == "rest://crm/b"
-    # A family of another kind of proxy is none either.
+    # Nor do the headers of other kinds of proxies.
     rewritten = [("X-Rewrite-URL", "/a"), ("Forwarded", "for=1;host=h"), ("X-Real-IP", "1.2.3.4")]
     assert await forwarded(asked, door, *rewritten) == (403, "DENY")
 
