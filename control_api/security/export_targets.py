@@ -42,7 +42,8 @@ _TLS_OPTIONS = {"ca", "certificate", "key"}
 @dataclass(frozen=True, slots=True)
 class ExportTarget:
     """One target. `path` is the URL's path for OTLP, and the file's for a file. `ca`, `certificate`
-    and `key` are PEM files; `headers_file` has headers for OTLP, a line each."""
+    and `key` are PEM files; `headers_file` has headers for OTLP, a line each. `close_notify` says
+    whether a syslog receiver must end TLS with one, or may only close the connection."""
 
     protocol: Protocol
     tls: bool
@@ -55,6 +56,7 @@ class ExportTarget:
     certificate: Path | None = None
     key: Path | None = None
     headers_file: Path | None = None
+    close_notify: bool = True
 
     @classmethod
     def parse(cls, text: str) -> "ExportTarget":
@@ -67,13 +69,14 @@ class ExportTarget:
         format_ = "otel" if protocol is Protocol.otlp else options.get("format", "")
         if format_ not in FORMATS:
             raise ValueError(f"needs `?format=` with one of {', '.join(FORMATS)}")
-        compression = options.get("compression", "gzip")
-        if compression not in {"gzip", "none"}:
-            raise ValueError("`compression` is `gzip` or `none`")
+        gzip = _choice(options, "compression", "gzip", "none")
+        close_notify = _choice(options, "close_notify", "required", "optional")
         files = {name: _file(options, name) for name in (*_TLS_OPTIONS, "headers_file")}
         if (files["certificate"] is None) != (files["key"] is None):
             raise ValueError("`certificate` and `key` are only useful together")
-        found = cls(protocol, tls, host, port, path, format_, compression == "gzip", **files)
+        found = cls(
+            protocol, tls, host, port, path, format_, gzip, close_notify=close_notify, **files
+        )
         found.headers()  # a fault in the file is told at the start
         return found
 
@@ -157,6 +160,8 @@ def _options(parts: SplitResult, protocol: Protocol, tls: bool) -> dict[str, str
     allowed = {"compression", "headers_file"} if protocol is Protocol.otlp else {"format"}
     if tls:
         allowed |= _TLS_OPTIONS
+    if tls and protocol is Protocol.syslog:
+        allowed |= {"close_notify"}
     try:
         pairs = (
             parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True, errors="strict")
@@ -214,6 +219,14 @@ def _path(parts: SplitResult, protocol: Protocol) -> str:
     if not path.parent.is_dir():
         raise ValueError(f"`{path.parent}` is not a folder: make it first")
     return str(path)
+
+
+def _choice(options: dict[str, str], name: str, default: str, other: str) -> bool:
+    """Whether an option has its default value."""
+    value = options.get(name, default)
+    if value not in {default, other}:
+        raise ValueError(f"`{name}` is `{default}` or `{other}`")
+    return value == default
 
 
 def _file(options: dict[str, str], name: str) -> Path | None:

@@ -154,14 +154,7 @@ class TargetLoop:
         """Send the next batch of a log. Returns whether there is more."""
         part, encode = range(first, log.size), self._sender.encode
         batch = await read_batch(self._app.store, log.tenant_id, part, self._limit, encode)
-        if batch.lost:
-            turn.lost += batch.lost
-            _log.error(
-                "%s: retention removed %d entries of tenant `%s` before they were pushed",
-                self._name,
-                batch.lost,
-                log.tenant_id,
-            )
+        turn.lost += batch.lost
         if batch.encoded:
             turn.refused += await self._in_time(self._sender.send(batch.encoded))
             turn.sent += len(batch.encoded)
@@ -189,6 +182,9 @@ class TargetLoop:
         self._metrics.acknowledged.inc(turn.sent - turn.refused)
         self._metrics.refused.inc(turn.refused)
         self._metrics.lost.inc(turn.lost)
+        if turn.lost:
+            lost = "%s: retention removed %d entries before they were pushed"
+            _log.error(lost, self._name, turn.lost)
         if turn.refused:
             # Without the target's words: they may quote what was sent.
             _log.error(

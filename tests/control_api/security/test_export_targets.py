@@ -63,6 +63,8 @@ def test_a_url_is_a_target(text: str, host: str, port: int | None, path: str) ->
         ("syslog+tcp://siem?format=ecs", "must name a port"),
         ("syslog+tcp://siem:601?format=csv", "needs `?format=`"),
         ("syslog+tcp://siem:601?format=ecs&ca=/dev/null", "`ca`"),
+        ("syslog+tcp://siem:601?format=ecs&close_notify=optional", "`close_notify`"),
+        ("syslog+tls://siem?format=ecs&close_notify=0", "`close_notify` is"),
         ("syslog+tcp://siem:601/path?format=ecs", "must not have a path"),
         ("syslog+udp://siem:514?format=ecs", "must begin with"),
         ("file://tmp/x?format=ecs", "three slashes"),

@@ -39,18 +39,26 @@ class Stream:
         for at in range(0, len(data), _PIECE):
             await self._step(partial(self._tls.engine.write, data[at : at + _PIECE]))
 
-    async def end(self) -> None:
-        """Close our side, and wait until the receiver has read everything and closed its own."""
+    async def end(self, close_notify: bool = True) -> None:
+        """Close our side, and wait until the receiver has read everything and closed its own: with
+        TLS by a `close_notify`, which no one between can forge, unless that is not asked for."""
         # A receiver that closed first has not read what came after, or was killed.
         self._require_open()
         if self._tls is not None:
             self._tls.close_notify()
             await self._flush()
         self._socket.shutdown(socket.SHUT_WR)
-        # Not every receiver answers with a `close_notify`; but one that leaves something unread
-        # resets the connection, which raises here.
-        while await self._loop.sock_recv(self._socket, _PIECE):
-            pass
+        # One that leaves something unread resets the connection, and one that refuses our
+        # certificate, which it may do as late as this, sends an alert. Both raise.
+        orderly = self._tls is None or not close_notify
+        while raw := await self._loop.sock_recv(self._socket, _PIECE):
+            if self._tls is not None:
+                orderly = self._tls.take(raw) or orderly
+        if not orderly:
+            raise EndedEarly(
+                "the receiver ended TLS without a close_notify, which RFC 5425 demands of it (see "
+                "`close_notify` in the README of export_push)"
+            )
 
     def close(self) -> None:
         self._socket.close()
@@ -61,12 +69,10 @@ class Stream:
                 raw = self._socket.recv(_PIECE)
                 if not raw:
                     raise EndedEarly("the receiver closed it early")
-                if self._tls is not None:
-                    self._tls.incoming.write(raw)
+                if self._tls is not None and self._tls.take(raw):
+                    raise EndedEarly("the receiver closed it early")
         except BlockingIOError:
             pass
-        if self._tls is not None and self._tls.ended():
-            raise EndedEarly("the receiver closed it early")
 
     async def _step(self, step: Callable[[], T]) -> T:
         """Runs a step of the TLS engine until it needs nothing from the receiver."""
@@ -100,14 +106,18 @@ class _Tls:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.engine = context.wrap_bio(self.incoming, self.outgoing, server_hostname=host)
 
-    def ended(self) -> bool:
-        """Whether the receiver has sent its `close_notify`."""
+    def take(self, raw: bytes) -> bool:
+        """Takes what the receiver sent. Returns whether its `close_notify` is there; raises
+        `ssl.SSLError` for an alert."""
+        self.incoming.write(raw)
         try:
-            return not self.engine.read(_PIECE)
+            while self.engine.read(_PIECE):
+                pass
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLZeroReturnError:
-            return True
+            pass
+        return True
 
     def close_notify(self) -> None:
         with suppress(ssl.SSLWantReadError):  # it would wait for the receiver's

@@ -2,10 +2,11 @@
 
 Syslog has no acknowledgement, and what TCP acknowledges has only reached the receiver's kernel. So
 each turn has a connection of its own, which ends in an orderly way: we close our side, and the
-receiver closes its own once it has read all. A receiver that died before resets the connection, or
-closes it too early; then everything of that connection is sent again, over another.
+receiver closes its own once it has read all, with TLS by a `close_notify`. A receiver that died
+before resets the connection, closes it too early or without that; then everything of the connection
+is sent again, over another.
 
-What this can't see: a receiver that has read everything and dies before it has stored it.
+What this can't see: a receiver that has closed in order and dies before it has stored everything.
 """
 
 import socket
@@ -45,7 +46,7 @@ class SyslogSender:
         if self._stream is None:
             return
         try:
-            await self._stream.end()
+            await self._stream.end(self._target.close_notify)
         except OSError as error:
             raise TargetAway(_reason(error)) from error
         self._stream.close()

@@ -33,6 +33,10 @@ class TargetTls:
         target = self._target
         made = ssl.create_default_context(cafile=str(target.ca) if target.ca else None)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
+        if not target.close_notify:
+            # From TLS 1.3 on, a receiver may still refuse our certificate after the handshake, and
+            # the end of the connection would not tell.
+            made.maximum_version = ssl.TLSVersion.TLSv1_2
         if target.certificate is not None and target.key is not None:
             # Never ask at a terminal for the password of an encrypted key.
             made.load_cert_chain(target.certificate, target.key, password=_no_password)
