@@ -151,10 +151,11 @@ class DecisionExport:
 
 
 async def open_decisions(
-    store: Store, tenant_id: str, wanted: Wanted, form: Format, limit: int | None
+    store: Store, tenant_id: str, wanted: Wanted, form: Format
 ) -> DecisionExport:
-    """An export of the decisions in the log as it is now, `limit` at most. Raises like
-    `open_export`."""
+    """An export of the decisions in the log as it is now. Raises like `open_export`."""
     async with store.reading(tenant_id) as connection:
         part = await find_part(connection, tenant_id, wanted.first, wanted.until)
-    return DecisionExport(store, tenant_id, form, part.first, part.until, limit, wanted.openings)
+    return DecisionExport(
+        store, tenant_id, form, part.first, part.until, wanted.limit, wanted.openings
+    )

@@ -57,11 +57,13 @@ DOCUMENTS = 8
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What to export: from `first` on and up to `until`, exclusive; None is the oldest entry that
-    is kept, and the end of the log."""
+    is kept, and the end of the log. `limit` is the most lines: entries, or decisions where only
+    those are exported."""
 
     first: int | Moment | None = None
     until: int | Moment | None = None
     openings: bool = True
+    limit: int | None = None
 
 
 WhyStop = Callable[[], Awaitable[str | None]]
@@ -187,6 +189,8 @@ async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRin
     async with store.reading(tenant_id) as connection:
         part = await find_part(connection, tenant_id, wanted.first, wanted.until)
         log, first, until, anchor = part.log, part.first, part.until, part.anchor
+        if wanted.limit is not None:
+            until = min(until, first + wanted.limit)
         kept = 0 if anchor is None else anchor.purged.size
         spans = await origin_spans(connection, tenant_id, log)
         frontier = None

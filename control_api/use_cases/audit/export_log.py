@@ -16,7 +16,7 @@ from control_api.requests.base import QueryInt, RequestModel
 from control_api.requests.log_place import Place
 from control_api.responses.stream import Stream
 from policies.ground.canonical import MAX_INTEGER
-from policies.ground.errors import Unavailable, invalid
+from policies.ground.errors import Unavailable
 from policies.trail.log_file.lines import MEDIA_TYPE
 
 
@@ -50,8 +50,8 @@ class ExportRequest(RequestModel):
         None,
         ge=1,
         le=MAX_INTEGER,
-        description="The most decisions to export. Only with `format`. To continue, set `from` to "
-        "the `seq` after that of the last line.",
+        description="The most entries to export; with `format`, the most decisions. To continue, "
+        "set `from` to the `seq` after that of the last one.",
     )
 
 
@@ -69,14 +69,13 @@ async def export_log(app: AppContext, caller: Caller, request: ExportRequest) ->
         raise Unavailable(
             f"{MAX_EXPORTS} exports are running already, the most allowed: try again later"
         )
-    wanted = Wanted(bound(request.first), bound(request.until), openings=request.openings == "all")
+    first, until = bound(request.first), bound(request.until)
+    wanted = Wanted(first, until, openings=request.openings == "all", limit=request.limit)
     if request.form is not None:
         form = FORMATS[request.form]
-        decisions = await open_decisions(app.store, caller.tenant_id, wanted, form, request.limit)
+        decisions = await open_decisions(app.store, caller.tenant_id, wanted, form)
         name = f"decisions-{decisions.first}-{decisions.until}.{form.suffix}"
         return Stream(form.media_type, _pieces(app, caller, decisions), name)
-    if request.limit is not None:
-        raise invalid(["limit: is only known with `format`"], "request")
     export = await open_export(app.store, caller.tenant_id, wanted, app.ring)
     header = export.header
     name = f"log-{header.first}-{header.until}.ndjson"

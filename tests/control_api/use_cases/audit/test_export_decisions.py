@@ -117,12 +117,6 @@ def test_other_requests_are_refused(api: ControlApi, query: str) -> None:
     assert api.call("GET", PATH + query).status == 422
 
 
-def test_a_limit_needs_a_format(api: ControlApi) -> None:
-    answer = api.call("GET", "/v1/audit/export?limit=1")
-    assert answer.status == 422
-    assert "`format`" in answer.body["details"]
-
-
 def test_who_may_export(api: ControlApi) -> None:
     assert api.call("GET", PATH + "ecs", key=api.new_key("read")).status == 200
     assert api.call("GET", PATH + "ecs", key=api.new_key("evaluate")).status == 403

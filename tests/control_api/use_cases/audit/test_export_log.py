@@ -136,6 +136,15 @@ def test_a_part_begins_with_the_tree_before_it(either: ControlApi) -> None:
         assert lines[1] == FrontierLine(first, tree.hashes)
 
 
+def test_a_limit_ends_the_part(either: ControlApi) -> None:
+    whole = seqs_of(exported(filled(either)))
+    for query, part in (("?limit=4", whole[:4]), ("?from=3&to=9&limit=2", whole[3:5])):
+        lines = exported(either, query)
+        assert seqs_of(lines) == part
+        assert header_of(lines).until == part[-1] + 1
+    assert seqs_of(exported(either, "?from=3&to=5&limit=9")) == whole[3:5]
+
+
 def test_bounds_may_be_times(either: ControlApi) -> None:
     lines = exported(filled(either))
     times = [orjson.loads(line.entry)["ts"] for line in entries_of(lines)]
@@ -148,7 +157,7 @@ def test_bounds_may_be_times(either: ControlApi) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["?from=-1", "?from=soon", "?to=1.5", "?openings=some", "?limit=1", "?from=1&from=2"]
+    "query", ["?from=-1", "?from=soon", "?to=1.5", "?openings=some", "?limit=0", "?from=1&from=2"]
 )
 def test_other_bounds_are_refused(api: ControlApi, query: str) -> None:
     assert api.call("GET", PATH + query).status == 422
