@@ -37,6 +37,9 @@ from sidecar.tracing.trace import current_trace, within
 from sidecar.unmapped import UNMAPPED, Unmapped
 
 _MAX_CALLERS = 1024
+_OVERRIDES = frozenset(
+    (b"x-http-method", b"x-http-method-override", b"x-method-override", b"x-rewrite-url")
+)
 _ATTRIBUTED = ("user", "session", "task")
 
 
@@ -65,6 +68,11 @@ class Judgement:
     def head_of(self, fields: list[tuple[bytes, bytes]]) -> RequestHead:
         """The head of a request with these fields, without any that carries the door's own key.
         Raises `Malformed`."""
+        for name, _ in fields:
+            # The proxy would not forward them. The gateway does, and a data source that believed
+            # them would act on another method or path than the one judged (proxy.md B 25).
+            if name.lower() in _OVERRIDES:
+                raise Malformed(f"the header `{name.decode()}` may override what is judged")
         renamed = self._renamed
         if renamed:
             fields = [

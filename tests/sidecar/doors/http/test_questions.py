@@ -208,6 +208,12 @@ async def test_attribution_is_recorded_and_widens_nothing(asked: Checks, door: s
 
 
 @EACH
+async def test_no_header_overrides_what_was_judged(asked: Checks, door: str) -> None:
+    for name in ("X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X-Rewrite-URL"):
+        assert name in await unreadable(asked, door, "GET", "/a", (name, "DELETE"))
+
+
+@EACH
 async def test_connection_cant_hide_what_is_read(asked: Checks, door: str) -> None:
     await unreadable(asked, door, "GET", "/a", ("Connection", "X-Sluice-Sensitivity"))
 
