@@ -6,9 +6,22 @@ local KEY = os.getenv("SLUICE_KEY")
 
 -- What else of a request reaches Sluice: for whom it is, which haproxy.cfg has set or removed, and
 -- how its body is to be read.
+local PASSED_ON = {
+    "^x%-sluice%-",
+    "^content%-type$",
+    "^content%-encoding$",
+    -- For MCP: its headers have to agree with the body. Without it, an upstream that goes by them
+    -- reads another name than was judged.
+    "^mcp%-", -- safety: headers
+}
+
 local function is_passed_on(name)
-    return name:find("^x%-sluice%-") or name:find("^mcp%-")
-        or name == "content-type" or name == "content-encoding"
+    for _, pattern in ipairs(PASSED_ON) do
+        if name:find(pattern) then
+            return true
+        end
+    end
+    return false
 end
 
 core.register_action("sluice", { "http-req" }, function(txn)

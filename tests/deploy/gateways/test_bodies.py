@@ -22,6 +22,8 @@ from tests.deploy.gateways.recipes import Change
 WITHOUT_BODIES = ("caddy", "nginx")
 """Gateways that can't send a body with a check."""
 WITH_BODIES = tuple(name for name in STARTED if name not in WITHOUT_BODIES)
+SAFETY = "headers"
+"""The name of the safety lines that matter for bodies alone."""
 FIELDS = ("Content-Type: application/json", "Accept: application/json, text/event-stream")
 
 
@@ -68,8 +70,32 @@ def test_the_body_decides_and_arrives_unchanged(
     assert (seen.method, seen.target, seen.body) == ("POST", "/mcp", allowed)
     event = world.event(seen)
     assert (event["decision"], event["source_id"]) == ("ALLOW", "mcp://tools/tool/search")
-    ask(ports[name], call("delete_all"))
+    denied = ask(ports[name], call("delete_all"))
+    # Envoy's own service can answer so that an MCP client keeps its session.
+    assert status(denied) == (200 if name == "envoy-grpc" else 403)
+    assert (b"-32001" in denied) == (name == "envoy-grpc")
+    ask(ports[name], json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode())
     assert world.upstream.take() == []
+
+
+def disagrees(world: Protected, port: int) -> bool:
+    """A message reaches the upstream whose headers name another tool than its body."""
+    world.upstream.take()
+    version = ("MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call")
+    ask(port, call("search"), *version, "Mcp-Name: delete_all")
+    return bool(world.upstream.take())
+
+
+@pytest.mark.parametrize("name", WITH_BODIES)
+def test_the_headers_of_a_message_have_to_agree_with_it(
+    name: str, world: Protected, ports: dict[str, int], tmp_path: Path
+) -> None:
+    assert not disagrees(world, ports[name])
+    for number, line in recipes.safety(name):
+        if line == SAFETY:
+            change = tools_door(name)._replace(left_out=number)
+            with gateway(name, tmp_path, world.behind_tools, change) as port:
+                assert disagrees(world, port)
 
 
 @pytest.mark.parametrize("name", WITHOUT_BODIES)
