@@ -33,10 +33,14 @@ SEARCHERS = 4
 ADMIN_KEY = make_key(b"a" * 32)
 SUBJECT = {"type": "agent", "id": "agent-0"}
 ACTION = {"name": "read"}
-RESOURCE = {"type": "source", "id": "source-0", "properties": {"sensitivity": "low"}}
+RESOURCE = {"type": "source", "id": "records-1-0", "properties": {"sensitivity": "low"}}
 SEARCHES = {
     "subject": {"subject": {"type": "agent"}, "action": ACTION, "resource": RESOURCE},
-    "resource": {"subject": SUBJECT, "action": ACTION, "resource": {"type": "source"}},
+    "resource": {
+        "subject": SUBJECT,
+        "action": ACTION,
+        "resource": {"type": "source", "properties": {"sensitivity": "low"}},
+    },
     "action": {"subject": SUBJECT, "resource": RESOURCE},
 }
 
@@ -123,7 +127,7 @@ async def main() -> None:
     with directory() as folder:
         async with ready(folder) as running:
             for kind in SEARCHES:
-                for connections, share in ((1, 16), (16, 2), (64, 1)):
+                for connections, share in ((1, 4), (16, 1), (64, 1)):
                     # Fewer at once take longer.
                     count = most // share
                     print((await figure(running, kind, connections, count)).row(), flush=True)

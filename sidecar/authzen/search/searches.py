@@ -130,8 +130,8 @@ class Searches:
     def _begin(self, key: Key) -> Caller:
         self._require_deciding()
         try:
-            return Caller(key, self._policy_set.settings(), self._policy_set.revision)
-        except (NoPolicySet, CacheDamaged) as error:
+            return Caller(key, self._policy_set.settings(), self._policy_set.revision, {})
+        except (NoPolicySet, CacheDamaged, KeyError, TypeError, ValueError) as error:
             raise Unavailable(f"the policy set can't be read: {error}") from error
 
     async def _end(self, caller: Caller, paced: PacedSearch) -> None:
