@@ -114,17 +114,15 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         read = await context.read()
         # Without a message there is nothing to read in it, which is a denial like any other.
         message: bytes = b"" if read is grpc.aio.EOF else read
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answers: list[bytes] = []
 
-        async def run() -> None:
-            response = await self._service.check(message, keys)
-            if not answer.done():
-                answer.set_result(response)
+        async def judge() -> None:
+            answers.append(await self._service.check(message, keys))
 
         # A gateway that gives up must not cancel the judgement: its record may be on the way to
         # disk, beside those of other checks.
-        self._checks.run(run())
-        return await answer
+        await asyncio.shield(self._checks.run(judge()))
+        return answers[0]
 
     async def _health(self, _message: bytes, _context: Any) -> bytes:
         return _SERVING if self._ready() else _NOT_SERVING
