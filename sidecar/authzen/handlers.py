@@ -45,11 +45,13 @@ class Authzen:
         return ApiRoute(name, ("POST",), EVALUATING_SCOPES, handle, describe_error=describe)
 
     async def _evaluation(self, request: ApiRequest, body: bytes) -> ApiReply:
-        return await self._single(request, read_body(body, request.content_type))
-
-    async def _single(self, request: ApiRequest, body: dict[str, Any]) -> ApiReply:
         assert request.key is not None  # the route requires one
-        recorded = await self._decide(self._map(read_question(body), request.key), request.key)
+        question = read_question(read_body(body, request.content_type))
+        asked = self._map(question, request.key)
+        if isinstance(asked, Unmapped):
+            recorded = self._deny(asked)
+        else:
+            recorded = await self._enforcer.submit(asked, request.key)
         return ApiReply(
             orjson.dumps(_answer(recorded)),
             durable=recorded.durable,
@@ -59,10 +61,10 @@ class Authzen:
     async def _evaluations(self, request: ApiRequest, body: bytes) -> ApiReply:
         """Decide and record each item by itself; the response waits until all are on disk."""
         assert request.key is not None  # the route requires one
-        key, parsed = request.key, read_body(body, request.content_type)
-        evaluations = read_evaluations(parsed)
+        key = request.key
+        evaluations = read_evaluations(read_body(body, request.content_type))
         if evaluations is None:
-            return await self._single(request, parsed)
+            return await self._evaluation(request, body)
         # INVARIANT: all are mapped before one is decided. A missing document ends the mapping and
         # has the request begin anew, and nothing may be recorded twice.
         mapped = [
@@ -75,7 +77,10 @@ class Authzen:
             if isinstance(each, Malformed):
                 answers.append(_item_error(each))
             else:
-                decided.append(await self._decide(each, key))
+                if isinstance(each, Unmapped):
+                    decided.append(self._deny(each))
+                else:
+                    decided.append(await self._enforcer.submit(each, key))
                 answers.append(_answer(decided[-1]))
             if answers[-1]["decision"] is evaluations.stop_on:
                 break
@@ -91,10 +96,8 @@ class Authzen:
         except Unmapped as fault:
             return fault
 
-    async def _decide(self, asked: Retrieval | Unmapped, key: Key) -> RecordedDecision:
-        if isinstance(asked, Unmapped):
-            return self._enforcer.deny(asked.retrieval(DOOR), UNMAPPED, asked.reason)
-        return await self._enforcer.submit(asked, key)
+    def _deny(self, unmapped: Unmapped) -> RecordedDecision:
+        return self._enforcer.deny(unmapped.retrieval(DOOR), UNMAPPED, unmapped.reason)
 
 
 def _answer(recorded: RecordedDecision) -> dict[str, Any]:

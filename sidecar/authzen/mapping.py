@@ -28,10 +28,6 @@ from sidecar.unmapped import Unmapped
 DOOR = "authzen"
 """The source type of all that is asked here."""
 
-_ABSENT = object()
-_AGENT = ((True, "agent_id"), (True, "agent"), (False, "agent_id"))
-"""Whether the member is one of `context`, else of `subject.properties`; and its name."""
-_USER = ((True, "user_id"), (False, "user_id"))
 _TAKEN_FROM = {
     "agent_role": "`subject.properties` (`agent_role`, or what `authzen.role_property` names) or "
     "from `context.agent_role`",
@@ -93,8 +89,12 @@ class Mapper:
         """The agent; None if there is none. Of any type: `retrieval` judges it."""
         if subject.type in self._subject_types:
             return subject.id
-        found = _first(_AGENT, subject, context)
-        return agent_of(key) if found is _ABSENT else found
+        for member in ("agent_id", "agent"):
+            if member in context:
+                return _no_null(context[member], member)
+        if "agent_id" in subject.properties:
+            return _no_null(subject.properties["agent_id"], "agent_id")
+        return agent_of(key)
 
     def role(
         self,
@@ -130,8 +130,11 @@ class Mapper:
 
     def user_id(self, subject: Entity, context: Properties) -> Any:
         """Whom the agent acts for. Of any type: `retrieval` judges it."""
-        found = _first(_USER, subject, context)
-        return subject.id if found is _ABSENT else found
+        if "user_id" in context:
+            return _no_null(context["user_id"], "user_id")
+        if "user_id" in subject.properties:
+            return _no_null(subject.properties["user_id"], "user_id")
+        return subject.id
 
     def target(self, resource: Entity) -> Target:
         """The source, and its level."""
@@ -163,15 +166,6 @@ class Mapper:
 
 def _unusable(field: str, fault: str) -> Unmapped:
     return Unmapped(f"{field}: {fault}; it is taken from {_TAKEN_FROM[field]}")
-
-
-def _first(places: tuple[tuple[bool, str], ...], subject: Entity, context: Properties) -> Any:
-    """The value in the first of `places` that has one."""
-    for in_context, member in places:
-        holder = context if in_context else subject.properties
-        if member in holder:
-            return _no_null(holder[member], member)
-    return _ABSENT
 
 
 def _stated_task(properties: Properties, context: Properties) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from tests.benchmarks import (
     analysis,
+    authzen,
     blocking,
     chroma,
     core,
@@ -40,6 +41,7 @@ def main() -> None:
     parts: dict[str, Callable[[], Iterable[Figure]]] = {
         "core": core.figures,
         "analysis": analysis.figures,
+        "authzen": lambda: authzen.figures(arguments.quick),
         "guard": guard.figures,
         "chroma": lambda: chroma.figures(arguments.quick),
         "memory": lambda: memory.figures(arguments.quick),

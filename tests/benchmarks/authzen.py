@@ -1,8 +1,8 @@
 """AuthZEN evaluation beside `evaluate`: `python -m tests.benchmarks.authzen [--quick]`.
 
-The same retrievals in both shapes, to one sidecar on a core of its own (`two_cores`), in turn, at
-1, 16 and 64 connections; every answer is checked. Then both without a network, in one process, by
-CPU second of all threads: that figure says most on a machine with other work.
+The same retrievals in both shapes: first without a network, in one process, by CPU second of all
+threads, which says most on a machine with other work. Then to one sidecar on a core of its own
+(`two_cores`), in turn, at 1, 16 and 64 connections; every answer is checked.
 """
 
 import statistics
@@ -61,14 +61,12 @@ async def in_one_process(count: int) -> Figure:
     return held("AuthZEN beside evaluate, in one process", value, found, TARGET, ">=")
 
 
-def main() -> None:
-    options = options_of("--quick" in sys.argv, compiled=False, real_time=False)
-    print(f"{len(CORES)} cores, {options.rounds} rounds of {options.seconds} s", flush=True)
-    print(uvloop.run(in_one_process(mixed.REQUESTS)).row(), flush=True)
-    if "--process" not in sys.argv:
-        for figure in over_the_network(options):
-            print(figure.row(), flush=True)
+def figures(quick: bool) -> Iterator[Figure]:
+    yield uvloop.run(in_one_process(mixed.REQUESTS))
+    yield from over_the_network(options_of(quick, compiled=False, real_time=False))
 
 
 if __name__ == "__main__":
-    main()
+    print(f"{len(CORES)} cores", flush=True)
+    for figure in figures("--quick" in sys.argv):
+        print(figure.row(), flush=True)
