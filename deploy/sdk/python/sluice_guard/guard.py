@@ -71,14 +71,16 @@ class Guard:
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Guard:
         """From `SLUICE_GUARD_URL`, `SLUICE_GUARD_AGENT_ID`, `SLUICE_GUARD_ROLE` and the file that
-        `SLUICE_GUARD_KEY_FILE` names, or without one the key in `SLUICE_GUARD_KEY`. Raises
-        `KeyError` with the name of what is absent, and `OSError` for a file that can't be read."""
+        `SLUICE_GUARD_KEY_FILE` names, or without one the key in `SLUICE_GUARD_KEY`; optionally
+        `SLUICE_GUARD_TIMEOUT` in seconds. Raises `KeyError` with the name of what is absent, and
+        `OSError` for a file that can't be read."""
         file = environ.get("SLUICE_GUARD_KEY_FILE")
         key = Path(file).read_text(encoding="ascii") if file else environ["SLUICE_GUARD_KEY"]
         url, agent_id, role = (
             environ[f"SLUICE_GUARD_{name}"] for name in ("URL", "AGENT_ID", "ROLE")
         )
-        return cls(url, key.strip(), agent_id, role)
+        timeout = float(environ.get("SLUICE_GUARD_TIMEOUT", "2"))
+        return cls(url, key.strip(), agent_id, role, timeout=timeout)
 
     def check(
         self,

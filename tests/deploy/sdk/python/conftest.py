@@ -24,7 +24,7 @@ def guard(stack: Stack) -> Iterator[Guard]:
 
 def guard_of(stack: Stack) -> Guard:
     url = f"http://127.0.0.1:{stack.sidecar.port}"
-    return Guard(url, stack.agent_key, stack.agent_id, stack.role)
+    return Guard(url, stack.agent_key, stack.agent_id, stack.role, timeout=30)
 
 
 def event_of(stack: Stack, event_id: str) -> dict[str, object]:

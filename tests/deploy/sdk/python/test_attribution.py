@@ -14,7 +14,10 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 def asked(**given: object) -> tuple[dict[str, str], dict[str, str]]:
     """The headers and the body of a check within `acting(**given)`."""
-    with serving(says(response(ALLOW))) as server, Guard(server.url, "k", "a", "r") as guard:
+    with (
+        serving(says(response(ALLOW))) as server,
+        Guard(server.url, "k", "a", "r", timeout=30) as guard,
+    ):
         with acting(**given):  # type: ignore[arg-type]
             guard.check("s")
         head, _, body = server.requests[0].partition(b"\r\n\r\n")

@@ -21,7 +21,10 @@ from tests.deploy.sdk.python.scripted_server import (
 
 
 def test_connections_are_reused() -> None:
-    with serving(says(response(ALLOW))) as server, Guard(server.url, "k", "a", "r") as guard:
+    with (
+        serving(says(response(ALLOW))) as server,
+        Guard(server.url, "k", "a", "r", timeout=30) as guard,
+    ):
         for _ in range(20):
             assert guard.check("s")
         assert (server.connections, len(server.requests)) == (1, 20)
@@ -37,7 +40,10 @@ def test_connections_are_reused() -> None:
 
 
 def test_each_event_loop_has_connections_of_its_own() -> None:
-    with serving(says(response(ALLOW))) as server, Guard(server.url, "k", "a", "r") as guard:
+    with (
+        serving(says(response(ALLOW))) as server,
+        Guard(server.url, "k", "a", "r", timeout=30) as guard,
+    ):
 
         async def ask() -> bool:
             return bool(await guard.acheck("s"))
@@ -57,7 +63,10 @@ def test_each_event_loop_has_connections_of_its_own() -> None:
 
 def test_a_forked_process_opens_its_own_connection() -> None:
     """On a shared one, parent and child would read each other's answers."""
-    with serving(says(response(ALLOW))) as server, Guard(server.url, "k", "a", "r") as guard:
+    with (
+        serving(says(response(ALLOW))) as server,
+        Guard(server.url, "k", "a", "r", timeout=30) as guard,
+    ):
         assert guard.check("s")
         child = os.fork()
         if child == 0:
@@ -92,6 +101,8 @@ def test_a_guard_is_made_from_the_environment(tmp_path: Path) -> None:
     (tmp_path / "agent.key").write_text("slc_y\n")
     from_file = environ | {"SLUICE_GUARD_KEY_FILE": str(tmp_path / "agent.key")}
     assert repr(Guard.from_environ(from_file)) == expected
+    with pytest.raises(ValueError, match="soon"):
+        Guard.from_environ(environ | {"SLUICE_GUARD_TIMEOUT": "soon"})
     with pytest.raises(FileNotFoundError):
         Guard.from_environ(environ | {"SLUICE_GUARD_KEY_FILE": str(tmp_path / "absent")})
     del environ["SLUICE_GUARD_AGENT_ID"]

@@ -50,7 +50,7 @@ async def every_way(retriever: BaseRetriever) -> list[Any]:
 
 async def test_every_way_asks_first() -> None:
     with serving(says(response(ALLOW))) as server:
-        async with Guard(server.url, KEY, "a", "r") as guard:
+        async with Guard(server.url, KEY, "a", "r", timeout=30) as guard:
             shelf = Shelf()
             guarded = guard.retriever(shelf, "kb", "low")
             assert isinstance(guarded, BaseRetriever)
@@ -64,7 +64,7 @@ async def test_every_way_asks_first() -> None:
 async def test_without_an_allow_no_way_reaches_the_retriever(away: bool) -> None:
     with serving(says(response(DENY))) as server:
         url = f"http://127.0.0.1:{free_port()}" if away else server.url
-        async with Guard(url, KEY, "a", "r") as guard:
+        async with Guard(url, KEY, "a", "r", timeout=30) as guard:
             shelf = Shelf()
             raised = await every_way(guard.retriever(shelf, "kb"))
             assert {type(each) for each in raised} == {Unavailable if away else Denied}
@@ -76,7 +76,10 @@ async def test_without_an_allow_no_way_reaches_the_retriever(away: bool) -> None
 
 
 def test_callbacks_see_both_retrievals_and_no_form_shows_the_key() -> None:
-    with serving(says(response(ALLOW))) as server, Guard(server.url, KEY, "a", "r") as guard:
+    with (
+        serving(says(response(ALLOW))) as server,
+        Guard(server.url, KEY, "a", "r", timeout=30) as guard,
+    ):
         guarded = guard.retriever(Shelf(), "kb", "low")
         noted = Noted()
         guarded.invoke("q", config={"callbacks": [noted]})

@@ -31,11 +31,11 @@ from tests.sidecar.proxy.certificates import authority
 KEY = "slc_" + "s3cret" * 8
 
 
-def guard_at(url: str, timeout: float = 0.5) -> Guard:
+def guard_at(url: str, timeout: float = 30) -> Guard:
     return Guard(url, KEY, "agt", "support", timeout=timeout)
 
 
-async def refused(url: str, *, timeout: float = 0.5, match: str | None = None) -> None:
+async def refused(url: str, *, timeout: float = 30, match: str | None = None) -> None:
     """A guarded function, a coroutine and a generator run nothing, each with its own guard."""
     ran: list[str] = []
 
@@ -92,6 +92,16 @@ def flood(connection: socket.socket, ended: threading.Event) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
     while not ended.is_set():
         connection.sendall(b" " * 65536)
+
+
+def says_last(answer: bytes) -> Script:
+    """Sends it, and ends the connection."""
+
+    def script(connection: socket.socket, _ended: threading.Event) -> None:
+        connection.sendall(answer)
+        connection.shutdown(socket.SHUT_WR)
+
+    return script
 
 
 def drop(connection: socket.socket, _ended: threading.Event) -> None:
@@ -178,20 +188,20 @@ ANSWERS: dict[str, bytes] = {
 async def test_the_deadline_is_for_all_of_it(how: str) -> None:
     with serving(SLOW[how]) as server:
         # With a time-out for each read, those that drip would get their ALLOW through.
-        await refused(server.url, match="did not answer within 0.5 s")
+        await refused(server.url, timeout=0.5, match="did not answer within 0.5 s")
 
 
 @pytest.mark.parametrize("how", BROKEN)
 async def test_a_broken_answer_is_no_decision(how: str) -> None:
     with serving(BROKEN[how]) as server:
-        await refused(server.url, timeout=5)
+        await refused(server.url)
         # Neither a redirect nor a failure leads to another request.
         assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize("form", ANSWERS)
 async def test_nothing_but_a_decision_is_taken_for_one(form: str) -> None:
-    with serving(says(ANSWERS[form])) as server:
+    with serving(says_last(ANSWERS[form])) as server:
         await refused(server.url)
         assert len(server.requests) == 3
 
@@ -210,14 +220,14 @@ async def test_no_one_listens() -> None:
 
 
 async def test_a_name_that_does_not_exist() -> None:
-    await refused("http://sidecar.invalid", timeout=20, match="no sidecar listens")
+    await refused("http://sidecar.invalid", match="no sidecar listens")
 
 
 async def test_a_peer_that_takes_no_data() -> None:
     """The request is larger than what the socket's buffers hold."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with guard_at(url) as guard:
+        async with guard_at(url, 0.5) as guard:
             query = "x" * 20_000_000
             with pytest.raises(Unavailable, match="within"):
                 guard.check("s", query=query)
@@ -227,7 +237,7 @@ async def test_a_peer_that_takes_no_data() -> None:
 
 async def test_tls_from_a_peer_that_speaks_none() -> None:
     with serving(says(response(ALLOW))) as server:
-        await refused(server.url.replace("http:", "https:"))
+        await refused(server.url.replace("http:", "https:"), timeout=0.5)
         assert server.requests == []
 
 
@@ -237,19 +247,19 @@ async def test_only_a_verified_certificate_is_asked(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SSL_CERT_FILE", str(own.path))
     with serving(says(response(ALLOW)), tls=own.server("127.0.0.1")) as server:
         for tls in (None, other.client()):
-            async with Guard(server.url, KEY, "agt", "support", tls=tls) as guard:
+            async with Guard(server.url, KEY, "agt", "support", timeout=30, tls=tls) as guard:
                 with pytest.raises(Unavailable, match="no TLS with the sidecar"):
                     guard.check("s")
                 with pytest.raises(Unavailable, match="no TLS with the sidecar"):
                     await guard.acheck("s")
         assert server.requests == []
-        async with Guard(server.url, KEY, "agt", "support", tls=own.client()) as guard:
+        async with Guard(server.url, KEY, "agt", "support", timeout=30, tls=own.client()) as guard:
             for _ in range(3):
                 assert guard.check("s")
                 assert await guard.acheck("s")
         assert len(server.requests) == 6
     with serving(says(response(ALLOW)), tls=own.server("elsewhere.example")) as server:
-        async with Guard(server.url, KEY, "agt", "support", tls=own.client()) as guard:
+        async with Guard(server.url, KEY, "agt", "support", timeout=30, tls=own.client()) as guard:
             with pytest.raises(Unavailable, match="no TLS with the sidecar"):
                 guard.check("s")
         assert server.requests == []
@@ -285,7 +295,7 @@ async def test_a_connection_that_ended_is_not_used_again(way: str) -> None:
         closed.set()
 
     with serving(closing) as server:
-        async with guard_at(server.url, 5) as guard:
+        async with guard_at(server.url) as guard:
             for _ in range(3):
                 closed.clear()
                 assert guard.check("s") if way == "check" else await guard.acheck("s")
@@ -297,20 +307,21 @@ async def test_a_connection_that_ended_is_not_used_again(way: str) -> None:
 @pytest.mark.parametrize("late", [response(ALLOW), b"HTTP/1.1 200"])
 async def test_what_arrives_unasked_answers_no_later_check(late: bytes, way: str) -> None:
     """An ALLOW on an idle connection is not the answer to the next question."""
-    sent = threading.Event()
+    idle, sent = threading.Event(), threading.Event()
 
-    def twice(connection: socket.socket, ended: threading.Event) -> None:
+    def twice(connection: socket.socket, _ended: threading.Event) -> None:
         connection.sendall(response(DENY))
-        ended.wait(0.2)  # by then the connection is idle
+        idle.wait(30)
         connection.sendall(late)
         sent.set()
 
     with serving(twice, says(response(DENY))) as server:
-        async with guard_at(server.url, 5) as guard:
+        async with guard_at(server.url) as guard:
             for _ in range(2):
                 decision = guard.check("s") if way == "check" else await guard.acheck("s")
                 assert not decision
-                assert await asyncio.to_thread(sent.wait, 10)
+                idle.set()
+                assert await asyncio.to_thread(sent.wait, 30)
         assert server.connections == 2
 
 
@@ -321,7 +332,7 @@ async def test_a_cancelled_check_spoils_no_later_one() -> None:
 
     ran: list[str] = []
     with serving(late, says(response(DENY))) as server:
-        async with guard_at(server.url, 5) as guard:
+        async with guard_at(server.url) as guard:
 
             @guard.source("s")
             async def body() -> None:
@@ -339,7 +350,7 @@ async def test_a_task_that_is_cancelled_at_any_await_runs_nothing() -> None:
     """Cancelled at every turn of the event loop from the start to the answer."""
     ran: list[int] = []
     with serving(says(response(DENY))) as server:
-        async with guard_at(server.url, 5) as guard:
+        async with guard_at(server.url) as guard:
 
             @guard.source("s")
             async def body() -> None:
@@ -380,7 +391,7 @@ def test_a_signal_while_it_waits_runs_nothing() -> None:
     ran: list[int] = []
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        with serving(asked_then(signal.SIGUSR1)) as server, guard_at(server.url, 10) as guard:
+        with serving(asked_then(signal.SIGUSR1)) as server, guard_at(server.url) as guard:
             with pytest.raises(Interrupted):
                 guard.source("s")(ran.append)(1)
             # The answer comes all the same, on a connection that is closed.

@@ -109,6 +109,7 @@ def test_the_readme_s_example_runs_as_installed(
         "SLUICE_GUARD_KEY": stack.agent_key,
         "SLUICE_GUARD_AGENT_ID": stack.agent_id,
         "SLUICE_GUARD_ROLE": stack.role,
+        "SLUICE_GUARD_TIMEOUT": "30",
     }
     said = run(installed, example, tmp_path, **environ)
     assert said.startswith("2 pages on leave\n")
@@ -134,6 +135,7 @@ def test_the_readme_s_commands_install_the_guard_and_run_a_recipe(
     environ = {
         "HOME": str(tmp_path),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SLUICE_GUARD_TIMEOUT": "30",
         "PIP_NO_INDEX": "1",
         "PIP_NO_BUILD_ISOLATION": "0",  # pip's spelling of: do not isolate
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -150,7 +152,7 @@ def test_it_runs_on_the_oldest_python(tmp_path: Path) -> None:
     lend_libraries(venv)
     script = (
         "import asyncio, sys, sluice_guard as s; assert sys.version_info[:2] == (3, 10)\n"
-        "g = s.Guard(sys.argv[1], 'k', 'a', 'r')\n"
+        "g = s.Guard(sys.argv[1], 'k', 'a', 'r', timeout=30)\n"
         "f = g.source('x')(lambda: 'ran')\n"
         "async def main(): return bool(await g.acheck('x'))\n"
         "print(bool(g.check('x')), f(), asyncio.run(main()))\n"

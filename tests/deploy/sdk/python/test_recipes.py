@@ -42,6 +42,7 @@ def run(recipe: str, stack: Stack, python: Path, home: Path) -> str:
         "SLUICE_GUARD_KEY": stack.agent_key,
         "SLUICE_GUARD_AGENT_ID": stack.agent_id,
         "SLUICE_GUARD_ROLE": stack.role,
+        "SLUICE_GUARD_TIMEOUT": "30",
         **QUIET,
     }
     answer = subprocess.run(

@@ -15,13 +15,19 @@ from tests.deploy.sdk.python.scripted_server import ALLOW, DENY, response, says,
 
 @pytest.fixture
 def allowing() -> Iterator[Guard]:
-    with serving(says(response(ALLOW))) as server, Guard(server.url, "k", "a", "r") as guard:
+    with (
+        serving(says(response(ALLOW))) as server,
+        Guard(server.url, "k", "a", "r", timeout=30) as guard,
+    ):
         yield guard
 
 
 @pytest.fixture
 def denying() -> Iterator[Guard]:
-    with serving(says(response(DENY))) as server, Guard(server.url, "k", "a", "r") as guard:
+    with (
+        serving(says(response(DENY))) as server,
+        Guard(server.url, "k", "a", "r", timeout=30) as guard,
+    ):
         yield guard
 
 
