@@ -1,11 +1,13 @@
 """What a gateway gets: the outcomes in section 3.1 of the specification of integrations."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from policies.ground.keys import make_key
+from sidecar.spool import SpoolFull
 from tests.sidecar.doors.http.checks import GATEWAY_KEY, Checks, checks
 from tests.sidecar.fake_control_api import EVALUATE_KEY, READ_KEY, policy
 
@@ -130,6 +132,33 @@ async def test_a_record_that_cant_be_written_is_no_decision(asked: Checks, door:
         assert answer.fields["retry-after"] == "1"
         assert "x-sluice-event-id" not in answer.fields
         assert "decision" not in answer.json()
+
+
+@EACH
+async def test_a_full_spool_is_no_decision(
+    asked: Checks, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise SpoolFull
+
+    monkeypatch.setattr(asked.running.spool, "put_together", full)
+    for target in ("/a", "/b", "/a/../b"):
+        answer = await asked.ask(door, "GET", target)
+        assert (answer.status, answer.decision) == (403, "NONE")
+    assert (await asked.ask("own", key=EVALUATE_KEY)).decision == "NONE"  # unmapped
+
+
+@EACH
+async def test_no_answer_leaves_before_its_record_is_on_disk(asked: Checks, door: str) -> None:
+    asked.disk.hangs.clear()
+    try:
+        for target in ("/a", "/b"):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await asked.ask(door, "GET", target)
+    finally:
+        asked.disk.hangs.set()
+    assert (await asked.ask(door)).status == 200
 
 
 @EACH
