@@ -26,8 +26,8 @@ from tests.postgres import serving
 
 KINDS = [("otlp", False), ("syslog", False), ("syslog", True)]
 POINTS = {
-    "otlp": ("die_before", "die_after", "", "die_after", "die_before"),
-    "syslog": ("die_before", "die_within", "", "die_within", "die_before"),
+    "otlp": ("die_before", "die_after", ""),
+    "syslog": ("die_before", "die_within", ""),
 }
 
 
@@ -67,7 +67,7 @@ def test_a_receiver_that_is_killed_at_any_time_misses_nothing(tmp_path: Path) ->
     made = list[str]()
     try:
         with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
-            for count in (40, 200, 10, 150, 80, 30):
+            for count in (40, 200, 80):
                 receiver.start("slow")
                 made += decide(api, count)
                 time.sleep(count % 7 / 10)  # the kill comes at another point each time
@@ -76,7 +76,7 @@ def test_a_receiver_that_is_killed_at_any_time_misses_nothing(tmp_path: Path) ->
             within(60, partial(receiver.has_all, made))
         first, back = without_repeats(receiver.taken())
         assert first == made
-        assert back <= 6
+        assert back <= 3
     finally:
         receiver.kill()
 
@@ -104,7 +104,7 @@ def test_a_sender_that_is_killed_misses_nothing(receiver: Receiver, tmp_path: Pa
     target = tmp_path / "decisions"
     urls = f"{receiver.url},file://{target}?format=ecs"
     receiver.start()
-    made, kills = list[str](), 5
+    made, kills = list[str](), 3
     for turn in range(kills):
         with service(tmp_path, urls) as sender:
             port = sender.ready()
