@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 
 import pytest
 
@@ -18,21 +17,27 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
         yield running
 
 
-class Gateways:
-    """The gateways with their whole recipes, each started when a test first needs it."""
+Start = Callable[[str], AbstractContextManager[int]]
+"""Starts the gateway of a recipe, and yields its port."""
 
-    def __init__(self, world: Protected, folder: Path, kept: ExitStack) -> None:
-        self._world, self._folder, self._kept = world, folder, kept
+
+class Gateways:
+    """Running gateways, each started when a test first needs it."""
+
+    def __init__(self, start: Start, kept: ExitStack) -> None:
+        self._start, self._kept = start, kept
         self._ports: dict[str, int] = {}
 
     def port(self, name: str) -> int:
+        """The gateway's port. Skips the test if its program is absent."""
         if name not in self._ports:
-            made = gateway(name, self._folder / name, self._world.behind)
-            self._ports[name] = self._kept.enter_context(made)
+            self._ports[name] = self._kept.enter_context(self._start(name))
         return self._ports[name]
 
 
 @pytest.fixture(scope="package")
 def gateways(world: Protected, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateways]:
+    """The gateways with their whole recipes."""
+    folder = tmp_path_factory.mktemp("gateways")
     with ExitStack() as kept:
-        yield Gateways(world, tmp_path_factory.mktemp("gateways"), kept)
+        yield Gateways(lambda name: gateway(name, folder / name, world.behind), kept)

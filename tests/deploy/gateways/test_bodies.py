@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.deploy.gateways import recipes
+from tests.deploy.gateways.conftest import Gateways
 from tests.deploy.gateways.gateway_programs import STARTED, gateway
 from tests.deploy.gateways.protected import Protected
 from tests.deploy.gateways.raw_requests import get, one, status
@@ -38,21 +39,21 @@ def call(tool: str, padding: str = "") -> bytes:
     return json.dumps(message).encode()
 
 
-@pytest.fixture(scope="module")
-def ports(world: Protected, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
-    with ExitStack() as kept:
-        folder: Path = tmp_path_factory.mktemp("gateways")
-        yield {
-            name: kept.enter_context(
-                gateway(name, folder / name, world.behind_tools, tools_door(name))
-            )
-            for name in STARTED
-        }
-
-
 def tools_door(name: str) -> Change:
     (door,) = recipes.sidecar(name)["doors"]
     return Change(door=f"{door['name']}-mcp")
+
+
+@pytest.fixture(scope="module")
+def asked(world: Protected, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateways]:
+    """The gateways with the door of the MCP source."""
+    folder = tmp_path_factory.mktemp("gateways")
+
+    def start(name: str) -> AbstractContextManager[int]:
+        return gateway(name, folder / name, world.behind_tools, tools_door(name))
+
+    with ExitStack() as kept:
+        yield Gateways(start, kept)
 
 
 def ask(port: int, body: bytes, *fields: str) -> bytes:
@@ -61,20 +62,20 @@ def ask(port: int, body: bytes, *fields: str) -> bytes:
 
 @pytest.mark.parametrize("name", WITH_BODIES)
 def test_the_body_decides_and_arrives_unchanged(
-    name: str, world: Protected, ports: dict[str, int]
+    name: str, world: Protected, asked: Gateways
 ) -> None:
     world.upstream.take()
     allowed = call("search", "é" * 100)
-    assert status(ask(ports[name], allowed)) == 200
+    assert status(ask(asked.port(name), allowed)) == 200
     (seen,) = world.upstream.take()
     assert (seen.method, seen.target, seen.body) == ("POST", "/mcp", allowed)
     event = world.event(seen)
     assert (event["decision"], event["source_id"]) == ("ALLOW", "mcp://tools/tool/search")
-    denied = ask(ports[name], call("delete_all"))
+    denied = ask(asked.port(name), call("delete_all"))
     # Envoy's own service can answer so that an MCP client keeps its session.
     assert status(denied) == (200 if name == "envoy-grpc" else 403)
     assert (b"-32001" in denied) == (name == "envoy-grpc")
-    ask(ports[name], json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode())
+    ask(asked.port(name), json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode())
     assert world.upstream.take() == []
 
 
@@ -88,9 +89,9 @@ def disagrees(world: Protected, port: int) -> bool:
 
 @pytest.mark.parametrize("name", WITH_BODIES)
 def test_the_headers_of_a_message_have_to_agree_with_it(
-    name: str, world: Protected, ports: dict[str, int], tmp_path: Path
+    name: str, world: Protected, asked: Gateways, tmp_path: Path
 ) -> None:
-    assert not disagrees(world, ports[name])
+    assert not disagrees(world, asked.port(name))
     for number, line in recipes.safety(name):
         if line == SAFETY:
             change = tools_door(name)._replace(left_out=number)
@@ -99,16 +100,14 @@ def test_the_headers_of_a_message_have_to_agree_with_it(
 
 
 @pytest.mark.parametrize("name", WITHOUT_BODIES)
-def test_without_the_body_nothing_passes(
-    name: str, world: Protected, ports: dict[str, int]
-) -> None:
+def test_without_the_body_nothing_passes(name: str, world: Protected, asked: Gateways) -> None:
     world.upstream.take()
-    assert status(ask(ports[name], call("search"))) == 403
+    assert status(ask(asked.port(name), call("search"))) == 403
     assert world.upstream.take() == []
 
 
 @pytest.mark.parametrize("name", WITH_BODIES)
-def test_no_other_body_passes(name: str, world: Protected, ports: dict[str, int]) -> None:
+def test_no_other_body_passes(name: str, world: Protected, asked: Gateways) -> None:
     world.upstream.take()
     allowed, denied = call("search"), call("delete_all")
     chunk = b"%x\r\n%s\r\n"
@@ -116,21 +115,21 @@ def test_no_other_body_passes(name: str, world: Protected, ports: dict[str, int]
     # Twice the same member: a reader takes the first, another the last.
     twice = allowed.replace(b'"name": "search"', b'"name": "search", "name": "delete_all"')
     for body in (twice, twice[:-1], b"[" + allowed + b"," + denied + b"]", b"", b"{}", b"\xff"):
-        ask(ports[name], body)
-    ask(ports[name], allowed, "Content-Encoding: gzip")
-    ask(ports[name], denied, "x-envoy-auth-partial-body: false", "Mcp-Name: search")
-    ask(ports[name], denied, "X-HTTP-Method-Override: GET", "X-Forwarded-Method: GET")
-    one(ports[name], head + chunk % (len(denied), denied) + b"0\r\n\r\n")
+        ask(asked.port(name), body)
+    ask(asked.port(name), allowed, "Content-Encoding: gzip")
+    ask(asked.port(name), denied, "x-envoy-auth-partial-body: false", "Mcp-Name: search")
+    ask(asked.port(name), denied, "X-HTTP-Method-Override: GET", "X-Forwarded-Method: GET")
+    one(asked.port(name), head + chunk % (len(denied), denied) + b"0\r\n\r\n")
     # Longer than a gateway sends along, and than Sluice reads.
     for size in (900_000, 2_000_000):
-        ask(ports[name], call("delete_all", "x" * size))
-        ask(ports[name], b" " * size + denied)
-    ask(ports[name], call("search", "x" * 2_000_000))
+        ask(asked.port(name), call("delete_all", "x" * size))
+        ask(asked.port(name), b" " * size + denied)
+    ask(asked.port(name), call("search", "x" * 2_000_000))
     assert world.upstream.take() == []
 
 
 @pytest.mark.parametrize("name", WITH_BODIES)
-def test_a_chunked_body_is_judged_whole(name: str, world: Protected, ports: dict[str, int]) -> None:
+def test_a_chunked_body_is_judged_whole(name: str, world: Protected, asked: Gateways) -> None:
     world.upstream.take()
     allowed = call("search")
     half = len(allowed) // 2
@@ -138,7 +137,7 @@ def test_a_chunked_body_is_judged_whole(name: str, world: Protected, ports: dict
         b"%x\r\n%s\r\n" % (len(each), each) for each in (allowed[:half], allowed[half:], b"")
     )
     head = get("/mcp", *FIELDS, "Transfer-Encoding: chunked", method="POST")
-    answer = one(ports[name], head + pieces)
+    answer = one(asked.port(name), head + pieces)
     assert status(answer) == 200
     (seen,) = world.upstream.take()
     assert seen.body == allowed
