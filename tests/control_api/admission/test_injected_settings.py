@@ -11,6 +11,7 @@ import pytest
 from control_api.admission.template import read
 from policies.ground.keys import make_key
 from sidecar.config.file import read_variable
+from sidecar.settings.authzen import ActionRule, AuthzenSettings
 from sidecar.settings.model import SidecarSettings
 from tests.control_api.admission.goldens import VALUES, rendered
 from tests.servers import need
@@ -85,6 +86,20 @@ def test_sources_and_the_authority_of_the_values_are_accepted() -> None:
     assert found.control.startswith("https://")
     assert found.control_tls.ca == pem
     assert [each.alias for each in found.sources] == ["kb"]
+
+
+def test_the_rules_for_authzen_are_those_of_the_values() -> None:
+    text = rendered(
+        "explicit",
+        "authzen.role_property=acting_as",
+        "authzen.actions[0].name=delete",
+        "authzen.actions[0].when.soft=true",
+        "authzen.actions[0].task=delete_soft",
+    )
+    found = settings(text).authzen
+    assert found.role_property == "acting_as"
+    assert found.actions == (ActionRule("delete", {"soft": True}, "delete_soft"),)
+    assert settings(rendered("explicit")).authzen == AuthzenSettings()
 
 
 def test_the_secret_of_an_agent_is_accepted(tmp_path: Path) -> None:

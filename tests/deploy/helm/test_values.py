@@ -50,6 +50,8 @@ KEY = "-----BEGIN " + "PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"
         ({"webhook": {"timeoutSeconds": 30}}, "/webhook/timeoutSeconds"),
         ({"images": {"control": {"digest": "sha256:abc"}}}, "/images/control/digest"),
         ({"defaultSources": [{"alias": "kb"}]}, "missing properties 'kind', 'upstream'"),
+        ({"authzen": {"signing_key_file": "a.pem"}}, "signing_key_file"),
+        ({"authzen": {"actions": [{"task": "a"}]}}, "missing property 'name'"),
         ({"monitoring": {"rules": "yes"}}, "want boolean"),
     ],
 )

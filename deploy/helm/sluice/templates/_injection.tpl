@@ -199,6 +199,9 @@ spool:
   max_bytes: 536870912
 drain_seconds: {{ .Values.injection.drainSeconds }}
 staleness_seconds: {{ .Values.injection.stalenessSeconds }}
+{{- with .Values.authzen }}
+authzen: {{ toJson . }}
+{{- end }}
 {{- if eq .Values.identity "workload" }}
 enrol:
   token_file: /var/run/secrets/sluice/token
