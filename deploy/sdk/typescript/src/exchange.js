@@ -24,7 +24,7 @@ export class Connections {
     const secure = url.protocol === "https:";
     const { request, Agent } = secure ? https : http;
     this.#request = request;
-    this.#agent = new Agent({ keepAlive: true, maxFreeSockets: MAX_IDLE, scheduling: "lifo" });
+    this.#agent = new (ofSilentSockets(Agent))({ keepAlive: true, maxFreeSockets: MAX_IDLE });
     this.#where = {
       protocol: url.protocol,
       // A URL has an IPv6 address in brackets, a socket without.
@@ -42,7 +42,7 @@ export class Connections {
   /** The answer `{status, headers, body}`, or why there is none, as a text. */
   async post(headers, content) {
     // What arrived on an idle connection, while the event loop was busy, would be taken for the
-    // answer. In two turns of the loop Node sees it, and closes the connection.
+    // answer. In two turns of the loop Node reads it, and the agent closes the connection.
     await turn();
     await turn();
     if (this.#closed) {
@@ -93,6 +93,26 @@ export class Connections {
     }
     return BROKEN_OFF;
   }
+}
+
+/** An agent that closes an idle connection on which anything arrives: no one asked for it. */
+function ofSilentSockets(Agent) {
+  return class extends Agent {
+    keepSocketAlive(socket) {
+      const kept = super.keepSocketAlive(socket);
+      socket.on("data", destroy);
+      return kept;
+    }
+
+    reuseSocket(socket, request) {
+      socket.off("data", destroy);
+      super.reuseSocket(socket, request);
+    }
+  };
+}
+
+function destroy() {
+  this.destroy();
 }
 
 function turn() {
