@@ -1,5 +1,6 @@
 """`POST /access/v1/evaluation`: what it answers and records, and every fault of a request."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.sidecar.fake_control_api import (
     fake_control_api,
 )
 from tests.sidecar.running_sidecar import Answer, FaultyDisk, RunningSidecar, sidecar, until
+from tests.sidecar.wire import answer_of, connect, with_key
 
 ROUTES = [EVALUATION, EVALUATIONS]
 
@@ -397,3 +399,31 @@ async def test_a_session_is_claimed_as_by_evaluate(
     assert answer.json()["decision"] is True
     await until("claimed", lambda: control.claims)
     assert control.claims[0]["session_id"] == "s-1"
+
+
+async def test_a_question_behind_a_known_head_is_answered_once_its_record_is_on_disk(
+    running: RunningSidecar, disk: FaultyDisk
+) -> None:
+    reader, writer = await connect(running)
+    # The second time, the head is known.
+    for _ in range(2):
+        writer.write(sent(GOOD))
+        assert (await answer_of(reader))[0] == 200
+    disk.hangs.clear()
+    writer.write(sent(GOOD) + sent(orjson.dumps(question(action={"name": "delete"}))))
+    answering = asyncio.create_task(answer_of(reader))
+    await until("the first is decided", lambda: running.spool.bytes_waiting)
+    assert not answering.done()
+    disk.hangs.set()
+    first, second = await answering, await answer_of(reader)
+    assert orjson.loads(first[2])["decision"] is True
+    assert orjson.loads(second[2])["context"]["policy_name"] == "unmapped_request"
+    assert len(await decisions(running)) == 4
+    writer.close()
+
+
+def sent(body: bytes) -> bytes:
+    return (
+        b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n%b\r\n%b"
+    ) % (EVALUATION.encode(), len(body), with_key(), body)
