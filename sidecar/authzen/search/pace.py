@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 from policies.ground.errors import Unavailable
 
-SHARE = 0.06
+SHARE = 0.03
 """The share of the time that searches get while decisions are made, so that these keep nine tenths
 with room to spare."""
 SLICE_SECONDS = 0.0002
-BURST_SECONDS = 0.05
+BURST_SECONDS = 0.2
 """How much unused time is saved up: a small search after a pause need not wait."""
-FIXED_SECONDS = 0.0002
+FIXED_SECONDS = 0.0005
 """What a search costs besides its slices: reading the request, writing the answer."""
 BUSY_SECONDS = 0.1
 """How long after a decision the sidecar still counts as deciding."""
