@@ -13,6 +13,10 @@ from tests.deploy.gateways.protected import AGENT, Protected
 from tests.deploy.gateways.raw_requests import get, one, status
 from tests.deploy.gateways.recording_upstream import FAILING
 
+OVERRIDES = (
+    "X-HTTP-Method: DELETE", "X-HTTP-Method-Override: DELETE", "X-Method-Override: DELETE",
+    "X-Rewrite-URL: /admin",
+)  # fmt: skip
 Probe = Callable[[Protected, int], bool]
 
 
@@ -107,12 +111,22 @@ def relayed_whole(world: Protected, port: int) -> bool:
     return any(not each.target.startswith("/") for each in world.upstream.take())
 
 
+def overridden(world: Protected, port: int) -> bool:
+    """The upstream gets a header that could make it act on another request."""
+    world.upstream.take()
+    for field in OVERRIDES:
+        one(port, get("/pub/a", field))
+    names = {each.partition(":")[0].lower() for each in OVERRIDES}
+    return any(name in names for each in world.upstream.take() for name, _ in each.fields)
+
+
 PROBES: dict[str, Probe] = {
     "attribution": attributed,
     "check": unchecked,
     "event id": forged_event,
     "key": claimed_key,
     "method": claimed_method,
+    "override": overridden,
     "repeats": repeated,
     "target": relayed_whole,
     "upstream": revealed,
@@ -125,11 +139,11 @@ IDENTITY = (
     "Authorization: Bearer {key}", "baggage: sluice.user=mallory,sluice.agent=agt_other",
     "X-Forwarded-Uri: /pub/a", "X-Forwarded-Method: GET", "X-Forwarded-For: 10.0.0.1",
     "X-Forwarded-Host: admin", "X-Forwarded-Proto: https", "X-Original-URI: /pub/a",
-    "X-Original-URL: http://kb.test/pub/a", "X-Original-Method: GET", "X-Rewrite-URL: /pub/a",
+    "X-Original-URL: http://kb.test/pub/a", "X-Original-Method: GET",
     "x-envoy-auth-partial-body: true", "x-envoy-original-path: /pub/a", "x-envoy-internal: true",
     "x-envoy-original-method: GET", "x-envoy-decorator-operation: x",
     "x-envoy-auth-headers-to-remove: host", "X-Forwarded-Client-Cert: By=x",
-    "X-HTTP-Method-Override: GET", "Forwarded: for=1.1.1.1;host=admin",
+    "Forwarded: for=1.1.1.1;host=admin",
 )  # fmt: skip
 """What a client could say of itself. None of it may let it read what it may not, nor name it."""
 
