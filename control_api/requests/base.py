@@ -20,7 +20,6 @@ from pydantic import (
 )
 
 from control_api.responses.paging import SortKey, read_cursor
-from policies.ground.canonical import MAX_INTEGER
 from policies.ground.errors import invalid
 from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
 
@@ -129,8 +128,11 @@ def read_flag(value: object, name: str) -> bool:
 Flag = Annotated[bool, BeforeValidator(_flag)]
 """`true` or `false` in a query."""
 QueryInt = Annotated[int, BeforeValidator(_query_integer)]
-LogSize = Annotated[QueryInt, Field(ge=0, le=MAX_INTEGER)]
-"""A number of entries, in a query."""
+# The bounds come before the validator, or the API's description would not have them.
+LogSize = Annotated[int, Field(ge=0, le=10**15 - 1), BeforeValidator(_query_integer)]
+"""A number of entries, in a query: of as many digits as are read."""
+MostEntries = Annotated[int, Field(ge=1, le=10**15 - 1), BeforeValidator(_query_integer)]
+"""The most entries to return, in a query."""
 Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
 """Text for people: a name, a description. No NUL, because PostgreSQL can't store it."""
 

@@ -12,10 +12,9 @@ from control_api.domain.log_bounds import bound
 from control_api.exports.formats import FORMATS
 from control_api.log.export.decisions import DecisionExport, open_decisions
 from control_api.log.export.file import Export, Wanted, open_export
-from control_api.requests.base import QueryInt, RequestModel
+from control_api.requests.base import MostEntries, RequestModel
 from control_api.requests.log_place import Place
 from control_api.responses.stream import Stream
-from policies.ground.canonical import MAX_INTEGER
 from policies.ground.errors import Unavailable
 from policies.trail.log_file.lines import MEDIA_TYPE
 
@@ -46,10 +45,8 @@ class ExportRequest(RequestModel):
         "all",
         description="`none` leaves out the openings, which hold all personal data of the log.",
     )
-    limit: QueryInt | None = Field(
+    limit: MostEntries | None = Field(
         None,
-        ge=1,
-        le=MAX_INTEGER,
         description="The most entries to export; with `format`, the most decisions. To continue, "
         "set `from` to the `seq` after that of the last one.",
     )
