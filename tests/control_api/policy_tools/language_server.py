@@ -76,7 +76,7 @@ class LanguageServer:
 @contextmanager
 def language_server(root: Path) -> Iterator[LanguageServer]:
     """`yaml-language-server` for the files below `root`. Skips the test if npm can't fetch it."""
-    script, node = servers.need_from_npm("yaml-language-server"), servers.need("node")
+    script, node = servers.need("yaml-language-server"), servers.need("node")
     process = subprocess.Popen(
         [str(node), str(script), "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root
     )
