@@ -227,8 +227,9 @@ class Stack:
             "spool": {"dir": "spool", "mode": self.mode},
             "agent": {"id": self.agent_id, "role": self.role, "key_file": "agent.key"},
             "sources": self.sources,
-            "doors": self.doors,
         }
+        if self.doors:  # a sidecar of an older version knows none
+            config["doors"] = self.doors
         if self.redis_url:
             config["redis"] = self.redis_url
         (self.directory / "sidecar.yaml").write_text(yaml.safe_dump(config))

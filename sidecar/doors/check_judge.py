@@ -36,9 +36,6 @@ from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source
 
-_MAX_CALLERS = 1024
-_ATTRIBUTED = ("user", "session", "task")
-
 
 class CheckedRequest(NamedTuple):
     """A request that a gateway asks about. `head` is made by `Judgement.head_of`."""
