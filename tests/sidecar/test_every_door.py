@@ -112,8 +112,11 @@ def policies(draw: Random, role: str) -> list[Policy]:
 
 
 def documents(draw: Random) -> Mapping[str, bytes | None]:
+    drawn = {role: policies(draw, role) for role in (ROLE, "clerk", "teller")}
+    # Something is allowed, whatever is drawn.
+    drawn[ROLE].append(Policy("pol_open", 1, "open", ROLE, ("rates",), (), "high"))
     made: dict[str, bytes | None] = {
-        role_name(role): role_document(policies(draw, role)) for role in (ROLE, "clerk", "teller")
+        role_name(role): role_document(each) for role, each in drawn.items()
     }
     for agent, role in AGENTS.items():
         status: AgentStatus = "suspended" if agent == "agt_suspended" else "approved"
