@@ -1,4 +1,4 @@
-"""What an AuthZEN question asks for, in the words of Sluice: a retrieval, or why there is none.
+"""What an AuthZEN question asks for, in the words of Sluice: a retrieval, or why it makes none.
 
     agent_id           subject.id of an agent, context, subject.properties, the key's
     agent_role         subject.properties, context, the agent's, the key's
@@ -86,7 +86,7 @@ class Mapper:
         return retrieval
 
     def agent_id(self, subject: Entity, context: Properties, key: Key) -> Any:
-        """The agent; None if there is none. Of any type: `retrieval` judges it."""
+        """The agent, None without one. Of any type: `retrieval` judges it."""
         if subject.type in self._subject_types:
             return subject.id
         for member in ("agent_id", "agent"):
@@ -141,7 +141,7 @@ class Mapper:
         return self._resources.target(resource)
 
     def task(self, action: Action, context: Properties) -> Any:
-        """The task; None if there is none. Of any type: `retrieval` judges it."""
+        """The task, None without one. Of any type: `retrieval` judges it."""
         name, properties = action
         for when, task in self._actions.get(name, ()):
             if holds(when, properties):

@@ -109,7 +109,7 @@ class AsyncConnections:
         POOLS.add(self)
 
     async def post(self, prepare: Prepare) -> Answer | str:
-        """The answer, or why there is none."""
+        """The answer, or why none came."""
         deadline = time.monotonic() + self._endpoint.timeout
         loop = asyncio.get_running_loop()
         idle = self._idle(loop)

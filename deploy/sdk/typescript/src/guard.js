@@ -1,5 +1,6 @@
 // `Guard`: asks Sluice, and puts what reads data behind the answer.
 
+import { readFileSync } from "node:fs";
 import { inspect } from "node:util";
 
 import { current } from "./attribution.js";
@@ -41,13 +42,17 @@ export class Guard {
   }
 
   static fromEnviron(environ) {
-    const names = ["SLUICE_URL", "SLUICE_API_KEY", "SLUICE_AGENT_ID", "SLUICE_AGENT_ROLE"];
-    for (const name of names) {
+    const read = (name) => {
       if (environ[name] === undefined) {
         throw new TypeError(`\`${name}\` is not set`);
       }
-    }
-    return new Guard(...names.map((name) => environ[name].trim()));
+      return environ[name].trim();
+    };
+    const file = environ.SLUICE_GUARD_KEY_FILE;
+    const key = file ? readFileSync(file, "ascii").trim() : read("SLUICE_GUARD_KEY");
+    return new Guard(
+      read("SLUICE_GUARD_URL"), key, read("SLUICE_GUARD_AGENT_ID"), read("SLUICE_GUARD_ROLE"),
+    );
   }
 
   async check(sourceId, sensitivity = "critical", { query, sourceType = "sdk" } = {}) {

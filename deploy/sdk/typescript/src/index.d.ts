@@ -70,7 +70,8 @@ export declare class Guard {
   /** Throws `TypeError` for a URL or a key that can't be one. */
   constructor(url: string, key: string, agentId: string, role: string, options?: GuardOptions);
 
-  /** From `SLUICE_URL`, `SLUICE_API_KEY`, `SLUICE_AGENT_ID` and `SLUICE_AGENT_ROLE`. Throws
+  /** From `SLUICE_GUARD_URL`, `SLUICE_GUARD_AGENT_ID`, `SLUICE_GUARD_ROLE` and the file that
+   * `SLUICE_GUARD_KEY_FILE` names, or without one the key in `SLUICE_GUARD_KEY`. Throws
    * `TypeError` with the name of what is absent. */
   static fromEnviron(environ: Readonly<Record<string, string | undefined>>): Guard;
 

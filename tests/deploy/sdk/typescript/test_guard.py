@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,18 +206,31 @@ def test_many_checks_at_once_get_their_own_answers(stack: Stack) -> None:
     assert told(stack, script) == ["Denied", "ALLOW"] * 100
 
 
-def test_the_environment_makes_a_guard(stack: Stack) -> None:
+def test_the_environment_makes_a_guard(stack: Stack, tmp_path: Path) -> None:
+    file = tmp_path / "agent.key"
+    file.write_text(f"{stack.agent_key}\n")
     script = """
-    const environ = { SLUICE_URL: `${given.url}\\n`, SLUICE_API_KEY: given.key,
-                      SLUICE_AGENT_ID: given.agent, SLUICE_AGENT_ROLE: given.role };
-    const made = Guard.fromEnviron(environ);
-    const { decision } = await made.check("contracts", "low");
-    made.close();
-    delete environ.SLUICE_API_KEY;
+    const environ = { SLUICE_GUARD_URL: `${given.url}\\n`, SLUICE_GUARD_KEY: given.key,
+                      SLUICE_GUARD_AGENT_ID: given.agent, SLUICE_GUARD_ROLE: given.role };
+    const decisions = [];
+    const read = async () => {
+      const made = Guard.fromEnviron(environ);
+      decisions.push((await made.check("contracts", "low")).decision);
+      made.close();
+    };
+    await read();
+    delete environ.SLUICE_GUARD_KEY;
+    environ.SLUICE_GUARD_KEY_FILE = given.file;
+    await read();
+    delete environ.SLUICE_GUARD_KEY_FILE;
     try {
       Guard.fromEnviron(environ);
     } catch (error) {
-      return [decision, error.message];
+      return [...decisions, error.message];
     }
     """
-    assert told(stack, script) == ["ALLOW", "`SLUICE_API_KEY` is not set"]
+    assert told(stack, script, file=str(file)) == [
+        "ALLOW",
+        "ALLOW",
+        "`SLUICE_GUARD_KEY` is not set",
+    ]

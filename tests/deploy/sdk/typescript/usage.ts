@@ -12,7 +12,7 @@ import {
 
 const guard = new Guard("http://h", "k", "a", "r", { timeout: 1, ca: "" });
 guard.close();
-Guard.fromEnviron({ SLUICE_URL: undefined });
+Guard.fromEnviron({ SLUICE_GUARD_URL: undefined });
 
 async function payroll(who: string): Promise<number> {
   return who.length;
