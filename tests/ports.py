@@ -8,11 +8,16 @@ above them, which Redis Cluster nodes use among themselves. Knows nothing of Slu
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import socket
 
-PORTS = range(12_000, 22_000)
-# Each process of a run begins at another port.
+# A port is free until the server that it was given for binds it. So no two processes of a run may
+# be given the same: each has every n-th port.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+PORTS = range(12_000 + _WORKER % _WORKERS, 22_000, _WORKERS)
+# Processes of two runs probably begin at other ports.
 _turns = itertools.count(random.SystemRandom().randrange(len(PORTS)))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,4 +81,17 @@ def run(script: str, program: Path, folder: Path, port: int) -> Iterator[int]:
         wait_until(f"{program.name} forwards", up)
         yield port
     finally:
+        workers = _children(service.pid)
         service.kill()
+        for each in workers:  # those of nginx outlive it
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+
+
+def _children(process_id: int) -> list[int]:
+    """The processes that a running one has started; none if it has ended."""
+    try:
+        lists = [each.read_text() for each in Path(f"/proc/{process_id}/task").glob("*/children")]
+    except OSError:
+        return []
+    return [int(child) for listed in lists for child in listed.split()]

@@ -120,6 +120,10 @@ def test_no_other_body_passes(name: str, world: Protected, asked: Gateways) -> N
     ask(asked.port(name), denied, "x-envoy-auth-partial-body: false", "Mcp-Name: search")
     ask(asked.port(name), denied, "X-HTTP-Method-Override: GET", "X-Forwarded-Method: GET")
     one(asked.port(name), head + chunk % (len(denied), denied) + b"0\r\n\r\n")
+    # An allowed message that ends where a gateway's limit does, and more behind it.
+    whole = allowed.ljust(1_000_000)
+    longer = b"".join(chunk % (len(each), each) for each in (whole, denied))
+    one(asked.port(name), head + longer + b"0\r\n\r\n")
     # Longer than a gateway sends along, and than Sluice reads.
     for size in (900_000, 2_000_000):
         ask(asked.port(name), call("delete_all", "x" * size))

@@ -45,6 +45,8 @@ class Plain:
     """What passes as it is."""
 
     def __init__(self, change: Callable[[bytes], bytes] = bytes) -> None:
+        self.ended = False
+        """Whether the proxy has sent all."""
         self._change = change
 
     def out(self, data: bytes) -> bytes:
@@ -64,6 +66,7 @@ class OverTls:
     """What passes inside of TLS."""
 
     def __init__(self) -> None:
+        self.ended = False
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = authority().client()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="kb.test")
@@ -91,9 +94,13 @@ class OverTls:
     def back(self, data: bytes) -> tuple[bytes, bytes]:
         self._incoming.write(data)
         plain = b""
-        with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+        try:
             while more := self._tls.read(65536):
                 plain += more
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.ended = True
         return plain, self._outgoing.read()
 
 
@@ -141,8 +148,18 @@ async def _out(
     reader: asyncio.StreamReader, away: asyncio.StreamWriter, form: Plain | OverTls
 ) -> None:
     while data := await reader.read(65536):
+        # What is sent to a proxy that has closed goes nowhere. It is read all the same, so that no
+        # reset takes from the test what came back.
+        if form.ended:
+            continue
         away.write(form.out(data))
-        await away.drain()
+        try:
+            await away.drain()
+        except ConnectionError:
+            if not form.ended:
+                raise
+    if form.ended:
+        return
     away.write(form.end())
     if isinstance(form, Plain):
         away.write_eof()
@@ -154,14 +171,16 @@ async def _back(
     away: asyncio.StreamWriter,
     form: Plain | OverTls,
 ) -> None:
-    while data := await there.read(65536):
+    # An end within TLS is the end: a reset may follow it.
+    while not form.ended and (data := await there.read(65536)):
         plain, reply = form.back(data)
         if reply:
             away.write(reply)
         writer.write(plain)
         await writer.drain()
-    # The proxy has closed: what the test still sends goes nowhere.
-    writer.close()
+    form.ended = True
+    if not writer.is_closing():
+        writer.write_eof()
 
 
 def _absolute(data: bytes) -> bytes:
