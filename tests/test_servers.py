@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,7 @@ def test_an_unpacked_program_is_executable(name: str) -> None:
     assert os.access(need(name), os.X_OK)
 
 
-@pytest.mark.parametrize("name", ["nft", "iptables"])
+@pytest.mark.parametrize("name", ["nft", "iptables", "chromium"])
 def test_an_unpacked_program_runs_with_its_own_libraries(name: str, tmp_path: Path) -> None:
     if not os.environ.get("SLUICE_FETCH"):
         pytest.skip("SLUICE_FETCH is not set: this test downloads Debian's packages")
@@ -51,4 +52,4 @@ def test_an_unpacked_program_runs_with_its_own_libraries(name: str, tmp_path: Pa
     debian_programs.fetch(name, folder)
     script = debian_programs.place(name, folder)
     version = subprocess.run([script, "--version"], check=True, capture_output=True, timeout=60)
-    assert b" v" in version.stdout
+    assert re.search(rb" v?[0-9]+\.[0-9]", version.stdout)
