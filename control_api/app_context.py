@@ -15,6 +15,8 @@ from control_api.checkpoints.maker import CheckpointMaker
 from control_api.checkpoints.witnesses import Cosigner
 from control_api.enrolment.enrolment import Enrolments
 from control_api.log.append import Log
+from control_api.log.follow.tails import EventTails
+from control_api.log.scheduled.asked_logs import AskedLogs
 from control_api.metrics.metrics import Instruments
 from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.publishing.assembly import Publishing
@@ -31,7 +33,8 @@ from policies.ground.signing import KeyRing, Signer
 from policies.trail.change import ObjectChange, change_record
 
 if TYPE_CHECKING:
-    # The SDK is an extra of the package, and takes long to import.
+    # Extras of the package, which take long to import.
+    from control_api.oidc.provider import IdentityProvider
     from control_api.tracing import DecisionTracer
 
 MAX_WAITERS = 10_000
@@ -57,12 +60,21 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedFiles:
+    """Why a tenant's policy files were refused when this process last read them, and when
+    (microseconds)."""
+
+    at: int
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AppContext:
     """Everything a use case may need.
 
     `entropy(n)` returns n random bytes; `epoch` identifies the store; `publishing` is None without
-    Redis, `notices` on SQLite, `peer_metrics` in a single process, `tracer` without traces;
-    `stopping` is set once the service drains.
+    Redis, `notices` on SQLite, `peer_metrics` in a single process, `tracer` without traces,
+    `identity_provider` if people sign in by keys only; `stopping` is set once the service drains.
     """
 
     settings: Settings
@@ -82,15 +94,21 @@ class AppContext:
     registry: CollectorRegistry
     description: Description
     enrolments: Enrolments
+    tails: EventTails
+    stopping: asyncio.Event
     publishing: Publishing | None = None
     notices: NoticeListener | None = None
     peer_metrics: PeerMetrics | None = None
     tracer: "DecisionTracer | None" = None
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    identity_provider: "IdentityProvider | None" = None
     # What `maintenance.self_verification` found last, for readiness.
     self_verification: dict[str, str | None] = field(
         default_factory=lambda: {"state": "pending", "finished_at": None}
     )
+    # Logs to verify now (`control_api.maintenance.self_verification`).
+    asked_logs: AskedLogs = field(default_factory=AskedLogs)
+    # By tenant. Every process reads the files, so each knows by itself.
+    refused_files: dict[str, RefusedFiles] = field(default_factory=dict)
     # Set when openings were erased (`control_api.maintenance.wal_folding`).
     erased: asyncio.Event = field(default_factory=asyncio.Event)
     # Set when an impact run was asked for (`control_api.workers.impact`).

@@ -1,5 +1,6 @@
 """Builds the parts of the service and connects them. Starts nothing."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from control_api.http.openapi import describe
 from control_api.http.route import Route
 from control_api.http.routes import METRICS, ROUTES
 from control_api.log.append import Log
+from control_api.log.follow.tails import EventTails
 from control_api.maintenance.rollback_recovery import RollbackRecovery
 from control_api.metrics.metrics import EnrolmentMetrics, Instruments, RedisMetrics
 from control_api.metrics.peer_metrics import PeerMetrics
@@ -46,6 +48,7 @@ from policies.ground.keys import key_digest
 from policies.ground.signing import KeyRing
 
 if TYPE_CHECKING:
+    from control_api.oidc.provider import IdentityProvider
     from control_api.tracing import DecisionTracer
 
 _log = logging.getLogger("sluice.serve")
@@ -79,6 +82,7 @@ def assemble(
         peer_metrics = PeerMetrics(settings.data_dir, worker.index, worker.count, registry, count)
     notes = open_store(settings.checkpoint_store)
     tenants = TenantCache(opened.store)
+    stopping = asyncio.Event()
     return AppContext(
         settings=settings,
         clock=clock,
@@ -103,10 +107,13 @@ def assemble(
         registry=registry,
         description=_description(routes_of(settings)),
         enrolments=_enrolments(settings, clock, entropy, opened, instruments.enrolment),
+        tails=EventTails(opened.store, stopping),
+        stopping=stopping,
         publishing=_publishing(settings, clock, entropy, opened, instruments.redis),
         notices=_notices(settings, opened.store, tenants, instruments),
         peer_metrics=peer_metrics,
         tracer=_tracer(settings, entropy),
+        identity_provider=_identity_provider(settings, clock),
     )
 
 
@@ -152,6 +159,14 @@ def _tracer(settings: Settings, entropy: Callable[[int], bytes]) -> "DecisionTra
     return DecisionTracer(settings.traces_endpoint, settings.traces_sample_ratio, entropy(8).hex())
 
 
+def _identity_provider(settings: Settings, clock: Clock) -> "IdentityProvider | None":
+    if settings.oidc is None:
+        return None
+    from control_api.oidc.provider import IdentityProvider  # imported late: an extra of the package
+
+    return IdentityProvider(settings.oidc, clock)
+
+
 def _publishing(
     settings: Settings,
     clock: Clock,
@@ -168,11 +183,16 @@ def _publishing(
     return Publishing(settings.redis_url, store, signer, clock, entropy, metrics, recovery.recover)
 
 
+def superadmin_digest(settings: Settings, installed: Installation) -> bytes | None:
+    """The SHA-256 of the superadmin's key, or None if there is no such key."""
+    key = settings.superadmin_key
+    return installed.superadmin_digest if key is None else key_digest(key)
+
+
 def authenticator(app: AppContext, installed: Installation) -> NextAuthenticator:
     """The check of a request's API key, and of the key's rate if there is a limit."""
     settings = app.settings
-    key = settings.superadmin_key
-    superadmin = installed.superadmin_digest if key is None else key_digest(key)
+    superadmin = superadmin_digest(settings, installed)
     if superadmin is None:
         _log.warning(
             "there is no superadmin key: the first start used SLUICE_SUPERADMIN_KEY, which is not "

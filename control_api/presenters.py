@@ -3,6 +3,7 @@
 Knows the fields of both sides. Knows nothing of how a row came about.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from control_api.log.read import EventPage
 from control_api.responses.agents import AgentShown
 from control_api.responses.alerts import AlertRule, AlertRuleWithSecret
 from control_api.responses.audit import AuditEvent
+from control_api.responses.console import ConsoleSessionShown
 from control_api.responses.evaluations import (
     CheckShown,
     Evaluated,
@@ -29,6 +31,7 @@ from control_api.responses.tenants import SessionDetail, TenantShown
 from control_api.store.counters.queries import CountedValue
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.queries.alerts import StoredRule
+from control_api.store.queries.console_sessions import ConsoleSession
 from control_api.store.queries.keys import StoredKey
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.queries.sessions import SessionRow
@@ -64,16 +67,34 @@ def listed_key(key: StoredKey) -> ListedKey:
     )
 
 
+def shown_console_session(session: ConsoleSession) -> ConsoleSessionShown:
+    return ConsoleSessionShown(
+        session_id=session.session_id,
+        person=session.person,
+        method=session.method,
+        scope=session.scope,
+        issuer=session.issuer,
+        subject=session.subject,
+        granted_by=session.granted_by,
+        browser=session.browser,
+        created_at=rfc3339(session.created_at),
+        seen_at=rfc3339(session.seen_at),
+        expires_at=rfc3339(session.expires_at),
+    )
+
+
 def shown_agent(agent: StoredAgent) -> AgentShown:
     return AgentShown(**agent.shown())
 
 
-def shown_policy(policy: StoredPolicy) -> PolicyShown:
+def shown_policy(policy: StoredPolicy, changed_by: str) -> PolicyShown:
     return PolicyShown(
         policy_id=policy.policy_id,
         version=policy.version,
         **policy.body,
         user_modified=policy.user_modified,
+        file=policy.file,
+        changed_by=changed_by,
         created_at=rfc3339(policy.created_at),
         updated_at=rfc3339(policy.updated_at),
     )
@@ -106,13 +127,10 @@ def session_detail(row: SessionRow, counted: CountedValue, now: int) -> SessionD
 
 
 def shown_tenant(tenant: StoredTenant) -> TenantShown:
-    return TenantShown(
-        tenant_id=tenant.tenant_id,
-        name=tenant.name,
-        created_at=rfc3339(tenant.created_at),
-        require_agent_id=tenant.require_agent_id,
-        active=tenant.active,
-    )
+    fields: dict[str, Any] = {name: getattr(tenant, name) for name in TenantShown.__slots__}
+    fields["created_at"] = rfc3339(tenant.created_at)
+    fields["frozen_at"] = time_or_none(tenant.frozen_at)
+    return TenantShown(**fields)
 
 
 def shown_rule(
@@ -209,16 +227,15 @@ def explained(
     answer: Evaluated | Simulated, retrieval: Retrieval, facts: Facts | None, decision: Decision
 ) -> Explained:
     """The same answer, with the outcome of each check and the nearest miss."""
-    explanation = explain(retrieval, facts, decision)
+    shown = explanation_shown(explain(retrieval, facts, decision))
+    return Explained(answer.decision, answer.policy_name, answer.reason, answer.event_id, shown)
+
+
+def explanation_shown(explanation: Mapping[str, Any]) -> Explanation:
+    """What `policies.explain.explain` gives, as a response shows it."""
     checks = [CheckShown(**check) for check in explanation["checks"]]
     miss = explanation["nearest_miss"]
-    return Explained(
-        answer.decision,
-        answer.policy_name,
-        answer.reason,
-        answer.event_id,
-        Explanation(checks, None if miss is None else NearestMiss(**miss)),
-    )
+    return Explanation(checks, None if miss is None else NearestMiss(**miss))
 
 
 def deny_rate(allowed: int, denied: int) -> float:

@@ -15,13 +15,24 @@ from dataclasses import dataclass
 from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
 from control_api.app_context import AppContext
-from control_api.assembly import Opened, assemble, authenticator, routes_of
+from control_api.assembly import (
+    Opened,
+    assemble,
+    authenticator,
+    routes_of,
+    superadmin_digest,
+)
+from control_api.auth.console_session import SessionReader
 from control_api.checkpoints.loop import CheckpointLoop
+from control_api.console.pages import PAGES
+from control_api.console.pipeline import ConsolePipeline
+from control_api.console.sessions import ConsoleSessions
 from control_api.domain.tenants import publish_settings
 from control_api.http.request_pipeline import RequestPipeline
+from control_api.http.request_shell import RequestShell
 from control_api.http.route import Route
 from control_api.http.routes import METRICS
-from control_api.http.server import ApiListener
+from control_api.http.server import ApiListener, RequestHandler
 from control_api.log import log_key
 from control_api.log.append import Log
 from control_api.maintenance.bootstrap import FirstKeys, first_start
@@ -120,6 +131,7 @@ async def _run(
             app.peer_metrics.close()
         for task in loops:
             task.cancel()
+        await app.analyses.close()
         if app.publishing is not None:
             await app.publishing.close()
         if app.tracer is not None:
@@ -138,6 +150,7 @@ async def _start_loops(
     offer = app.cosigner.offer
     signing = CheckpointLoop(app.store, maker, seconds, app.new_id, metrics.outcome, offer)
     files = PolicyFiles(app, settings.policy_dir) if settings.policy_dir else None
+    verification = SelfVerification(app)
     loops = [
         app.store.group.create_task(_forever(loop, app))
         for loop in (
@@ -152,7 +165,8 @@ async def _start_loops(
             *((app.cosigner.run,) if first and settings.witnesses else ()),
             KeyExpiry(app).run,
             WalFolding(app).run,
-            SelfVerification(app).run,
+            verification.run,
+            verification.run_asked,
             *app.enrolments.loops,
             *(app.publishing.loops if app.publishing else ()),
         )
@@ -178,10 +192,10 @@ async def _listen(
 ) -> list[ApiListener]:
     """The API's listener, then the metrics' listener if they have their own port."""
     settings, authenticate = app.settings, authenticator(app, installed)
+    shell = RequestShell(app.instruments, app.clock, app.entropy(4).hex())
 
     def pipeline(routes: tuple[Route, ...]) -> RequestPipeline:
-        run_id = app.entropy(4).hex()
-        return RequestPipeline(routes, app, authenticate, app.instruments, app.clock, run_id)
+        return RequestPipeline(routes, app, authenticate, app.instruments, shell)
 
     api, metrics = (worker.api, worker.metrics) if worker else ((), ())
     tls = None if settings.tls is None else RenewingContext.of(settings.tls)
@@ -197,9 +211,12 @@ async def _listen(
             settings.control_listen,
         )
     name, routes = "SLUICE_CONTROL_LISTEN", routes_of(settings)
-    opened = [
-        await ApiListener.open(settings.control_listen, name, pipeline(routes), inherited(api), tls)
-    ]
+    front: RequestHandler = pipeline(routes)
+    if settings.console:
+        reader = SessionReader(app, superadmin_digest(settings, installed))
+        sessions = ConsoleSessions(app, reader, authenticate)
+        front = ConsolePipeline(PAGES, app, sessions, front, shell)
+    opened = [await ApiListener.open(settings.control_listen, name, front, inherited(api), tls)]
     if settings.metrics_listen is not None:
         # Plain HTTP is enough: no keys cross this port, and scrapers may have no certificate.
         name = "SLUICE_METRICS_LISTEN"

@@ -12,7 +12,15 @@ from control_api.checkpoint_store.location import StoreLocation
 from control_api.database_limits import DatabaseLimits
 from control_api.security.egress import AllowedHosts, MailServer
 from control_api.security.export_targets import ExportTarget, parse_targets
+from control_api.security.group_grants import GroupGrants, parse_group_grants
 from control_api.security.issuers import Issuer
+from control_api.security.oidc_settings import (
+    OidcSettings,
+    parse_authorities,
+    parse_issuer,
+    parse_scopes,
+)
+from control_api.security.origin import parse_origin
 from control_api.security.tls_files import TlsFiles
 from control_api.security.witness_addresses import WitnessAddress, parse_witnesses
 from control_api.settings_reader import PREFIX, SettingsReader, default_database
@@ -100,9 +108,35 @@ class Settings:
     enrol_issuers: tuple[Issuer, ...]
     """The clusters whose pods enrol by a ServiceAccount token, separated by `;`: `<issuer>=<JWKS
     URL or file>[,tenant=<id>][,ca=<file>][,token_file=<file>]`."""
+    oidc_issuer: str | None
+    """The identity provider that people sign in to the console with: its issuer, exactly as it
+    writes it, such as `https://id.example.com/realms/staff`. Without it they sign in by a key."""
+    oidc_client_id: str | None
+    """The id that this service has as a client of the provider."""
+    oidc_client_secret: str | None
+    """The secret of that client. Without it the service is a public client."""
+    oidc_scopes: tuple[str, ...]
+    """What to ask the provider for, separated by blanks. Default: `openid profile email`, and
+    `groups` if the provider knows that scope."""
+    oidc_groups_claim: str
+    """The claim that holds a person's groups, in the ID token or at the UserInfo endpoint."""
+    oidc_groups: GroupGrants
+    """What the groups may do, separated by commas: `<group>=read@<tenant>`,
+    `<group>=admin@<tenant>` or `<group>=superadmin`. People in none of them can't sign in."""
+    oidc_ca: Path | None
+    """The authorities that vouch for the provider's certificate, PEM, instead of the system's."""
     export_urls: tuple[ExportTarget, ...]
     """Where decisions are pushed to, separated by commas: `otlp+http[s]://host:port`,
     `syslog+tcp://host:port?format=`, `syslog+tls://host[:port]?format=`, `file:///path?format=`."""
+    console: bool
+    """Whether the console is served, under `/console`."""
+    console_url: str | None
+    """The console's public address, such as `https://sluice.example`, if a proxy ends TLS: cookies
+    are then for HTTPS alone, and forms are accepted from this origin only."""
+    console_idle_minutes: int
+    """How long a session of the console lives without a request."""
+    console_hours: int
+    """How long a session of the console lives at most."""
     traces_endpoint: str | None
     """The OpenTelemetry collector's address, such as `http://127.0.0.1:4318`; spans go to
     `/v1/traces` there. Without it there are none."""
@@ -138,6 +172,22 @@ class Settings:
         if self.tls_certificate is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_certificate, self.tls_key, self.tls_client_ca)
+
+    @property
+    def oidc(self) -> OidcSettings | None:
+        """The identity provider; None if people sign in by a key only."""
+        if self.oidc_issuer is None or self.oidc_client_id is None or self.console_url is None:
+            return None
+        return OidcSettings(
+            issuer=self.oidc_issuer,
+            client_id=self.oidc_client_id,
+            client_secret=self.oidc_client_secret,
+            redirect_uri=f"{self.console_url}/console/oidc/callback",
+            scopes=self.oidc_scopes,
+            groups_claim=self.oidc_groups_claim,
+            groups=self.oidc_groups,
+            ca=self.oidc_ca,
+        )
 
     def __repr__(self) -> str:
         # The key and the database's password must not get into a log through a traceback.
@@ -191,10 +241,22 @@ def read(environ: Mapping[str, str]) -> Settings:
         smtp_from=reader.sender(),
         rate_limit=reader.rate("RATE_LIMIT"),
         enrol_issuers=reader.issuers("ENROL_ISSUERS"),
+        oidc_issuer=reader.parsed("OIDC_ISSUER", parse_issuer),
+        oidc_client_id=reader.text("OIDC_CLIENT_ID", "") or None,
+        oidc_client_secret=reader.secret("OIDC_CLIENT_SECRET"),
+        oidc_scopes=reader.parsed("OIDC_SCOPES", parse_scopes) or (),
+        oidc_groups_claim=reader.text("OIDC_GROUPS_CLAIM", "groups"),
+        oidc_groups=reader.parsed("OIDC_GROUPS", parse_group_grants) or GroupGrants(),
+        oidc_ca=reader.parsed("OIDC_CA", parse_authorities),
         export_urls=reader.parsed("EXPORT_URLS", parse_targets) or (),
+        console=reader.flag("CONSOLE", default="1"),
+        console_url=reader.parsed("CONSOLE_URL", parse_origin),
+        console_idle_minutes=reader.number("CONSOLE_IDLE_MINUTES", 60, 1, 1440, "minutes"),
+        console_hours=reader.number("CONSOLE_HOURS", 12, 1, 168, "hours"),
         traces_endpoint=reader.traces_endpoint(),
         traces_sample_ratio=reader.share("TRACES_SAMPLE_RATIO", 0.01),
     )
+    reader.require_whole_provider()
     # A misspelt name would silently leave its default in force.
     reader.refuse_unknown(names())
     if reader.complaints:

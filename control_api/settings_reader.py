@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from control_api.security.issuers import Issuer, IssuerFaults, parse_issuers
+from control_api.security.oidc_settings import provider_faults
 from control_api.security.tls_files import TlsFiles, UnusableTls
 from policies.ground.redis_url import RedisUrl
 
@@ -17,6 +18,8 @@ PREFIX = "SLUICE_"
 SUPERADMIN_KEY_LENGTH = 32
 _SHARE = re.compile(r"(?:0(?:\.[0-9]{1,9})?|1(?:\.0{1,9})?)\Z")
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[!-~]*)?\Z")
+# An origin, as browsers send it (RFC 6454, section 6.2).
+_ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?\Z")
 _SENDER = re.compile(r"[^@\s<>,;:\"]+@[A-Za-z0-9.-]+\Z")
 
 ELSEWHERE = {
@@ -31,6 +34,7 @@ SECRETS = (
     "DATABASE_URL",
     "LISTEN_DATABASE_URL",
     "MIGRATE_DATABASE_URL",
+    "OIDC_CLIENT_SECRET",
     "REDIS_URL",
     "SMTP_URL",
     "SUPERADMIN_KEY",
@@ -183,8 +187,12 @@ class SettingsReader:
                 self.complain(name, fault)
             return ()
 
-    def flag(self, name: str) -> bool:
-        return self.choice(name, ("0", "1"), "0") == "1"
+    def require_whole_provider(self) -> None:
+        for name, fault in provider_faults(lambda name: self.text(name, "")):
+            self.complain(name, fault)
+
+    def flag(self, name: str, default: str = "0") -> bool:
+        return self.choice(name, ("0", "1"), default) == "1"
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
         value = self.text(name, default)
@@ -231,9 +239,8 @@ class SettingsReader:
         known.update(f"{PREFIX}{name}_FILE" for name in SECRETS)
         for name in sorted(self._environ):
             # The environment may be shared with a sidecar, an agent's guard and `sluice up`.
-            ours = name.startswith(PREFIX) and not name.startswith(
-                tuple(PREFIX + other for other in OTHERS)
-            )
+            others = tuple(PREFIX + other for other in OTHERS)
+            ours = name.startswith(PREFIX) and not name.startswith(others)
             if ours and name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f": did you mean {near[0]}?" if near else ""

@@ -15,7 +15,7 @@ _SIDECAR = (
     "prometheus_client", "uvloop",
 )  # fmt: skip
 _SERVER = (
-    "aiohttp", "aiosmtplib", "aiosqlite", "alembic", "asyncpg", "markdown_it",
+    "aiohttp", "aiosmtplib", "aiosqlite", "alembic", "asyncpg", "jinja2", "markdown_it",
     "prometheus_client", "pydantic", "sqlalchemy", "standardwebhooks", "uvloop", "watchfiles",
 )  # fmt: skip
 # Extra: the modules by which a command finds out that the extra is installed.

@@ -1,19 +1,35 @@
 """Explains a decision check by check, and says what would have allowed the call.
 
     explain(retrieval, facts, decision)      the ten checks, and the nearest miss
+    explain_entry(entry, body)               the same of a recorded decision
 
 Pure. Changes no decision, and never runs as part of one (contract, section 3).
 """
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any
 
 from policies.checks.finding import CheckOutcome, Facts
 from policies.checks.order import NAMES
-from policies.evaluate import Decision
+from policies.evaluate import Decision, evaluate
 from policies.nearest_miss import steps_to_allow
 from policies.retrieval import Retrieval
 from policies.sets.role import Clause
+from policies.trail.recompute.facts import difference, read_facts, read_role
+from policies.trail.record import REPORT_PREFIX, response_of
+
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
+
+
+class Unexplained(StrEnum):
+    """Why a recorded decision can't be explained."""
+
+    no_checks = "it was made without the ten checks"
+    document_missing = "the policies that decided are not kept any more"
+    unreadable = "the facts that the entry records can't be read"
+    differs = "the facts that the entry records lead to another decision"
 
 
 def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any]:
@@ -33,6 +49,31 @@ def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> di
         ],
         "nearest_miss": _miss(retrieval, facts, decision),
     }
+
+
+def explain_entry(entry: Mapping[str, Any], body: bytes | None) -> dict[str, Any] | Unexplained:
+    """The explanation of a `decision` entry by the facts that it records, and by nothing that is in
+    force today. `body` is the document whose digest the entry cites; None if it cites none, or if
+    it is not kept."""
+    try:
+        if not entry["pub"]["facts"]:
+            return Unexplained.no_checks
+        recorded = read_facts(entry)
+        if recorded.role is not None and body is None:
+            return Unexplained.document_missing
+        if body is not None and hashlib.sha256(body).hexdigest() != recorded.role:
+            return Unexplained.differs
+        facts = recorded.facts(None if body is None else read_role(body))
+        decision = evaluate(recorded.retrieval, facts)
+        response = dict(entry["pub"]["response"])
+    except _UNREADABLE:
+        return Unexplained.unreadable
+    # A source in mode `report` forwards what is denied, and the record says so.
+    if recorded.sourced and decision.decision == "DENY":
+        response["reason"] = response["reason"].removeprefix(REPORT_PREFIX)
+    if difference(response, response_of(decision)):
+        return Unexplained.differs
+    return explain(recorded.retrieval, facts, decision)
 
 
 def _miss(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any] | None:

@@ -47,6 +47,8 @@ UNSAYABLE = (
     "event_ids, user_id, session_id: exactly one",
     "body: needs either `never` or `always`",
     "from: is larger than `to`",
+    "format: is required with filters",
+    "body: `without` needs `keep_others`",
     # The tool sends `0` where it can't draw a header's pattern.
     "if_match: must be a version between quotes",
 )

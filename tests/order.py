@@ -45,6 +45,10 @@ SLOW = {
     "tests/sidecar/doctor/test_command.py": 15,
     "tests/control_api/log/test_log_key.py": 15,
     "tests/stories/test_purge.py": 25,
+    "tests/control_api/console/browser/test_every_page.py": 60,
+    "tests/control_api/console/browser/test_every_action.py": 40,
+    "tests/control_api/console/browser/test_hostile_content.py": 30,
+    "tests/control_api/console/test_hostile_content.py": 25,
     "tests/stories/test_chroma.py": 10,
 }
 

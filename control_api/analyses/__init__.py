@@ -4,6 +4,7 @@
     job.py         the question and the answer, as bytes between the two processes
     __main__.py    the process: reads a job, answers it, ends
     questions.py   the questions: what a change allows and denies, who may read what
+    review.py      what a change of policies does: differences, guardrails, tests
 
 An analysis computes for seconds. In a thread it would take turns with the event loop, and
 evaluations would wait; and a thread can't be ended when its time is up.

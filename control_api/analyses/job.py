@@ -7,6 +7,8 @@ import orjson
 
 NO_MEMORY = 3
 """The exit code of a process that has used up its memory."""
+SIZE = 8
+"""How many bytes give the size of a job or an answer, big-endian, before it."""
 
 
 class Job(NamedTuple):
@@ -28,10 +30,11 @@ class Answer(NamedTuple):
 
 def write_job(job: Job) -> bytes:
     head = {"question": job.question, "options": job.options, "sizes": [*map(len, job.parts)]}
-    return b"\n".join((orjson.dumps(head), b"".join(job.parts)))
+    return _sized(b"\n".join((orjson.dumps(head), b"".join(job.parts))))
 
 
 def read_job(raw: bytes) -> Job:
+    """`raw` is without its size."""
     line, _, rest = raw.partition(b"\n")
     head = orjson.loads(line)
     parts, at = [], 0
@@ -43,13 +46,15 @@ def read_job(raw: bytes) -> Job:
 
 def write_answer(answer: Answer) -> bytes:
     head = {"status": answer.status, "message": answer.message, "details": answer.details}
-    return b"\n".join((orjson.dumps(head), answer.body))
+    return _sized(b"\n".join((orjson.dumps(head), answer.body)))
 
 
-def read_answer(raw: bytes) -> Answer | None:
-    """None if the process ended before it had answered."""
-    line, separator, body = raw.partition(b"\n")
-    if not separator:
-        return None
+def read_answer(raw: bytes) -> Answer:
+    """`raw` is without its size."""
+    line, _, body = raw.partition(b"\n")
     head = orjson.loads(line)
     return Answer(head["status"], body, head["message"], head["details"])
+
+
+def _sized(raw: bytes) -> bytes:
+    return len(raw).to_bytes(SIZE) + raw

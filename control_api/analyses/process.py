@@ -1,44 +1,40 @@
-"""Runs an analysis in a process of its own, within limits. Knows no question in particular."""
+"""Runs analyses in a process of their own, within limits. Knows no question in particular."""
 
 import asyncio
 import contextlib
-import signal
 from collections import Counter
 from collections.abc import Iterator
 
-from control_api.analyses.job import NO_MEMORY, Answer, Job, read_answer, write_job
-from control_api.analyses.this_program import this_program
+from control_api.analyses.child import Child, EndedError
+from control_api.analyses.job import Answer, Job, write_job
 from policies.ground.errors import Invalid, Malformed, SluiceError, Unavailable
 
-MODULE = "control_api.analyses"
-CPU_SECONDS = 20
-"""How much computing time a question may take."""
 SECONDS = 60.0
 """How long a question may take on a busy machine."""
-MEMORY = 768 * 1024 * 1024
-"""How many bytes of memory a question may take."""
 MAX_ANALYSES = 2
 """The maximum number of analyses at a time in this process; one for each tenant."""
-_TOO_LARGE = (
-    f"the question needs more than {CPU_SECONDS} s of computing time or {MEMORY >> 20} MiB of "
-    "memory: ask about fewer policies, or use fewer patterns in each"
-)
+REUSED = 1024 * 1024
+"""Up to how many bytes of a question its process is kept for the next one. It would keep the memory
+that a larger one took."""
 _ERRORS: dict[int, type[SluiceError]] = {400: Malformed, 422: Invalid}
 
 
 class Analyses:
-    """The analyses under way."""
+    """The analyses under way, and a process that waits for the next one: to start it takes 0.2 s,
+    longer than most questions. Close it at the end."""
 
     def __init__(self) -> None:
         self._of: Counter[str] = Counter()
+        self._idle: Child | None = None
+        self._closed = False
 
     async def answer(self, tenant_id: str, job: Job) -> bytes:
         """The JSON that answers the question. Raises `Malformed` or `Invalid` if it can't be
         answered, `Unavailable` if too many analyses run or the machine is too busy."""
-        with self._one(tenant_id):
+        with self.room(tenant_id):
             try:
                 async with asyncio.timeout(SECONDS):
-                    answer = await _ask(job)
+                    answer = await self._ask(write_job(job))
             except TimeoutError:
                 raise Unavailable(
                     f"the analysis did not finish within {SECONDS:.0f} s: try again later"
@@ -48,7 +44,9 @@ class Analyses:
         return answer.body
 
     @contextlib.contextmanager
-    def _one(self, tenant_id: str) -> Iterator[None]:
+    def room(self, tenant_id: str) -> Iterator[None]:
+        """Room for one more process that computes for long. Raises `Unavailable` if there is
+        none."""
         # Refused, not queued: the body of each that waits would be in memory.
         if tenant_id in self._of or self._of.total() >= MAX_ANALYSES:
             raise Unavailable(
@@ -61,28 +59,37 @@ class Analyses:
         finally:
             del self._of[tenant_id]
 
+    async def close(self) -> None:
+        """End the process that waits, and let none wait from now on."""
+        self._closed = True
+        child, self._idle = self._idle, None
+        if child is not None:
+            await child.end()
 
-async def _ask(job: Job) -> Answer:
-    process = await asyncio.create_subprocess_exec(
-        *this_program(MODULE),
-        str(CPU_SECONDS),
-        str(MEMORY),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        out, err = await process.communicate(write_job(job))
-    finally:
-        # The time is up, or the service stops: what it computes serves no one.
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    answer = read_answer(out)
-    if answer is not None:
-        return answer
-    # Aborted is how a library written in Rust, such as pydantic's core, ends without memory.
-    if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGABRT, NO_MEMORY):
-        return Answer(422, b"", _TOO_LARGE)
-    raise RuntimeError(f"the analysis ended with {process.returncode}: {err[-4000:].decode()}")
+    async def _ask(self, job: bytes) -> Answer:
+        child, self._idle = self._idle, None
+        if child is not None:
+            try:
+                return await self._ask_child(child, job)
+            except EndedError as ended:
+                # Else it ended while it waited, was killed, or had little memory left.
+                if ended.out_of_time:
+                    return ended.answer()
+        try:
+            return await self._ask_child(await Child.start(), job)
+        except EndedError as ended:
+            return ended.answer()
+
+    async def _ask_child(self, child: Child, job: bytes) -> Answer:
+        kept = False
+        try:
+            answer = await child.ask(job)
+            if answer.status == 200 and len(job) <= REUSED:
+                kept = self._idle is None and not self._closed
+            if kept:
+                self._idle = child
+            return answer
+        finally:
+            # Otherwise the time is up, or the service stops: what it computes serves no one.
+            if not kept:
+                await child.end()

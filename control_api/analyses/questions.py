@@ -6,13 +6,16 @@ from typing import Any
 import orjson
 
 from control_api.analyses.job import Job
+from control_api.analyses.review import UNSTORED, candidate_reviewed, compared, reviewed
 from control_api.requests import candidate as candidate_request
 from control_api.requests.impact import prepare
-from control_api.requests.policies import PolicySetAsked
+from control_api.requests.policies import ComparedPolicies, PolicySetAsked, ReviewedPolicies
+from policies.analysis import matrix as analysis
 from policies.analysis.access import Asked
-from policies.analysis.difference import by_role, difference
+from policies.analysis.names import MAX_STEPS
 from policies.analysis.registry import CallersOfRoles, Registry
-from policies.analysis.rows import access_rows, difference_rows
+from policies.analysis.rows import access_rows
+from policies.definitions.guardrail import Guardrail
 from policies.definitions.model import Agent, Key, Policy, TenantSettings
 from policies.ground.json_body import parse_object
 
@@ -20,14 +23,32 @@ EVALUATES = frozenset({"evaluate", "admin"})
 """The scopes whose keys may evaluate."""
 
 
-def diff(job: Job) -> bytes:
+def diff(job: Job, steps: int = MAX_STEPS) -> bytes:
     """What a set of policies, the body of the request, newly allows and denies compared with what
     is in force: documents of roles."""
     body, in_force = job.parts
-    asked = PolicySetAsked.read(parse_object(body, None, unique=True))
-    old = [policy for documents in orjson.loads(in_force) for policy in _policies(documents)]
-    new = [Policy.from_wire(_UNSTORED | each) for each in asked.bodies()]
-    return orjson.dumps(difference_rows(difference(old, new), by_role(old), by_role(new)))
+    asked = ComparedPolicies.read(parse_object(body, None, unique=True))
+    if asked.against is None:
+        old = _stored(in_force)
+    else:
+        old = [Policy.from_wire(UNSTORED | each.body()) for each in asked.against]
+    return orjson.dumps(compared(old, _asked_set(asked, in_force), steps))
+
+
+def review(job: Job, steps: int = MAX_STEPS) -> bytes:
+    """What a set of policies, the body of the request, would do in place of what is in force."""
+    body, in_force, rules = job.parts
+    asked = ReviewedPolicies.read(parse_object(body, None, unique=True))
+    old, new = _stored(in_force), _asked_set(asked, in_force)
+    return orjson.dumps(reviewed(asked, old, new, _guardrails(rules), steps))
+
+
+def candidate_review(job: Job, steps: int = MAX_STEPS) -> bytes:
+    """What the promotion of a candidate, documents of its roles, would do."""
+    documents, in_force, rules = job.parts
+    old, new = _stored(in_force), _stored(documents)
+    found = candidate_reviewed(old, new, _guardrails(rules), steps)
+    return orjson.dumps({**job.options, **found})
 
 
 def access(job: Job) -> bytes:
@@ -45,10 +66,35 @@ def access(job: Job) -> bytes:
     return orjson.dumps({"rows": rows})
 
 
+def access_by_policies(job: Job, steps: int = MAX_STEPS) -> bytes:
+    """What the policies of some roles allow; the registry is left out."""
+    [roles] = job.parts
+    asked = _asked(job.options)._replace(steps=steps)
+    rows = []
+    for documents in sorted(orjson.loads(roles), key=_role):
+        rows += access_rows(_role(documents), [*_policies(documents)], asked, job.options["level"])
+    return orjson.dumps({"rows": [{**row, "agent_ids": []} for row in rows]})
+
+
+def matrix(job: Job) -> bytes:
+    """What the policies of some roles allow of each source that they name."""
+    return orjson.dumps(analysis.matrix(*_matrix(job), MAX_STEPS, strict=False))
+
+
+def matrix_within(job: Job, steps: int) -> bytes:
+    """The same within so many steps for each role. Raises `TooManyClasses`."""
+    return orjson.dumps(analysis.matrix(*_matrix(job), steps, strict=True))
+
+
+def _matrix(job: Job) -> tuple[dict[str, list[Policy]], analysis.Columns]:
+    [roles] = job.parts
+    of_role = {_role(each): [*_policies(each)] for each in orjson.loads(roles)}
+    return dict(sorted(of_role.items())), analysis.Columns(**job.options)
+
+
 def impact(job: Job) -> bytes:
     """The request for an impact run, decoded and validated. Analyses nothing."""
-    [body] = job.parts
-    return prepare(body)
+    return prepare(*job.parts)
 
 
 def candidate(job: Job) -> bytes:
@@ -59,12 +105,26 @@ def candidate(job: Job) -> bytes:
 
 QUESTIONS: Mapping[str, Callable[[Job], bytes]] = {
     "diff": diff,
+    "review": review,
+    "candidate_review": candidate_review,
     "access": access,
+    "access_by_policies": access_by_policies,
+    "matrix": matrix,
     "impact": impact,
     "candidate": candidate,
 }
 
-_UNSTORED = {"policy_id": "", "version": 0}
+
+def _guardrails(rules: bytes) -> list[Guardrail]:
+    return [Guardrail.from_wire(each) for each in orjson.loads(rules)]
+
+
+def _stored(documents: bytes) -> list[Policy]:
+    return [policy for document in orjson.loads(documents) for policy in _policies(document)]
+
+
+def _asked_set(asked: PolicySetAsked, in_force: bytes) -> list[Policy]:
+    return [Policy.from_wire(UNSTORED | each) for each in asked.bodies(in_force)]
 
 
 def _policies(documents: Iterable[dict[str, Any]]) -> Iterable[Policy]:

@@ -36,7 +36,7 @@ class Authenticator:
         digest = key_digest(presented)
         # Compare in constant time: timing must not reveal how much of the digest matches.
         if self._superadmin is not None and hmac.compare_digest(digest, self._superadmin):
-            return Superadmin()
+            return Superadmin(digest)
         # Most keys were seen before, and their document is in memory: no task has to wait.
         tenant = self._tenants.known_owner(digest)
         key = None if tenant is None else tenant.known_key(digest)

@@ -1,18 +1,27 @@
 """The authenticated caller. Knows no header and no route."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from control_api.caches.tenant_state import TenantState
+from control_api.store.schema.console import SUPERADMIN_REALM
 from policies.definitions.model import Key
 
 
 class Caller(NamedTuple):
-    """A key of a tenant, live when the request was authenticated."""
+    """A key of a tenant, live when the request was authenticated.
+
+    `digest` is the key's SHA-256. It is None for a person who signed in to the console by OpenID
+    Connect: `key` is then made for the session, with the person's name as its id, the scope that
+    the person's groups give, and the session's expiry. `session_lives` says whether the session of
+    the console has not ended meanwhile; it is None for a request with a key.
+    """
 
     tenant: TenantState
     key: Key
-    digest: bytes
+    digest: bytes | None
+    session_lives: Callable[[], Awaitable[bool]] | None = None
 
     @property
     def tenant_id(self) -> str:
@@ -28,15 +37,27 @@ class Caller(NamedTuple):
         return self.key.key_id
 
     async def live(self, now: int) -> bool:
-        """Whether the key is still live: not revoked, not expired, its tenant active."""
+        """Whether the key is still live: not revoked, not expired, its tenant active, its session
+        not ended."""
         # Asked again after a long poll, because the change that ends it may have revoked the key.
-        key = await self.tenant.find_key(self.digest)
-        return key is not None and key.live(now) and self.tenant.active
+        key = self.key if self.digest is None else await self.tenant.find_key(self.digest)
+        if key is None or not key.live(now) or not self.tenant.active:
+            return False
+        return self.session_lives is None or await self.session_lives()
 
 
 @dataclass(frozen=True, slots=True)
 class Superadmin:
-    """The superadmin's key, which belongs to no tenant."""
+    """The superadmin, who belongs to no tenant. `digest` is the SHA-256 of the superadmin's key. It
+    is None for a person who signed in to the console by OpenID Connect: `by` is then the person's
+    name in the audit trail."""
 
+    digest: bytes | None
     scope: str = "superadmin"
     by: str = "superadmin"
+
+
+def realm_of(caller: Caller | Superadmin) -> str:
+    """Where the caller's sessions of the console are stored: its tenant, or the superadmin's realm,
+    which is no tenant."""
+    return caller.tenant_id if isinstance(caller, Caller) else SUPERADMIN_REALM

@@ -1,4 +1,5 @@
-"""Limits how often a key may call: a token bucket per key, in this process. Knows no route.
+"""Limits how often a key may call: a token bucket per key, in this process. Knows no route. The
+sessions of a key use its bucket; a person of OpenID Connect has one of their own.
 
 It wraps the authenticator if a limit is configured, and is absent otherwise.
 """
@@ -55,9 +56,13 @@ class RateLimit:
     async def __call__(self, presented: str | None) -> Caller | Superadmin:
         """The caller. Raises `OverLimit` if its key's bucket is empty."""
         caller = await self._authenticate(presented)
+        self.admit(caller)
+        return caller
+
+    def admit(self, caller: Caller | Superadmin) -> None:
+        """Count a request of a caller that has proved who it is. Raises `OverLimit`."""
         if caller.scope not in UNLIMITED:
             self._take(caller.by)
-        return caller
 
     @property
     def buckets(self) -> int:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, cast
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from control_api.app_context import AppContext
 from control_api.domain.policy_change import within_limit
 from control_api.domain.tenants import effective, stored
@@ -23,10 +25,11 @@ from control_api.store.queries.candidates import (
     read_candidates,
     write_candidates,
 )
+from control_api.store.queries.document_changes import last_change
 from control_api.store.transaction import Transaction
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import NotFound
-from policies.sets.policy_set import TENANT, candidate_name, tenant_document
+from policies.sets.policy_set import ROLE, TENANT, candidate_name, tenant_document
 from policies.trail.change import ObjectChange
 
 
@@ -41,6 +44,11 @@ def held(listed: Iterable[StoredCandidate], name: str) -> StoredCandidate:
 async def listed(tx: Transaction) -> tuple[StoredCandidate, ...]:
     """The tenant's candidates."""
     return read_candidates((await stored(tx.connection, tx.tenant_id)).candidates)
+
+
+async def version(connection: AsyncConnection, tenant_id: str, candidate: StoredCandidate) -> str:
+    """Another one after each change of the candidate, and of the policies in force."""
+    return f"{candidate.revision}-{await last_change(connection, tenant_id, ROLE)}"
 
 
 def documents(name: str, by_role: Mapping[str, bytes]) -> dict[str, bytes | None]:

@@ -6,6 +6,7 @@ Knows the row, the published document and the log entry of a key. Knows no opera
 from dataclasses import asdict
 
 from control_api.presenters import listed_key
+from control_api.requests.idempotency import Repeated
 from control_api.requests.key import NewKey
 from control_api.store.queries import keys
 from control_api.store.queries.keys import StoredKey
@@ -37,7 +38,10 @@ def build_key(request: NewKey, secret: str, entropy: bytes, now: int) -> StoredK
 
 
 async def add_key(tx: Transaction, key: StoredKey, by: str, record_id: str) -> None:
-    """Store a key, publish its document and log who created it. None of these holds the secret."""
+    """Store a key, publish its document and log who created it. None of these holds the secret.
+    Raises `Conflict` if the same request created it before."""
+    if await keys.known(tx.connection, tx.tenant_id, key.key_id):
+        raise Repeated("key", key.key_id)
     await keys.add(tx.connection, tx.tenant_id, key)
     await tx.publish({key_name(key.digest): key_document(key.published())})
     detail = {"name": key.name, "scope": key.scope, "expires_at": key.expires_at}

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from control_api.app_context import AppContext
 from control_api.domain.guardrails import require_guardrails
+from control_api.presenters import shown_policy
+from control_api.responses.management import PolicyShown
 from control_api.store.queries import policies
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
@@ -29,6 +31,12 @@ def active_policy(policy: StoredPolicy | None, policy_id: str) -> StoredPolicy:
     if policy is None or policy.deleted_at is not None:
         raise NotFound(f"no such policy: `{policy_id}`")
     return policy
+
+
+async def shown(tx: Transaction, row: StoredPolicy) -> PolicyShown:
+    """The policy as the transaction leaves it, with the author of its version."""
+    authors = await policies.authors(tx.connection, tx.tenant_id, [row])
+    return shown_policy(row, authors[row.policy_id])
 
 
 async def refuse_taken(tx: Transaction, name: str) -> None:

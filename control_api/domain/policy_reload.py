@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from control_api.app_context import AppContext
+from control_api.app_context import AppContext, RefusedFiles
 from control_api.domain import guardrail_change, policy_change
 from control_api.domain.guardrail_change import FilePlan
 from control_api.domain.guardrails import GuardrailBroken, require_new
@@ -29,6 +29,8 @@ from policies.ground.ids import prefixed
 _log = logging.getLogger("sluice.policies")
 _CHUNK = 500  # names or ids in one statement
 _ATTEMPTS = 5
+MAX_SHOWN = 20
+"""The most faults of refused files that are kept to be shown."""
 
 
 class FilesBreakGuardrail(LoadError):
@@ -53,12 +55,15 @@ async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
         except GuardrailBroken as broken:
             fault = _guardrail_broken(broken, tenant_id, definitions)
             raise FilesBreakGuardrail(fault, broken) from broken
-    except (LoadError, Conflict) as error:
-        app.instruments.jobs.reloads.labels(Reload.refused).inc()
-        # Any other is a fault of the files as a whole, such as a role's document that is too large.
-        if isinstance(error, Conflict):
-            raise LoadError([DefinitionFault(tenant_id, 0, "", error.message)]) from error
+    except LoadError as error:
+        _note_refused(app, tenant_id, error)
         raise
+    except Conflict as error:
+        # A fault of the files as a whole, such as a role's document that is too large.
+        refused = LoadError([DefinitionFault(tenant_id, 0, "", error.message)])
+        _note_refused(app, tenant_id, refused)
+        raise refused from error
+    app.refused_files.pop(tenant_id, None)
     changed = done.changes or rules
     app.instruments.jobs.reloads.labels(Reload.changed if changed else Reload.unchanged).inc()
     if rules:
@@ -66,6 +71,12 @@ async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
         shown = "guardrails of tenant `%s`: %d added, %d updated, %d removed"
         _log.info(shown, tenant_id, *counts)
     return _answer(done)
+
+
+def _note_refused(app: AppContext, tenant_id: str, error: LoadError) -> None:
+    app.instruments.jobs.reloads.labels(Reload.refused).inc()
+    faults = tuple(str(each) for each in error.faults[:MAX_SHOWN])
+    app.refused_files[tenant_id] = RefusedFiles(app.clock.now(), faults)
 
 
 async def _apply(

@@ -11,6 +11,11 @@ FREE_TEXT = ("description", "display_name", "framework", "owner")
 person."""
 
 
+def given_reason(reason: str | None) -> dict[str, str]:
+    """The member of a change's detail that says why it was made, if the caller said so."""
+    return {} if reason is None else {"reason": reason}
+
+
 def agent_change(tx: Transaction, before: StoredAgent | None, after: StoredAgent) -> ObjectChange:
     """A change of an agent that `tx` has published."""
     published = tx.published(agent_name(after.agent_id))

@@ -36,12 +36,19 @@ FIELDS = {
     "attempts": "How many times delivery was attempted.",
     "audit_policy": "What happens to old audit events, in words.",
     "before": "The object before, as in `after`.",
+    "begin": "When the span began (RFC 3339, UTC).",
     "body": "The document as canonical JSON. `null` if the document was removed.",
+    "broken_guardrails": "The guardrails that the policies would break.",
     "bound_agent_id": "The only agent that may use this key. `null` if the key is not bound.",
     "bound_key_id": "The only key that may present this agent's identity. `null` for any key.",
     "broken_at": "The `event_id` (or `seq`) of the first entry that fails. `null` if none does.",
+    "browser": "A short label of the browser, such as `Firefox on Linux`.",
+    "broken_seq": "The `seq` of the first entry that fails. `null` if none does, or if what fails "
+    "is not an entry.",
     "by": "The id of the key that asked for it, or `operator` for the command.",
     "by_source_type": "Counts for each source type.",
+    "cells": "What the role's policies allow of each of the `sources`, in their order. `null` with "
+    "a `fault`.",
     "changed_at": "When the change was made (RFC 3339, UTC).",
     "changed_by": "Who made the change: a key's id, or the policy file.",
     "channel": "How the alert is delivered. `none` if the rule names no destination.",
@@ -55,6 +62,7 @@ FIELDS = {
     "request if left out.",
     "cooldown_minutes": "How long the rule stays quiet after it fires, in minutes.",
     "created_at": "The time of creation (RFC 3339, UTC).",
+    "counterexample": "A request that breaks the guardrail, as the body of an evaluation.",
     "credential_type": "How the agent proves its identity.",
     "decided": "Events that the candidate was evaluated for.",
     "decision": "`ALLOW` or `DENY`.",
@@ -65,12 +73,14 @@ FIELDS = {
     "denied_tasks": "Tasks the role may not perform, even if `allowed_tasks` lists them.",
     "deny_rate": "The share of events that were denied, from 0 to 1.",
     "deny_rates": "For each agent, the share of its events that were denied, from 0 to 1.",
+    "depends_on": "What decides whether a request at `level` is allowed. Empty if every one is.",
     "deprecated": "Agents with the status `deprecated`.",
     "description": "What the agent is for, and why it needs the data.",
     "digest": "SHA-256 of the document, in hex. `null` if the document was removed.",
     "display_name": "The agent's display name.",
     "documents": "The documents that were requested or that changed.",
     "draft": "Agents with the status `draft`.",
+    "dry_run": "Count the sessions, and revoke none.",
     "duplicate": "Whether two running sidecars report the same id.",
     "email": "The email address that alerts are sent to.",
     "enabled": "Whether the rule is evaluated.",
@@ -93,8 +103,10 @@ FIELDS = {
     "is 365, or never for a key of scope `sidecar`.",
     "expires_in": "In how many seconds both keys expire.",
     "facts": "What the check compared.",
+    "fault": "Why the role's patterns can't be analysed. `null` if they can.",
     "file": "The file that defines it, in the policy directory. `null` if the API made it.",
     "finished_at": "When the oldest of the last complete verifications ended. `null` before.",
+    "finished_size": "How many entries the log had then. `null` before.",
     "fired_at": "When the rule fired (RFC 3339, UTC).",
     "first_seen": "When the sidecar first reported (RFC 3339, UTC).",
     "first_seq": "The sequence number of the log's oldest entry.",
@@ -104,10 +116,12 @@ FIELDS = {
     "from": "Only events at or after this time (RFC 3339).",
     "frozen": "Whether the tenant is frozen.",
     "frozen_at": "When the tenant was frozen (RFC 3339, UTC). `null` if it is not.",
+    "granted_by": "The group that gave the scope, by OpenID Connect. `null` otherwise.",
     "hash": "The entry's leaf hash, in hex.",
     "hashes": "The hashes that prove it (RFC 9162), in base64, in the order of the RFC.",
     "head_hash": "The leaf hash of the latest entry, in hex.",
     "index": "The entry's number in the log, from 0: its `seq`.",
+    "guardrail": "The guardrail's name.",
     "groups": "The decisions that change, by role, source and policies, the largest first.",
     "held_from": "The first entry that a legal hold keeps: retention removes none from there on. "
     "`null` without one.",
@@ -115,6 +129,7 @@ FIELDS = {
     "impact_id": "The impact run's id.",
     "industry": "A label to filter by. In policy files it defaults to the folder's name.",
     "instance": "The id of one instance of the sidecar's spool.",
+    "issuer": "The OpenID Connect provider that the person signed in at. `null` otherwise.",
     "items": "1 to 100 evaluations.",
     "key": "The key itself. Shown only in this response.",
     "key_id": "The key's id, which does not reveal the key.",
@@ -132,10 +147,15 @@ FIELDS = {
     "that the quorum of witnesses cosigned it too (`witnessed`).",
     "consistency": "The hashes of the consistency proof (RFC 9162) from the size that was asked "
     "for; `null` if there is none to show.",
+    "method": "How the person signed in: `key`, `link` (one-time) or `oidc`.",
     "never": "Requests of which not one may be allowed. `null` if the guardrail has `always`.",
+    "next_source": "The `source_after` of the next page of sources. `null` on the last.",
+    "person": "The name in the audit trail: a key's id, or the one that OpenID Connect gave.",
     "pinned_size": "The size of the checkpoint that the sidecar has pinned, 0 for none. With it, "
     "the answer shows the latest checkpoint.",
     "log_key": "The public key that signs the log.",
+    "incarnation": "Set if an operator accepted that the log goes on although it is behind a "
+    "checkpoint of its own; `null` in a log's first incarnation.",
     "log_key_history": "Earlier log keys, oldest first. Each key endorses the next one.",
     "max_sensitivity": "The highest sensitivity the role may read.",
     "min_events": "The fewest events in the window for `high_deny_rate` to fire.",
@@ -157,6 +177,7 @@ FIELDS = {
     "salt and value.",
     "origin": "The name under which the checkpoint was signed.",
     "outcome": "The outcome of the action: any label.",
+    "over_time": "Decisions over the `window` that was asked for. `null` without one.",
     "owner": "The team or person responsible for the agent.",
     "pending": "The same number as `pending_approval`.",
     "pending_approval": "Agents with the status `pending_approval`.",
@@ -181,6 +202,7 @@ FIELDS = {
     "purged_before": "Entries recorded before this time were purged (RFC 3339, UTC).",
     "purged_count": "How many entries have been purged so far.",
     "reason": "The reason, in a sentence.",
+    "reached": "The walk has verified the entries before this one.",
     "read": "Decisions that were read: unchanged, changed and unreplayable together.",
     "records": "The records as in the spool, in order and without gaps.",
     "redacted": "How many entries lost their personal values.",
@@ -204,9 +226,14 @@ FIELDS = {
     "rule_id": "The alert rule's id.",
     "rule_name": "The alert rule's name.",
     "rule_type": "What the rule measures.",
+    "running": "Whether a walk over the log is under way.",
     "run_id": "The id of one run of the sidecar's process.",
     "same": "Events that the candidate decides alike.",
     "scope": "What the key may do.",
+    "seen_at": "The last request, exact to a minute (RFC 3339, UTC).",
+    "watched": "Whether the service reads policies from files (`SLUICE_POLICY_DIR`).",
+    "refused_at": "Since when the files are refused; null if they are in force.",
+    "faults": "Why the files are refused, at most 20 faults, each with its file and line.",
     "self_verification": "What the scheduled verification found, over all logs.",
     "semantics": "`all` evaluates every item. `stop_on_deny` and `stop_on_allow` stop after the "
     "first `DENY` or `ALLOW`.",
@@ -225,11 +252,16 @@ FIELDS = {
     "size": "How many entries the checkpoint covers.",
     "skipped": "The names of policies left unchanged because a user modified or deleted them.",
     "source": "The sidecar that the spool belongs to.",
+    "source_after": "Only sources after this one, by their text.",
     "source_id": "The data source.",
     "source_type": "The kind of caller or source, for example `api`, `sdk`, `langchain`, `chroma`.",
     "sources": "The sources that the agent requested most.",
+    "span_minutes": "How many minutes each span lasts.",
+    "spans": "The decisions of each span, oldest first. The last one has not ended yet.",
     "spool_depth": "How many records are not delivered yet.",
+    "started_at": "When it began (RFC 3339, UTC).",
     "state": "Whether the session is active, expired or revoked.",
+    "subject": "The person's id at the OpenID Connect provider. `null` otherwise.",
     "suspended": "Agents with the status `suspended`.",
     "target": "Where the alert goes, without secrets.",
     "task": "Only for this task.",
@@ -244,9 +276,11 @@ FIELDS = {
     "top_sources": "The sources with the most events.",
     "total": "The total number.",
     "tree_size": "How many entries the log held when it was cut.",
+    "unexplained": "Why the decision can't be explained, in words. `null` if it is explained.",
     "unchanged": "The names of policies that did not change.",
     "updated": "The names of policies whose files changed.",
     "updated_at": "When it last changed (RFC 3339, UTC).",
+    "url": "The link. Its code is in the fragment, and works once.",
     "user_id": "The user on whose behalf the agent acts.",
     "user_modified": "Whether a user has changed the policy since its file defined it.",
     "valid": "Whether every entry, hash and signature is valid.",
@@ -278,7 +312,13 @@ _BY_TYPE = {
     },
     "level": {
         "AccessRequest": "Only at this sensitivity.",
+        "AccessCell": "The highest at which at least one request is allowed. `null` if none is.",
     },
+    "always": {
+        "AccessCell": "The highest at which every request is allowed. `null` if there is none.",
+    },
+    "over_time": {"Activity": "The decisions of the 7 days, in spans of 4 hours."},
+    "roles": {"AccessMatrix": "The roles of this page, by name."},
     "after": {
         "ChangedRow": "What would be decided about it.",
     },
@@ -288,15 +328,49 @@ _BY_TYPE = {
     "sources": {
         "AlwaysAllowed DescribedRequests NeverAllowed": "Sources, with the wildcards `*` and `?`.",
         "ChangedRow AccessRow": "Sources as patterns, with exceptions.",
+        "AccessMatrix": "The columns: sources and patterns, as policies name them.",
+        "AccessMatrixRequest": "The most sources to return.",
     },
-    "added": {"CandidatePromoted": "The names of policies that are new."},
-    "removed": {"CandidatePromoted": "The names of policies that the candidate lacks: deleted."},
-    "updated": {"CandidatePromoted": "The names of policies that are changed."},
+    "agent_role": {"AccessMatrixRequest": "Only roles that this name or pattern matches."},
+    "source_id": {
+        "AccessMatrixRequest": "Only sources that overlap this name or pattern, which comes first.",
+    },
+    "answer": {"PolicyReview": "How the request in `ask` would be decided. `null` without one."},
+    "ask": {"FailedTest": "What the case asked."},
+    "cases": {"TestRun": "How many cases were decided."},
+    "failed": {"TestRun": "How many were decided otherwise than they expect."},
+    "failures": {"TestRun": "Those cases, at most the first thousand."},
+    "faults": {"TestRun": "What is wrong with the file. Nothing is decided if there are some."},
+    "line": {"FailedTest FaultInTests": "The line in the file, from 1. `0` is the whole file."},
+    "key": {"FaultInTests": "The key that the fault is about. Empty if it is about none."},
+    "message": {"FaultInTests": "What is wrong."},
+    "expected": {"FailedTest": "What the case expected of the decision."},
+    "tests": {"PolicyReview": "How the tests came out. `null` without tests."},
+    "changed_since": {
+        "CandidateReview": "The roles whose policies in force changed after the candidate was "
+        "published, at most a hundred. A promotion undoes such changes.",
+    },
+    "added": {"CandidatePromoted CandidateReview": "The names of policies that are new."},
+    "removed": {
+        "CandidatePromoted CandidateReview": "The names of policies that the candidate lacks: "
+        "deleted.",
+    },
+    "updated": {"CandidatePromoted CandidateReview": "The names of policies that are changed."},
     "change": {
         "PolicyVersion": "What kind of change made this version.",
         "NearestMiss": "The smallest change that would have allowed the call, in words.",
     },
     "check": {"AuditEvent": "The check that denied. `null` on an `ALLOW`."},
+    "number": {"AcceptedIncarnation": "Its place among the log's incarnations; the first is 0."},
+    "accepted_at": {"AcceptedIncarnation": "When the operator accepted it (RFC 3339, UTC)."},
+    "origin": {"AcceptedIncarnation": "The name under which checkpoints are signed since then."},
+    "event_id": {
+        "AcceptedIncarnation": "The id of the log's entry, which `GET /v1/audit/proof` proves.",
+        "Simulated": "Always `null`: a simulation writes no event.",
+    },
+    "witnesses": {
+        "LogKeys": "The verifier keys (C2SP) of the witnesses that are asked to cosign.",
+    },
     "checkpoint": {
         "ConsistencyProof InclusionProof": "The signed checkpoint that the hashes lead to (C2SP "
         "`tlog-checkpoint`), with its cosignatures.",
@@ -306,9 +380,12 @@ _BY_TYPE = {
         "LineageAction": "Any details of the action. `null` if they were erased.",
         "NewAction": "Any details of the action, as an object.",
     },
-    "event_id": {"Simulated": "Always `null`: a simulation writes no event."},
     "expires_at": {"EnrolledSidecar": "When both keys expire (RFC 3339, UTC)."},
-    "explain": {"Explained": "The outcome of each check, and what would have allowed the call."},
+    "explain": {
+        "Explained": "The outcome of each check, and what would have allowed the call.",
+        "ExplainedEvent": "The outcome of each check, and what would have allowed the call, by the "
+        "policies that decided. `null` if that can't be told.",
+    },
     "from": {
         "ConsistencyProof": "The size from which growth is proven.",
         "ConsistencyRequest": "How many entries the checkpoint covers that you hold.",
@@ -316,10 +393,13 @@ _BY_TYPE = {
     "last_seq": {"PurgeAnchor": "The sequence number of the last purged entry."},
     "name": {
         "CandidateRequest CandidatePolicies CandidateListed CandidateShown CandidatePublished "
-        "CandidatePromoted": "The candidate's name, unique in the tenant.",
+        "CandidatePromoted CandidateReview PromotedCandidate": "The candidate's name, unique in "
+        "the tenant.",
         "AlertRule AlertRuleWithSecret ChangedRule NewRule": "The rule's name, unique in the "
         "tenant.",
         "CreatedKey ListedKey NewKey ProvisionedKey": "The key's display name.",
+        "FailedTest": "The case's name.",
+        "PoliciesRequest": "Part of a policy's name, in any case.",
         "PolicyAsked PolicyFields PolicyShown ReplacedPolicy": "The policy's name, unique among "
         "the tenant's active policies.",
         "GuardrailAsked GuardrailRequest GuardrailShown NewGuardrail": "The guardrail's name, "
@@ -348,12 +428,15 @@ _BY_TYPE = {
     },
     "more": {"Redacted": "Whether more is left: send the same request again."},
     "reason": {
+        "NewStatus ChangedAgent": "Why. The log keeps it forever: nothing personal.",
+        "ChangeShown": "Why it was made. `null` if no reason was recorded.",
         "ImpactShown": "Why the run failed. `null` unless it did.",
         "Redaction RedactionShown": "Why. The log keeps it forever: nothing personal.",
         "NewHold HoldShown": "Why it is held. The log keeps it forever: nothing personal.",
         "Release": "Why the hold ends. The log keeps it forever: nothing personal.",
         "Verified": "What fails at `broken_at`: `code: sentence`. `null` if the log is valid.",
         "RevokeSessionRequest": "Why the session is revoked.",
+        "Verification": "What fails first: `code: sentence`. `null` if nothing does.",
     },
     "revision": {
         "SetDocument": "The revision in which the document last changed.",
@@ -369,11 +452,15 @@ _BY_TYPE = {
     },
     "entries": {"ImpactShown": "Entries of every kind that were read."},
     "first_seq": {"ImpactShown": "The first entry of the part."},
-    "first": {"DecisionGroup": "When the earliest was made (RFC 3339, UTC)."},
+    "finished_at": {"Verification": "When the walk was last at the log's end. `null` before."},
+    "first": {
+        "DecisionGroup": "When the earliest was made (RFC 3339, UTC).",
+        "Verification": "The `seq` of the log's oldest entry.",
+    },
     "last": {"DecisionGroup": "When the latest was made (RFC 3339, UTC)."},
     "policies": {
         "ImpactRequest": "All policies that would be in force, without ids.",
-        "PolicySetAsked": "All policies of the tenant, as they would be.",
+        "ComparedPolicies ReviewedPolicies": "The tenant's policies, as they would be.",
         "AccessRow": "The policies that allow it, by name.",
         "CandidatePolicies": "All policies of the candidate, without ids.",
         "CandidatePublished": "How many policies the candidate has.",
@@ -381,6 +468,7 @@ _BY_TYPE = {
     "state": {
         "SelfVerified": "Whether every log verifies: `valid`, `damaged` or `pending`.",
         "ImpactShown": "Whether the run goes on, or how it ended.",
+        "Verification": "What is known of the log: `valid`, `damaged`, or `pending` at first.",
     },
     "unchanged": {"ImpactShown": "Decisions that stay the same, by whichever policy."},
     "unreplayable": {"ImpactShown": "Decisions that can't be made again, by the reason."},
@@ -389,7 +477,10 @@ _BY_TYPE = {
         "Unreplayable": "What the entry lacks. `no_facts`: it was made outside of the ten checks, "
         "as with a stale policy set. `masked`: a field that policies ask about is masked."
     },
-    "source": {"GuardrailShown": "Whether a `file` or the `api` defines it."},
+    "source": {
+        "PoliciesRequest": "Part of an entry that the policy allows or denies, as it is written.",
+        "GuardrailShown": "Whether a `file` or the `api` defines it.",
+    },
     "status": {
         "EnrolledSidecar": "The agent's status. There are keys only if it is `approved`.",
         "AgentDetail AgentShown": "The agent's status. Only an `approved` agent may evaluate.",
@@ -409,12 +500,14 @@ _BY_TYPE = {
     "total": {
         "Verified": "How many entries of every kind were verified.",
         "RegistryCounts": "Registered agents.",
+        "Verification": "How many entries the log has now, those that were purged included.",
     },
     "user_id": {
         "Redaction": "The user whose values to erase, exactly as recorded.",
         "AuditEvent": "The user on whose behalf the agent acted. `null` if it was erased.",
     },
     "version": {
+        "CandidateReview": "What was reviewed, for `If-Match` of the promotion.",
         "Alive Ready": "The software's version.",
         "Report SidecarShown": "The sidecar's software version.",
         "PolicyShown PolicyVersion": "The version's number, counted from 1.",

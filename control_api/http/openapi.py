@@ -29,6 +29,7 @@ _TAGS = {
     "guardrails": "What must hold whatever a policy says.",
     "agents": "The agent registry: which agents may evaluate.",
     "keys": "API keys: who may call, and what they may do.",
+    "console": "Who is signed in to the console, and links that sign a browser in.",
     "sessions": "Retrievals that belong together. Each session belongs to one agent.",
     "freeze": "For an incident: while the tenant is frozen, every evaluation is denied.",
     "settings": "How long a tenant's data is kept.",

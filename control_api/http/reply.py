@@ -36,7 +36,8 @@ def render_result(result: object, status: int, target: str) -> HttpReply:
         headers = {"Content-Security-Policy": result.security_policy}
         return HttpReply(status, result.body, result.content_type, headers)
     if isinstance(result, Stream):
-        headers = {"Content-Disposition": f'attachment; filename="{result.filename}"'}
+        name = result.filename
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'} if name else {}
         return HttpReply(status, b"", result.content_type, headers, result.pieces)
     if isinstance(result, Redirect):
         return HttpReply(status, b"", "text/plain", {"Location": result.location})

@@ -15,12 +15,14 @@ from aiohttp.abc import AbstractStreamWriter
 
 from control_api.http.reply import HttpReply
 
-# On every response. `Server` shows no version, and no cache may store a response.
+# On every response. `Server` shows no version, and no cache may store a response that does not say
+# otherwise.
 _COMMON_HEADERS = {
     "Server": "sluice",
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
 }
+_CACHE = "Cache-Control"
 # RFC 9110, section 5.5: a value with a line's end would begin another header.
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SECOND = 1_000_000  # microseconds
@@ -101,9 +103,11 @@ def to_stream(reply: HttpReply, request_id: str) -> web.StreamResponse:
 
 def _fields(reply: HttpReply, request_id: str, date: str) -> str:
     """The header lines that don't depend on the connection."""
-    constant = _constant_fields(reply.content_type)
+    constant = _constant_fields(reply.content_type, reply.headers.get(_CACHE))
     lines = [f"{constant}X-Request-ID: {request_id}\r\nDate: {date}\r\n"]
     for name, value in reply.headers.items():
+        if name == _CACHE:
+            continue
         if _FORBIDDEN.search(value):
             raise ValueError(f"the header `{name}` contains a control character")
         lines.append(f"{name}: {value}\r\n")
@@ -111,8 +115,10 @@ def _fields(reply: HttpReply, request_id: str, date: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _constant_fields(content_type: str) -> str:
+def _constant_fields(content_type: str, cache: str | None) -> str:
     headers = {**_COMMON_HEADERS, "Content-Type": content_type}
+    if cache is not None:
+        headers[_CACHE] = cache
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 

@@ -1,4 +1,4 @@
-"""The pipeline that every request passes, and the one place where an error becomes a response.
+"""The pipeline that every request of the API passes.
 
     request id > API key > route > scope > body > parse > use case > response
 
@@ -6,13 +6,8 @@ The key and its scope are checked before the path's object is looked up and befo
 (contract, section 1). Knows the table of routes, and no operation in it.
 """
 
-import itertools
-import logging
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import cache
 from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import unquote
@@ -21,22 +16,16 @@ from aiohttp import web
 
 from control_api.http.call import ApiCall
 from control_api.http.reply import HttpReply, render_error, render_result
-from control_api.http.reply_encoder import ReplyEncoder, to_stream
-from control_api.http.request_body import ClientDisconnected, LargeBodies, read_body
+from control_api.http.request_body import LargeBodies, read_body
+from control_api.http.request_shell import RequestInfo, RequestShell
 from control_api.http.route import MAX_BODY, Route, Scope
 from control_api.http.router import CompiledRoute, Router
-from control_api.http.stream.sending import send
-from control_api.json_logging import REQUEST_ID
 from control_api.metrics.labels import RefusalReason
 from control_api.metrics.metrics import Instruments
 from control_api.revision_context import HEADER, WRITTEN
-from control_api.trace_headers import TRACEPARENT
-from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, SluiceError
 from policies.ground.keys import KeysDiffer, presented_key
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
-_log = logging.getLogger("sluice.http")
 _UNCOUNTED = nullcontext()
 
 # Headers that follow from an error's status. The error itself may add others.
@@ -60,15 +49,6 @@ class Authenticate(Protocol):
     async def __call__(self, presented: str | None) -> KeyHolder: ...
 
 
-@dataclass(slots=True)
-class _RequestInfo:
-    """What is known about a request so far; `operation` is `none` until a route is found."""
-
-    method: str
-    target: str
-    operation: str = "none"
-
-
 class RequestPipeline:
     """Serves the routes. `app` is passed to the use cases."""
 
@@ -78,54 +58,22 @@ class RequestPipeline:
         app: object,
         authenticate: Authenticate,
         instruments: Instruments,
-        clock: Clock,
-        run_id: str,
+        shell: RequestShell,
     ) -> None:
         self._router = Router(routes)
         self._app = app
         self._large_bodies = LargeBodies()
         self._authenticate = authenticate
         self._instruments = instruments
-        # Cache the labelled children, so that a request does not take the parent metric's lock.
-        # Operations and statuses are few.
-        self._requests = cache(instruments.http.requests.labels)
-        self._seconds = cache(instruments.http.seconds.labels)
-        self._monotonic = clock.monotonic
-        self.response = ReplyEncoder(clock.now).response
-        # A prefix of this run and a counter: unique without a system call per request.
-        ids = (f"{run_id}-{number:x}" for number in itertools.count(1))
-        self.new_request_id: Callable[[], str] = ids.__next__
+        self._shell = shell
+        self.response = shell.response
+        self.new_request_id = shell.new_request_id
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """The response to `request`, whatever happens."""
-        started = self._monotonic()
-        given = request.headers.get("X-Request-ID")
-        request_id = given if given and _REQUEST_ID.match(given) else self.new_request_id()
-        REQUEST_ID.set(request_id)
-        # A connection's requests share one context: forget what the previous one wrote.
-        WRITTEN.set(None)
-        TRACEPARENT.set(request.headers.getall("traceparent", ()))
-        info = _RequestInfo(request.method, request.raw_path)
-        try:
-            reply = await self._serve(request, info)
-        except ClientDisconnected as error:
-            # If this reached aiohttp, it would log a server error with another request id.
-            # Writing the response to the closed connection fails quietly.
-            _log.info("%s: %s", info.operation, error.message)
-            reply = render_error(error)
-        except SluiceError as error:
-            reply = self._refused(error)
-        except Exception:  # noqa: BLE001  # the only place where a bug becomes a 500
-            _log.exception("request failed: %s", info.operation)
-            self._instruments.http.crashes.inc()
-            reply = render_error(SluiceError(f"internal error, request `{request_id}`"))
-        self._requests(info.operation, reply.status).inc()
-        self._seconds(info.operation).observe(self._monotonic() - started)
-        if reply.pieces is not None:
-            return await send(request, to_stream(reply, request_id), reply.pieces)
-        return self.response(reply, request_id)
+        return await self._shell.answer(request, self._serve, _refused)
 
-    async def _serve(self, request: web.BaseRequest, info: _RequestInfo) -> HttpReply:
+    async def _serve(self, request: web.BaseRequest, info: RequestInfo) -> HttpReply:
         path, _, query = info.target.partition("?")
         if not path.startswith("/"):
             # The absolute form (RFC 9112, section 3.2.2), as clients of a proxy send it.
@@ -145,7 +93,7 @@ class RequestPipeline:
         return reply
 
     async def _admit(
-        self, request: web.BaseRequest, info: _RequestInfo, path: str
+        self, request: web.BaseRequest, info: RequestInfo, path: str
     ) -> tuple[CompiledRoute, dict[str, str], KeyHolder | None]:
         """The route, its path parameters and the caller, if the caller may use the route."""
         # The common case first: one look-up, without decoding the path.
@@ -176,11 +124,9 @@ class RequestPipeline:
             self._instruments.http.refusals.labels(RefusalReason.differ).inc()
             raise
 
-    def _refused(self, error: SluiceError) -> HttpReply:
-        # The caller's own mistakes are not logged: anyone could fill the log with them.
-        if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            _log.error("request failed with %d: %s", error.status, error.message)
-        return render_error(error, _STATUS_HEADERS.get(HTTPStatus(error.status), {}))
+
+def _refused(error: SluiceError, _request: web.BaseRequest) -> HttpReply:
+    return render_error(error, _STATUS_HEADERS.get(HTTPStatus(error.status), {}))
 
 
 def _guarded(path: str) -> bool:

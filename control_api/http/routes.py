@@ -16,6 +16,7 @@ from control_api.use_cases.agents.show_registry_counts import show_registry_coun
 from control_api.use_cases.agents.update_agent import update_agent
 from control_api.use_cases.alerts.create_alert_rule import create_alert_rule
 from control_api.use_cases.alerts.delete_alert_rule import delete_alert_rule
+from control_api.use_cases.alerts.get_alert_rule import get_alert_rule
 from control_api.use_cases.alerts.list_alert_rules import list_alert_rules
 from control_api.use_cases.alerts.list_fired_alerts import list_fired_alerts
 from control_api.use_cases.alerts.update_alert_rule import update_alert_rule
@@ -32,16 +33,23 @@ from control_api.use_cases.audit.retention_settings import (
 )
 from control_api.use_cases.audit.show_acknowledgements import show_acknowledgements
 from control_api.use_cases.audit.show_checkpoint import show_checkpoint
+from control_api.use_cases.audit.show_event import show_event
 from control_api.use_cases.audit.show_lineage import show_lineage
+from control_api.use_cases.audit.show_log_keys import show_log_keys
 from control_api.use_cases.audit.show_retention import show_retention
 from control_api.use_cases.audit.show_session_trail import show_session_trail
 from control_api.use_cases.audit.show_stats import show_stats
+from control_api.use_cases.audit.verification import show_verification, start_verification
 from control_api.use_cases.audit.verify_log import verify_log
 from control_api.use_cases.candidates.drop_candidate import drop_candidate
 from control_api.use_cases.candidates.get_candidate import get_candidate
 from control_api.use_cases.candidates.list_candidates import list_candidates
 from control_api.use_cases.candidates.promote_candidate import promote_candidate
 from control_api.use_cases.candidates.publish_candidate import publish_candidate
+from control_api.use_cases.candidates.review_candidate import review_candidate
+from control_api.use_cases.console.create_sign_in_link import create_sign_in_link
+from control_api.use_cases.console.end_console_session import revoke_console_session
+from control_api.use_cases.console.list_console_sessions import list_console_sessions
 from control_api.use_cases.context.describe_service import (
     show_docs,
     show_metrics,
@@ -65,6 +73,7 @@ from control_api.use_cases.impact.show_impact import cancel_impact, show_impact
 from control_api.use_cases.impact.start_impact import start_impact
 from control_api.use_cases.keys.bind_key import bind_key
 from control_api.use_cases.keys.create_key import create_key
+from control_api.use_cases.keys.get_key import get_key
 from control_api.use_cases.keys.list_keys import list_keys
 from control_api.use_cases.keys.provision_key import provision_key
 from control_api.use_cases.keys.revoke_key import revoke_key
@@ -77,8 +86,12 @@ from control_api.use_cases.policies.list_policy_versions import list_policy_vers
 from control_api.use_cases.policies.reload_policies import reload_policies
 from control_api.use_cases.policies.replace_policy import replace_policy
 from control_api.use_cases.policies.restore_policy import restore_policy
+from control_api.use_cases.policies.show_policy_file import show_policy_file
+from control_api.use_cases.policies.show_policy_files import show_policy_files
 from control_api.use_cases.policy_tools.diff_policies import diff_policies
+from control_api.use_cases.policy_tools.review_policies import review_policies
 from control_api.use_cases.policy_tools.show_access import show_access
+from control_api.use_cases.policy_tools.show_access_matrix import show_access_matrix
 from control_api.use_cases.sessions.claim_session import claim_session
 from control_api.use_cases.sessions.get_session import get_session
 from control_api.use_cases.sessions.list_sessions import list_sessions
@@ -93,6 +106,7 @@ from control_api.use_cases.tenants.change_tenant_settings import change_tenant_s
 from control_api.use_cases.tenants.create_tenant import create_tenant
 from control_api.use_cases.tenants.deactivate_tenant import deactivate_tenant, reactivate_tenant
 from control_api.use_cases.tenants.freeze_tenant import freeze_tenant, lift_freeze, show_freeze
+from control_api.use_cases.tenants.get_tenant import get_tenant
 from control_api.use_cases.tenants.list_tenants import list_tenants
 from policies.trail.log_file.lines import MEDIA_TYPE
 
@@ -103,6 +117,8 @@ READ = frozenset({Scope.read, Scope.admin})
 ADMIN = frozenset({Scope.admin})
 SIDECAR = frozenset({Scope.sidecar, Scope.admin})
 SUPERADMIN = frozenset({Scope.superadmin})
+# Who may sign in to the console.
+PEOPLE = READ | SUPERADMIN
 OPEN = None
 # Anyone may send this body, without a key.
 ENROL = 16 * 1024
@@ -141,10 +157,14 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/context/evaluate/batch", EVALUATE, evaluate_batch),
     Route("POST", "/v1/context/simulate", READ, simulate_context),
     Route("GET", "/v1/audit/events", READ, list_events),
+    Route("GET", "/v1/audit/events/{event_id}", READ, show_event),
     Route("GET", "/v1/audit/changes", READ, list_changes),
+    Route("GET", "/v1/audit/log-keys", READ, show_log_keys),
     Route("GET", "/v1/audit/acknowledgements", READ, show_acknowledgements),
     Route("GET", "/v1/audit/stats", READ, show_stats),
     Route("GET", "/v1/audit/verify", READ, verify_log),
+    Route("GET", "/v1/audit/verification", READ, show_verification),
+    Route("POST", "/v1/audit/verification", READ, start_verification, 202),
     CHECKPOINT,
     Route("GET", "/v1/audit/checkpoints", READ, list_checkpoints),
     EXPORT,
@@ -162,7 +182,10 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/policies", READ, list_policies),
     Route("POST", "/v1/policies", ADMIN, create_policy, 201, errors=(409,)),
     Route("POST", "/v1/policies/diff", READ, diff_policies, max_body=MAX_SET_BODY),
+    Route("POST", "/v1/policies/review", READ, review_policies, max_body=MAX_SET_BODY),
     Route("GET", "/v1/policies/access", READ, show_access),
+    Route("GET", "/v1/policies/access/matrix", READ, show_access_matrix),
+    Route("GET", "/v1/policies/files", READ, show_policy_files),
     Route("POST", "/v1/policies/reload", ADMIN, reload_policies, errors=(409,)),
     IMPACT,
     Route("GET", "/v1/policies/impact/{impact_id}", READ, show_impact),
@@ -178,17 +201,19 @@ ROUTES: tuple[Route, ...] = (
         max_body=MAX_SET_BODY,
     ),
     Route("DELETE", "/v1/policies/candidates/{name}", ADMIN, drop_candidate),
+    Route("GET", "/v1/policies/candidates/{name}/review", READ, review_candidate),
     Route(
         "POST",
         "/v1/policies/candidates/{name}/promote",
         ADMIN,
         promote_candidate,
-        errors=(409,),
+        errors=(409, 412),
     ),
     Route("GET", "/v1/policies/{policy_id}", READ, get_policy),
     Route("PUT", "/v1/policies/{policy_id}", ADMIN, replace_policy, errors=(409, 412)),
     Route("DELETE", "/v1/policies/{policy_id}", ADMIN, delete_policy, errors=(409,)),
     Route("GET", "/v1/policies/{policy_id}/history", READ, list_policy_versions),
+    Route("GET", "/v1/policies/{policy_id}/file", READ, show_policy_file),
     Route("POST", "/v1/policies/{policy_id}/restore", ADMIN, restore_policy, errors=(409,)),
     Route("GET", "/v1/guardrails", READ, list_guardrails),
     Route("POST", "/v1/guardrails", ADMIN, create_guardrail, 201, errors=(409,)),
@@ -202,12 +227,14 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", "/v1/agents/{agent_id}", ADMIN, update_agent, errors=(409,)),
     Route("PATCH", "/v1/agents/{agent_id}/status", ADMIN, change_agent_status, errors=(409,)),
     Route("GET", "/v1/keys", READ, list_keys),
-    Route("POST", "/v1/keys", ADMIN, create_key, 201),
+    Route("POST", "/v1/keys", ADMIN, create_key, 201, errors=(409,)),
+    Route("GET", "/v1/keys/{key_id}", READ, get_key),
     Route("DELETE", "/v1/keys/{key_id}", ADMIN, revoke_key),
     Route("PATCH", "/v1/keys/{key_id}/binding", ADMIN, bind_key),
     Route("POST", "/v1/keys/{key_id}/rotate", ADMIN, rotate_key, 201, errors=(409,)),
     Route("GET", "/v1/alerts/rules", READ, list_alert_rules),
     Route("POST", "/v1/alerts/rules", ADMIN, create_alert_rule, 201, errors=(409,)),
+    Route("GET", "/v1/alerts/rules/{rule_id}", READ, get_alert_rule),
     Route("PUT", "/v1/alerts/rules/{rule_id}", ADMIN, update_alert_rule),
     Route("DELETE", "/v1/alerts/rules/{rule_id}", ADMIN, delete_alert_rule),
     Route("GET", "/v1/alerts/fired", READ, list_fired_alerts),
@@ -218,11 +245,15 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/sessions/revoke", ADMIN, revoke_sessions, falls_through=True),
     Route("GET", "/v1/sessions/{session_id}", READ, get_session),
     Route("DELETE", "/v1/sessions/{session_id}", ADMIN, revoke_session),
+    Route("POST", "/v1/console/sign-in-links", PEOPLE, create_sign_in_link, 201, (404,)),
+    Route("GET", "/v1/console/sessions", PEOPLE, list_console_sessions),
+    Route("DELETE", "/v1/console/sessions/{session_id}", PEOPLE, revoke_console_session),
     Route("GET", "/v1/freeze", READ, show_freeze),
     Route("POST", "/v1/freeze", ADMIN, freeze_tenant),
     Route("DELETE", "/v1/freeze", ADMIN, lift_freeze),
     Route("GET", "/v1/admin/tenants", SUPERADMIN, list_tenants),
     Route("POST", "/v1/admin/tenants", SUPERADMIN, create_tenant, 201, errors=(409,)),
+    Route("GET", "/v1/admin/tenants/{tenant_id}", SUPERADMIN, get_tenant),
     Route("DELETE", "/v1/admin/tenants/{tenant_id}", SUPERADMIN, deactivate_tenant),
     Route("POST", "/v1/admin/tenants/{tenant_id}/reactivate", SUPERADMIN, reactivate_tenant),
     Route("PATCH", "/v1/admin/tenants/{tenant_id}/settings", SUPERADMIN, change_tenant_settings),

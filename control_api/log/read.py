@@ -5,19 +5,24 @@ appended. Everything shown comes from the entry's bytes; columns only find the e
 of a cursor's format, or of who may see what.
 """
 
+import asyncio
 from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.log.proofs.missing import refuse_gap
 from control_api.log.search import EventFilters, events_of, search
+from control_api.store.queries import cited_documents
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.schema.tables import sessions
 from control_api.store.store import Store
-from policies.ground.errors import NotFound
+from policies.explain import Unexplained, explain_entry
+from policies.ground.errors import NotFound, SluiceError
 from policies.trail.entry import audit_event, lineage_action
+from policies.trail.recompute.facts import cited_role
 
 __all__ = ["EventFilters", "EventPage", "FoundEvent", "event", "events", "lineage", "session_trail"]
 
@@ -27,6 +32,17 @@ class FoundEvent(NamedTuple):
 
     leaf_hash: bytes
     event: dict[str, Any]
+
+
+class ExplainedEvent(NamedTuple):
+    """An event as the API shows it, and why it was decided so."""
+
+    event: dict[str, Any]
+    explanation: dict[str, Any] | Unexplained
+
+
+class DamagedEntry(SluiceError):
+    """what is stored of it can't be read as a decision: run `sluice verify --database`"""
 
 
 class EventPage(NamedTuple):
@@ -61,9 +77,26 @@ async def session_trail(
 
 
 async def event(store: Store, tenant_id: str, event_id: str) -> FoundEvent:
-    """Raises `NotFound` if the tenant has no such event."""
+    """Raises `NotFound` if the tenant has no such event, and `MissingEntry` if the log has a gap
+    where it would be."""
     async with store.reading(tenant_id) as connection:
         return await _find(connection, tenant_id, event_id)
+
+
+async def explained_event(store: Store, tenant_id: str, event_id: str) -> ExplainedEvent:
+    """Raises `NotFound` if the tenant has no such event, and `MissingEntry` if the log has a gap
+    where it would be."""
+    async with store.reading(tenant_id) as connection:
+        row = await _row(connection, tenant_id, event_id)
+        event = _render(row)
+        entry = orjson.loads(row.entry)
+        digest = cited_role(entry)
+        wanted = [] if digest is None else [digest]
+        bodies = await cited_documents.by_digests(connection, tenant_id, wanted)
+    # The body of the role's document may have 1 MiB: compiled in a thread, beside the event loop.
+    body = None if digest is None else bodies.get(digest)
+    explanation = await asyncio.to_thread(explain_entry, entry, body)
+    return ExplainedEvent(event, explanation)
 
 
 async def lineage(
@@ -91,6 +124,11 @@ async def lineage(
 
 
 async def _find(connection: AsyncConnection, tenant_id: str, event_id: str) -> FoundEvent:
+    row = await _row(connection, tenant_id, event_id)
+    return FoundEvent(row.hash, _render(row))
+
+
+async def _row(connection: AsyncConnection, tenant_id: str, event_id: str) -> Row[Any]:
     query = events_of(tenant_id).where(
         log_entries.c.eid == event_id,
         # A purge hides entries as soon as it is committed, before it removes their rows.
@@ -98,8 +136,10 @@ async def _find(connection: AsyncConnection, tenant_id: str, event_id: str) -> F
     )
     row = (await connection.execute(query)).one_or_none()
     if row is None:
+        await refuse_gap(connection, tenant_id, event_id)
         raise NotFound(f"no such event: `{event_id}`")
-    return FoundEvent(row.hash, _render(row))
+    found: Row[Any] = row
+    return found
 
 
 async def _session_exists(connection: AsyncConnection, tenant_id: str, session_id: str) -> bool:
@@ -118,4 +158,7 @@ def _event_page(rows: list[Row[Any]], limit: int) -> EventPage:
 
 
 def _render(row: Row[Any]) -> dict[str, Any]:
-    return audit_event(orjson.loads(row.entry), row.hash, row.openings)
+    try:
+        return audit_event(orjson.loads(row.entry), row.hash, row.openings)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise DamagedEntry(f"entry {row.seq}: {DamagedEntry.__doc__}") from error

@@ -39,9 +39,11 @@ class EventFilters:
     until: int | None = None
 
 
+EVERY_EVENT = EventFilters()
+
 # The search uses the index of the first of these filters that is given. They are in order of how
 # few entries share a value.
-_MOST_SELECTIVE = (
+MOST_SELECTIVE = (
     "session_id",
     "user_id",
     "agent_id",
@@ -94,7 +96,7 @@ async def _ranges(
     head = select(log_heads.c.size, first_kept(tenant_id)).where(log_heads.c.tenant_id == tenant_id)
     size, kept = (await connection.execute(head)).one_or_none() or (0, 0)
     until = size if before is None else min(before, size)
-    facet = next((name for name in _MOST_SELECTIVE if getattr(filters, name) is not None), None)
+    facet = next((name for name in MOST_SELECTIVE if getattr(filters, name) is not None), None)
     indexed = 0 if facet is None else indexed_size(FACETS.index(facet), size)
     times = [(0, until)]
     if filters.since is not None or filters.until is not None:
@@ -140,7 +142,7 @@ def _query(
 ) -> Select[Any]:
     # The index only proposes entries: each filter is matched again on the entry's own columns, so a
     # surplus row in the index can't show a wrong event.
-    query = events_of(tenant_id).where(*_matching(filters))
+    query = events_of(tenant_id).where(*matching(filters))
     if part.facet is not None:
         named = FacetValue(tenant_id, part.facet, getattr(filters, part.facet))
         within = range(part.first, part.until)
@@ -150,7 +152,8 @@ def _query(
     return query.order_by(seq if ascending else seq.desc())
 
 
-def _matching(filters: EventFilters) -> Iterator[ColumnElement[bool]]:
+def matching(filters: EventFilters) -> Iterator[ColumnElement[bool]]:
+    """The conditions of the filters, on the columns of `events_of`."""
     for name in FACETS:
         value = getattr(filters, name)
         if value is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.app_context import AppContext
+from control_api.auth.console_session import forget_ended_sessions
 from control_api.domain.impact_retention import forget_ended_runs
 from control_api.log.purge import Purge
 from control_api.log.purge_plan import PurgeMismatch
@@ -15,6 +16,7 @@ from control_api.maintenance.enrolled_key_purge import forget_expired_keys
 from control_api.maintenance.session_purge import purge_sessions
 from control_api.metrics.labels import Purging
 from control_api.store.queries import tenants
+from control_api.store.schema.console import SUPERADMIN_REALM
 from policies.ground.errors import SluiceError
 
 FIRST_SECONDS = 300.0
@@ -44,6 +46,7 @@ class RetentionLoop:
         try:
             async with self._app.store.reading_all_tenants() as connection:
                 tenant_ids = await tenants.ids(connection)
+            await forget_ended_sessions(self._app, SUPERADMIN_REALM)
         except SluiceError as error:
             self._failed(Purging.failed, "all tenants", error)
             return
@@ -59,6 +62,7 @@ class RetentionLoop:
             await app.fleet.forget(tenant_id)
             await forget_expired_keys(app.store, tenant_id)
             await forget_ended_runs(app.store, tenant_id)
+            await forget_ended_sessions(app, tenant_id)
             sessions = await purge_sessions(app.store, tenant_id, app.new_id)
             outcome = await self._purge.run(tenant_id)
         except PurgeMismatch as error:

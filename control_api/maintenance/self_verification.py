@@ -1,10 +1,12 @@
-"""Runs the scheduled verification of every tenant's log, and tells what it found: to readiness, to
-metrics, and to the service's log. Knows nothing of entries: `log.self_check` verifies.
+"""Runs the scheduled verification of every tenant's log, and of a log that someone asked for, and
+tells what it found: to readiness, to metrics, and to the service's log. Knows nothing of entries:
+`log.self_check` verifies.
 """
 
 import asyncio
 import logging
 import math
+from collections.abc import Collection
 
 from control_api.app_context import AppContext
 from control_api.log.scheduled.self_check import SelfChecker
@@ -17,15 +19,18 @@ from policies.trail.recompute.recomputer import RecomputeCounts
 
 FIRST_SECONDS = 10.0
 INTERVAL_SECONDS = 60.0
+ASKED_REST = 1.0
+"""For a log that someone waits for: decisions get at least half of the time."""
 _log = logging.getLogger("sluice.self_verification")
 
 
 class SelfVerification:
-    """The loop, and the state of each log as of its last turn."""
+    """The loops, and the state of each log as of its last turn."""
 
     def __init__(self, app: AppContext) -> None:
         self._app = app
         self._checker = SelfChecker(app.store, self._count)
+        self._asked_checker = SelfChecker(app.store, self._count, ASKED_REST)
         self._states: dict[str, SelfCheck] = {}
         jobs = app.instruments.jobs
         jobs.self_verification_age.set_function(self.age)
@@ -39,6 +44,18 @@ class SelfVerification:
             await self.once()
             wait = INTERVAL_SECONDS
 
+    async def run_asked(self) -> None:
+        """Verifies, one after the other, the logs that were asked for. Runs as long as the app."""
+        while True:
+            tenant_id = await self._app.asked_logs.next()
+            try:
+                publics = await log_keys.trusted(self._app.store, self._app.ring)
+                await self._walk(self._asked_checker, tenant_id, publics)
+            except SluiceError as error:
+                # The scheduled verification goes on where this one ended.
+                _log.warning("a verification that was asked for broke off: %s", error)
+            self._app.self_verification.update(self.answer())
+
     async def once(self) -> None:
         """Verify what is new in every log. A database that is away is asked again next time."""
         app = self._app
@@ -47,13 +64,17 @@ class SelfVerification:
                 tenant_ids = await tenants.ids(connection)
             publics = await log_keys.trusted(app.store, app.ring)
             for tenant_id in tenant_ids:
-                more = True
-                while more:
-                    state, more = await self._checker.step(tenant_id, publics)
-                    self._note(tenant_id, state)
+                await self._walk(self._checker, tenant_id, publics)
         except SluiceError as error:
             _log.warning("the scheduled verification could not run: %s", error)
         app.self_verification.update(self.answer())
+
+    async def _walk(self, checker: SelfChecker, tenant_id: str, publics: Collection[bytes]) -> None:
+        """Verify one log to its end, or until another process or loop verifies it."""
+        more = True
+        while more:
+            state, more = await checker.step(tenant_id, publics)
+            self._note(tenant_id, state)
 
     def _note(self, tenant_id: str, state: SelfCheck | None) -> None:
         if state is None:

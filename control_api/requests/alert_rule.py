@@ -1,8 +1,10 @@
-"""The types of an alert rule's fields (`service.md` 2.7). Knows nothing of the store."""
+"""The fields of an alert rule in requests, and its id (`service.md` 2.7). Knows no store."""
 
 from typing import Annotated
 
 from pydantic import Field
+
+from control_api.requests.base import Identifier, RequestModel
 
 _WEEK = 7 * 24 * 60  # minutes
 
@@ -17,3 +19,9 @@ Email = Annotated[
 ]
 Minutes = Annotated[int, Field(ge=1, le=_WEEK)]
 Threshold = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+class RuleRequest(RequestModel):
+    """Names one alert rule."""
+
+    rule_id: Identifier

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import orjson
@@ -11,6 +11,7 @@ from pydantic import Field
 from control_api.requests.base import Identifier, RequestModel
 from control_api.requests.policies import PolicySetAsked
 from control_api.requests.policy import PolicyAsked
+from control_api.requests.precondition import TAGS, IfMatch
 from policies.definitions.model import Policy
 from policies.ground.canonical import encode
 from policies.ground.errors import Invalid, invalid
@@ -26,6 +27,19 @@ class CandidateRequest(RequestModel):
     """Names one candidate. A name that no candidate can have is unknown: 404."""
 
     name: Identifier
+
+
+class PromotedCandidate(CandidateRequest):
+    """Names the candidate. With `If-Match`, it is promoted only if it and the policies in force are
+    as they were reviewed."""
+
+    in_header: ClassVar[Mapping[str, str]] = {"if_match": "If-Match"}
+
+    if_match: IfMatch | None = Field(
+        None,
+        description="Promote only what was reviewed: the `version` of the review, between quotes.",
+        json_schema_extra={"pattern": TAGS, "examples": ['"1042-1040"', "*"]},
+    )
 
 
 class CandidatePolicies(PolicySetAsked):
@@ -75,7 +89,7 @@ def prepare(name: str, body: bytes, in_force: bytes) -> bytes:
     candidate leaves as it is then has the same document, and need not be evaluated.
     """
     request = CandidatePolicies.read({**parse_object(body, None, unique=True), "name": name})
-    bodies = request.bodies()
+    bodies = request.bodies(in_force)
     active = {wire["name"]: wire for document in orjson.loads(in_force) for wire in document}
     by_role: dict[str, list[Policy]] = {}
     for each in bodies:

@@ -43,11 +43,11 @@ class Prepared(NamedTuple):
     policies: bytes
 
 
-def prepare(body: bytes) -> bytes:
-    """The prepared request, for `read_prepared`. Raises `Malformed`, and `Invalid` with all
-    complaints."""
+def prepare(body: bytes, in_force: bytes) -> bytes:
+    """The prepared request, for `read_prepared`. `in_force` is the JSON array of the documents of
+    all roles. Raises `Malformed`, and `Invalid` with all complaints."""
     request = ImpactRequest.read(parse_object(body, None, unique=True))
-    policies = [{**each, "policy_id": "", "version": 0} for each in request.bodies()]
+    policies = [{**each, "policy_id": "", "version": 0} for each in request.bodies(in_force)]
     return b"\n".join((orjson.dumps([request.first, request.until]), encode(policies)))
 
 

@@ -1,10 +1,12 @@
 """The fields of an API key in a request (`service.md` 4.5). Knows nothing of the store."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from control_api.requests.base import Identifier, RequestModel
+from control_api.requests.idempotency import HEADER, IdempotencyKey
 from policies.definitions.model import Scope
 
 DEFAULT_DAYS = 365
@@ -21,9 +23,12 @@ class NewKey(RequestModel):
 
     example: ClassVar[dict[str, Any]] = {"name": "underwriting agents", "scope": "evaluate"}
 
+    in_header: ClassVar[Mapping[str, str]] = {"idempotency_key": HEADER}
+
     name: Identifier
     scope: Scope
     expires_days: int | None = Field(DEFAULT_DAYS, ge=1, le=3650)
+    idempotency_key: IdempotencyKey | None = None
 
     @property
     def days(self) -> int | None:

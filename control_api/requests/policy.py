@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from control_api.requests.base import Identifier, RequestModel
+from control_api.requests.base import Identifier, RequestModel, json_integer
 from control_api.responses.management import PolicyFields
 from policies.definitions.model import Sensitivity
 
@@ -39,7 +39,9 @@ class PolicyAsked(RequestModel):
     max_sensitivity: Sensitivity
     allowed_tasks: NullableNames = Field(default_factory=list)
     denied_tasks: NullableNames = Field(default_factory=list)
-    session_ttl_minutes: int | None = Field(None, ge=1, le=9_999_999)
+    session_ttl_minutes: (
+        Annotated[int, Field(ge=1, le=9_999_999), BeforeValidator(json_integer)] | None
+    ) = None
     permitted_agent_ids: NullableNames = Field(default_factory=list)
     industry: Identifier | None = None
     process_group: Identifier | None = None

@@ -104,6 +104,51 @@ class AccessRow:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessCell:
+    """What a role's policies allow of one source or pattern: at `level` at least one request, at
+    `always` every one, by any agent, for any task, of any name that the pattern matches. Where the
+    two differ, `depends_on` says what decides."""
+
+    level: Sensitivity | None
+    always: Sensitivity | None
+    depends_on: list[Literal["agents", "tasks", "sources"]]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessOfRole:
+    """A row of the matrix. `cells` are in the order of the sources; null, with a `fault`, if the
+    role's patterns can't be analysed."""
+
+    agent_role: str
+    cells: list[AccessCell] | None
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessMatrix:
+    """Roles by sources. `next_source` continues the columns; null on the last page of them."""
+
+    sources: list[str]
+    next_source: str | None
+    roles: list[AccessOfRole]
+
+    example: ClassVar[dict[str, Any]] = {
+        "sources": ["contracts", "rest://files/*"],
+        "next_source": None,
+        "roles": [
+            {
+                "agent_role": "loan_underwriter",
+                "cells": [
+                    {"level": "high", "always": "high", "depends_on": []},
+                    {"level": "medium", "always": None, "depends_on": ["tasks", "sources"]},
+                ],
+                "fault": None,
+            }
+        ],
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyAccess:
     """Who may read what."""
 

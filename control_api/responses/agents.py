@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from control_api.responses.counts import SourceCount
+from control_api.responses.counts import OverTime, SourceCount
 from policies.definitions.model import AgentStatus
 
 _NOW = "2026-01-31T12:00:00.000000Z"
@@ -59,6 +59,7 @@ class Activity:
     deny_rate: float
     last_active: str | None
     sources: list[SourceCount]
+    over_time: OverTime
 
     example: ClassVar[dict[str, Any]] = {
         "total": 17,
@@ -67,6 +68,7 @@ class Activity:
         "deny_rate": 0.176,
         "last_active": _NOW,
         "sources": [SourceCount.example],
+        "over_time": OverTime.example,
     }
 
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from control_api.responses.access import CHANGED_ROW, ChangedRow
 from control_api.responses.impact import DecisionGroup
+from control_api.responses.review import BrokenGuardrail
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
@@ -70,6 +72,36 @@ class CandidatePublished:
         "revision": 1042,
         "created_at": _NOW,
         "policies": 1,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateReview:
+    """What the promotion of a candidate would change: the requests that are decided otherwise, the
+    guardrails that would refuse it, and policies by name. `changed_since` are the roles whose
+    policies in force changed after the candidate was published, at most a hundred; a promotion puts
+    back what it was made from. `version` is of both sides, for `If-Match` of the promotion."""
+
+    name: str
+    version: str
+    changed_since: list[str]
+    newly_allowed: list[ChangedRow]
+    newly_denied: list[ChangedRow]
+    broken_guardrails: list[BrokenGuardrail]
+    added: list[str]
+    updated: list[str]
+    removed: list[str]
+
+    example: ClassVar[dict[str, Any]] = {
+        "name": "tomorrow",
+        "version": "1042-1040",
+        "changed_since": [],
+        "newly_allowed": [CHANGED_ROW],
+        "newly_denied": [],
+        "broken_guardrails": [],
+        "added": ["claims-review"],
+        "updated": ["loan-underwriting"],
+        "removed": [],
     }
 
 

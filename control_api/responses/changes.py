@@ -10,8 +10,8 @@ _HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 @dataclass(frozen=True, slots=True)
 class ChangeShown:
     """An administrative change. `before` and `after` are null if the object did not exist, if the
-    change was recorded by an older version, or if what differs is too large; `hash` is the leaf
-    hash of its entry, in hex."""
+    change was recorded by an older version, or if what differs is too large; `reason` is null if
+    none was recorded; `hash` is the leaf hash of its entry, in hex."""
 
     seq: int
     hash: str
@@ -22,6 +22,7 @@ class ChangeShown:
     actor: str
     before: dict[str, Any] | None
     after: dict[str, Any] | None
+    reason: str | None
 
     example: ClassVar[dict[str, Any]] = {
         "seq": 17,
@@ -33,6 +34,7 @@ class ChangeShown:
         "actor": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
         "before": {"status": "pending_approval", "updated_at": _NOW},
         "after": {"status": "approved", "updated_at": _NOW},
+        "reason": "the review board asked for it",
     }
 
 

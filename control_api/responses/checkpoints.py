@@ -41,6 +41,42 @@ class SelfVerified:
 
 
 @dataclass(frozen=True, slots=True)
+class Verification:
+    """How far the service's own verification of the log has come, and what it found last: the
+    state is `pending` until it was at the log's end once.
+
+    It has walked from entry `first`, where the log begins, to `reached`, of `total` entries. It
+    was last at the log's end at `finished_at`, then of `finished_size` entries. `broken_at` and
+    `broken_seq` are the id and the number of the first entry that fails; `reason` says how."""
+
+    state: Literal["pending", "valid", "damaged"]
+    running: bool
+    first: int
+    reached: int
+    total: int
+    started_at: str | None
+    finished_at: str | None
+    finished_size: int | None
+    broken_at: str | None
+    broken_seq: int | None
+    reason: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "state": "valid",
+        "running": True,
+        "first": 0,
+        "reached": 40000,
+        "total": 90210,
+        "started_at": "2026-01-31T12:00:00.000000Z",
+        "finished_at": "2026-01-31T11:00:00.000000Z",
+        "finished_size": 90000,
+        "broken_at": None,
+        "broken_seq": None,
+        "reason": None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The service is ready; `version` is the software's version."""
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from control_api.responses.audit import AuditEvent
+
 _EVENT_ID = "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d"
 _HEADERS = ("X-Sluice-Decision", "X-Sluice-Event-Id")
 
@@ -96,6 +98,21 @@ class Explained:
         return {"X-Sluice-Decision": self.decision, "X-Sluice-Event-Id": self.event_id}
 
     example: ClassVar[dict[str, Any]] = {**Evaluated.example, "explain": Explanation.example}
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedEvent:
+    """An audit event with the explanation of its decision, or why it has no explanation."""
+
+    event: AuditEvent
+    explain: Explanation | None
+    unexplained: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "event": AuditEvent.example,
+        "explain": Explanation.example,
+        "unexplained": None,
+    }
 
 
 @dataclass(frozen=True, slots=True)

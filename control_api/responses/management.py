@@ -104,6 +104,8 @@ class PolicyShown:
     industry: str | None
     process_group: str | None
     user_modified: bool
+    file: str | None
+    changed_by: str
     created_at: str
     updated_at: str
 
@@ -112,6 +114,8 @@ class PolicyShown:
         "version": 1,
         **PolicyFields.example,
         "user_modified": False,
+        "file": "default/banking/lending.yaml",
+        "changed_by": "disk",
         "created_at": _NOW,
         "updated_at": _NOW,
     }
@@ -137,6 +141,22 @@ class PolicyVersion:
         "changed_by": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
         "changed_at": _NOW,
         "change": "created",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFiles:
+    """The tenant's policy files. If `refused_at` is set, they were refused when they were last
+    read, for `faults`, and the policies from before stay in force."""
+
+    watched: bool
+    refused_at: str | None
+    faults: list[str]
+
+    example: ClassVar[dict[str, Any]] = {
+        "watched": True,
+        "refused_at": _NOW,
+        "faults": ["default/demo/support.yaml:3: agent_rol: is not a key of a policy"],
     }
 
 

@@ -69,3 +69,40 @@ class ConsistencyProof:
         "hashes": [_ROOT],
         "checkpoint": _NOTE,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedIncarnation:
+    """An operator's word that a log goes on although it is behind a checkpoint of its own: since
+    then its checkpoints have the name `origin`. The entry `event_id` cites the last one before."""
+
+    number: int
+    origin: str
+    event_id: str
+    accepted_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "number": 1,
+        "origin": f"{_LOG}#1",
+        "event_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d",
+        "accepted_at": "2026-01-31T12:00:00.000000Z",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LogKeys:
+    """The public key that signs the log now, and the endorsements of each key by the one before it,
+    oldest first: signatures over `sluice/key-rotation/v1`. `witnesses` are the verifier keys (C2SP)
+    of those who are asked to cosign. `incarnation` is the newest; null in a log's first."""
+
+    log_key: str
+    log_key_history: list[dict[str, str]]
+    witnesses: list[str]
+    incarnation: AcceptedIncarnation | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "log_key": _ROOT,
+        "log_key_history": [],
+        "witnesses": [],
+        "incarnation": None,
+    }

@@ -3,13 +3,16 @@
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
+EVENTS = "text/event-stream"
+"""Of a stream whose pieces are to be seen at once (Server-Sent Events)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
     """The body as an iterator of its pieces, each at most a few megabytes. If the iterator raises,
     the connection is closed without the response's end, so that a client can't take it for the
-    whole. `filename` is what a browser saves it as."""
+    whole. `filename` is what a browser saves it as, None if it is not to be saved."""
 
     content_type: str
     pieces: AsyncGenerator[bytes, None]
-    filename: str
+    filename: str | None = None

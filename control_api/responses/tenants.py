@@ -61,14 +61,18 @@ class TenantShown:
     name: str
     created_at: str
     require_agent_id: bool
+    pii_masking: bool
     active: bool
+    frozen_at: str | None
 
     example: ClassVar[dict[str, Any]] = {
         "tenant_id": "ten_2mT5kWc8LpR0aZ3nB7xGvQ",
         "name": "acme",
         "created_at": _NOW,
         "require_agent_id": False,
+        "pii_masking": False,
         "active": True,
+        "frozen_at": None,
     }
 
 

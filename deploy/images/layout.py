@@ -48,5 +48,5 @@ class Contents(NamedTuple):
 
 IMAGES = {
     "sidecar": Contents(("sidecar", "redis", "aws", "grpc"), NFT, "control_api"),
-    "server": Contents(("server", "redis", "aws", "otel"), (), "sidecar"),
+    "server": Contents(("server", "redis", "aws", "otel", "oidc"), (), "sidecar"),
 }

@@ -100,7 +100,22 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     data_dir = settings.data_dir.absolute()
     keys = welcome.shown_keys(key, first) if terminal else welcome.hidden_keys(data_dir, first)
     policies = str(policy_folder(os.environ, settings.data_dir))
-    print(welcome.text(settings, keys, policies), flush=True)
+    link = _sign_in_link(settings, first) if terminal else None
+    print(welcome.text(settings, keys, policies, link), flush=True)
+
+
+def _sign_in_link(settings: UpSettings, first: FirstStart | None) -> str | None:
+    """A link to the console that works once. None without the admin's key, or if the console is
+    switched off."""
+    if first is None:
+        return None
+    try:
+        connection = _connection(settings.control_listen, first.admin_key)
+        made = connection.request("POST", "/v1/console/sign-in-links")
+    except RequestRefused:
+        return None
+    url = str(made.body["url"])
+    return f"http://{settings.control_listen}{url}" if url.startswith("/") else url
 
 
 def _await(children: ChildProcesses, name: str, address: Address, path: str) -> None:

@@ -20,6 +20,7 @@ Sluice is up. Ctrl-C drains and stops everything.
 
   for agents   http://{source}   the sample Chroma, behind the sidecar
                http://{sidecar}   the sidecar: POST /v1/context/evaluate
+  for people   {console}
   control API  http://{control}   described at /docs
   the source   http://{chroma}   Chroma itself; in production, only the sidecar reaches it
 
@@ -85,8 +86,15 @@ def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
     return WelcomeKeys(f"in {agent}", f"in {file}", superadmin, read_agent, read_admin)
 
 
-def text(settings: UpSettings, keys: WelcomeKeys, policies: str) -> str:
+def text(settings: UpSettings, keys: WelcomeKeys, policies: str, link: str | None = None) -> str:
+    """What `sluice up` prints. `link` signs a browser in to the console, once: for a terminal."""
+    console = f"http://{settings.control_listen}/console   the console"
+    if link is not None:
+        console = (
+            f"{link}\n               the console: this link signs you in, once, for ten minutes"
+        )
     return TEXT.format(
+        console=console,
         source=settings.source_listen,
         sidecar=settings.sidecar_listen,
         control=settings.control_listen,

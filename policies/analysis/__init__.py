@@ -9,6 +9,7 @@
     redundancy.py     which policies and entries do nothing; explanation.py: what decides instead
     registry.py       who may act in a role: the agents that pass the identity checks
     difference.py     where two sets of policies decide differently
+    matrix.py         what a role may read of each of some sources, in a cell
     overlap.py        whether entries can match the same name
     guardrails.py     the request that breaks a guardrail
 

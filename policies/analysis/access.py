@@ -16,13 +16,7 @@ from itertools import accumulate
 from operator import and_, or_
 from typing import NamedTuple, TypeVar
 
-from policies.analysis.names import (
-    Budget,
-    NameClass,
-    as_bits,
-    members,
-    name_classes,
-)
+from policies.analysis.names import MAX_STEPS, Budget, NameClass, as_bits, members, name_classes
 from policies.definitions.model import RANK, SENSITIVITIES, Policy
 from policies.definitions.wildcard import is_pattern
 from policies.ground.json_body import MAX_IDENTIFIER
@@ -49,11 +43,14 @@ Effect = TypeVar("Effect", bound=Hashable)
 
 class Asked(NamedTuple):
     """What a question is about, so that the classes tell it apart: patterns and names of agents
-    and sources, names of tasks."""
+    and sources, names of tasks. The classes also tell each of `each_source` from the others.
+    `steps` is the work that the question may take."""
 
     agents: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    each_source: tuple[str, ...] = ()
+    steps: int = MAX_STEPS
 
 
 NOTHING = Asked()
@@ -64,14 +61,15 @@ class Space:
 
     def __init__(self, every: Sequence[Policy], asked: Asked, *, apart: bool) -> None:
         agents: list[Sequence[str]] = [asked.agents, *(p.permitted_agent_ids for p in every)]
-        sources: list[Sequence[str]] = [asked.sources, *(p.allowed_sources for p in every)]
+        sources: list[Sequence[str]] = [asked.sources, *((each,) for each in asked.each_source)]
+        sources += [p.allowed_sources for p in every]
         sources += [p.denied_sources for p in every]
         if apart:
             agents, sources = (
                 [*lists, *([entry] for each in lists for entry in filter(is_pattern, each))]
                 for lists in (agents, sources)
             )
-        self.budget = Budget([*sources, *agents])
+        self.budget = Budget([*sources, *agents], asked.steps)
         self.agent_names = name_classes(agents, self.budget)
         self.source_names = name_classes(sources, self.budget)
         tasks = {*asked.tasks, *(t for p in every for t in (*p.allowed_tasks, *p.denied_tasks))}

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 from typing import NamedTuple
 
-from policies.analysis.access import Access, Space
+from policies.analysis.access import Access, Asked, Space
+from policies.analysis.names import MAX_STEPS
 from policies.definitions.model import Policy
 
 
@@ -34,15 +35,18 @@ class RoleDifference(NamedTuple):
     changes: tuple[Change, ...]
 
 
-def difference(old: Iterable[Policy], new: Iterable[Policy]) -> dict[str, RoleDifference]:
-    """The changes from `old` to `new` of each role that has some. Raises `TooManyClasses`."""
+def difference(
+    old: Iterable[Policy], new: Iterable[Policy], steps: int = MAX_STEPS
+) -> dict[str, RoleDifference]:
+    """The changes from `old` to `new` of each role that has some. Raises `TooManyClasses` if one
+    takes more than `steps`."""
     before, after = by_role(old), by_role(new)
     found = {}
     for role in sorted({*before, *after}):
         was, is_now = before.get(role, ()), after.get(role, ())
         if _alike(was, is_now):
             continue
-        one = role_difference(role, was, is_now)
+        one = role_difference(role, was, is_now, steps)
         if one.changes:
             found[role] = one
     return found
@@ -55,9 +59,11 @@ def by_role(policies: Iterable[Policy]) -> dict[str, list[Policy]]:
     return found
 
 
-def role_difference(role: str, old: Sequence[Policy], new: Sequence[Policy]) -> RoleDifference:
+def role_difference(
+    role: str, old: Sequence[Policy], new: Sequence[Policy], steps: int = MAX_STEPS
+) -> RoleDifference:
     """The changes of one role. Raises `TooManyClasses`."""
-    access = Access(old, new)
+    access = Access(old, new, asked=Asked(steps=steps))
     before, after = access.sides
     found: dict[tuple[bool, tuple[int, int]], dict[tuple[int, int], int]]
     found = defaultdict(lambda: defaultdict(int))

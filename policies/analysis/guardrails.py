@@ -15,6 +15,7 @@ from typing import Any
 
 from policies.analysis.access import ABSENT_AGENT, Access, Asked
 from policies.analysis.examples import example
+from policies.analysis.names import MAX_STEPS
 from policies.analysis.overlap import overlaps_with
 from policies.definitions.guardrail import ABSENT, Guardrail
 from policies.definitions.model import RANK, SENSITIVITIES, Policy
@@ -24,17 +25,21 @@ from policies.retrieval import Retrieval
 
 class GuardedRoles:
     """The policies of some roles, to try guardrails on. With `every`, they are all that there are;
-    otherwise `always` is tried for these roles alone, since the others are as they were."""
+    otherwise `always` is tried for these roles alone, since the others are as they were. To try one
+    on a role may take so many `steps`."""
 
-    def __init__(self, roles: Mapping[str, Sequence[Policy]], *, every: bool) -> None:
+    def __init__(
+        self, roles: Mapping[str, Sequence[Policy]], *, every: bool, steps: int = MAX_STEPS
+    ) -> None:
         self.roles = {role: _Role(tuple(policies)) for role, policies in roles.items()}
         self._every = every
+        self._steps = steps
 
     def counterexample(self, guardrail: Guardrail) -> Retrieval | None:
         """A request that breaks the guardrail; None if it holds. Raises `TooManyClasses`."""
         for name in _roles(guardrail, self.roles):
             role = self.roles.get(name, _Role(()) if self._every else None)
-            found = None if role is None else _in_role(guardrail, name, role)
+            found = None if role is None else _in_role(guardrail, name, role, self._steps)
             if found is not None:
                 return found
         return None
@@ -72,7 +77,7 @@ def _roles(guardrail: Guardrail, known: Mapping[str, Any]) -> list[str]:
     return sorted(role for role in known if covered(role) and not excepted(role))
 
 
-def _in_role(guardrail: Guardrail, name: str, role: _Role) -> Retrieval | None:
+def _in_role(guardrail: Guardrail, name: str, role: _Role, steps: int) -> Retrieval | None:
     never = guardrail.kind == "never"
     ranks = [RANK[level] for level in guardrail.levels or SENSITIVITIES]
     # Allowed at one level means allowed at those below, so one level decides for all.
@@ -87,7 +92,7 @@ def _in_role(guardrail: Guardrail, name: str, role: _Role) -> Retrieval | None:
     if never and not allowed:
         return None  # most guardrails, for most roles
     relevant = _relevant(guardrail, agents, role.policies)
-    access = Access(relevant, asked=Asked(agents, tasks, guardrail.sources))
+    access = Access(relevant, asked=Asked(agents, tasks, guardrail.sources, steps=steps))
     over = access.space
     absent = ABSENT_AGENT if ABSENT in guardrail.agents else 0
     absent_task = (None,) if ABSENT in guardrail.tasks else ()

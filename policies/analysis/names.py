@@ -23,13 +23,13 @@ that have exponentially many classes."""
 class TooManyClasses(Exception):
     """the patterns interact in too many ways to be analysed"""
 
-    def __init__(self, patterns: Iterable[str]) -> None:
+    def __init__(self, patterns: Iterable[str], steps: int = MAX_STEPS) -> None:
         self.patterns = tuple(dict.fromkeys(patterns))
         shown = ", ".join(f"`{each}`" for each in self.patterns[:8])
         more = f" and {len(self.patterns) - 8} more" if len(self.patterns) > 8 else ""
         what = f"the patterns {shown}{more}" if shown else "the policies of the role"
         super().__init__(
-            f"{what} overlap in too many ways: to analyse them takes more than {MAX_STEPS:,} steps;"
+            f"{what} overlap in too many ways: to analyse them takes more than {steps:,} steps;"
             " use fewer `*` and `?` in each, exact names, or fewer policies for the role"
         )
 
@@ -37,17 +37,16 @@ class TooManyClasses(Exception):
 class Budget:
     """The work that may still be done for a question about some lists."""
 
-    def __init__(self, lists: Sequence[Iterable[str]]) -> None:
+    def __init__(self, lists: Sequence[Iterable[str]], steps: int = MAX_STEPS) -> None:
         self._lists = lists
-        self._left = MAX_STEPS
+        self._steps = self._left = steps
 
     def spend(self, steps: int) -> None:
-        """Raises `TooManyClasses` once more than `MAX_STEPS` are spent."""
+        """Raises `TooManyClasses` once more than the steps are spent."""
         self._left -= steps
         if self._left < 0:
-            raise TooManyClasses(
-                entry for each in self._lists for entry in filter(is_pattern, each)
-            )
+            patterns = (entry for each in self._lists for entry in filter(is_pattern, each))
+            raise TooManyClasses(patterns, self._steps)
 
 
 class NameClass(NamedTuple):

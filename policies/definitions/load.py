@@ -138,12 +138,17 @@ def read_text(path: Path, faults: DefinitionFaults) -> str | None:
     except UnicodeDecodeError as error:
         faults.add(raw.count(b"\n", 0, error.start) + 1, "", "is not UTF-8")
         return None
+    return None if fault_in_text(text, faults) else text
+
+
+def fault_in_text(text: str, faults: DefinitionFaults) -> bool:
+    """Whether the text has a character that no YAML may have; `faults` then says where."""
     control = Reader.NON_PRINTABLE.search(text)
-    if control is not None:
-        line = text.count("\n", 0, control.start()) + 1
-        faults.add(line, "", f"contains the control character {shown(control.group())}")
-        return None
-    return text
+    if control is None:
+        return False
+    line = text.count("\n", 0, control.start()) + 1
+    faults.add(line, "", f"contains the control character {shown(control.group())}")
+    return True
 
 
 class _UnsupportedYaml(Exception):

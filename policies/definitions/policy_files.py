@@ -18,7 +18,7 @@ FORM = "policy files are <tenant_id>/<industry>/<process_group>.yaml"
 GUARDRAILS = "guardrails.yaml"
 TESTS = "_test.yaml"
 _BESIDE = f", and a tenant's guardrails are in <tenant_id>/{GUARDRAILS}"
-_MAX_DEPTH = 8
+MAX_DEPTH = 8
 """How many folders below a tenant's are searched for tests."""
 
 _Misplaced = Callable[[Path, str], None]
@@ -98,7 +98,7 @@ def policy_tests(root: Path, tenant_id: str) -> list[Path]:
         for path in _listed(folder, misplaced):
             if path.is_dir():
                 # A link to a folder above would lead here again.
-                if depth < _MAX_DEPTH and not folder.resolve().is_relative_to(path.resolve()):
+                if depth < MAX_DEPTH and not folder.resolve().is_relative_to(path.resolve()):
                     yield from below(path, depth + 1)
             elif not is_test(path):
                 continue

@@ -66,5 +66,22 @@ def agrees(decision: Decision, expected: Expected) -> bool:
     return all(getattr(decision, name) == value for name, value in expected.items())
 
 
+def failure(result: Result) -> dict[str, Any]:
+    """What was asked, what was expected, and what the core decided."""
+    case, decision = result.case, result.decision
+    asked = case.retrieval._asdict()
+    return {
+        "line": case.entry.line,
+        "name": case.name,
+        "ask": {name: value for name, value in asked.items() if value is not None},
+        "expected": dict(case.expected),
+        "decision": decision.decision,
+        "policy_name": decision.policy_name,
+        "check": decision.check,
+        "reason": decision.reason,
+        "nearest_miss": result.nearest_miss(),
+    }
+
+
 def _role(each: Policy) -> str:
     return each.agent_role

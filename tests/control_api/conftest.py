@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
 
+from tests.control_api import browsing
 from tests.control_api.running_api import ControlApi, running
 from tests.postgres import serving
+from tests.servers import need
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that drives the browser runs in the event loop in which it was started."""
+    for item in items:
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def chromium() -> AsyncIterator[Browser]:
+    """One browser for a worker's tests; each opens a context of its own."""
+    async with browsing.launched(need("chromium")) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import pytest
 from control_api.http.router import Router
 from control_api.http.routes import ROUTES
 from control_api.settings import read
+from tests.control_api.console.reader import Visitor
 from tests.control_api.running_api import SUPERADMIN, ControlApi
 from tests.control_api.test_readme import README
 from tests.documents import commands as commands_of
@@ -48,6 +49,7 @@ def test_each_command_is_answered_and_each_operation_is_shown(
 def asked_by_commands(api: ControlApi, directory: Path, real: str) -> set[str]:
     """Run them; the operations that were asked for, all of them answered well."""
     asked = directory / "asked"
+    Visitor(api).sign_in(api.admin_key)  # for the commands about who is signed in
     before = directory / "bin"
     before.mkdir()
     shim = before / "curl"

@@ -47,6 +47,55 @@ def test_a_pooler_stands_before_postgresql() -> None:
     assert found.database.pooled
 
 
+def test_a_provider_is_configured_whole() -> None:
+    whole = {
+        "SLUICE_OIDC_ISSUER": "https://id.example.com/realms/staff",
+        "SLUICE_OIDC_CLIENT_ID": "sluice",
+        "SLUICE_OIDC_GROUPS": "auditors=read@default",
+        "SLUICE_CONSOLE_URL": "https://sluice.example.com",
+    }
+    found = read(whole).oidc
+    assert found is not None
+    assert found.redirect_uri == "https://sluice.example.com/console/oidc/callback"
+    assert (found.client_secret, found.scopes, found.groups_claim) == (None, (), "groups")
+    assert read({"SLUICE_CONSOLE_URL": "https://sluice.example.com"}).oidc is None
+    for name in whole:
+        (told,) = complaints(**{each: text for each, text in whole.items() if each != name})
+        assert told == f"{name}: is needed if any SLUICE_OIDC_ setting is set"
+    for name, value in (
+        ("ISSUER", "http://id.example.com"),
+        ("ISSUER", "https://user:password@id.example.com"),
+        ("ISSUER", "https://id.example.com/#a"),
+        ("ISSUER", "https://id.example.com/?a=b"),
+        ("ISSUER", "https://id.example.com/ä"),
+        ("SCOPES", "profile email"),
+        ("SCOPES", 'openid "'),
+        ("GROUPS", "auditors=root@default"),
+        ("CA", "/nowhere/at/all"),
+    ):
+        (told,) = complaints(**{**whole, f"SLUICE_OIDC_{name}": value})
+        assert told.startswith(f"SLUICE_OIDC_{name}: ")
+
+
+def test_the_client_s_secret_comes_from_a_file_and_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("a secret of the client\n")
+    found = read(
+        {
+            "SLUICE_OIDC_ISSUER": "https://id.example.com",
+            "SLUICE_OIDC_CLIENT_ID": "sluice",
+            "SLUICE_OIDC_CLIENT_SECRET_FILE": str(file),
+            "SLUICE_OIDC_SCOPES": "openid, groups",
+            "SLUICE_OIDC_GROUPS": "auditors=read@default",
+            "SLUICE_CONSOLE_URL": "https://sluice.example.com",
+        }
+    )
+    assert found.oidc is not None
+    assert found.oidc.client_secret == "a secret of the client"
+    assert found.oidc.scopes == ("openid", "groups")
+    assert "a secret" not in repr(found) + repr(found.oidc)
+
+
 def test_an_empty_value_is_an_absent_one() -> None:
     assert read(dict.fromkeys(names(), "")) == read({})
 

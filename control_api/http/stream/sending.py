@@ -12,6 +12,7 @@ from contextlib import aclosing
 from aiohttp import web
 
 from control_api.http.stream.content_coding import CODINGS, choose
+from control_api.responses.stream import EVENTS
 
 STALL_SECONDS = 60.0
 """How long a reader may take none of the data that waits for it."""
@@ -24,10 +25,15 @@ _log = logging.getLogger("sluice.http")
 async def send(
     request: web.BaseRequest, response: web.StreamResponse, pieces: AsyncGenerator[bytes, None]
 ) -> web.StreamResponse:
-    """Sends `pieces` as the body of `response`, compressed if the request allows. Returns the
-    response, complete or with its connection closed."""
-    coding = choose(request.headers.getall("Accept-Encoding", ()))
-    response.headers["Vary"] = "Accept-Encoding"
+    """Sends `pieces` as the body of `response`, compressed if the request allows and they need not
+    be seen at once. Returns the response, complete or with its connection closed."""
+    coding = None
+    if response.content_type == EVENTS:
+        # nginx would collect pieces until it has a buffer full.
+        response.headers["X-Accel-Buffering"] = "no"
+    else:
+        coding = choose(request.headers.getall("Accept-Encoding", ()))
+        response.headers["Vary"] = "Accept-Encoding"
     if coding is not None:
         response.headers["Content-Encoding"] = coding
     try:

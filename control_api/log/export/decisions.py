@@ -20,7 +20,7 @@ from control_api.log.export.ending import ExportStopped
 from control_api.log.export.file import Wanted, WhyStop
 from control_api.log.export.pace import Pace
 from control_api.log.export.place import find_part
-from control_api.log.search import events_of
+from control_api.log.search import EVERY_EVENT, EventFilters, events_of, matching
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.log import entries_with_openings, log_entries, openings
 from control_api.store.store import Store
@@ -45,7 +45,13 @@ class DecisionPage(NamedTuple):
     kept: int
 
 
-def read_decisions(connection: Connection, tenant_id: str, at: int, until: int) -> DecisionPage:
+def read_decisions(
+    connection: Connection,
+    tenant_id: str,
+    at: int,
+    until: int,
+    filters: EventFilters = EVERY_EVENT,
+) -> DecisionPage:
     """The page from entry `at` on, which ends before `until` if it is full. `until` is at most the
     log's size."""
     until = min(until, at + PAGE_ENTRIES)
@@ -65,7 +71,8 @@ def read_decisions(connection: Connection, tenant_id: str, at: int, until: int) 
     if end < until and weight < PAGE_BYTES:
         missing = end
     found = events_of(tenant_id).where(log_entries.c.seq >= at, log_entries.c.seq < end)
-    rows = connection.execute(found.order_by(log_entries.c.seq)).all()
+    found = found.where(*matching(filters)).order_by(log_entries.c.seq)
+    rows = connection.execute(found).all()
     # Read last: a purge commits its anchor before it removes the first row.
     kept = connection.execute(select(first_kept(tenant_id))).scalar_one()
     return DecisionPage(end, rows, missing, kept)
@@ -86,7 +93,7 @@ def read_event(row: Row[Any], *, opened: bool = True) -> AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class DecisionExport:
-    """The decisions from entry `first` up to `until` (exclusive), `limit` at most."""
+    """The decisions from entry `first` up to `until` (exclusive) that match, `limit` at most."""
 
     store: Store
     tenant_id: str
@@ -95,6 +102,7 @@ class DecisionExport:
     until: int
     limit: int | None
     opened: bool
+    filters: EventFilters
 
     async def pieces(self, why_stop: WhyStop) -> AsyncGenerator[bytes, None]:
         """The lines' bytes. `why_stop` is asked before each page, and gives a reason to stop, or
@@ -136,7 +144,9 @@ class DecisionExport:
     async def _read(self, at: int) -> DecisionPage:
         return await self.store.run_reading(
             self.tenant_id,
-            lambda connection: read_decisions(connection, self.tenant_id, at, self.until),
+            lambda connection: read_decisions(
+                connection, self.tenant_id, at, self.until, self.filters
+            ),
         )
 
     def _lines(self, rows: Sequence[Row[Any]]) -> tuple[bytes, ExportStopped | None]:
@@ -151,11 +161,16 @@ class DecisionExport:
 
 
 async def open_decisions(
-    store: Store, tenant_id: str, wanted: Wanted, form: Format
+    store: Store,
+    tenant_id: str,
+    wanted: Wanted,
+    form: Format,
+    filters: EventFilters = EVERY_EVENT,
 ) -> DecisionExport:
-    """An export of the decisions in the log as it is now. Raises like `open_export`."""
+    """An export of the decisions in the log as it is now, or of those that match all filters.
+    Raises like `open_export`."""
     async with store.reading(tenant_id) as connection:
         part = await find_part(connection, tenant_id, wanted.first, wanted.until)
     return DecisionExport(
-        store, tenant_id, form, part.first, part.until, wanted.limit, wanted.openings
+        store, tenant_id, form, part.first, part.until, wanted.limit, wanted.openings, filters
     )

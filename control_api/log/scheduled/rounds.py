@@ -23,7 +23,8 @@ def is_fresh(state: SelfCheck, size: int, now: int) -> bool:
     return (
         not stopped(state)
         and state.finished_at is not None
-        and state.finished_size == size
+        # Otherwise a round is under way.
+        and state.size == state.finished_size == size
         and now - state.finished_at < IDLE
         and now - state.started_at < ROUND
     )

@@ -59,13 +59,18 @@ class _Snapshot:
 
 class SelfChecker:
     """Verifies the logs of one store. `publics` gives the keys trusted to sign their notes.
-    `count` takes how the decisions of each step ended."""
+    `count` takes how the decisions of each step ended; `rest` is the time that other tasks get,
+    as a multiple of the CPU time of the verification."""
 
     def __init__(
-        self, store: Store, count: Callable[[RecomputeCounts], object] | None = None
+        self,
+        store: Store,
+        count: Callable[[RecomputeCounts], object] | None = None,
+        rest: float = REST,
     ) -> None:
         self._store = store
         self._count = count
+        self._rest = rest
         self._walks: dict[str, Verifier] = {}
         self._derivations = Derivations(store, PAUSE)
         self._nodes = NodeRepair(store)
@@ -171,7 +176,7 @@ class SelfChecker:
         follow: Callable[[Sequence[Row[Any]]], Awaitable[None]],
     ) -> tuple[Finding | None, Frontier, bytes]:
         head, until = snapshot.head, _until(state, snapshot.head)
-        part = LogRange(state.size, until, head.size, PAUSE, PAGE_ROWS, STRETCH, REST)
+        part = LogRange(state.size, until, head.size, PAUSE, PAGE_ROWS, STRETCH, self._rest)
         found = await scan(self._store, tenant_id, verifier, part, check.check_rows, follow)
         tree, leaf, broken = verifier.reached()
         await ledger.excuse(self._store, tenant_id, verifier.erasures, until)

@@ -71,8 +71,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _in_files(options: argparse.Namespace) -> list[dict[str, Any]]:
-    asked = Asked(*((each,) if each else () for each in
-                    (options.agent, options.task, options.source)))  # fmt: skip
+    agents, tasks, sources = (
+        (each,) if each else () for each in (options.agent, options.task, options.source)
+    )
+    asked = Asked(agents, tasks, sources)
     roles = by_role(read(options.policies, options.tenant))
     return [
         row

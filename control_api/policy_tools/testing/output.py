@@ -5,26 +5,14 @@ from typing import Any
 from policies.definitions.definition import printable, shown
 from policies.testing.coverage import Coverage, Part
 from policies.testing.run import Result
+from policies.testing.run import failure as found
 
 Row = dict[str, Any]
 
 
 def failure(file: str, result: Result) -> Row:
     """What was asked, what was expected, and what the core decided."""
-    case, decision = result.case, result.decision
-    asked = case.retrieval._asdict()
-    return {
-        "file": file,
-        "line": case.entry.line,
-        "name": case.name,
-        "ask": {name: value for name, value in asked.items() if value is not None},
-        "expected": dict(case.expected),
-        "decision": decision.decision,
-        "policy_name": decision.policy_name,
-        "check": decision.check,
-        "reason": decision.reason,
-        "nearest_miss": result.nearest_miss(),
-    }
+    return {"file": file, **found(result)}
 
 
 def failure_line(row: Row) -> str:

@@ -20,7 +20,15 @@ from policies.definitions.definition import (
     in_order,
 )
 from policies.definitions.load import load_tenant, parse_tree, read_text
-from policies.definitions.policy_files import TESTS, files, is_test, policy_tests, strays, tenants
+from policies.definitions.policy_files import (
+    MAX_DEPTH,
+    TESTS,
+    files,
+    is_test,
+    policy_tests,
+    strays,
+    tenants,
+)
 from policies.testing.cases import CaseFile
 from policies.testing.parse import parse
 
@@ -67,8 +75,10 @@ def _tenant_folder(path: Path) -> Path | None:
     if path.is_dir() and any(files(path, name)[0] for name in tenants(path)):
         return None
     here = path.resolve()
-    # Not the folders at the top, such as `/tmp`: each would be searched as a tenant's.
-    for folder in (here, *(above for above in here.parents if len(above.parts) > 2)):
+    # No further up than tests are looked for below a tenant's folder, and not the folders at the
+    # top, such as `/tmp`: each would be searched as a tenant's.
+    near = [above for above in here.parents if len(above.parts) > 2][: MAX_DEPTH + 1]
+    for folder in (here, *near):
         if folder.is_dir() and files(folder.parent, folder.name)[0]:
             return folder
     raise Unusable(f"`{path}` holds no policies and is in no folder of a tenant that has some")

@@ -4,7 +4,7 @@ Knows nothing of HTTP."""
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Integer, Select, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.dimensions import BUCKETS, SEPARATOR, Dimension
@@ -64,6 +64,19 @@ async def by_agent(
     return _summed(await connection.execute(query))
 
 
+async def agent_by_spans(
+    connection: AsyncConnection, tenant_id: str, agent_id: str, hours: int, first: int
+) -> dict[int, tuple[int, int]]:
+    """Like `by_spans`, of one agent, in spans of so many hours from the span `first` on."""
+    number = tallies.c.bucket // literal_column(str(hours), Integer)
+    sums = select(number, func.sum(tallies.c.allowed), func.sum(tallies.c.denied))
+    query = _of(sums, tenant_id, Dimension.agent).where(
+        tallies.c.value == agent_id, tallies.c.bucket >= first * hours
+    )
+    rows = await connection.execute(query.group_by(number))
+    return {int(span): (int(allowed), int(denied)) for span, allowed, denied in rows}
+
+
 async def sources_of(
     connection: AsyncConnection, tenant_id: str, agent_id: str, since: int, limit: int
 ) -> list[CountedValue]:
@@ -95,6 +108,23 @@ async def window(
     )
     found = _summed(await connection.execute(query))
     return found[0] if found else NO_DECISIONS
+
+
+async def by_spans(
+    connection: AsyncConnection, tenant_id: str, minutes: int, first: int, until: int
+) -> dict[int, tuple[int, int]]:
+    """The numbers of allowed and denied decisions in spans of so many minutes, by the number of the
+    span since 1970, from `first` until before `until`. A span without decisions is left out."""
+    # Without a parameter: PostgreSQL would not see that the two expressions are the same one.
+    number = tallies.c.bucket // literal_column(str(minutes), Integer)
+    sums = select(number, func.sum(tallies.c.allowed), func.sum(tallies.c.denied))
+    query = _of(sums, tenant_id, Dimension.minute).where(
+        tallies.c.value == "",
+        tallies.c.bucket >= first * minutes,
+        tallies.c.bucket < until * minutes,
+    )
+    rows = await connection.execute(query.group_by(number))
+    return {int(span): (int(allowed), int(denied)) for span, allowed, denied in rows}
 
 
 async def new_accesses(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import RowMapping, func, insert, select, update
+from sqlalchemy import RowMapping, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.responses.agents import CredentialType
@@ -61,6 +61,7 @@ class StoredAgent:
 
 _COLUMNS = columns_of(agents)
 FILTERS = ("status", "agent_role", "owner", "framework")
+SEARCHED = ("agent_id", "display_name", "owner", "description")
 
 
 async def get(connection: AsyncConnection, tenant_id: str, agent_id: str) -> StoredAgent | None:
@@ -100,11 +101,16 @@ async def page(
     limit: int,
 ) -> list[StoredAgent]:
     """A page of agents, newest first, after `(created_at, agent_id)`. `filters` maps names in
-    `FILTERS` to the value that an agent must have, or to None for any value."""
+    `FILTERS` to the value that an agent must have, or to None for any value; `text` is what one of
+    `SEARCHED` has to contain, in any case of letters."""
     query = select(*_COLUMNS).where(agents.c.tenant_id == tenant_id)
     for name in FILTERS:
         if (value := filters.get(name)) is not None:
             query = query.where(agents.c[name] == value)
+    if (text := filters.get("text")) is not None:
+        query = query.where(
+            or_(*(agents.c[name].icontains(text, autoescape=True) for name in SEARCHED))
+        )
     query = newest_first(query, agents.c.created_at, agents.c.agent_id, after, limit)
     return [StoredAgent.from_row(row) for row in (await connection.execute(query)).mappings()]
 

@@ -1,7 +1,7 @@
 """Queries over the documents of a tenant's policy set, which `Transaction.publish` writes. Knows
 nothing of their content."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import and_, bindparam, func, select
@@ -117,11 +117,23 @@ async def bodies(
                 yield name, body
 
 
+def json_array(bodies: Iterable[bytes]) -> bytes:
+    """Documents as a JSON array. They are not decoded."""
+    return b"[" + b",".join(bodies) + b"]"
+
+
 async def array_of(
     connection: AsyncConnection, tenant_id: str, names: str, *, exactly: bool = False
 ) -> bytes:
-    """A JSON array of the existing documents whose names begin with `names`, or of the one of this
-    name. Their bodies are not decoded. Call it in a snapshot: they are read some at a time."""
+    """What `all_of` returns, as a JSON array."""
+    return json_array(await all_of(connection, tenant_id, names, exactly=exactly))
+
+
+async def all_of(
+    connection: AsyncConnection, tenant_id: str, names: str, *, exactly: bool = False
+) -> list[bytes]:
+    """The bodies of the existing documents whose names begin with `names`, or of the one of this
+    name. They are not decoded. Call it in a snapshot: they are read some at a time."""
     named = documents.c.name == names if exactly else documents.c.name.startswith(names)
     found: list[bytes] = []
     last = 0
@@ -141,8 +153,30 @@ async def array_of(
         some = rows.all()
         found += [row.body for row in some]
         if len(some) < CHUNK:
-            return b"[" + b",".join(found) + b"]"
+            return found
         last = some[-1].revision
+
+
+async def names_after(
+    connection: AsyncConnection, tenant_id: str, prefix: str, after: str | None, limit: int
+) -> list[str]:
+    """The names of existing documents that begin with `prefix`, such as `role/`, after `after`, in
+    the database's order."""
+    # The last letter's successor: whatever the collation does with a `/`, it sorts these before.
+    beyond = prefix[:-2] + chr(ord(prefix[-2]) + 1)
+    rows = await connection.execute(
+        select(documents.c.name)
+        .where(
+            documents.c.tenant_id == tenant_id,
+            documents.c.name > (after or prefix),
+            documents.c.name < beyond,
+            func.substr(documents.c.name, 1, len(prefix)) == prefix,
+            documents.c.digest.is_not(None),
+        )
+        .order_by(documents.c.name)
+        .limit(limit)
+    )
+    return list(rows.scalars())
 
 
 async def current(connection: AsyncConnection, tenant_id: str) -> int:

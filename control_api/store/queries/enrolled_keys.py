@@ -66,12 +66,20 @@ async def add(connection: AsyncConnection, tenant_id: str, keys: Sequence[Enroll
 
 
 async def page(
-    connection: AsyncConnection, tenant_id: str, now: int, after: Position | None, limit: int
+    connection: AsyncConnection,
+    tenant_id: str,
+    now: int,
+    after: Position | None,
+    limit: int,
+    expires_before: int | None = None,
 ) -> list[EnrolledKey]:
-    """The keys that have not expired at `now`, newest first, after `(created_at, key_id)`."""
+    """The keys that have not expired at `now`, newest first, after `(created_at, key_id)`; of all,
+    or of those that expire before a time."""
     query = select(*_COLUMNS).where(
         enrolled_keys.c.tenant_id == tenant_id, enrolled_keys.c.expires_at > now
     )
+    if expires_before is not None:
+        query = query.where(enrolled_keys.c.expires_at < expires_before)
     created_at, key_id = enrolled_keys.c.created_at, enrolled_keys.c.key_id
     query = newest_first(query, created_at, key_id, after, limit)
     return [EnrolledKey.from_row(row) for row in (await connection.execute(query)).mappings()]

@@ -54,12 +54,19 @@ async def add(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> No
 
 
 async def page(
-    connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
+    connection: AsyncConnection,
+    tenant_id: str,
+    after: Position | None,
+    limit: int,
+    expires_before: int | None = None,
 ) -> list[StoredKey]:
-    """The keys that are not revoked, newest first, after `(created_at, key_id)`."""
+    """The keys that are not revoked, newest first, after `(created_at, key_id)`; of all, or of
+    those that expire before a time."""
     query = select(*_COLUMNS).where(
         api_keys.c.tenant_id == tenant_id, api_keys.c.revoked_at.is_(None)
     )
+    if expires_before is not None:
+        query = query.where(api_keys.c.expires_at < expires_before)
     query = newest_first(query, api_keys.c.created_at, api_keys.c.key_id, after, limit)
     return [StoredKey.from_row(row) for row in (await connection.execute(query)).mappings()]
 

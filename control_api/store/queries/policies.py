@@ -1,12 +1,22 @@
 """Queries over policies and their versions. Knows no policy files, and does not know which changes
 make a new version."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import RowMapping, insert, select, update
+from sqlalchemy import (
+    LargeBinary,
+    RowMapping,
+    bindparam,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.responses.management import PolicyChange
@@ -67,19 +77,55 @@ async def get(connection: AsyncConnection, tenant_id: str, policy_id: str) -> St
     return None if row is None else StoredPolicy.from_row(row)
 
 
+class Filter(NamedTuple):
+    """Which active policies are wanted. `name` is a part of the name, in any case. `members` are
+    members of the body, each a text; `text` is a part of any text in the body."""
+
+    agent_role: str | None = None
+    name: str | None = None
+    text: str | None = None
+    members: Mapping[str, str] = MappingProxyType({})
+
+
 async def page(
     connection: AsyncConnection,
     tenant_id: str,
-    agent_role: str | None,
+    wanted: Filter,
     after: Position | None,
     limit: int,
 ) -> list[StoredPolicy]:
     """A page of active policies, newest first, after `(created_at, policy_id)`."""
     query = _active(tenant_id)
-    if agent_role is not None:
-        query = query.where(policies.c.agent_role == agent_role)
+    if wanted.agent_role is not None:
+        query = query.where(policies.c.agent_role == wanted.agent_role)
+    if wanted.name is not None:
+        query = query.where(policies.c.name.icontains(wanted.name, autoescape=True))
+    # In the body as canonical JSON writes them: a member without its braces, a text without quotes.
+    parts = [encode({name: value})[1:-1] for name, value in wanted.members.items()]
+    if wanted.text is not None:
+        parts.append(encode(wanted.text)[1:-1])
+    sqlite = connection.dialect.name == "sqlite"
+    position = func.instr if sqlite else func.pg_catalog.position
+    for number, part in enumerate(parts):
+        written = bindparam(f"part_{number}", part, LargeBinary)
+        query = query.where(position(policies.c.body, written) > 0)
     query = newest_first(query, policies.c.created_at, policies.c.policy_id, after, limit)
     return [StoredPolicy.from_row(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def authors(
+    connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy]
+) -> dict[str, str]:
+    """Who made the current version of each policy, by the policy's id."""
+    kept = policy_versions.c
+    found: dict[str, str] = {}
+    for part in chunks(rows):
+        current = [(row.policy_id, row.version) for row in part]
+        query = select(kept.policy_id, kept.changed_by).where(
+            kept.tenant_id == tenant_id, tuple_(kept.policy_id, kept.version).in_(current)
+        )
+        found |= {row.policy_id: row.changed_by for row in await connection.execute(query)}
+    return found
 
 
 async def of_roles(
@@ -104,6 +150,17 @@ async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str
         policies.c.deleted_at.is_(None),
     )
     return set((await connection.execute(query)).scalars())
+
+
+async def roles_of(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
+    """The roles of the active policies of these names."""
+    found: set[str] = set()
+    for chunk in chunks(names):
+        query = _active(tenant_id).where(policies.c.name.in_(chunk))
+        found.update(
+            (await connection.execute(query.with_only_columns(policies.c.agent_role))).scalars()
+        )
+    return found
 
 
 async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[RowMapping]:

@@ -52,6 +52,17 @@ async def claim(
     return await state(connection, tenant_id)
 
 
+async def begin_round(connection: AsyncConnection, tenant_id: str, *, stopped: bool) -> None:
+    """Has the next step begin a round over the whole log. A walk that is `stopped` before what it
+    found goes on there instead, so that the finding stays until it is gone."""
+    # `started_at` 0 makes the round due. Without its lease, a step under way can't save its state.
+    again = {} if stopped else {"started_at": 0}
+    of_tenant = self_checks.c.tenant_id == tenant_id
+    await connection.execute(
+        update(self_checks).where(of_tenant).values(leased_until=None, **again)
+    )
+
+
 async def put(connection: AsyncConnection, tenant_id: str, lease: int, after: SelfCheck) -> None:
     """Replaces the state, unless the lease that ends at `lease` was lost meanwhile."""
     await connection.execute(

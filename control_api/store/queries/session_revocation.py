@@ -5,7 +5,7 @@ the documents that publish a revocation.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.ended_sessions import MAX_CLOCK_LAG
@@ -40,19 +40,33 @@ async def revocable(
     Includes sessions that expired within the last day: a sidecar whose clock is behind may still
     consider them active.
     """
-    query = select(sessions.c.created_at, sessions.c.session_id).where(
+    columns = select(sessions.c.created_at, sessions.c.session_id)
+    query = columns.where(*_matching(tenant_id, wanted, now))
+    query = newest_first(query, sessions.c.created_at, sessions.c.session_id, after, limit)
+    return [(row[0], row[1]) for row in await connection.execute(query)]
+
+
+async def count(
+    connection: AsyncConnection, tenant_id: str, wanted: SessionFilter, now: int
+) -> int:
+    """How many sessions `revocable` finds on all its pages."""
+    query = select(func.count()).select_from(sessions).where(*_matching(tenant_id, wanted, now))
+    return int((await connection.execute(query)).scalar_one())
+
+
+def _matching(tenant_id: str, wanted: SessionFilter, now: int) -> list[ColumnElement[bool]]:
+    found = [
         sessions.c.tenant_id == tenant_id,
         sessions.c.revoked_at.is_(None),
         sessions.c.expires_at > now - MAX_CLOCK_LAG,
-    )
+    ]
     if wanted.agent_role is not None:
-        query = query.where(sessions.c.agent_role == wanted.agent_role)
+        found.append(sessions.c.agent_role == wanted.agent_role)
     if wanted.agent_id is not None:
-        query = query.where(sessions.c.agent_id == wanted.agent_id)
+        found.append(sessions.c.agent_id == wanted.agent_id)
     if wanted.user_ids:
-        query = query.where(sessions.c.user_id.in_(wanted.user_ids))
-    query = newest_first(query, sessions.c.created_at, sessions.c.session_id, after, limit)
-    return [(row[0], row[1]) for row in await connection.execute(query)]
+        found.append(sessions.c.user_id.in_(wanted.user_ids))
+    return found
 
 
 async def revoke_all(

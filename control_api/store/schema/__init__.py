@@ -3,6 +3,15 @@
 Importing any module of this package makes `columns.metadata` complete.
 """
 
-from control_api.store.schema import alerts, exports, impact, log, policy_tools, proofs, tables
+from control_api.store.schema import (
+    alerts,
+    console,
+    exports,
+    impact,
+    log,
+    policy_tools,
+    proofs,
+    tables,
+)
 
-__all__ = ["alerts", "exports", "impact", "log", "policy_tools", "proofs", "tables"]
+__all__ = ["alerts", "console", "exports", "impact", "log", "policy_tools", "proofs", "tables"]

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.enrolment.generation import agent_documents, with_generation
-from control_api.enrolment.recorded_changes import agent_change
+from control_api.enrolment.recorded_changes import agent_change, given_reason
 from control_api.presenters import shown_agent
-from control_api.requests.base import Identifier, RequestModel
+from control_api.requests.base import Identifier, Reason, RequestModel
 from control_api.responses.agents import AgentShown
 from control_api.store.queries import agents
 from control_api.store.queries.agents import StoredAgent
@@ -33,12 +33,16 @@ MOVES = MappingProxyType(
 
 
 class NewStatus(RequestModel):
-    """The status to move an agent to."""
+    """The status to move an agent to, and why."""
 
-    example: ClassVar[dict[str, Any]] = {"status": "pending_approval"}
+    example: ClassVar[dict[str, Any]] = {
+        "status": "pending_approval",
+        "reason": "the review board asked for it",
+    }
 
     agent_id: Identifier
     status: AgentStatus
+    reason: Reason | None = None
 
 
 async def change_agent_status(app: AppContext, caller: Caller, request: NewStatus) -> AgentShown:
@@ -61,7 +65,7 @@ async def change_agent_status(app: AppContext, caller: Caller, request: NewStatu
         moved = with_generation(agent, moved, app.entropy(16))
         await agents.put(tx.connection, tx.tenant_id, moved)
         await tx.publish(agent_documents(agent, moved))
-        detail = {"from": agent.status, "to": moved.status}
+        detail = {"from": agent.status, "to": moved.status, **given_reason(request.reason)}
         shown = agent_change(tx, agent, moved)
         await app.log_change(tx, "agent.status", agent.agent_id, caller.by, detail, shown)
         return moved

@@ -8,9 +8,9 @@ from control_api.auth.principal import Caller
 from control_api.domain.keys import refuse_unknown_key
 from control_api.domain.workloads import refuse_bad_workload
 from control_api.enrolment.generation import agent_documents, with_generation
-from control_api.enrolment.recorded_changes import agent_change
+from control_api.enrolment.recorded_changes import agent_change, given_reason
 from control_api.presenters import shown_agent
-from control_api.requests.base import Identifier, RequestModel, Roles, Text
+from control_api.requests.base import Identifier, Reason, RequestModel, Roles, Text
 from control_api.requests.workload import Workload
 from control_api.responses.agents import AgentShown, CredentialType
 from control_api.store.queries import agents
@@ -35,10 +35,11 @@ class ChangedAgent(RequestModel):
     credential_type: CredentialType | None = None
     bound_key_id: Identifier | None = None
     workload: Workload | None = None
+    reason: Reason | None = None
 
     def changes(self) -> dict[str, Any]:
         """The fields that the request gives, in the form that the row stores."""
-        given = self.model_dump(include=self.model_fields_set - {"agent_id"})
+        given = self.model_dump(include=self.model_fields_set - {"agent_id", "reason"})
         # Null resets these two to their defaults.
         if "permitted_roles" in given:
             given["permitted_roles"] = tuple(given["permitted_roles"] or ())
@@ -74,6 +75,7 @@ async def update_agent(app: AppContext, caller: Caller, request: ChangedAgent) -
             "permitted_roles": list(changed.permitted_roles),
             "bound_key_id": changed.bound_key_id,
             "workload": changed.workload,
+            **given_reason(request.reason),
         }
         shown = agent_change(tx, agent, changed)
         await app.log_change(tx, "agent.updated", agent.agent_id, caller.by, detail, shown)

@@ -1,5 +1,6 @@
 """Creates an alert rule."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from control_api.auth.principal import Caller
 from control_api.presenters import rule_change, shown_rule
 from control_api.requests.alert_rule import Email, Minutes, Threshold, Url
 from control_api.requests.base import Identifier, RequestModel
+from control_api.requests.idempotency import HEADER, IdempotencyKey, Repeated, id_entropy
 from control_api.responses.alerts import AlertRule, AlertRuleWithSecret, RuleType
 from control_api.store.queries import alerts
 from control_api.store.queries.alerts import StoredRule
@@ -32,6 +34,8 @@ class NewRule(RequestModel):
         "window_minutes": 60,
     }
 
+    in_header: ClassVar[Mapping[str, str]] = {"idempotency_key": HEADER}
+
     name: Identifier
     rule_type: RuleType
     threshold: Threshold
@@ -41,6 +45,7 @@ class NewRule(RequestModel):
     webhook_url: Url | None = None
     email: Email | None = None
     enabled: bool = True
+    idempotency_key: IdempotencyKey | None = None
 
 
 async def create_alert_rule(
@@ -52,16 +57,20 @@ async def create_alert_rule(
         request.rule_type, request.threshold, request.webhook_url, app.settings.webhook_allow
     )
     secret = None if request.webhook_url is None else new_secret(app.entropy)
+    entropy = id_entropy(request.idempotency_key, caller.tenant_id, app.entropy)
+    rule_id = prefixed("alr_", entropy)
 
     async def work(tx: Transaction) -> StoredRule:
+        if await alerts.rule(tx.connection, tx.tenant_id, rule_id) is not None:
+            raise Repeated("alert rule", rule_id)
         # Counted under the tenant's lock: two requests at once can't both pass the limit.
         if await alerts.count(tx.connection, tx.tenant_id) >= MAX_RULES:
             raise Conflict(
                 f"the tenant already has {MAX_RULES} alert rules, the most allowed: delete one"
             )
         rule = StoredRule(
-            rule_id=prefixed("alr_", app.entropy(16)),
-            **request.model_dump(),
+            rule_id=rule_id,
+            **request.model_dump(exclude={"idempotency_key"}),
             webhook_secret=secret,
             created_at=tx.now,
             updated_at=tx.now,

@@ -4,17 +4,11 @@ from control_api.alerts.rule_change import record
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import rule_change
-from control_api.requests.base import Identifier, RequestModel
+from control_api.requests.alert_rule import RuleRequest
 from control_api.responses.audit import Empty
 from control_api.store.queries import alerts
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
-
-
-class RuleRequest(RequestModel):
-    """Names one alert rule."""
-
-    rule_id: Identifier
 
 
 async def delete_alert_rule(app: AppContext, caller: Caller, request: RuleRequest) -> Empty:

@@ -8,19 +8,24 @@ from pydantic import Field
 
 from control_api.app_context import MAX_EXPORTS, AppContext
 from control_api.auth.principal import Caller
+from control_api.domain.event_filters import event_filters
 from control_api.domain.log_bounds import bound
 from control_api.exports.formats import FORMATS
 from control_api.log.export.decisions import DecisionExport, open_decisions
 from control_api.log.export.file import Export, Wanted, open_export
+from control_api.log.search import EVERY_EVENT
 from control_api.requests.base import MostEntries, RequestModel
+from control_api.requests.event_filters import EventValues
 from control_api.requests.log_place import Place
+from control_api.requests.time import Time
 from control_api.responses.stream import Stream
-from policies.ground.errors import Unavailable
+from policies.ground.errors import Unavailable, invalid
 from policies.trail.log_file.lines import MEDIA_TYPE
 
 
-class ExportRequest(RequestModel):
-    """The part to export, its format, and whether with openings."""
+class ExportRequest(EventValues, RequestModel):
+    """The part to export, its format, and whether with openings. The other fields are the filters
+    of a list of events, and need `format`."""
 
     form: Literal["ocsf", "ecs", "cloudevents", "otel", "csv"] | None = Field(
         None,
@@ -50,6 +55,12 @@ class ExportRequest(RequestModel):
         description="The most entries to export; with `format`, the most decisions. To continue, "
         "set `from` to the `seq` after that of the last one.",
     )
+    since: Time | None = Field(
+        None, description="With `format`: the earliest time of a decision, by its own clock."
+    )
+    before: Time | None = Field(
+        None, description="With `format`: the time before which a decision was made."
+    )
 
 
 async def export_log(app: AppContext, caller: Caller, request: ExportRequest) -> Stream:
@@ -58,19 +69,24 @@ async def export_log(app: AppContext, caller: Caller, request: ExportRequest) ->
     The file holds the entries as stored, with the keys, checkpoints and policies that its
     verification needs (NDJSON; `policies/README.md` describes it). With `format`, the response has
     the decisions alone, one on each line, without the text of any query and without what was
-    erased (`control_api/README.md` has the fields). Either covers the log as of now and is
-    compressed with gzip or zstd if `Accept-Encoding` allows. If the connection breaks, continue
-    with `from` set to the `seq` after the last one that arrived.
+    erased (`control_api/README.md` has the fields); the filters of a list of events select among
+    them. Either covers the log as of now and is compressed with gzip or zstd if `Accept-Encoding`
+    allows. If the connection breaks, continue with `from` set to the `seq` after the last one that
+    arrived.
     """
     if app.exporting.locked():
         raise Unavailable(
             f"{MAX_EXPORTS} exports are running already, the most allowed: try again later"
         )
+    filters = event_filters(request, request.since, request.before)
+    if request.form is None and filters != EVERY_EVENT:
+        # The audit trail's own file proves that nothing is missing, so nothing can be left out.
+        raise invalid(["format: is required with filters"], "query")
     first, until = bound(request.first), bound(request.until)
     wanted = Wanted(first, until, openings=request.openings == "all", limit=request.limit)
     if request.form is not None:
         form = FORMATS[request.form]
-        decisions = await open_decisions(app.store, caller.tenant_id, wanted, form)
+        decisions = await open_decisions(app.store, caller.tenant_id, wanted, form, filters)
         name = f"decisions-{decisions.first}-{decisions.until}.{form.suffix}"
         return Stream(form.media_type, _pieces(app, caller, decisions), name)
     export = await open_export(app.store, caller.tenant_id, wanted, app.ring)

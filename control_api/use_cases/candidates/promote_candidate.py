@@ -4,17 +4,19 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.domain import candidates, policy_change
 from control_api.domain.promotion import Promotion, promotion
-from control_api.requests.candidate import CandidateRequest
+from control_api.requests.candidate import PromotedCandidate
+from control_api.requests.precondition import is_met
 from control_api.responses.candidates import CandidatePromoted
 from control_api.store.queries import policies
 from control_api.store.queries.candidates import bodies
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
+from policies.ground.errors import PreconditionFailed
 from policies.ground.ids import prefixed
 
 
 async def promote_candidate(
-    app: AppContext, caller: Caller, request: CandidateRequest
+    app: AppContext, caller: Caller, request: PromotedCandidate
 ) -> CandidatePromoted:
     """Make a candidate the active policy set; the candidate is then dropped.
 
@@ -24,6 +26,12 @@ async def promote_candidate(
 
     async def work(tx: Transaction) -> Promotion:
         found = candidates.held(await candidates.listed(tx), request.name)
+        version = await candidates.version(tx.connection, tx.tenant_id, found)
+        if not is_met(request.if_match, version):
+            raise PreconditionFailed(
+                f"candidate `{found.name}`, or the policies in force, changed since the review: "
+                "review it again, then retry"
+            )
         documents = await bodies(tx.connection, tx.tenant_id, found.name)
         rows = await policies.in_force(tx.connection, tx.tenant_id)
         active = map(StoredPolicy.from_row, rows)

@@ -16,9 +16,9 @@ async def show_docs(app: AppContext, _caller: None, _: EmptyRequest) -> Document
     return app.description.page
 
 
-async def show_start(_app: AppContext, _caller: None, _: EmptyRequest) -> Redirect:
-    """Redirect a browser to `/docs`."""
-    return Redirect("docs")
+async def show_start(app: AppContext, _caller: None, _: EmptyRequest) -> Redirect:
+    """Redirect a browser to the console, or to `/docs` if that is switched off."""
+    return Redirect("console" if app.settings.console else "docs")
 
 
 async def show_metrics(app: AppContext, _caller: None, _: EmptyRequest) -> Document:

@@ -12,14 +12,15 @@ from control_api.log.export.place import LogPart, find_part
 from control_api.requests.base import UndecodedRequest
 from control_api.requests.impact import ImpactRequest, Prepared, prepare, read_prepared
 from control_api.responses.impact import ImpactStarted
-from control_api.store.queries import impact_runs
+from control_api.store.queries import documents, impact_runs
 from control_api.store.queries.impact_runs import RunState, StoredRun
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
+from policies.sets.policy_set import ROLE
 
 MAX_HERE = 64 * 1024
-"""Bytes of a body that takes a millisecond or two to decode."""
+"""Bytes of a body, and of what is in force, that take a millisecond or two to decode."""
 MAX_RUNNING = 2
 """Runs of one tenant at a time: each reads a part of its log, at the cost of everyone's disk."""
 
@@ -29,9 +30,9 @@ async def start_impact(
 ) -> ImpactStarted:
     """Decide recorded traffic again by other policies, in the background.
 
-    The policies are all that would be in force: what they leave out is denied. The run changes
-    nothing, and reads the log as of now. `show_impact` tells how far it has come. At most two runs
-    of a tenant go on at a time.
+    The policies are all that would be in force, unless `keep_others` is set: what they leave out is
+    denied. The run changes nothing, and reads the log as of now. `show_impact` tells how far it has
+    come. At most two runs of a tenant go on at a time.
     """
     impact_id = prefixed("imp_", app.entropy(16))
     asked = await _prepared(app, caller, request.body)
@@ -59,9 +60,12 @@ async def start_impact(
 async def _prepared(app: AppContext, caller: Caller, body: bytes) -> Prepared:
     """The decoded request. A large one is decoded in another process: here, everything else would
     wait for it."""
-    if len(body) <= MAX_HERE:
-        return read_prepared(prepare(body))
-    return read_prepared(await app.analyses.answer(caller.tenant_id, Job("impact", {}, (body,))))
+    async with app.store.snapshot(caller.tenant_id) as connection:
+        in_force = await documents.array_of(connection, caller.tenant_id, ROLE)
+    if len(body) + len(in_force) <= MAX_HERE:
+        return read_prepared(prepare(body, in_force))
+    job = Job("impact", {}, (body, in_force))
+    return read_prepared(await app.analyses.answer(caller.tenant_id, job))
 
 
 def _waiting(impact_id: str, by: str, now: int, part: LogPart) -> StoredRun:

@@ -4,6 +4,7 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.domain.keys import add_key, build_key
 from control_api.presenters import created_key
+from control_api.requests.idempotency import id_entropy
 from control_api.requests.key import NewKey
 from control_api.responses.management import CreatedKey
 from control_api.store.queries.keys import StoredKey
@@ -16,9 +17,10 @@ async def create_key(app: AppContext, caller: Caller, request: NewKey) -> Create
     # Drawn once, since `work` runs again after a conflict.
     secret = make_key(app.entropy(32))
     tenant_id = caller.tenant_id
+    entropy = id_entropy(request.idempotency_key, tenant_id, app.entropy)
 
     async def work(tx: Transaction) -> StoredKey:
-        key = build_key(request, secret, app.entropy(16), tx.now)
+        key = build_key(request, secret, entropy, tx.now)
         await add_key(tx, key, caller.by, app.new_id())
         return key
 

@@ -6,11 +6,12 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import listed_key
 from control_api.requests.base import Flag, ListRequest
+from control_api.requests.time import Time
 from control_api.responses.management import ListedKey
 from control_api.responses.paging import Page, page_of
 from control_api.store.queries import enrolled_keys, keys
 from control_api.store.queries.enrolled_keys import EnrolledKey
-from policies.ground.canonical import rfc3339
+from policies.ground.canonical import micros, rfc3339
 
 
 class KeysRequest(ListRequest):
@@ -18,6 +19,9 @@ class KeysRequest(ListRequest):
 
     enrolled: Flag = Field(
         False, description="List the keys that pods enrolled for, instead of the others."
+    )
+    expires_before: Time | None = Field(
+        None, description="Only keys that have expired by this time, or will have."
     )
 
 
@@ -28,14 +32,15 @@ async def list_keys(app: AppContext, caller: Caller, request: KeysRequest) -> Pa
     that is no longer approved, or has another workload, is listed, but dead.
     """
     tenant_id, after, limit = caller.tenant_id, request.after(int, str), request.limit + 1
+    before = None if request.expires_before is None else micros(request.expires_before)
     async with app.store.reading(tenant_id) as connection:
         if request.enrolled:
             now = app.clock.now()
-            pods = await enrolled_keys.page(connection, tenant_id, now, after, limit)
+            pods = await enrolled_keys.page(connection, tenant_id, now, after, limit, before)
             return page_of(
                 pods, request.limit, lambda key: (key.created_at, key.key_id), _listed_enrolled_key
             )
-        rows = await keys.page(connection, tenant_id, after, limit)
+        rows = await keys.page(connection, tenant_id, after, limit, before)
     return page_of(rows, request.limit, lambda key: (key.created_at, key.key_id), listed_key)
 
 

@@ -12,5 +12,7 @@ from control_api.store.queries import policies
 async def get_policy(app: AppContext, caller: Caller, request: PolicyRequest) -> PolicyShown:
     """Show one active policy; a deleted one is not found."""
     async with app.store.reading(caller.tenant_id) as connection:
-        policy = await policies.get(connection, caller.tenant_id, request.policy_id)
-    return shown_policy(active_policy(policy, request.policy_id))
+        found = await policies.get(connection, caller.tenant_id, request.policy_id)
+        policy = active_policy(found, request.policy_id)
+        authors = await policies.authors(connection, caller.tenant_id, [policy])
+    return shown_policy(policy, authors[policy.policy_id])

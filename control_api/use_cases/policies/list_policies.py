@@ -9,14 +9,15 @@ from control_api.requests.base import Identifier, ListRequest
 from control_api.responses.management import PolicyShown
 from control_api.responses.paging import Page, SortKey, page_of
 from control_api.store.queries import policies
-from control_api.store.queries.policies import StoredPolicy
-
-_CHUNK = 1000  # rows read at a time if most of them may not match
+from control_api.store.queries.policies import Filter, StoredPolicy
 
 
 class PoliciesRequest(ListRequest):
-    """Every filter is an exact match; a policy must match all that are given."""
+    """A policy must match all filters that are given. Those of names and sources find parts of
+    them, the others are exact."""
 
+    name: Identifier | None = None
+    source: Identifier | None = None
     industry: Identifier | None = None
     process_group: Identifier | None = None
     agent_role: Identifier | None = None
@@ -28,7 +29,10 @@ async def list_policies(
     """List active policies, newest first."""
     async with app.store.reading(caller.tenant_id) as connection:
         rows = await _matching(connection, caller.tenant_id, request)
-    return page_of(rows, request.limit, _position, shown_policy)
+        authors = await policies.authors(connection, caller.tenant_id, rows[: request.limit])
+    return page_of(
+        rows, request.limit, _position, lambda row: shown_policy(row, authors[row.policy_id])
+    )
 
 
 async def _matching(
@@ -36,23 +40,24 @@ async def _matching(
 ) -> list[StoredPolicy]:
     """The matching rows, up to one more than a page holds, to tell whether more follow."""
     after, wanted = request.after(int, str), request.limit + 1
-    # Industry and process group are stored only inside a policy's body, so they are compared here.
-    # The chunks are larger then, because few rows may match.
-    filtered = request.industry is not None or request.process_group is not None
-    chunk = _CHUNK if filtered else wanted
+    named = {"industry": request.industry, "process_group": request.process_group}
+    members = {name: value for name, value in named.items() if value is not None}
+    wanting = Filter(request.agent_role, request.name, request.source, members)
     found: list[StoredPolicy] = []
     while len(found) < wanted:
-        rows = await policies.page(connection, tenant_id, request.agent_role, after, chunk)
-        found += [row for row in rows if _matches(row, request)]
-        if len(rows) < chunk:
+        rows = await policies.page(connection, tenant_id, wanting, after, wanted)
+        found += [row for row in rows if _matches(row, request.source)]
+        if len(rows) < wanted:
             break
         after = _position(rows[-1])
     return found[:wanted]
 
 
-def _matches(policy: StoredPolicy, request: PoliciesRequest) -> bool:
-    return (request.industry is None or policy.body["industry"] == request.industry) and (
-        request.process_group is None or policy.body["process_group"] == request.process_group
+def _matches(policy: StoredPolicy, source: str | None) -> bool:
+    # The query finds the text of a source anywhere in the body.
+    body = policy.body
+    return source is None or any(
+        source in each for each in (*body["allowed_sources"], *body["denied_sources"])
     )
 
 

@@ -1,35 +1,24 @@
 """Replaces a policy's body with a new version: it is in force in this process, and published to
 sidecars, before the response is sent."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.domain import policy_change
-from control_api.presenters import shown_policy
 from control_api.requests.base import Identifier
 from control_api.requests.policy import PolicyAsked
+from control_api.requests.precondition import TAGS, IfMatch, is_met
 from control_api.responses.management import PolicyShown
 from control_api.store.queries import policies
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
 from policies.ground.canonical import encode
 from policies.ground.errors import PreconditionFailed
-
-# One or several entity tags, or `*` (RFC 9110, sections 8.8.3 and 13.1.1).
-_TAG = r'(?:W/)?"[!#-~]*"'
-_TAGS = rf"^(?:\*|{_TAG}(?:[ \t]*,[ \t]*{_TAG})*)$"
-
-
-def _tags(text: str) -> str:
-    if not re.fullmatch(_TAGS, text):
-        raise ValueError('must be a version between quotes, such as "3", or several, or `*`')
-    return text
 
 
 class ReplacedPolicy(PolicyAsked):
@@ -38,24 +27,25 @@ class ReplacedPolicy(PolicyAsked):
     in_header: ClassVar[Mapping[str, str]] = {"if_match": "If-Match"}
 
     policy_id: Identifier
-    if_match: Annotated[str, AfterValidator(_tags)] | None = Field(
+    if_match: IfMatch | None = Field(
         None,
         description='Replace only this version, for example `"3"`.',
-        json_schema_extra={"pattern": _TAGS, "examples": ['"3"', "*"]},
+        json_schema_extra={"pattern": TAGS, "examples": ['"3"', "*"]},
     )
 
 
 async def replace_policy(app: AppContext, caller: Caller, request: ReplacedPolicy) -> PolicyShown:
     """Replace a policy; the previous version stays in its history."""
 
-    async def work(tx: Transaction) -> StoredPolicy:
+    async def work(tx: Transaction) -> PolicyShown:
         row = policy_change.active_policy(
             await policies.get(tx.connection, tx.tenant_id, request.policy_id), request.policy_id
         )
         _check_precondition(row, request.if_match)
         body = request.body()
         if encode(row.body) == encode(body):
-            return row  # no new version, so that a retry of the same request changes nothing
+            # No new version, so that a retry of the same request changes nothing.
+            return await policy_change.shown(tx, row)
         if request.name != row.name:
             await policy_change.refuse_taken(tx, request.name)
         changed = replace(
@@ -72,17 +62,14 @@ async def replace_policy(app: AppContext, caller: Caller, request: ReplacedPolic
         await policy_change.publish(tx, {row.agent_role, changed.agent_role})
         both = policy_change.Changed(row, changed)
         await policy_change.record(app, tx, [both], "updated", caller.by)
-        return changed
+        return await policy_change.shown(tx, changed)
 
-    return shown_policy(await app.store.write(caller.tenant_id, work))
+    return await app.store.write(caller.tenant_id, work)
 
 
 def _check_precondition(row: StoredPolicy, if_match: str | None) -> None:
     """Raise `PreconditionFailed` if `If-Match` is given and does not name the current version."""
-    if if_match is None or if_match == "*":
-        return
-    # RFC 9110, section 13.1.1, asks for strong comparison: a weak tag never matches.
-    if f'"{row.version}"' not in re.findall(_TAG, if_match):
+    if not is_met(if_match, row.version):
         raise PreconditionFailed(
             f"policy `{row.policy_id}` is at version {row.version}: read it again, then retry"
         )

@@ -5,7 +5,6 @@ from dataclasses import replace
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.domain import policy_change
-from control_api.presenters import shown_policy
 from control_api.requests.policy import PolicyRequest
 from control_api.responses.management import PolicyShown
 from control_api.store.queries import policies
@@ -18,13 +17,13 @@ from policies.ground.errors import Conflict, NotFound
 async def restore_policy(app: AppContext, caller: Caller, request: PolicyRequest) -> PolicyShown:
     """Restore a policy to its file's definition; a deleted policy becomes active again."""
 
-    async def work(tx: Transaction) -> StoredPolicy:
+    async def work(tx: Transaction) -> PolicyShown:
         row = await policies.get(tx.connection, tx.tenant_id, request.policy_id)
         if row is None:
             raise NotFound(f"no such policy: `{request.policy_id}`")
         restored = _restored(row, tx.now)
         if restored is None:
-            return row
+            return await policy_change.shown(tx, row)
         # Another policy may have taken the name while this one was deleted or had another.
         if row.deleted_at is not None or restored.name != row.name:
             await policy_change.refuse_taken(tx, restored.name)
@@ -32,9 +31,9 @@ async def restore_policy(app: AppContext, caller: Caller, request: PolicyRequest
         await policy_change.publish(tx, {row.agent_role, restored.agent_role})
         changed = policy_change.Changed(row, restored)
         await policy_change.record(app, tx, [changed], "restored", caller.by)
-        return restored
+        return await policy_change.shown(tx, restored)
 
-    return shown_policy(await app.store.write(caller.tenant_id, work))
+    return await app.store.write(caller.tenant_id, work)
 
 
 def _restored(row: StoredPolicy, now: int) -> StoredPolicy | None:

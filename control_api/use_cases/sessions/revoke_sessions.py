@@ -32,6 +32,7 @@ class RevokedSessions(RequestModel):
     agent_id: Identifier | None = None
     user_id: Identifier | None = None
     reason: Text
+    dry_run: bool = False
 
 
 async def revoke_sessions(app: AppContext, caller: Caller, request: RevokedSessions) -> Revoked:
@@ -39,10 +40,15 @@ async def revoke_sessions(app: AppContext, caller: Caller, request: RevokedSessi
 
     Sessions claimed while the request runs may be missed: suspend the agent or freeze the tenant
     first. Users whose masked ids are the same can't be told apart, so the sessions of all of them
-    are revoked.
+    are revoked. With `dry_run`, count them and revoke none.
     """
     wanted = _filter(request)
     tenant_id = caller.tenant_id
+    if request.dry_run:
+        await _revoke(app, caller, [], request.reason)  # for the revision, as below
+        async with app.store.reading(tenant_id) as connection:
+            now = app.clock.now()
+            return Revoked(await session_revocation.count(connection, tenant_id, wanted, now))
     revoked, after = 0, None
     while True:
         now = app.clock.now()

@@ -8,16 +8,10 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
 from control_api.domain.tenants import change_tenant
 from control_api.presenters import shown_tenant
-from control_api.requests.base import Identifier, RequestModel
+from control_api.requests.tenant import TenantRequest
 from control_api.responses.audit import Empty
 from control_api.responses.tenants import TenantShown
 from control_api.store.queries.tenants import StoredTenant
-
-
-class TenantRequest(RequestModel):
-    """Names one tenant."""
-
-    tenant_id: Identifier
 
 
 async def deactivate_tenant(app: AppContext, caller: Superadmin, request: TenantRequest) -> Empty:

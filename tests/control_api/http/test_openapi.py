@@ -20,6 +20,7 @@ from control_api.http.route import Scope
 from control_api.http.routes import ROUTES
 from control_api.requests.policy import PolicyAsked
 from policies import __version__
+from tests.control_api.console.reader import Visitor
 from tests.control_api.http.test_scopes import BODIES
 from tests.control_api.http.world import REQUIRED_QUERY
 from tests.control_api.running_api import ControlApi
@@ -245,6 +246,10 @@ def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
         if "name" in route.parameters:  # a promotion, and a deletion, each need one
             candidate = "/v1/policies/candidates/described"
             api.admin("PUT", candidate, bodies["publish_candidate"])
+        if route.name == "revoke_console_session":
+            Visitor(api).sign_in(api.admin_key)
+            newest = api.call("GET", "/v1/console/sessions?limit=1").body[0]
+            path = f"/v1/console/sessions/{newest['session_id']}"
         path += REQUIRED_QUERY.get(route.name, "")
         answer = api.call(route.method, path, bodies.get(route.name))
         assert answer.status == route.status, (route.name, answer.raw)

@@ -209,6 +209,9 @@ def test_every_guarded_route_of_a_tenant_is_open_to_its_admin() -> None:
         of_all = route.path.startswith("/v1/admin/")
         assert (Scope.admin in route.scopes) == (not of_all)
         assert (route.scopes == {Scope.superadmin}) == of_all
+        # The superadmin's sessions of the console are of no tenant.
+        console = route.path.startswith("/v1/console/")
+        assert (Scope.superadmin in route.scopes) == (of_all or console)
         assert route.path.startswith("/v1/")
     # A sidecar that enrols has no key yet: it proves who it is by a token in the body.
     assert [each.name for each in OPEN if each.path.startswith("/v1/")] == ["enrol_sidecar"]

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from control_api.http.route import Route
+from tests.control_api.console.reader import Visitor
 from tests.control_api.http.expected import NAMED_IN_BODY, SCOPES
 from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, asked
 from tests.waiting import until
@@ -102,6 +103,12 @@ def _session(tenant: Tenant) -> str:
     return session_id
 
 
+def _console_session(tenant: Tenant) -> str:
+    Visitor(tenant.api).sign_in(tenant.keys["admin"])
+    newest = tenant.api.call("GET", "/v1/console/sessions?limit=1", key=tenant.keys["admin"])
+    return str(newest.body[0]["session_id"])
+
+
 def _policy(tenant: Tenant) -> str:
     body = {
         "name": f"policy {next(_numbers)}",
@@ -173,6 +180,7 @@ def _tenant(tenant: Tenant) -> str:
 MAKERS: dict[str, Callable[[Tenant], str]] = {
     "event_id": _event,
     "session_id": _session,
+    "console_session": _console_session,
     "policy_id": _policy,
     "agent_id": _agent,
     "key_id": _key,
@@ -190,12 +198,16 @@ def object_kind(route: Route) -> str | None:
     named = NAMED_IN_BODY.get((route.method, route.path))
     if route.parameters and route.path.startswith(GUARDRAILS):
         return "guardrail"  # candidates have a `name` too
+    if route.parameters and route.path.startswith("/v1/console/"):
+        return "console_session"
     return route.parameters[0] if route.parameters else named
 
 
 def absent_like(object_id: str) -> str:
     """An unused id of the same form and length."""
-    letters, digits = "abcdefghijklmnopqrstuvwxyz", "0123456789"
-    swap = str.maketrans(letters + digits, letters[1:] + "a" + digits[1:] + "0")
     head, mark, tail = object_id.rpartition("_" if "_" in object_id else "-")
+    # What ends a UUID is hexadecimal.
+    letters = "abcdefghijklmnopqrstuvwxyz" if mark == "_" else "abcdef"
+    digits = "0123456789"
+    swap = str.maketrans(letters + digits, letters[1:] + "a" + digits[1:] + "0")
     return head + mark + tail.translate(swap)

@@ -88,6 +88,8 @@ async def test_every_key_leads_with_the_tenant(either_url: str) -> None:
 
 
 BEFORE_PROOFS = (
+    "DROP TABLE console_sessions",
+    "DROP TABLE sign_in_links",
     "DROP TABLE export_positions",
     "DROP TABLE candidate_counts",
     "ALTER TABLE log_heads DROP COLUMN candidates",

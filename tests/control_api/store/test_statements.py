@@ -31,12 +31,14 @@ from policies.trail.proofs.subtree import Node
 from policies.trail.record import heartbeat_record
 from tests import migrated
 from tests.clusters import ISSUER, key_set, pod_token
+from tests.control_api.console.reader import Visitor
 from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import TENANT, Spool, event_id, opened
 from tests.control_api.test_readme_curl import asked_by_commands
 from tests.postgres import serving
+from tests.waiting import until
 
-DAY = 86_400
+DAY, FIRED = 86_400, "/v1/alerts/fired"
 TABLES = sorted(metadata.tables, key=len, reverse=True)
 NAMED = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE) (" + "|".join(TABLES) + r")\b")
 NOT_OF_ONE_TENANT = {
@@ -113,6 +115,9 @@ def walk(directory: Path, url: str) -> None:
             "/v1/settings/retention",
             {"retention_days": 1, "session_retention_days": 1},
         )
+        # Before the console's steps move the clock on, and the denial out of the rule's window.
+        until("an alert", lambda: any(each["last_error"] for each in api.admin("GET", FIRED)))
+        use_console(api)
         time.sleep(1.2)  # let the background loops run
     finally:
         api.stop()
@@ -130,6 +135,22 @@ def enrol(api: ControlApi) -> None:
     answer = api.call("POST", "/v1/sidecars/enrol", {"token": token}, key=None)
     assert answer.status == 200, answer.raw
     assert answer.body["agent_key"]
+
+
+def use_console(api: ControlApi) -> None:
+    """A person signs in by a key and by a link, comes back later, and signs out; another session
+    and a link reach their limits of time."""
+    visitor = Visitor(api).sign_in(api.admin_key)
+    api.time.ahead += 120  # so that the next use is noted
+    page = visitor.get("/console/account")
+    link, unused = (api.admin("POST", "/v1/console/sign-in-links") for _ in range(2))
+    by_link = Visitor(api)
+    code = link["url"].partition("#code=")[2]
+    assert by_link.post("/console/sign-in/link", {"code": code}).status == 200
+    visitor.submit(page, "/console/sign-out")
+    assert unused["url"] != link["url"]
+    api.time.ahead += DAY
+    assert by_link.get("/console/account", follow=False).status == 303
 
 
 async def _more(url: str) -> None:

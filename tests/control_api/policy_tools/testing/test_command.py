@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from control_api.policy_tools.__main__ import main
+from policies.definitions.policy_files import MAX_DEPTH
 from tests.control_api.policy_tools.testing.trees import FAILING, POLICIES, TESTS, run, tree, write
 
 README = (Path(__file__).parents[4] / "policies/README.md").read_text()
@@ -241,9 +242,11 @@ def test_a_link_out_of_the_tenant_s_folder_is_refused(
 def test_a_path_without_tests_is_no_success(
     tmp_path: Path, path: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tree(tmp_path)
-    write(tmp_path, {"empty/readme.txt": "", "untested/a/b.yaml": POLICIES})
-    assert run(tmp_path / path) == 2
+    # Far down: policies are looked for in the folders above, which other tests write to.
+    root = tmp_path.joinpath(*["above"] * MAX_DEPTH, "policies")
+    tree(root)
+    write(root, {"empty/readme.txt": "", "untested/a/b.yaml": POLICIES})
+    assert run(root / path) == 2
     assert said in capsys.readouterr().err
 
 

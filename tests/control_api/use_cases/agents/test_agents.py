@@ -138,9 +138,36 @@ def test_filters_narrow_and_pages_go_on(fresh: ControlApi) -> None:
     assert ids("owner=nobody") == []
 
 
+def without_spans(activity: dict[str, Any]) -> dict[str, Any]:
+    """What an idle agent did: nothing over time either."""
+    spans = activity.pop("over_time")["spans"]
+    assert not any(each["allowed"] or each["denied"] for each in spans)
+    return activity
+
+
+def test_a_text_finds_agents_by_what_people_call_them(either: ControlApi) -> None:
+    for agent_id, fields in (
+        ("agt_1", {"display_name": "Returns 100%"}),
+        ("agt_2", {"owner": "RETURNS team"}),
+        ("agt_returns", {}),
+        ("agt_4", {"description": "refunds"}),
+    ):
+        either.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "r", **fields})
+
+    def found(text: str) -> list[str]:
+        agents = either.admin("GET", f"/v1/agents?text={quote(text)}&agent_role=r")
+        return sorted(each["agent_id"] for each in agents)
+
+    assert found("returns") == ["agt_1", "agt_2", "agt_returns"]
+    assert found("0%") == ["agt_1"]
+    assert found("_r") == ["agt_returns"]
+    assert found("%") == ["agt_1"]
+    assert found("\\") == []
+
+
 def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: ControlApi) -> None:
     fresh.approved("a1")
-    idle = fresh.admin("GET", "/v1/agents/a1")["activity"]
+    idle = without_spans(fresh.admin("GET", "/v1/agents/a1")["activity"])
     nothing = {"total": 0, "allowed": 0, "denied": 0, "deny_rate": 0.0}
     assert idle == {**nothing, "last_active": None, "sources": []}
     for source in ("handbook", "payroll", "handbook"):
@@ -148,7 +175,13 @@ def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: ControlApi) ->
     last = fresh.evaluate(agent_id="a1", source_id="handbook")
     fresh.evaluate(source_id="handbook")
     activity = fresh.admin("GET", "/v1/agents/a1")["activity"]
+    over_time = activity.pop("over_time")
+    assert over_time["span_minutes"] == 240
+    assert len(over_time["spans"]) == 43  # seven days, and the part of a span before them
+    sums = [sum(each[name] for each in over_time["spans"]) for name in ("allowed", "denied")]
+    assert sums == [3, 1]
     event = next(each for each in fresh.events() if each["event_id"] == last["event_id"])
+    assert over_time["spans"][-1]["begin"] <= event["timestamp"]
     assert activity == {
         "total": 4,
         "allowed": 3,
@@ -161,7 +194,7 @@ def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: ControlApi) ->
         ],
     }
     fresh.time.ahead += 8 * 24 * 3600
-    assert fresh.admin("GET", "/v1/agents/a1")["activity"] == idle
+    assert without_spans(fresh.admin("GET", "/v1/agents/a1")["activity"]) == idle
 
 
 def test_the_registry_counts_its_agents_and_their_denials(fresh: ControlApi) -> None:

@@ -158,7 +158,13 @@ def test_a_detail_that_is_not_an_object_is_422(api: ControlApi, detail: Any) -> 
 
 def test_stats_count_what_the_trail_holds(fresh: ControlApi) -> None:
     empty = {"total": 0, "allowed": 0, "denied": 0, "deny_rate": 0.0}
-    nothing = {**empty, "by_source_type": {}, "top_roles": [], "top_sources": []}
+    nothing: Any = {
+        **empty,
+        "by_source_type": {},
+        "top_roles": [],
+        "top_sources": [],
+        "over_time": None,
+    }
     assert fresh.admin("GET", "/v1/audit/stats") == nothing
     for source, kind in (("handbook", "sdk"), ("handbook", "rest"), ("payroll", "sdk")):
         fresh.evaluate(source_id=source, source_type=kind)
@@ -180,7 +186,26 @@ def test_stats_count_what_the_trail_holds(fresh: ControlApi) -> None:
             {"source_id": "handbook", "total": 3, "denied": 1},
             {"source_id": "payroll", "total": 1, "denied": 1},
         ],
+        "over_time": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("window", "spans", "minutes"), [("hour", 60, 1), ("day", 96, 15), ("week", 84, 120)]
+)
+def test_stats_over_time_end_with_the_span_that_is_not_over(
+    either: ControlApi, window: str, spans: int, minutes: int
+) -> None:
+    either.evaluate()
+    either.evaluate(source_id="payroll")
+    found = either.admin("GET", f"/v1/audit/stats?window={window}")["over_time"]
+    assert found["span_minutes"] == minutes
+    assert len(found["spans"]) == spans
+    # The last two: a span may have ended between the decisions and the question.
+    last = found["spans"][-2:]
+    assert sum(each["allowed"] for each in last) == 1
+    assert sum(each["denied"] for each in last) == 1
+    assert not any(each["allowed"] or each["denied"] for each in found["spans"][:-2])
 
 
 @pytest.mark.parametrize(

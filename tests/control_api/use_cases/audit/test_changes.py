@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 import pytest
@@ -130,6 +131,24 @@ def test_no_secret_and_nothing_personal_is_in_a_change(api: ControlApi) -> None:
     assert "erta" not in shown
 
 
+def test_the_reason_of_an_agents_change_is_in_the_log_and_in_the_list(either: ControlApi) -> None:
+    api = either
+    api.admin("POST", "/v1/agents", {"agent_id": "agt_why", "agent_role": "support"})
+    api.admin("PUT", "/v1/agents/agt_why", {"agent_role": "sales", "reason": "moved"})
+    path = "/v1/agents/agt_why/status"
+    api.admin("PATCH", path, {"status": "pending_approval", "reason": "board, 3 May"})
+    pub = last(api, "agent.status")
+    assert pub["detail"]["reason"] == "board, 3 May"
+    assert "reason" not in pub["after"]
+    api.admin("PATCH", path, {"status": "deprecated"})
+    shown = api.admin("GET", "/v1/audit/changes?object_id=agt_why")
+    assert [each["reason"] for each in shown] == [None, "board, 3 May", "moved", None]
+    for refused in ("", "x" * 1025, 7):
+        body = {"status": "deprecated", "reason": refused}
+        assert api.call("PATCH", path, body).status == 422
+    assert api.verified()["valid"]
+
+
 def test_the_list_shows_whole_policies_and_what_differs_of_others(either: ControlApi) -> None:
     api = either
     many = [f"source-{number:05}" for number in range(900)]  # more than an entry shows
@@ -143,7 +162,7 @@ def test_the_list_shows_whole_policies_and_what_differs_of_others(either: Contro
     assert (found[1]["before"], found[1]["after"]) == (None, old["policy"])
     assert found[0].keys() == {
         *("seq", "hash", "timestamp", "object_type", "object_id"),
-        *("action", "actor", "before", "after"),
+        *("action", "actor", "before", "after", "reason"),
     }
     [row] = rows_of(api, "SELECT hash FROM log_entries WHERE seq = :seq", seq=found[0]["seq"])
     assert found[0]["hash"] == bytes(row.hash).hex()
@@ -182,6 +201,14 @@ def test_changes_are_filtered_and_paged(fresh: ControlApi) -> None:
     assert listed("actor=system")
     assert api.call("GET", "/v1/audit/changes?object=agent").status == 422
     assert api.call("GET", "/v1/audit/changes?from=yesterday").status == 422
+
+
+@pytest.mark.parametrize("agent_id", ['a"b', "a\\b", "a/b", "é", "\u2028", "<b>", "\U0001f600"])
+def test_an_object_with_any_name_is_found(either: ControlApi, agent_id: str) -> None:
+    either.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "r"})
+    either.admin("POST", "/v1/agents", {"agent_id": f"{agent_id}2", "agent_role": "r"})
+    [found] = either.admin("GET", f"/v1/audit/changes?object_id={quote(agent_id, safe='')}")
+    assert found["object_id"] == agent_id
 
 
 def test_a_page_looks_at_a_bounded_number_of_entries(

@@ -170,6 +170,55 @@ def test_changes_of_candidates_are_recorded(fresh: ControlApi) -> None:
     assert changes[-1]["after"]["name"] == "next"
 
 
+def test_a_review_says_what_a_promotion_would_do(either: ControlApi) -> None:
+    api = either
+    auditor = OPEN | {"name": "audit-all", "agent_role": "auditor", "max_sensitivity": "low"}
+    published(api, "next", STRICT, auditor)
+    path = f"{ROUTE}/next/review"
+    shown = api.admin("GET", path)
+    assert shown["newly_denied"][0]["sources"] == ["contracts"]
+    assert {row["agent_role"] for row in shown["newly_allowed"]} == {"auditor"}
+    names = {kind: shown[kind] for kind in ("added", "updated", "removed", "changed_since")}
+    assert names == {
+        "added": ["audit-all"], "updated": ["support-reads"], "removed": [], "changed_since": [],
+    }  # fmt: skip
+    assert shown["broken_guardrails"] == []
+    never = {"name": "no-auditor", "never": {"roles": ["auditor"], "sources": ["payroll"]}}
+    api.admin("POST", "/v1/guardrails", never)
+    (broken,) = api.admin("GET", path)["broken_guardrails"]
+    assert broken["guardrail"] == "no-auditor"
+    assert broken["counterexample"]["source_id"] == "payroll"
+    published(api, "next", READS)
+    (policy,) = api.admin("GET", "/v1/policies")
+    assert api.admin("GET", path)["newly_allowed"] == []
+    api.admin("PUT", f"/v1/policies/{policy['policy_id']}", STRICT)
+    shown = api.admin("GET", path)
+    assert shown["changed_since"] == ["support"]
+    assert shown["newly_allowed"][0]["sources"] == ["contracts"]
+
+
+def test_only_what_was_reviewed_is_promoted(api: ControlApi) -> None:
+    path = f"{ROUTE}/reviewed"
+
+    def promote(version: str) -> int:
+        return api.call("POST", f"{path}/promote", headers={"If-Match": version}).status
+
+    published(api, "reviewed", STRICT)
+    version = f'"{api.admin("GET", f"{path}/review")["version"]}"'
+    published(api, "reviewed", STRICT, OPEN)
+    assert promote(version) == 412
+    version = f'"{api.admin("GET", f"{path}/review")["version"]}"'
+    other = READS | {"name": "other", "agent_role": "other"}
+    made = api.admin("POST", "/v1/policies", other)
+    assert promote(version) == 412
+    version = f'"{api.admin("GET", f"{path}/review")["version"]}"'
+    api.admin("DELETE", f"/v1/policies/{made['policy_id']}")
+    assert promote(version) == 412
+    assert promote("version") == 422
+    version = f'"{api.admin("GET", f"{path}/review")["version"]}"'
+    assert promote(version) == 200
+
+
 @pytest.mark.parametrize(
     ("policies", "complaint"),
     [

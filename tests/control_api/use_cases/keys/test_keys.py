@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from policies.ground.canonical import rfc3339
 from policies.ground.keys import well_formed
 from tests.control_api.running_api import ControlApi, asked
 
@@ -188,3 +189,14 @@ def test_a_caller_may_rotate_the_key_it_calls_with(fresh: ControlApi) -> None:
     new = fresh.admin("POST", f"/v1/keys/{row['key_id']}/rotate")
     assert fresh.call("GET", "/v1/keys").status == 403
     assert fresh.call("GET", "/v1/keys", key=new["key"]).status == 200
+
+
+def test_keys_that_end_soon_are_found(fresh: ControlApi) -> None:
+    for days in (3, 30, None):
+        body = {"name": f"{days} days", "scope": "evaluate", "expires_days": days}
+        fresh.admin("POST", "/v1/keys", body)
+    by = rfc3339(fresh.time.now() + 7 * DAY * 1_000_000)
+    (found,) = fresh.admin("GET", f"/v1/keys?expires_before={by}")
+    assert found["name"] == "3 days"
+    assert fresh.admin("GET", f"/v1/keys?enrolled=true&expires_before={by}") == []
+    assert fresh.call("GET", "/v1/keys?expires_before=soon").status == 422

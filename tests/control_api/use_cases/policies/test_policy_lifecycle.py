@@ -154,7 +154,7 @@ def test_a_restore_brings_back_what_the_file_says(either: ControlApi) -> None:
     assert decides(either, "support", "handbook") == "DENY"
     assert either.admin("POST", "/v1/policies/reload")["skipped"] == [policy["name"]]
     restored = either.admin("POST", f"{path}/restore")
-    assert {**restored, "updated_at": "", "version": 0} == {
+    assert {**restored, "updated_at": "", "version": 0, "changed_by": "disk"} == {
         **policy,
         "updated_at": "",
         "version": 0,

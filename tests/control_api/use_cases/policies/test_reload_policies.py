@@ -149,10 +149,11 @@ def test_a_policy_that_moves_to_another_file_stays_the_same(unwatched: ControlAp
     text = POLICIES + "    industry: demo\n    process_group: support\n"
     unwatched.policy_file.write_text(text)
     reload(unwatched)
-    before = unwatched.admin("GET", "/v1/policies")
+    (before,) = unwatched.admin("GET", "/v1/policies")
     unwatched.policy_file.rename(unwatched.policy_file.with_name("moved.yaml"))
     assert reload(unwatched)["unchanged"] == ["support-reads"]
-    assert unwatched.admin("GET", "/v1/policies") == before
+    moved = before | {"file": "default/demo/moved.yaml"}
+    assert unwatched.admin("GET", "/v1/policies") == [moved]
     assert rows(unwatched, "SELECT file FROM policies") == [("default/demo/moved.yaml",)]
 
 
@@ -340,3 +341,19 @@ def test_a_first_start_without_a_policy_directory_has_no_policies(tmp_path: Path
     with running(tmp_path, SLUICE_POLICY_DIR="") as api:
         assert api.admin("GET", "/v1/policies") == []
         assert api.evaluate()["policy_name"] == "default_deny"
+
+
+def test_refused_files_are_shown_until_they_are_mended(unwatched: ControlApi) -> None:
+    path = "/v1/policies/files"
+    assert unwatched.admin("GET", path) == {"watched": True, "refused_at": None, "faults": []}
+    unwatched.policy_file.write_text("policies: [{name: bad}]")
+    assert unwatched.call("POST", "/v1/policies/reload").status == 422
+    shown = unwatched.admin("GET", path)
+    assert shown["refused_at"] is not None
+    assert "default/demo/support.yaml:1: agent_role: is required" in shown["faults"]
+    # As after a restart, which reads them anew.
+    unwatched.restart()
+    assert unwatched.admin("GET", path)["faults"] == shown["faults"]
+    unwatched.policy_file.write_text(POLICIES)
+    reload(unwatched)
+    assert unwatched.admin("GET", path)["refused_at"] is None

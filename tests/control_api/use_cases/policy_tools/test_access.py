@@ -137,6 +137,23 @@ def test_the_question_can_be_narrowed(api: ControlApi, keys: list[str]) -> None:
     assert access(api, agent_role="none") == []
 
 
+def test_policies_alone_are_asked_about_agents_that_wait(api: ControlApi, keys: list[str]) -> None:
+    assert keys
+    asked = {"agent_role": "r", "policies_only": "true"}
+    rows = [{**row, "agent_ids": ["draft"]} for row in access(api, **asked, agent_id="draft")]
+    # It is approved, and the policies say of it what they say of the draft.
+    approved = access(api, agent_role="r", agent_id="one")
+    for request in requests():
+        if request["agent_role"] != "r" or request.get("agent_id") != "draft":
+            continue
+        as_one = matching(approved, {**request, "agent_id": "one"})
+        assert bool(matching(rows, request)) == bool(as_one), request
+    # About all roles.
+    assert {row["agent_role"] for row in access(api, source_id="a", policies_only="true")} == {
+        "r", "s",
+    }  # fmt: skip
+
+
 def test_a_question_about_nothing_is_refused(api: ControlApi) -> None:
     answer = api.call("GET", f"{ROUTE}?agent_id=one")
     assert answer.status == 422

@@ -49,6 +49,8 @@ def test_sessions_that_match_all_filters_are_revoked(
     fresh: ControlApi, wanted: dict[str, Any], expected: set[str]
 ) -> None:
     create_agents_and_keys(fresh)
+    assert revoke(fresh, **wanted, dry_run=True) == len(expected)
+    assert revoked(fresh) == set()
     answer = fresh.call("POST", PATH, {"reason": WHY, **wanted})
     assert (answer.status, answer.body) == (200, {"revoked": len(expected)})
     assert answer.headers["X-Sluice-Revision"]

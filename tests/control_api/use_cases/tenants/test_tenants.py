@@ -34,6 +34,8 @@ def test_a_tenant_begins_with_its_key_and_nothing_of_others(either: ControlApi) 
         "name": "acme",
         "created_at": listed[0]["created_at"],
         "require_agent_id": False,
+        "pii_masking": False,
+        "frozen_at": None,
         "active": True,
     }
     verified = either.call("GET", "/v1/audit/verify", key=key).body

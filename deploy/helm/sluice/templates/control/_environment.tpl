@@ -16,6 +16,11 @@
   valueFrom:
     secretKeyRef: {name: {{ $control.redisUrl.secretName }}, key: {{ $control.redisUrl.key }}}
 {{- end }}
+{{- if $control.oidcClientSecret.secretName }}
+- name: SLUICE_OIDC_CLIENT_SECRET
+  valueFrom:
+    secretKeyRef: {name: {{ $control.oidcClientSecret.secretName }}, key: {{ $control.oidcClientSecret.key }}}
+{{- end }}
 {{- if $control.policies }}
 - {name: SLUICE_POLICY_DIR, value: /etc/sluice/policies}
 {{- end }}

@@ -1,0 +1,98 @@
+"""What a page is, and what its view may return. Knows no page in particular."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from control_api.http.route import MAX_BODY, Route, Scope, UseCase
+from control_api.http.routes import READ, ROUTES
+from control_api.responses.audit import Document
+from control_api.responses.stream import EVENTS, Stream
+from control_api.use_cases.audit.follow_events import follow_events
+
+if TYPE_CHECKING:
+    from control_api.console.visit import Visit
+
+ROOT = "/console"
+
+
+@dataclass(frozen=True, slots=True)
+class Html:
+    """A page: its template below `templates/`, and the values that the template shows."""
+
+    template: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class See:
+    """Sends the browser to another of our pages (303), as after an action."""
+
+    location: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """JSON, for a module of ours that asked for it."""
+
+    value: Any
+    status: int = 200
+
+
+Answer = Html | See | Data | Document | Stream
+View = Callable[["Visit"], Awaitable[Answer]]
+
+# A stream without an end, which a browser keeps open behind the session's cookie.
+LIVE = Route("GET", f"{ROOT}/decisions/live", READ, follow_events, content_type=EVENTS)
+OWN = (LIVE,)
+"""The operations that the console alone offers."""
+
+ANYONE: Literal["anyone"] = "anyone"
+"""Of a page that needs no sign-in."""
+SIGNED_IN: Literal["signed in"] = "signed in"
+"""Of a page for everyone who is signed in, whatever the scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page, or one action. `path` is whole and has no parameters: an object's id is in the
+    query, or in the form, since ids are chosen by callers and may be `..` or contain `/`.
+
+    `operation` is the use case of the API whose callers may open the page, or `ANYONE`, or
+    `SIGNED_IN`. `max_body` is in bytes.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    operation: UseCase | Literal["anyone", "signed in"]
+    view: View
+    max_body: int = MAX_BODY
+
+    @property
+    def scopes(self) -> frozenset[Scope] | None:
+        """Whose page it is; None if it needs no sign-in."""
+        if self.operation == ANYONE:
+            return None
+        if self.operation == SIGNED_IN:
+            return frozenset({Scope.read, Scope.admin, Scope.superadmin})
+        assert callable(self.operation)
+        return route_of(self.operation).scopes
+
+    @property
+    def name(self) -> str:
+        """The page's name among the metrics' operations."""
+        return f"console_{getattr(self.view, '__name__', 'page')}"
+
+
+@cache
+def route_of(operation: UseCase) -> Route:
+    """The route of a use case, which says who may call it. Raises `LookupError` if no route offers
+    it: then neither may a page."""
+    for route in (*ROUTES, *OWN):
+        if route.use_case is operation:
+            return route
+    raise LookupError(f"no route offers `{getattr(operation, '__name__', operation)}`")

@@ -1,0 +1,24 @@
+// Follows the service's verification of the log while it runs, and then loads the page again.
+const PAUSE = 1000;
+const byId = (id) => document.getElementById(id);
+const number = (value) => Number(value).toLocaleString("en");
+
+async function follow(bar) {
+  try {
+    const answer = await fetch(bar.dataset.progress, { headers: { Accept: "application/json" } });
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    const found = await answer.json();
+    if (!found.running) {
+      location.reload();
+      return;
+    }
+    bar.max = found.total - found.first;
+    bar.value = found.reached - found.first;
+    byId("progress-text").textContent = `at entry ${number(found.reached)} of ${number(found.total)}`;
+  } catch (error) {
+    byId("progress-text").textContent = `not known: the service does not answer (${error.message})`;
+  }
+  setTimeout(follow, PAUSE, bar);
+}
+
+if (byId("progress")) follow(byId("progress"));

@@ -1,0 +1,73 @@
+"""The console's pages of the area "Access": who may read what, in a table, and why."""
+
+from typing import Any
+
+import orjson
+
+from control_api.console.page import ROOT, Html, Page
+from control_api.console.visit import Visit
+from control_api.console.words.access import in_words
+from control_api.use_cases.policies.list_policies import list_policies
+from control_api.use_cases.policy_tools.show_access import show_access
+from control_api.use_cases.policy_tools.show_access_matrix import show_access_matrix
+from policies.analysis.matrix import covering
+from policies.definitions.model import SENSITIVITIES
+from policies.ground.errors import SluiceError
+
+QUESTION = ("source_id", "agent_role", "agent_id", "task", "level")
+MAX_POLICIES = 200
+"""The most policies of a role whose clauses are shown."""
+
+
+async def show_matrix(visit: Visit) -> Html:
+    """Roles by sources; every cell leads to why."""
+    given = visit.given("agent_role", "source_id")
+    values: dict[str, Any] = {"given": given, "matrix": None, "next": None, "problem": None}
+    page = visit.given("cursor", "source_after")
+    try:
+        found = await visit.call(show_access_matrix, limit="20", sources="10", **given, **page)
+    except SluiceError as error:
+        return Html("access/matrix.html", {**values, "problem": error}, error.status)
+    return Html("access/matrix.html", {**values, "matrix": found.response, "next": found.next})
+
+
+async def show_why(visit: Visit) -> Html:
+    """The exact answer to a question about access, and the clauses that decide it."""
+    given = visit.given(*QUESTION)
+    values: dict[str, Any] = {
+        "given": given,
+        "levels": [("", "any"), *SENSITIVITIES],
+        "rows": None,
+        "clauses": [],
+        "more_clauses": False,
+        "problem": None,
+    }
+    if not given:
+        return Html("access/why.html", values)
+    try:
+        document = await visit.call(show_access, **given)
+        values["rows"] = [in_words(each) for each in orjson.loads(document.body)["rows"]]
+        if "agent_role" in given:
+            values |= await _clauses(visit, given["agent_role"], given.get("source_id"))
+    except SluiceError as error:
+        return Html("access/why.html", {**values, "problem": error}, error.status)
+    return Html("access/why.html", values)
+
+
+async def _clauses(visit: Visit, role: str, source: str | None) -> dict[str, Any]:
+    """The policies of the role, each with the entries that concern the source."""
+    page = await visit.call(list_policies, agent_role=role, limit=str(MAX_POLICIES))
+    found = []
+    for each in sorted(page.rows, key=lambda policy: policy.name):
+        allows, denies = (
+            covering(entries, source) for entries in (each.allowed_sources, each.denied_sources)
+        )
+        if allows or denies:
+            found.append({"policy": each, "allows": allows, "denies": denies})
+    return {"clauses": found, "more_clauses": page.next is not None}
+
+
+PAGES = (
+    Page("GET", f"{ROOT}/access", show_access_matrix, show_matrix),
+    Page("GET", f"{ROOT}/access/why", show_access, show_why),
+)

@@ -1,0 +1,235 @@
+"""One agent: what it is, does and may read; its history; what is done
+about it."""
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from control_api.console.charts import Series, bar_chart
+from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.views.agents.registry import FIELDS, roles
+from control_api.console.visit import NULL, Visit, address
+from control_api.console.words.access import covers, in_words, item_in_words
+from control_api.console.words.causes import causes_of
+from control_api.responses.agents import AgentDetail
+from control_api.use_cases.agents.change_agent_status import change_agent_status
+from control_api.use_cases.agents.get_agent import get_agent
+from control_api.use_cases.agents.update_agent import update_agent
+from control_api.use_cases.audit.list_changes import list_changes
+from control_api.use_cases.audit.list_events import list_events
+from control_api.use_cases.keys.list_keys import list_keys
+from control_api.use_cases.policy_tools.show_access import show_access
+from control_api.use_cases.sidecars.list_sidecars import list_sidecars
+from policies.ground.errors import Invalid, SluiceError
+
+DENIALS = 200
+"""The most denials that the causes are counted of."""
+MAX_ROLES = 8
+"""The most roles whose access one page analyses."""
+MAX_LISTED = 200
+"""The most keys and sidecars among which the page looks for the agent's own."""
+DONE = {
+    "registered": "Registered, as a draft. It reads nothing until it is approved.",
+    "edited": "Saved.",
+    "pending_approval": "Waits for approval now.",
+    "approved": "Approved. It may read from now on what its policies allow.",
+    "draft": "Sent back: it is a draft again.",
+    "suspended": "Suspended. Every evaluation with its id is denied from now on.",
+    "deprecated": "Deprecated, for good.",
+}
+
+
+class Action(NamedTuple):
+    """A step to another status: what its button says, and what follows from it."""
+
+    status: str
+    title: str
+    text: str
+    tone: str
+
+
+APPROVE = Action("approved", "Approve", "It may then read what is listed here.", "primary")
+SUSPEND = Action(
+    "suspended", "Suspend", "Every evaluation with its id is denied until you approve it again.",
+    "danger",
+)  # fmt: skip
+DEPRECATE = Action(
+    "deprecated", "Deprecate", "Every evaluation with its id is denied, for good.", "danger"
+)
+ACTIONS = {
+    "draft": (
+        APPROVE,
+        Action("pending_approval", "Ask for approval", "Someone else then decides.", ""),
+        DEPRECATE,
+    ),
+    "pending_approval": (
+        APPROVE,
+        Action("draft", "Send back", "It becomes a draft again, to be corrected.", ""),
+        DEPRECATE,
+    ),
+    "approved": (SUSPEND, DEPRECATE),
+    "suspended": (APPROVE, DEPRECATE),
+    "deprecated": (),
+}
+
+
+async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """What the agent is and did in the last 7 days, and what it may read."""
+    agent_id = visit.required("id")
+    agent: AgentDetail = await visit.call(get_agent, agent_id=agent_id)
+    rows, faults = await _access(visit, agent)
+    values = {
+        "agent": agent,
+        "problem": problem,
+        "typed": visit.form,
+        "done_text": DONE.get(visit.query.get("done", "")),
+        "actions": ACTIONS[agent.status] if visit.may(change_agent_status) else (),
+        "may_edit": visit.may(update_agent) and agent.status != "deprecated",
+        "access": [in_words(each) for each in rows],
+        "faults": faults,
+        "more_roles": max(0, len(agent.permitted_roles) - MAX_ROLES),
+        **_compared(agent, rows),
+        **_activity(agent),
+        "causes": await _causes(visit, agent_id),
+        **await _runs_as(visit, agent),
+    }
+    return Html("agents/one.html", values, 200 if problem is None else problem.status)
+
+
+async def _access(visit: Visit, agent: AgentDetail) -> tuple[list[Any], list[str]]:
+    """What the policies of its roles allow it, whether or not it is approved, and what of that
+    can't be analysed."""
+    rows: list[Any] = []
+    faults = []
+    for role in agent.permitted_roles[:MAX_ROLES]:
+        asked = {"agent_role": role, "agent_id": agent.agent_id, "policies_only": "true"}
+        try:
+            document = await visit.call(show_access, **asked)
+        except SluiceError as error:
+            faults.append(f"{role}: {error.message}")
+            continue
+        rows += orjson.loads(document.body)["rows"]
+    return rows, faults
+
+
+def _compared(agent: AgentDetail, rows: list[Any]) -> dict[str, Any]:
+    """The sources that the agent asked for, against those that it may read."""
+    allowed = {item_in_words(item): item for row in rows for item in row["sources"]}
+    used = [each for each in agent.activity.sources if each.total > each.denied]
+    return {
+        "used": [(each, covers(allowed.values(), each.source_id)) for each in used],
+        "unused": [
+            words
+            for words, item in sorted(allowed.items())
+            if not any(covers([item], each.source_id) for each in used)
+        ],
+        "tried": [each for each in agent.activity.sources if each.denied],
+    }
+
+
+def _activity(agent: AgentDetail) -> dict[str, Any]:
+    spans = agent.activity.over_time.spans
+    labels = [each.begin.replace("T", " ")[5:16] for each in spans]
+    series = [
+        Series("Allowed", [each.allowed for each in spans]),
+        Series("Denied", [each.denied for each in spans]),
+    ]
+    return {
+        "chart": bar_chart("Decisions in four hours", labels, series),
+        "spans": [each for each in reversed(spans) if each.allowed or each.denied],
+    }
+
+
+async def _causes(visit: Visit, agent_id: str) -> list[Any]:
+    found = await visit.call(list_events, decision="DENY", agent_id=agent_id, limit=str(DENIALS))
+    return causes_of(found.rows, agent_id=agent_id)
+
+
+async def _runs_as(visit: Visit, agent: AgentDetail) -> dict[str, Any]:
+    """The keys and the sidecars that are the agent's own."""
+    own, limit = agent.agent_id, str(MAX_LISTED)
+    keys = []
+    for enrolled in ("false", "true"):
+        page = await visit.call(list_keys, limit=limit, enrolled=enrolled)
+        keys += [
+            (each, enrolled == "true")
+            for each in page.rows
+            if own == each.bound_agent_id or each.key_id == agent.bound_key_id
+        ]
+    sidecars = await visit.call(list_sidecars, limit=limit)
+    return {"keys": keys, "sidecars": [each for each in sidecars.rows if each.agent_id == own]}
+
+
+async def show_history(visit: Visit) -> Html:
+    """What was changed about the agent, newest first."""
+    agent_id = visit.required("id")
+    changes = await visit.call(
+        list_changes, object_type="agent", object_id=agent_id, limit="50", **visit.given("cursor")
+    )
+    return Html("agents/history.html", {"agent_id": agent_id, "changes": changes})
+
+
+async def change_status(visit: Visit) -> Html | See:
+    """Move the agent to another status, with a reason."""
+    agent_id, status = visit.required("id"), visit.form.get("status", "")
+    reason = visit.form.text("reason")
+    try:
+        if reason is None:
+            raise Invalid("say why: the log keeps the reason")
+        agent = await visit.call(get_agent, agent_id=agent_id)
+        if (agent.status, status) == ("draft", "approved"):
+            # Two steps by one person, and two entries in the log. If we die between them, the
+            # agent waits for approval.
+            await visit.call(
+                change_agent_status, agent_id=agent_id, status="pending_approval", reason=reason
+            )
+        await visit.call(change_agent_status, agent_id=agent_id, status=status, reason=reason)
+    except SluiceError as error:
+        return await show_agent(visit, error)
+    return See(address("/agent", id=agent_id, done=status))
+
+
+async def edit_agent(visit: Visit) -> Html:
+    """The form for the agent's entry."""
+    agent = await visit.call(get_agent, agent_id=visit.required("id"))
+    typed = {name: getattr(agent, name) or "" for name in ("agent_role", *FIELDS)}
+    return _form(agent.agent_id, {**typed, "permitted_roles": "\n".join(agent.permitted_roles)})
+
+
+async def save_agent(visit: Visit) -> Html | See:
+    """Change the agent's entry, with a reason."""
+    agent_id, reason = visit.required("id"), visit.form.text("reason")
+    try:
+        if reason is None:
+            raise Invalid("say why: the log keeps the reason")
+        # A field that was emptied clears what was there.
+        await visit.call(
+            update_agent,
+            agent_id=agent_id,
+            reason=reason,
+            agent_role=visit.form.get("agent_role", ""),
+            permitted_roles=roles(visit) or NULL,
+            **{name: visit.form.text(name) or NULL for name in FIELDS},
+        )
+    except SluiceError as error:
+        return _form(agent_id, visit.form, error)
+    return See(address("/agent", id=agent_id, done="edited"))
+
+
+def _form(agent_id: str, typed: Any, problem: SluiceError | None = None) -> Html:
+    values = {
+        "agent_id": agent_id,
+        "typed": typed,
+        "action": address("/agent/save"),
+        "problem": problem,
+    }
+    return Html("agents/edit.html", values, 200 if problem is None else problem.status)
+
+
+PAGES = (
+    Page("GET", f"{ROOT}/agent", get_agent, show_agent),
+    Page("GET", f"{ROOT}/agent/history", list_changes, show_history),
+    Page("POST", f"{ROOT}/agent/status", change_agent_status, change_status),
+    Page("GET", f"{ROOT}/agent/edit", update_agent, edit_agent),
+    Page("POST", f"{ROOT}/agent/save", update_agent, save_agent),
+)

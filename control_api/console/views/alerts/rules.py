@@ -1,0 +1,189 @@
+"""The pages of alerts: what fired, and the rules that fire.
+
+A webhook's secret stands in the answer to the form that makes it, and nowhere else. The form of a
+new rule carries a random text (`Idempotency-Key`), and that of a change the time of the rule's last
+one: so a page that is loaded again makes no second rule, and no second secret.
+"""
+
+from typing import Any
+
+import orjson
+
+from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.visit import NULL, Visit, address
+from control_api.requests.idempotency import Repeated
+from control_api.responses.alerts import AlertRule, AlertRuleWithSecret
+from control_api.use_cases.alerts.create_alert_rule import create_alert_rule
+from control_api.use_cases.alerts.delete_alert_rule import delete_alert_rule
+from control_api.use_cases.alerts.get_alert_rule import get_alert_rule
+from control_api.use_cases.alerts.list_alert_rules import list_alert_rules
+from control_api.use_cases.alerts.list_fired_alerts import list_fired_alerts
+from control_api.use_cases.alerts.update_alert_rule import update_alert_rule
+from policies.ground.errors import Conflict, SluiceError, invalid
+
+DONE = {
+    "created": "The rule is created.",
+    "changed": "The rule is changed.",
+    "deleted": "The rule is deleted.",
+}
+NUMBERS = ("threshold", "window_minutes", "cooldown_minutes", "min_events")
+_NEW = {
+    "rule_type": "denial_spike",
+    "threshold": "20",
+    "window_minutes": "60",
+    "cooldown_minutes": "60",
+    "min_events": "5",
+    "enabled": "yes",
+}
+
+
+async def show_alerts(visit: Visit) -> Html:
+    """The alerts that fired, newest first, each with its delivery."""
+    page = await visit.call(list_fired_alerts, limit="50", **visit.given("cursor"))
+    values = {
+        "alerts": [(each, _readable(each.detail)) for each in page.rows],
+        "next": page.next,
+    }
+    return Html("alerts/fired.html", values)
+
+
+async def show_rules(visit: Visit) -> Html:
+    """The rules, newest first."""
+    page = await visit.call(list_alert_rules, limit="50", **visit.given("cursor"))
+    values = {
+        "rules": page,
+        "may_create": visit.may(create_alert_rule),
+        "done_text": DONE.get(visit.query.get("done", "")),
+    }
+    return Html("alerts/rules.html", values)
+
+
+async def show_new_rule(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """The form for a new rule."""
+    values = {
+        "given": visit.form or _NEW,
+        "idempotency_key": visit.app.entropy(16).hex(),
+        "problem": problem,
+    }
+    return Html("alerts/new.html", values, 200 if problem is None else problem.status)
+
+
+async def create_rule(visit: Visit) -> Html | See:
+    """Create a rule. Only this answer shows the secret of its webhook."""
+    try:
+        made = await visit.call(
+            create_alert_rule,
+            rule_type=visit.form.get("rule_type", ""),
+            idempotency_key=visit.form.get("idempotency_key", ""),
+            **_fields(visit),
+        )
+    except Repeated as error:
+        return Html("alerts/created_already.html", {"rule_id": error.created}, error.status)
+    except SluiceError as error:
+        return await show_new_rule(visit, error)
+    return _made(made, "created", 201)
+
+
+async def show_rule(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """One rule, to look at or to change."""
+    rule = await visit.call(get_alert_rule, rule_id=visit.required("id"))
+    is_change = problem is not None and "name" in visit.form
+    values = {
+        "rule": rule,
+        "given": visit.form if is_change else _shown(rule),
+        "may_change": visit.may(update_alert_rule),
+        "done_text": DONE.get(visit.query.get("done", "")),
+        "problem": problem,
+    }
+    return Html("alerts/rule.html", values, 200 if problem is None else problem.status)
+
+
+async def change_rule(visit: Visit) -> Html | See:
+    """Change the rule. The secret of a new webhook stands in this answer alone."""
+    try:
+        rule = await _seen_rule(visit)
+        made = await visit.call(
+            update_alert_rule, rule_id=rule.rule_id, rule_type=rule.rule_type, **_fields(visit)
+        )
+    except SluiceError as error:
+        return await show_rule(visit, error)
+    return _made(made, "changed", 200)
+
+
+async def make_secret(visit: Visit) -> Html | See:
+    """Make a new secret for the rule's webhook. Only this answer shows it."""
+    try:
+        rule = await _seen_rule(visit)
+        _require_sure(visit)
+        made = await visit.call(
+            update_alert_rule, rule_id=rule.rule_id, rule_type=rule.rule_type, webhook_secret=NULL
+        )
+    except SluiceError as error:
+        return await show_rule(visit, error)
+    return _made(made, "changed", 200)
+
+
+async def delete_rule(visit: Visit) -> Html | See:
+    """Delete the rule. What it fired is still delivered."""
+    try:
+        _require_sure(visit)
+        await visit.call(delete_alert_rule, rule_id=visit.required("id"))
+    except SluiceError as error:
+        return await show_rule(visit, error)
+    return See(address("/alerts/rules", done="deleted"))
+
+
+def _made(rule: AlertRule, done: str, status: int) -> Html | See:
+    if isinstance(rule, AlertRuleWithSecret):
+        return Html("alerts/secret.html", {"rule": rule, "is_new": done == "created"}, status)
+    return See(address("/alert/rule", id=rule.rule_id, done=done))
+
+
+def _fields(visit: Visit) -> dict[str, Any]:
+    """The fields of a rule that may be changed, as the form has them."""
+    form = visit.form
+    return {
+        "name": form.get("name", ""),
+        "webhook_url": form.text("webhook_url") or NULL,
+        "email": form.text("email") or NULL,
+        "enabled": form.get("enabled") == "yes",
+        **{name: form.number(name) for name in NUMBERS},
+    }
+
+
+def _shown(rule: AlertRule) -> dict[str, str]:
+    """A rule as its form has it."""
+    names = ("name", "webhook_url", "email", *NUMBERS)
+    given = {name: str(value) for name in names if (value := getattr(rule, name)) is not None}
+    return {**given, **({"enabled": "yes"} if rule.enabled else {})}
+
+
+async def _seen_rule(visit: Visit) -> AlertRule:
+    """The rule. Raises `Conflict` if it is not as the form's page showed it."""
+    rule: AlertRule = await visit.call(get_alert_rule, rule_id=visit.required("id"))
+    if visit.form.get("updated_at") != rule.updated_at:
+        raise Conflict(
+            "the rule has changed since this form was shown: look at it, and send the form again"
+        )
+    return rule
+
+
+def _require_sure(visit: Visit) -> None:
+    if visit.form.get("sure") != "yes":
+        raise invalid(["sure: check the box first"], "form")
+
+
+def _readable(detail: dict[str, Any]) -> str:
+    return orjson.dumps(detail, option=orjson.OPT_INDENT_2).decode()
+
+
+PAGES = (
+    Page("GET", f"{ROOT}/alerts", list_fired_alerts, show_alerts),
+    Page("GET", f"{ROOT}/alerts/rules", list_alert_rules, show_rules),
+    Page("GET", f"{ROOT}/alerts/new", create_alert_rule, show_new_rule),
+    Page("POST", f"{ROOT}/alerts/create", create_alert_rule, create_rule),
+    Page("GET", f"{ROOT}/alert/rule", get_alert_rule, show_rule),
+    Page("POST", f"{ROOT}/alert/change", update_alert_rule, change_rule),
+    Page("POST", f"{ROOT}/alert/new-secret", update_alert_rule, make_secret),
+    Page("POST", f"{ROOT}/alert/delete", delete_alert_rule, delete_rule),
+)

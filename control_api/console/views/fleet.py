@@ -1,0 +1,109 @@
+"""The console's page of the area "Fleet": every sidecar, those with troubles first."""
+
+from typing import Any, NamedTuple
+
+from control_api.console.needs import LATE_MS, STALE_MS
+from control_api.console.page import ROOT, Html, Page
+from control_api.console.rendering import span
+from control_api.console.visit import Visit
+from control_api.responses.sidecars import SidecarShown
+from control_api.use_cases.audit.show_acknowledgements import show_acknowledgements
+from control_api.use_cases.sidecars.list_sidecars import list_sidecars
+from policies import __version__
+
+READ = 1000
+"""The most sidecars that one page looks at, to sort them."""
+SHOWN = 100
+"""The most that it shows."""
+
+
+class Trouble(NamedTuple):
+    """What is wrong with a sidecar, in a sentence. The `rank` sorts: 0 is the worst."""
+
+    rank: int
+    tone: str
+    word: str
+    text: str
+
+
+class Row(NamedTuple):
+    """A sidecar, what is wrong with it, and how many revisions it lacks."""
+
+    sidecar: SidecarShown
+    troubles: list[Trouble]
+    behind: int
+    applied: Any
+    """Where its own records show the tenant's revision (`Applied`); None if they do not."""
+
+
+async def show_fleet(visit: Visit) -> Html:
+    """All sidecars, with what is wrong with each, and where the newest change is not in force."""
+    page = await visit.call(list_sidecars, limit=str(READ), **visit.given("cursor"))
+    found = await visit.call(show_acknowledgements, limit=str(READ))
+    acknowledged = found.response
+    applied = {each.sidecar_id: each for each in acknowledged.applied}
+    rows = [
+        Row(
+            each,
+            troubles(each, visit.revision),
+            max(0, visit.revision - each.revision),
+            applied.get(each.sidecar_id),
+        )
+        for each in page.rows
+    ]
+    rows.sort(key=lambda row: (row.troubles[0].rank if row.troubles else 9, row.sidecar.sidecar_id))
+    only = visit.query.get("show") == "troubled"
+    shown = [row for row in rows if row.troubles] if only else rows
+    values = {
+        "rows": shown[:SHOWN],
+        "left": max(0, len(shown) - SHOWN),
+        "only": only,
+        "next": page.next,
+        "revision": visit.revision,
+        "version_here": __version__,
+        "live": sum(row.sidecar.live for row in rows),
+        "troubled": sum(bool(row.troubles) for row in rows),
+        "waiting": sum(row.sidecar.spool_depth for row in rows),
+        "missing": acknowledged.missing,
+        "applied": acknowledged.applied,
+    }
+    return Html("fleet.html", values)
+
+
+def troubles(sidecar: SidecarShown, revision: int) -> list[Trouble]:
+    """What is wrong with a sidecar, the worst first."""
+    found = []
+    if sidecar.forked:
+        text = f"The log contradicts the checkpoint that it has pinned: {sidecar.forked}"
+        found.append(Trouble(0, "bad", "diverging", text))
+    if sidecar.duplicate:
+        text = "Two processes report under its id: each needs an id of its own."
+        found.append(Trouble(1, "bad", "duplicate", text))
+    if not sidecar.live:
+        text = "It has not reported for more than 15 seconds. It may have stopped, or be cut off."
+        found.append(Trouble(2, "bad", "silent", text))
+    if sidecar.refusing:
+        found.append(Trouble(3, "bad", "refusing", f"It denies every request: {sidecar.refusing}"))
+    if sidecar.policy_set_age_ms is None:
+        found.append(Trouble(4, "bad", "no policies", "It has no policy set yet, and denies."))
+    elif sidecar.policy_set_age_ms > STALE_MS:
+        age = span(sidecar.policy_set_age_ms / 1000)
+        text = f"It last heard {age} ago that its policies are current. Past its limit it denies."
+        found.append(Trouble(4, "warn", "stale", text))
+    if sidecar.revision < revision and sidecar.live:
+        count = revision - sidecar.revision
+        text = f"It decides by policies that are {_number(count, 'change')} old."
+        found.append(Trouble(5, "warn", "late", text))
+    if sidecar.oldest_unshipped_ms is not None and sidecar.oldest_unshipped_ms > LATE_MS:
+        age = span(sidecar.oldest_unshipped_ms / 1000)
+        records = _number(sidecar.spool_depth, "record")
+        text = f"{records} on its disk are not in the log yet, the oldest for {age}."
+        found.append(Trouble(6, "warn", "shipping late", text))
+    return found
+
+
+def _number(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
+
+
+PAGES = (Page("GET", f"{ROOT}/fleet", list_sidecars, show_fleet),)

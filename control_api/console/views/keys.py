@@ -1,0 +1,162 @@
+"""The console's pages of the area "Keys": list, create, bind, rotate, revoke.
+
+A secret stands in the answer to the form that creates it, and nowhere else. That form carries a
+random text (`Idempotency-Key`), so a page that is loaded again creates no second key.
+"""
+
+from typing import Any
+
+from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.visit import NULL, Visit, address
+from control_api.requests.idempotency import Repeated
+from control_api.requests.key import DEFAULT_DAYS
+from control_api.responses.management import ListedKey
+from control_api.use_cases.keys.bind_key import bind_key
+from control_api.use_cases.keys.create_key import create_key
+from control_api.use_cases.keys.get_key import get_key
+from control_api.use_cases.keys.list_keys import list_keys
+from control_api.use_cases.keys.revoke_key import revoke_key
+from control_api.use_cases.keys.rotate_key import rotate_key
+from policies.ground.canonical import micros
+from policies.ground.errors import Conflict, SluiceError, invalid
+
+DONE = {"revoked": "The key is revoked.", "bound": "The binding is in force."}
+SCOPES = ("evaluate", "sidecar", "read", "admin")
+_SOON = 14 * 86_400_000_000  # microseconds
+
+
+async def show_keys(visit: Visit) -> Html:
+    """The keys that are not revoked, newest first, 50 on a page; or those of enrolled pods."""
+    enrolled = visit.query.get("of") == "pods"
+    asked = {"enrolled": "true" if enrolled else None, **visit.given("cursor")}
+    page = await visit.call(list_keys, limit="50", **asked)
+    values = {
+        "rows": [(key, state_of(key, visit.app.clock.now())) for key in page.rows],
+        "next": page.next,
+        "enrolled": enrolled,
+        "may_create": visit.may(create_key),
+        "done_text": DONE.get(visit.query.get("done", "")),
+    }
+    return Html("keys/list.html", values)
+
+
+async def show_new_key(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """The form for a new key."""
+    values = {
+        "given": visit.form or {"expires_days": str(DEFAULT_DAYS), "scope": SCOPES[0]},
+        "scopes": SCOPES,
+        "idempotency_key": new_idempotency_key(visit),
+        "problem": problem,
+    }
+    return Html("keys/new.html", values, 200 if problem is None else problem.status)
+
+
+async def create_new_key(visit: Visit) -> Html:
+    """Create a key. This answer alone shows its secret."""
+    try:
+        made = await visit.call(create_key, **key_fields(visit))
+    except Repeated as error:
+        return Html("keys/created_already.html", {"key_id": error.created}, error.status)
+    except SluiceError as error:
+        return await show_new_key(visit, error)
+    return Html("keys/created.html", {"made": made, "replaced": None}, 201)
+
+
+async def show_key(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """One key: what it may do, and what can be done with it."""
+    key = await visit.call(get_key, key_id=visit.required("id"))
+    given = visit.form if problem is not None and "roles" in visit.form else None
+    values = {
+        "key": key,
+        "state": state_of(key, visit.app.clock.now()),
+        "agent_id": key.bound_agent_id if given is None else given.get("agent_id", ""),
+        "roles": "\n".join(key.permitted_roles) if given is None else given.get("roles", ""),
+        "may_change": visit.may(bind_key),
+        "is_own": key.key_id == visit.signed_in.name,
+        "done_text": DONE.get(visit.query.get("done", "")),
+        "problem": problem,
+    }
+    return Html("keys/key.html", values, 200 if problem is None else problem.status)
+
+
+async def change_binding(visit: Visit) -> Html | See:
+    """Bind the key to an agent, to roles, to both or to nothing."""
+    key_id = visit.required("id")
+    agent_id = visit.form.text("agent_id") or NULL
+    roles = lines(visit.form.get("roles", ""))
+    try:
+        await visit.call(bind_key, key_id=key_id, bound_agent_id=agent_id, permitted_roles=roles)
+    except SluiceError as error:
+        return await show_key(visit, error)
+    return See(address("/key", id=key_id, done="bound"))
+
+
+async def rotate(visit: Visit) -> Html:
+    """Replace the key. This answer alone shows the new secret."""
+    key_id = visit.required("id")
+    try:
+        _require_sure(visit)
+        made = await visit.call(rotate_key, key_id=key_id)
+    except Conflict as error:
+        # Loaded again: the key is revoked, or has expired.
+        return Html("keys/rotated_already.html", {"problem": error}, error.status)
+    except SluiceError as error:
+        return await show_key(visit, error)
+    return Html("keys/created.html", {"made": made, "replaced": key_id}, 201)
+
+
+async def revoke(visit: Visit) -> Html | See:
+    """Revoke the key, for good."""
+    try:
+        _require_sure(visit)
+        await visit.call(revoke_key, key_id=visit.required("id"))
+    except SluiceError as error:
+        return await show_key(visit, error)
+    return See(address("/keys", done="revoked"))
+
+
+def state_of(key: ListedKey, now: int) -> tuple[str, str]:
+    """A word for the key's state at `now` (microseconds), and its tone."""
+    if key.expires_at is None or (left := micros(key.expires_at) - now) >= _SOON:
+        return "live", "good"
+    return ("expires soon", "warn") if left > 0 else ("expired", "bad")
+
+
+def key_fields(visit: Visit) -> dict[str, Any]:
+    """The fields of a new key, as the form has them. Raises `Invalid`."""
+    form = visit.form
+    days = form.number("expires_days")
+    return {
+        "name": form.get("name", ""),
+        "scope": form.get("scope", ""),
+        "idempotency_key": form.get("idempotency_key", ""),
+        # A field that was left empty, and no number, is a key that never expires.
+        "expires_days": NULL if days is None else days,
+    }
+
+
+def new_idempotency_key(visit: Visit) -> str:
+    """A random text, for a form that creates something with a secret."""
+    return visit.app.entropy(16).hex()
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a text field that are not blank."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _require_sure(visit: Visit) -> None:
+    """Raises `Invalid` unless the box is checked."""
+    if visit.form.get("sure") != "yes":
+        raise invalid(["sure: check the box first"], "form")
+
+
+PAGES = (
+    Page("GET", f"{ROOT}/keys", list_keys, show_keys),
+    Page("GET", f"{ROOT}/keys/new", create_key, show_new_key),
+    Page("POST", f"{ROOT}/keys/create", create_key, create_new_key),
+    Page("GET", f"{ROOT}/key", get_key, show_key),
+    Page("POST", f"{ROOT}/key/binding", bind_key, change_binding),
+    Page("POST", f"{ROOT}/key/rotate", rotate_key, rotate),
+    Page("POST", f"{ROOT}/key/revoke", revoke_key, revoke),
+)

@@ -1,0 +1,227 @@
+"""The console's pages of policies: write one, review what it would do, save it.
+
+What was typed is never lost: every refusal shows it again. What is saved is the text that was
+reviewed, in place of the version that it was reviewed against.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from control_api.console.page import ROOT, Data, Html, Page, See
+from control_api.console.views.policies.differences import (
+    FieldChange,
+    field_changes,
+    line_changes,
+    shortened,
+)
+from control_api.console.views.policies.policy_text import read, written
+from control_api.console.views.policies.versions import body_of, read_version, version_of
+from control_api.console.visit import Visit, address
+from control_api.responses.management import PolicyShown, PolicyVersion
+from control_api.use_cases.candidates.publish_candidate import publish_candidate
+from control_api.use_cases.impact.start_impact import start_impact
+from control_api.use_cases.policies.create_policy import create_policy
+from control_api.use_cases.policies.get_policy import get_policy
+from control_api.use_cases.policies.list_policies import list_policies
+from control_api.use_cases.policies.replace_policy import replace_policy
+from control_api.use_cases.policy_tools.review_policies import review_policies
+from policies.definitions.definition import DefinitionFault
+from policies.definitions.policy_form import POLICY_FILE
+from policies.ground.errors import Conflict, PreconditionFailed, SluiceError
+
+FAILURES = 50
+"""Failed tests that are shown."""
+NEW = "name:\nagent_role:\nallowed_sources: []\ndenied_sources: []\nmax_sensitivity: low\n"
+_ITEM = POLICY_FILE.schema()["properties"]["policies"]["items"]
+SCHEMA = orjson.dumps(
+    {
+        key: {
+            "about": each["description"],
+            "required": key in _ITEM["required"],
+            "list": each.get("type") == "array",
+            "values": each.get("enum", []),
+        }
+        for key, each in _ITEM["properties"].items()
+    }
+).decode()
+"""What the editor's completion knows of each key: the JSON Schema of policy files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is being written. `policy_id` is empty for a new policy; `version` is the one that the
+    text is to replace."""
+
+    text: str
+    policy_id: str = ""
+    version: int = 0
+    tests: str = ""
+
+    @classmethod
+    def of(cls, visit: Visit) -> "Draft":
+        """As the form has it."""
+        form, version = visit.form, read_version(visit.form.get("version") or "0")
+        return cls(form.get("text", ""), form.get("id", ""), version, form.get("tests", ""))
+
+
+@dataclass(slots=True)
+class Reviewed:
+    """What is known of a draft that can be read."""
+
+    draft: Draft
+    body: dict[str, Any]
+    before: PolicyShown | None = None
+    """What is in force, which the draft would replace."""
+    base: PolicyVersion | None = None
+    """What the draft was made from, if that is not in force any more."""
+    left_out: str = ""
+    """The name in force, if the draft has another."""
+    found: dict[str, Any] = field(default_factory=dict)
+    """The answer of the review."""
+
+
+async def show_new(_: Visit) -> Html:
+    """An empty policy."""
+    return _editor(Draft(NEW))
+
+
+async def show_editor(visit: Visit) -> Html:
+    """A policy to change."""
+    policy = await visit.call(get_policy, policy_id=visit.required("id"))
+    draft = Draft(written(body_of(policy)), policy.policy_id, policy.version)
+    return _editor(draft, name=policy.name)
+
+
+async def review(visit: Visit) -> Html | Data:
+    """What a draft would do; the faults alone, for the editor's script, with `as=faults`."""
+    draft = Draft.of(visit)
+    body, faults = read(draft.text)
+    if visit.form.get("as") == "faults":
+        return Data({"faults": [each._asdict() for each in faults]})
+    if body is None:
+        return _editor(draft, faults)
+    return await _review(visit, Reviewed(draft, body))
+
+
+async def save(visit: Visit) -> Html | See:
+    """Save a draft, if the version that it was reviewed against is still in force."""
+    draft = Draft.of(visit)
+    body, faults = read(draft.text)
+    if body is None:
+        return _editor(draft, faults)
+    try:
+        if not draft.policy_id:
+            made = await visit.call(create_policy, **body)
+            return See(address("/policy", id=made.policy_id, done="created"))
+        expected = f'"{draft.version}"'
+        made = await visit.call(
+            replace_policy, policy_id=draft.policy_id, if_match=expected, **body
+        )
+    except SluiceError as error:
+        return await _review(visit, Reviewed(draft, body), error)
+    done = "saved" if made.version > draft.version else "unchanged"
+    return See(address("/policy", id=made.policy_id, done=done))
+
+
+async def _review(visit: Visit, reviewed: Reviewed, problem: SluiceError | None = None) -> Html:
+    """The review's page, with why it was not saved. If it can't be reviewed, the editor's."""
+    try:
+        await _find_out(visit, reviewed)
+    except SluiceError as error:
+        return _editor(reviewed.draft, problem=problem or error)
+    if reviewed.base is not None:
+        problem = PreconditionFailed("the policy was changed while you wrote")
+    values = _shown(visit, reviewed)
+    status = 200 if problem is None else problem.status
+    return Html("policies/review.html", {**values, "problem": problem}, status)
+
+
+async def _find_out(visit: Visit, reviewed: Reviewed) -> None:
+    """Fill in what is known of the draft, by what is in force now."""
+    draft, body = reviewed.draft, reviewed.body
+    if draft.policy_id:
+        before = await visit.call(get_policy, policy_id=draft.policy_id)
+        reviewed.before = before
+        if before.version != draft.version:
+            reviewed.base = await version_of(visit, draft.policy_id, draft.version)
+        reviewed.left_out = before.name if before.name != body["name"] else ""
+    if reviewed.left_out or not draft.policy_id:
+        await _require_free(visit, body["name"])
+    answer = await visit.call(
+        review_policies,
+        policies=[body],
+        keep_others=True,
+        without=[reviewed.left_out] if reviewed.left_out else [],
+        tests=draft.tests if draft.tests.strip() else None,
+    )
+    reviewed.found = orjson.loads(answer.body)
+
+
+async def _require_free(visit: Visit, name: str) -> None:
+    """A review takes a policy of this name for the one to replace, and a save would refuse it."""
+    page = await visit.call(list_policies, name=name, limit="1000")
+    if name in (each.name for each in page.rows):
+        raise Conflict(f"an active policy named `{name}` already exists")
+
+
+def _shown(visit: Visit, reviewed: Reviewed) -> dict[str, Any]:
+    draft, before, found = reviewed.draft, reviewed.before, reviewed.found
+    old = "" if before is None else written(body_of(before))
+    meanwhile: list[FieldChange] = []
+    if reviewed.base is not None and before is not None:
+        meanwhile = field_changes(body_of(reviewed.base.policy), body_of(before))
+    tests = found["tests"]
+    return {
+        **_form(draft),
+        "name": reviewed.body["name"],
+        "before": before,
+        "changed": field_changes(None if before is None else body_of(before), reviewed.body),
+        "changed_lines": line_changes(old, written(reviewed.body)),
+        "conflict": reviewed.base is not None,
+        # The text is reviewed again as a change of what is in force now.
+        "next": draft if before is None else replace(draft, version=before.version),
+        "meanwhile": meanwhile,
+        "left_out": reviewed.left_out,
+        **shortened(found),
+        "failures": [] if tests is None else tests["failures"][:FAILURES],
+        "may_save": visit.may(replace_policy if draft.policy_id else create_policy),
+        "may_try": visit.may(publish_candidate),
+        "may_run": visit.may(start_impact),
+    }
+
+
+def _editor(
+    draft: Draft,
+    faults: list[DefinitionFault] | None = None,
+    problem: SluiceError | None = None,
+    name: str = "",
+) -> Html:
+    """The editor, with the faults of the text at their lines."""
+    at_line: dict[int, list[DefinitionFault]] = {}
+    for each in faults or ():
+        at_line.setdefault(each.line, []).append(each)
+    lines = draft.text.splitlines() if faults else []
+    values = {
+        **_form(draft),
+        "name": name,
+        "faults": faults or [],
+        "lines": [(line, at_line.get(number, [])) for number, line in enumerate(lines, 1)],
+        "problem": problem,
+    }
+    status = 422 if faults else 200 if problem is None else problem.status
+    return Html("policies/edit.html", values, status)
+
+
+def _form(draft: Draft) -> dict[str, Any]:
+    """What the form of the editor shows, on either page."""
+    return {"draft": draft, "schema": SCHEMA, "faults": []}
+
+
+PAGES = (
+    Page("GET", f"{ROOT}/policy/new", review_policies, show_new),
+    Page("GET", f"{ROOT}/policy/edit", review_policies, show_editor),
+    Page("POST", f"{ROOT}/policy/review", review_policies, review),
+    Page("POST", f"{ROOT}/policy/save", replace_policy, save),
+)

@@ -1,0 +1,125 @@
+"""The console's pages of policies: guardrails."""
+
+from typing import Any
+
+from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.views.policies.refusal import broken_guardrail
+from control_api.console.visit import Form, Visit, address
+from control_api.use_cases.guardrails.create_guardrail import create_guardrail
+from control_api.use_cases.guardrails.delete_guardrail import delete_guardrail
+from control_api.use_cases.guardrails.get_guardrail import get_guardrail
+from control_api.use_cases.guardrails.list_guardrails import list_guardrails
+from control_api.use_cases.guardrails.replace_guardrail import replace_guardrail
+from policies.definitions.guardrail import KINDS
+from policies.definitions.model import SENSITIVITIES
+from policies.ground.errors import Invalid, SluiceError
+
+LISTS = ("roles", "except_roles", "sources", "agents", "tasks")
+"""Members that are lists of names, one a line of a form."""
+DONE = {
+    "created": "The guardrail holds from now on.",
+    "replaced": "The guardrail was changed.",
+    "deleted": "The guardrail is gone. Policies may do what it forbade.",
+}
+
+
+async def show_guardrails(visit: Visit) -> Html:
+    """The guardrails, newest first."""
+    found = await visit.call(list_guardrails, limit="50", **visit.given("cursor"))
+    values = {
+        "guardrails": found.rows,
+        "next": found.next,
+        "may_create": visit.may(create_guardrail),
+        "done_text": DONE.get(visit.query.get("done", "")),
+    }
+    return Html("policies/guardrails.html", values)
+
+
+async def show_guardrail(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """One guardrail, with the form that changes it."""
+    found = await visit.call(get_guardrail, name=visit.required("id"))
+    given = visit.form if visit.form.get("kind") else _given(found)
+    may_change = visit.may(replace_guardrail) and found.source == "api"
+    return _page(given, problem, guardrail=found, may_change=may_change)
+
+
+async def show_new_guardrail(visit: Visit) -> Html:
+    """The form for a guardrail."""
+    return _page({"name": visit.query.get("name", "")}, None)
+
+
+async def create(visit: Visit) -> Html | See:
+    """Create a guardrail."""
+    try:
+        name = visit.required("name")
+        await visit.call(create_guardrail, name=name, **_rule(visit.form))
+    except SluiceError as error:
+        return _page(visit.form, error)
+    return See(address("/policies/guardrails", done="created"))
+
+
+async def replace(visit: Visit) -> Html | See:
+    """Replace what a guardrail says."""
+    try:
+        await visit.call(replace_guardrail, name=visit.required("id"), **_rule(visit.form))
+    except SluiceError as error:
+        return await show_guardrail(visit, error)
+    return See(address("/policies/guardrails", done="replaced"))
+
+
+async def delete(visit: Visit) -> Html | See:
+    """Delete a guardrail."""
+    try:
+        if visit.form.get("confirm") != "yes":
+            raise Invalid("confirm that policies may do what the guardrail forbids")
+        await visit.call(delete_guardrail, name=visit.required("id"))
+    except SluiceError as error:
+        return await show_guardrail(visit, error)
+    return See(address("/policies/guardrails", done="deleted"))
+
+
+def _rule(form: Form) -> dict[str, Any]:
+    """The rule of a form: `{never: {…}}` or `{always: {…}}`."""
+    kind = form.get("kind", "")
+    if kind not in KINDS:
+        raise Invalid("choose whether the rule says `never` or `always`")
+    members: dict[str, Any] = {
+        name: lines
+        for name in LISTS
+        if (lines := [each for each in form.get(name, "").split("\n") if each.strip()])
+    }
+    if levels := form.all("levels"):
+        members["levels"] = levels
+    return {kind: members}
+
+
+def _given(guardrail: Any) -> dict[str, Any]:
+    """The guardrail as its form would send it."""
+    kind = "never" if guardrail.never is not None else "always"
+    about = getattr(guardrail, kind)
+    lists = {name: "\n".join(getattr(about, name) or ()) for name in LISTS}
+    return {"kind": kind, "levels": about.levels or (), **lists}
+
+
+def _page(given: Any, problem: SluiceError | None, **values: Any) -> Html:
+    levels = given.all("levels") if isinstance(given, Form) else given.get("levels", ())
+    shown = {
+        "given": given,
+        "levels": [(each, each in levels) for each in SENSITIVITIES],
+        "problem": problem,
+        "refused_by": broken_guardrail(problem),
+        "guardrail": None,
+        "may_change": True,
+        **values,
+    }
+    return Html("policies/guardrail.html", shown, 200 if problem is None else problem.status)
+
+
+PAGES = (
+    Page("GET", f"{ROOT}/policies/guardrails", list_guardrails, show_guardrails),
+    Page("GET", f"{ROOT}/policies/guardrails/new", create_guardrail, show_new_guardrail),
+    Page("GET", f"{ROOT}/policies/guardrail", get_guardrail, show_guardrail),
+    Page("POST", f"{ROOT}/guardrail/create", create_guardrail, create),
+    Page("POST", f"{ROOT}/guardrail/replace", replace_guardrail, replace),
+    Page("POST", f"{ROOT}/guardrail/delete", delete_guardrail, delete),
+)

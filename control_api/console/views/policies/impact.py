@@ -1,0 +1,82 @@
+"""The console's pages of policies: what recorded decisions would be under other policies."""
+
+from typing import Any
+
+from control_api.console.page import ROOT, Data, Html, Page, See
+from control_api.console.views.policies.policy_text import MAX_FORM, read_policies, whole_or_part
+from control_api.console.visit import Visit, address
+from control_api.use_cases.impact.show_impact import cancel_impact, show_impact
+from control_api.use_cases.impact.start_impact import start_impact
+from policies.ground.canonical import rfc3339
+from policies.ground.errors import SluiceError
+
+GROUPS = 50
+"""Groups of decisions that are shown at first."""
+_DAY = 86_400_000_000  # microseconds
+SINCE = {"day": ("the last day", _DAY), "week": ("the last week", 7 * _DAY), "all": ("all", None)}
+DONE = {
+    "started": "The run has begun. It changes nothing.",
+    "cancelled": "The run was cancelled. What it has counted stays.",
+}
+
+
+async def show_impact_page(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """A run with its result so far, and the form for another."""
+    impact_id = visit.query.get("id") or visit.form.get("id")
+    run = await visit.call(show_impact, impact_id=impact_id) if impact_id else None
+    values = {
+        "run": run,
+        "given": visit.form,
+        "periods": [(name, title) for name, (title, _) in SINCE.items()],
+        "may_start": visit.may(start_impact),
+        "done_text": DONE.get(visit.query.get("done", "")),
+        "problem": problem,
+        **(_result(visit, run) if run is not None else {}),
+    }
+    return Html("policies/impact.html", values, 200 if problem is None else problem.status)
+
+
+async def show_progress(visit: Visit) -> Data:
+    """How far a run has come."""
+    run = await visit.call(show_impact, impact_id=visit.required("id"))
+    return Data({"running": run.state == "running", "progress": run.progress})
+
+
+async def start(visit: Visit) -> Html | See:
+    """Start a run with the policies of the form."""
+    form = visit.form
+    try:
+        fields: dict[str, Any] = whole_or_part(form)
+        fields["policies"] = await read_policies(form.get("policies", ""))
+        _, span = SINCE.get(form.get("since", ""), SINCE["week"])
+        if span is not None:
+            fields["from"] = rfc3339(visit.app.clock.now() - span)
+        started = await visit.call(start_impact, **fields)
+    except SluiceError as error:
+        return await show_impact_page(visit, error)
+    return See(address("/policies/impact", id=started.impact_id, done="started"))
+
+
+async def cancel(visit: Visit) -> Html | See:
+    """Cancel a run."""
+    impact_id = visit.required("id")
+    await visit.call(cancel_impact, impact_id=impact_id)
+    return See(address("/policies/impact", id=impact_id, done="cancelled"))
+
+
+def _result(visit: Visit, run: Any) -> dict[str, Any]:
+    shown = None if visit.query.get("groups") == "all" else GROUPS
+    return {
+        "groups": run.groups[:shown],
+        "more": shown is not None and len(run.groups) > shown,
+        "progress_at": address("/policies/impact/progress", id=run.impact_id),
+        "renamed": run.renamed.groups[:GROUPS],
+    }
+
+
+PAGES = (
+    Page("GET", f"{ROOT}/policies/impact", show_impact, show_impact_page),
+    Page("GET", f"{ROOT}/policies/impact/progress", show_impact, show_progress),
+    Page("POST", f"{ROOT}/impact/start", start_impact, start, MAX_FORM),
+    Page("POST", f"{ROOT}/impact/cancel", cancel_impact, cancel),
+)

@@ -1,0 +1,119 @@
+"""The console's pages of the area "Sessions": all of them, one with its trail, ending one or
+many."""
+
+from typing import Any
+
+from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.visit import Visit, address
+from control_api.use_cases.audit.show_session_trail import show_session_trail
+from control_api.use_cases.sessions.get_session import get_session
+from control_api.use_cases.sessions.list_sessions import list_sessions
+from control_api.use_cases.sessions.revoke_session import revoke_session
+from control_api.use_cases.sessions.revoke_sessions import revoke_sessions
+from policies.definitions.model import SENSITIVITIES
+from policies.ground.errors import Invalid, SluiceError
+
+FILTERS = ("status", "agent_role")
+WHOSE = ("agent_role", "agent_id", "user_id")
+"""Whose sessions are revoked together."""
+DONE = {
+    "revoked": "Revoked. Every further call in it is denied.",
+}
+
+
+async def show_sessions(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """The sessions that match, newest first."""
+    given = visit.given(*FILTERS)
+    values: dict[str, Any] = {
+        "given": given,
+        "sessions": None,
+        "may_revoke": visit.may(revoke_sessions),
+        "typed": visit.form,
+        "done_text": _done(visit),
+    }
+    try:
+        values["sessions"] = await visit.call(
+            list_sessions, limit="50", **given, **visit.given("cursor")
+        )
+    except SluiceError as error:
+        problem = error
+    values["problem"] = problem
+    return Html("sessions/list.html", values, 200 if problem is None else problem.status)
+
+
+def _done(visit: Visit) -> str | None:
+    done = visit.query.get("done", "")
+    if done.isascii() and done.isdigit():
+        return f"{int(done[:9]):,} sessions were revoked."
+    return DONE.get(done)
+
+
+async def show_session(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """One session: its owner, its state, and what was decided in it, in order."""
+    session_id = visit.required("id")
+    session = await visit.call(get_session, session_id=session_id)
+    trail = await visit.call(
+        show_session_trail, session_id=session_id, limit="50", **visit.given("cursor")
+    )
+    values = {
+        "session": session,
+        "trail": trail,
+        "levels": SENSITIVITIES,
+        "may_revoke": visit.may(revoke_session),
+        "typed": visit.form,
+        "done_text": _done(visit),
+        "problem": problem,
+    }
+    return Html("sessions/one.html", values, 200 if problem is None else problem.status)
+
+
+async def revoke_one(visit: Visit) -> Html | See:
+    """Revoke a session, with a reason."""
+    session_id = visit.required("id")
+    try:
+        await visit.call(revoke_session, session_id=session_id, reason=_reason(visit))
+    except SluiceError as error:
+        return await show_session(visit, error)
+    return See(address("/session", id=session_id, done="revoked"))
+
+
+async def preview_revocation(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """How many sessions would be revoked, and the form that does it."""
+    given = {name: visit.form.get(name) or visit.query.get(name) or "" for name in WHOSE}
+    wanted = {name: value for name, value in given.items() if value}
+    count = None
+    if wanted and problem is None:
+        try:
+            counted = await visit.call(revoke_sessions, **wanted, reason="preview", dry_run=True)
+            count = counted.revoked
+        except SluiceError as error:
+            problem = error
+    values = {"given": given, "wanted": wanted, "count": count, "typed": visit.form}
+    values["problem"] = problem
+    return Html("sessions/revoke.html", values, 200 if problem is None else problem.status)
+
+
+async def revoke_many(visit: Visit) -> Html | See:
+    """Revoke all sessions of a role, an agent or a user, with a reason."""
+    wanted = {name: visit.form.text(name) for name in WHOSE}
+    try:
+        done = await visit.call(revoke_sessions, **wanted, reason=_reason(visit))
+    except SluiceError as error:
+        return await preview_revocation(visit, error)
+    return See(address("/sessions", done=str(done.revoked)))
+
+
+def _reason(visit: Visit) -> str:
+    reason = visit.form.text("reason")
+    if reason is None:
+        raise Invalid("say why")
+    return reason
+
+
+PAGES = (
+    Page("GET", f"{ROOT}/sessions", list_sessions, show_sessions),
+    Page("GET", f"{ROOT}/session", get_session, show_session),
+    Page("POST", f"{ROOT}/session/revoke", revoke_session, revoke_one),
+    Page("GET", f"{ROOT}/sessions/revoke", revoke_sessions, preview_revocation),
+    Page("POST", f"{ROOT}/sessions/revoke", revoke_sessions, revoke_many),
+)

@@ -1,0 +1,128 @@
+"""The console's pages of the area "Tenants", which are the superadmin's: list, create, settings,
+keys, deactivate and reactivate.
+
+The secret of a tenant's key stands in the answer to the form that creates it, and nowhere else. A
+page that is loaded again creates nothing: a tenant's name is unique, and the form of a key carries
+a random text (`Idempotency-Key`).
+"""
+
+from control_api.console.page import ROOT, Html, Page, See
+from control_api.console.views.keys import key_fields, new_idempotency_key
+from control_api.console.visit import Visit, address
+from control_api.requests.idempotency import Repeated
+from control_api.requests.key import DEFAULT_DAYS
+from control_api.use_cases.keys.provision_key import provision_key
+from control_api.use_cases.tenants.change_tenant_settings import change_tenant_settings
+from control_api.use_cases.tenants.create_tenant import create_tenant
+from control_api.use_cases.tenants.deactivate_tenant import deactivate_tenant, reactivate_tenant
+from control_api.use_cases.tenants.get_tenant import get_tenant
+from control_api.use_cases.tenants.list_tenants import list_tenants
+from policies.ground.errors import SluiceError, invalid
+
+DONE = {
+    "settings": "The settings are in force.",
+    "deactivated": "The tenant is deactivated: its keys have stopped working.",
+    "reactivated": "The tenant is active again: its keys work.",
+}
+SETTINGS = ("require_agent_id", "pii_masking")
+
+
+async def show_tenants(visit: Visit) -> Html:
+    """The tenants of the installation, newest first, 50 on a page."""
+    page = await visit.call(list_tenants, limit="50", **visit.given("cursor"))
+    return Html("tenants/list.html", {"tenants": page})
+
+
+async def show_new_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """The form for a new tenant."""
+    values = {"given": visit.form, "problem": problem}
+    return Html("tenants/new.html", values, 200 if problem is None else problem.status)
+
+
+async def create_new_tenant(visit: Visit) -> Html:
+    """Create a tenant. Only this answer shows the secret of its first key."""
+    name = visit.form.get("name", "")
+    try:
+        made = await visit.call(create_tenant, name=name)
+    except SluiceError as error:
+        return await show_new_tenant(visit, error)
+    values = {"tenant_id": made.tenant_id, "name": name, "secret_value": made.admin_key}
+    return Html("tenants/created.html", {**values, "key": None}, 201)
+
+
+async def show_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
+    """One tenant: its settings, and what can be done with it."""
+    tenant = await visit.call(get_tenant, tenant_id=visit.required("id"))
+    values = {
+        "tenant": tenant,
+        "for_all": visit.app.settings,
+        "typed": visit.form.get("confirm", ""),
+        "given": visit.form
+        if "scope" in visit.form
+        else {"scope": "admin", "expires_days": str(DEFAULT_DAYS)},
+        "idempotency_key": new_idempotency_key(visit),
+        "done_text": DONE.get(visit.query.get("done", "")),
+        "problem": problem,
+    }
+    return Html("tenants/tenant.html", values, 200 if problem is None else problem.status)
+
+
+async def change_settings(visit: Visit) -> Html | See:
+    """Change the tenant's settings."""
+    settings = {name: visit.form.get(name) == "yes" for name in SETTINGS}
+    tenant_id = visit.required("id")
+    try:
+        await visit.call(change_tenant_settings, tenant_id=tenant_id, **settings)
+    except SluiceError as error:
+        return await show_tenant(visit, error)
+    return See(address("/tenant", id=tenant_id, done="settings"))
+
+
+async def create_key_for(visit: Visit) -> Html:
+    """Create a key of the tenant. Only this answer shows its secret."""
+    tenant_id = visit.required("id")
+    try:
+        tenant = await visit.call(get_tenant, tenant_id=tenant_id)
+        made = await visit.call(provision_key, tenant_id=tenant_id, **key_fields(visit))
+    except Repeated as error:
+        values = {"key_id": error.created, "tenant_id": tenant_id}
+        return Html("tenants/created_already.html", values, error.status)
+    except SluiceError as error:
+        return await show_tenant(visit, error)
+    values = {"tenant_id": tenant_id, "name": tenant.name, "secret_value": made.key, "key": made}
+    return Html("tenants/created.html", values, 201)
+
+
+async def deactivate(visit: Visit) -> Html | See:
+    """Deactivate the tenant, whose name must have been typed."""
+    tenant_id = visit.required("id")
+    try:
+        tenant = await visit.call(get_tenant, tenant_id=tenant_id)
+        if visit.form.get("confirm") != tenant.name:
+            raise invalid(["confirm: type the name exactly as it is"], "form")
+        await visit.call(deactivate_tenant, tenant_id=tenant_id)
+    except SluiceError as error:
+        return await show_tenant(visit, error)
+    return See(address("/tenant", id=tenant_id, done="deactivated"))
+
+
+async def reactivate(visit: Visit) -> Html | See:
+    """Make the tenant's keys work again."""
+    tenant_id = visit.required("id")
+    try:
+        await visit.call(reactivate_tenant, tenant_id=tenant_id)
+    except SluiceError as error:
+        return await show_tenant(visit, error)
+    return See(address("/tenant", id=tenant_id, done="reactivated"))
+
+
+PAGES = (
+    Page("GET", f"{ROOT}/tenants", list_tenants, show_tenants),
+    Page("GET", f"{ROOT}/tenants/new", create_tenant, show_new_tenant),
+    Page("POST", f"{ROOT}/tenants/create", create_tenant, create_new_tenant),
+    Page("GET", f"{ROOT}/tenant", get_tenant, show_tenant),
+    Page("POST", f"{ROOT}/tenant/settings", change_tenant_settings, change_settings),
+    Page("POST", f"{ROOT}/tenant/create-key", provision_key, create_key_for),
+    Page("POST", f"{ROOT}/tenant/deactivate", deactivate_tenant, deactivate),
+    Page("POST", f"{ROOT}/tenant/reactivate", reactivate_tenant, reactivate),
+)

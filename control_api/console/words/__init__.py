@@ -1,0 +1,1 @@
+"""What the service finds, in words for people."""

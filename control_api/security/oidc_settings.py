@@ -1,0 +1,100 @@
+"""The identity provider that people sign in to the console with: what the operator configured.
+
+Parses the settings' text, and checks that the file of authorities can be loaded. Fetches nothing.
+"""
+
+import re
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from control_api.security.group_grants import GroupGrants
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+\Z")  # RFC 6749, section 3.3
+_MAX_ISSUER = 256
+_PARTS = ("ISSUER", "CLIENT_ID", "CLIENT_SECRET", "SCOPES", "GROUPS_CLAIM", "GROUPS", "CA")
+
+
+@dataclass(frozen=True, slots=True)
+class OidcSettings:
+    """One provider, and this service as its client. `client_secret` is None for a public client.
+    `scopes` is empty if the service chooses them by what the provider supports. `repr` leaves the
+    secret out."""
+
+    issuer: str
+    client_id: str
+    client_secret: str | None = field(repr=False)
+    redirect_uri: str
+    scopes: tuple[str, ...]
+    groups_claim: str
+    groups: GroupGrants
+    ca: Path | None
+
+    @property
+    def discovery_url(self) -> str:
+        """Where the provider describes itself (OpenID Connect Discovery 1.0, section 4)."""
+        return f"{self.issuer.removesuffix('/')}/.well-known/openid-configuration"
+
+
+def parse_issuer(text: str) -> str:
+    """The issuer, as the provider writes it. Raises `ValueError`."""
+    if fault := address_fault(text):
+        raise ValueError(f"`{text}` {fault}")
+    if urlsplit(text).query or len(text) > _MAX_ISSUER:
+        raise ValueError(f"`{text}` must have no query, and at most {_MAX_ISSUER} characters")
+    return text
+
+
+def parse_scopes(text: str) -> tuple[str, ...]:
+    """Scopes, separated by blanks or commas. Raises `ValueError`."""
+    scopes = tuple(text.replace(",", " ").split())
+    if "openid" not in scopes:
+        raise ValueError("must name `openid`: without it the provider gives no ID token")
+    for scope in scopes:
+        if not _SCOPE.match(scope):
+            raise ValueError(f"`{scope}` is not a scope")
+    return scopes
+
+
+def parse_authorities(text: str) -> Path:
+    """A file of certificates, PEM. Raises `ValueError`."""
+    try:
+        ssl.create_default_context(cafile=text)
+    except OSError as error:  # `ssl.SSLError` is one
+        reason = error.strerror or error
+        raise ValueError(f"`{text}` can't be read as certificates: {reason}") from None
+    return Path(text)
+
+
+def provider_faults(text: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """What is missing if a provider is only half configured: the setting, and what is wrong.
+    `text` is the text of a setting, empty if it is absent."""
+    if not any(text(f"OIDC_{part}") for part in _PARTS):
+        return
+    for name in ("OIDC_ISSUER", "OIDC_CLIENT_ID", "OIDC_GROUPS", "CONSOLE_URL"):
+        if not text(name):
+            yield name, "is needed if any SLUICE_OIDC_ setting is set"
+    # Authlib is an extra of the package (pyproject.toml).
+    if find_spec("authlib") is None:
+        yield "OIDC_ISSUER", "needs Authlib; run `pip install 'sluice[oidc]'`"
+
+
+def address_fault(url: str) -> str | None:
+    """What is wrong with a provider's address; None if it may be used."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "is not a URL"
+    if not host or parts.username is not None or parts.fragment:
+        return "must be a URL without user and fragment"
+    if not url.isascii() or not url.isprintable() or any(mark in url for mark in ' "<>\\^`{|}'):
+        return "must be written in the characters of a URL"
+    # Someone who can change what the provider says on its way signs in as anyone.
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
+        return "must begin with https://, or lead to this host"
+    return None

@@ -1,0 +1,1 @@
+"""Use cases on the sessions of the console, one operation a file."""

@@ -1,0 +1,49 @@
+"""The audit page in a browser: it follows a verification, and turns red where one finds a fault."""
+
+from __future__ import annotations
+
+import asyncio
+
+from playwright.async_api import Browser, expect
+
+from tests.control_api.browsing import watching
+from tests.control_api.console.browser.damage import turn_into_permission
+from tests.control_api.console.browser.visitors import sign_in
+from tests.control_api.running_api import ControlApi
+from tests.waiting import until
+
+VERIFICATION = "/v1/audit/verification"
+
+
+def _is_quiet(api: ControlApi) -> bool:
+    found = api.admin("GET", VERIFICATION)
+    return bool(found["finished_at"]) and not found["running"]
+
+
+async def test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read(
+    fresh: ControlApi, chromium: Browser
+) -> None:
+    event_id = (await asyncio.to_thread(fresh.evaluate, source_id="payroll"))["event_id"]
+    async with watching(chromium, f"http://127.0.0.1:{fresh.port}") as watched:
+        tab = await watched.page()
+        await sign_in(tab, fresh.admin_key)
+        await asyncio.to_thread(fresh.admin, "POST", VERIFICATION)
+        await asyncio.to_thread(until, "a verification", lambda: _is_quiet(fresh))
+        await tab.goto("/console/audit")
+        notice = tab.locator("main > .notice").last
+        await expect(notice).to_contain_text("Valid when the service last verified it")
+
+        await asyncio.to_thread(turn_into_permission, fresh, event_id)
+        await tab.get_by_role("button", name="Verify again").click()
+        # The page follows the verification, and loads itself again at its end.
+        damaged = tab.locator("main > .notice.bad")
+        await expect(damaged).to_contain_text("DAMAGED at entry", timeout=60_000)
+        await expect(damaged).to_contain_text(event_id)
+        await expect(tab).to_have_title("Damaged log – Sluice")
+        # The service refuses the entry's proof too, which the browser's console notes.
+        watched.faults.expect(f"/console/decision/proof?id={event_id}")
+        await damaged.get_by_role("link").click()
+        await tab.wait_for_url(f"**/console/decision?id={event_id}")
+        # No checkpoint covers the entry, and none will.
+        await expect(tab.get_by_text("verification found a fault here")).to_be_visible()
+        await expect(tab.locator("#verdict.bad")).to_contain_text("Not verified")

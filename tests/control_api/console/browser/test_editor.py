@@ -1,0 +1,91 @@
+"""The editor of policies: suggestions and faults while one types, by the keyboard alone."""
+
+from __future__ import annotations
+
+from playwright.async_api import Page, expect
+
+from tests.control_api.browsing import Watched
+from tests.control_api.console.browser.visitors import Visitors
+from tests.control_api.console.world import World
+
+
+async def _opened(page: Page, world: World, text: str) -> None:
+    await page.goto(f"/console/policy/edit?id={world.policy_id}")
+    await page.locator("#f-text").focus()
+    await page.keyboard.press("Control+A")
+    await page.keyboard.insert_text(text)
+
+
+async def test_keys_and_values_are_suggested_from_the_schema(
+    browser_page: Page, world: World
+) -> None:
+    page, area = browser_page, browser_page.locator("#f-text")
+    await _opened(page, world, "name: a\n")
+    shown = page.locator("#suggestions [role=option]")
+    await page.keyboard.type("ma")
+    await expect(shown).to_have_count(1)
+    await expect(area).not_to_have_attribute("aria-activedescendant", "suggestion-0")
+    await page.keyboard.press("ArrowDown")
+    await expect(area).to_have_attribute("aria-activedescendant", "suggestion-0")
+    await page.keyboard.press("Enter")
+    # Its values follow at once; the second of them is taken.
+    await expect(shown).to_have_count(4)
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(area).to_have_value("name: a\nmax_sensitivity: medium")
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Control+Space")
+    names = await page.locator("#suggestions code").all_text_contents()
+    assert "agent_role" in names
+    assert not {"name", "max_sensitivity"} & set(names)
+    await page.keyboard.press("Escape")
+    await expect(page.locator("#suggestions")).to_be_hidden()
+    await page.keyboard.type("allowed_s")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await page.keyboard.type("crm")
+    await expect(area).to_have_value("name: a\nmax_sensitivity: medium\nallowed_sources: [crm]")
+    await page.keyboard.press("Control+Z")
+    await expect(area).not_to_have_value("name: a\nmax_sensitivity: medium\nallowed_sources: [crm]")
+
+
+async def test_faults_appear_at_their_lines_and_go(browser_page: Page, world: World) -> None:
+    page, area = browser_page, browser_page.locator("#f-text")
+    good = "name: a\nagent_role: b\nallowed_sources: []\ndenied_sources: []\nmax_sensitivity: low"
+    await _opened(page, world, f"{good}\ncolour: <b>red</b>")
+    faults = page.locator("#editor-faults li")
+    await expect(faults).to_have_count(1)
+    await expect(page.locator("#gutter .bad")).to_have_text("6")
+    await expect(area).to_have_attribute("aria-invalid", "true")
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(area).to_be_focused()
+    await page.keyboard.press("Backspace")
+    await page.keyboard.press("Backspace")
+    await expect(area).to_have_value(good)
+    await expect(faults).to_have_count(0)
+    await expect(page.locator("#editor-state")).to_have_text("No fault")
+
+
+async def test_tab_leaves_the_editor_both_ways(browser_page: Page, world: World) -> None:
+    page, area = browser_page, browser_page.locator("#f-text")
+    await _opened(page, world, "name: a\na")
+    await page.keyboard.press("Tab")
+    await expect(area).not_to_be_focused()
+    await page.keyboard.press("Shift+Tab")
+    await expect(area).to_be_focused()
+    await page.keyboard.press("Shift+Tab")
+    await expect(area).not_to_be_focused()
+    await expect(area).to_have_value("name: a\na")
+
+
+async def test_the_editor_works_on_a_small_screen(
+    watched: Watched, visitors: Visitors, world: World
+) -> None:
+    page = await visitors.page(watched, viewport={"width": 360, "height": 740})
+    await _opened(page, world, "name: a\n")
+    await page.keyboard.press("Control+Space")
+    box = await page.locator("#suggestions").bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 360

@@ -1,0 +1,33 @@
+"""What the other tests here rely on: no fault of a page goes unnoticed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from playwright.async_api import Page
+
+from tests.control_api.browsing import Watched
+
+OTHER_HOST = "new Image().src = 'http://tracker.example/pixel.png'"
+FAULTS = {
+    "request to another host": "location.href = 'http://elsewhere.example/'",
+    "policy violated: style-src": "document.body.setAttribute('style', 'color: red')",
+    "policy violated: img-src": OTHER_HOST,
+    "policy violated: require-trusted-types-for": "document.body.innerHTML = '<p>text</p>'",
+    "console error: said": "console.error('said')",
+    "console warning: said": "console.warn('said')",
+    "script: ": "setTimeout(() => { throw new Error('thrown') })",
+    "status 404": "fetch('/console/absent')",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_fault_is_noticed(fault: str, browser_page: Page, watched: Watched) -> None:
+    await browser_page.goto("/console/agents")
+    assert watched.faults.lines == []
+    await browser_page.evaluate(f"try {{ {FAULTS[fault]} }} catch {{}}; 0")
+    async with asyncio.timeout(20):
+        while not any(fault in line for line in watched.faults.lines):
+            await asyncio.sleep(0.01)
+    watched.faults.expect("")

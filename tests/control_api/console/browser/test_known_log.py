@@ -1,0 +1,171 @@
+"""What a browser that knows a log leaves to its reader: retention purged the proof that it grew, or
+an operator accepted an older state. And what it says of witnesses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from control_api.maintenance import retention
+from control_api.maintenance.accept_command import accept_incarnation
+from policies.ground.canonical import unb64
+from policies.trail import checkpoint
+from policies.trail.proofs.signed_note import ED25519, VerifierKey
+from tests.control_api.browsing import watching
+from tests.control_api.console.browser.visitors import sign_in
+from tests.control_api.running_api import ControlApi, running
+from tests.control_api.witness.running_witness import WitnessProcess, configure
+from tests.waiting import until
+
+_VERIFIED = "Verified by this browser"
+
+
+def _signed(api: ControlApi) -> str:
+    event_id: str = api.evaluate()["event_id"]
+    path = f"/v1/audit/proof/{event_id}"
+    until("a checkpoint", lambda: api.call("GET", path).status == 200)
+    return event_id
+
+
+async def _shows(tab: Page, event_id: str, title: str) -> None:
+    await tab.goto(f"/console/decision?id={event_id}")
+    await expect(tab.locator("#verdict-title")).to_have_text(title, timeout=15_000)
+
+
+async def _go_on(tab: Page) -> None:
+    await tab.get_by_role("button", name="I have confirmed this").click()
+    await expect(tab.locator("#verdict-title")).to_have_text(_VERIFIED)
+    await expect(tab.locator("[data-verified-log].good")).to_be_visible()
+
+
+async def test_growth_that_a_purge_made_unprovable_is_the_readers_to_judge(
+    fresh: ControlApi, chromium: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
+    fresh.restart()
+    context = await chromium.new_context(base_url=f"http://127.0.0.1:{fresh.port}")
+    try:
+        tab = await context.new_page()
+        await sign_in(tab, fresh.admin_key)
+        await _shows(tab, await asyncio.to_thread(_signed, fresh), _VERIFIED)
+        await asyncio.to_thread(_signed, fresh)
+        await asyncio.to_thread(_purge, fresh)
+        await sign_in(tab, fresh.admin_key)
+        await _shows(
+            tab, await asyncio.to_thread(_signed, fresh), "Verified, but for the log's growth"
+        )
+        await expect(tab.locator("#verdict.warn")).to_contain_text("were purged")
+        await _go_on(tab)
+    finally:
+        await context.close()
+
+
+def _purge(api: ControlApi) -> None:
+    api.time.ahead += 3 * 86_400
+    api.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
+    until("a purge", lambda: api.admin("GET", "/v1/audit/retention")["anchor"])
+    with sqlite3.connect(api.directory / "data" / "sluice.db") as connection:
+        # As it is thinned out after a day: only the last one of an hour stays.
+        newest = "SELECT max(number) FROM checkpoints"
+        connection.execute(f"DELETE FROM checkpoints WHERE number < ({newest})")
+
+
+async def test_an_accepted_incarnation_is_explained_and_confirmed(
+    tmp_path: Path, chromium: Browser
+) -> None:
+    notes = tmp_path / "notes"
+    with running(tmp_path, SLUICE_CHECKPOINT_STORE=notes.as_uri()) as api:
+        context = await chromium.new_context()
+        try:
+            tab = await context.new_page()
+            home = f"http://127.0.0.1:{api.port}"
+            await asyncio.to_thread(_signed, api)
+            api.stop()
+            shutil.copytree(tmp_path / "data", tmp_path / "older")
+            # On the same port: a browser's memory is that of an address.
+            api.environ["SLUICE_CONTROL_LISTEN"] = home.removeprefix("http://")
+            api.start()
+            event_id = await asyncio.to_thread(_signed, api)
+            await _sign_in_at(tab, home, api.admin_key)
+            await tab.goto(f"{home}/console/decision?id={event_id}")
+            await expect(tab.locator("#verdict-title")).to_have_text(_VERIFIED)
+            await asyncio.to_thread(_put_back, api, tmp_path)
+            event_id = await asyncio.to_thread(_signed, api)
+            await _sign_in_at(tab, home, api.admin_key)
+            await tab.goto(f"{home}/console/decision?id={event_id}")
+            told = tab.locator("#verdict.warn")
+            await expect(told).to_contain_text("The log goes on as a new incarnation")
+            await expect(told).to_contain_text('"restored from a backup"')
+            await _go_on(tab)
+            await expect(tab.locator("#verdict")).to_contain_text("is in the log, as shown")
+            # It is known from now on, and the one before is not taken for it.
+            await tab.reload()
+            await expect(tab.locator("#verdict-title")).to_have_text(_VERIFIED)
+        finally:
+            await context.close()
+
+
+async def _sign_in_at(tab: Page, home: str, key: str) -> None:
+    await tab.context.clear_cookies()
+    await tab.goto(f"{home}/console/sign-in")
+    await tab.get_by_label("API key").fill(key)
+    await tab.get_by_role("button", name="Sign in").first.click()
+    await tab.wait_for_url(lambda url: "/sign-in" not in url)
+
+
+def _put_back(api: ControlApi, directory: Path) -> None:
+    """The database as it was, and the operator's word that it may go on so."""
+    api.stop()
+    shutil.rmtree(directory / "data")
+    shutil.copytree(directory / "older", directory / "data")
+    told: list[str] = []
+    done = accept_incarnation(
+        api.settings, api.time.clock(), os.urandom, "default", "restored from a backup", told.append
+    )
+    assert asyncio.run(done), told
+    api.start()
+
+
+async def test_cosignatures_are_verified_and_their_keys_remembered(
+    tmp_path: Path, chromium: Browser
+) -> None:
+    with running(tmp_path) as api:
+        event_id = await asyncio.to_thread(_signed, api)
+        witness = await asyncio.to_thread(_witness, api, event_id, tmp_path)
+        with witness:
+            api.stop()
+            api.environ["SLUICE_WITNESSES"] = f"{witness.key}@http://127.0.0.1:{witness.port}"
+            api.start()
+            async with watching(chromium, f"http://127.0.0.1:{api.port}") as watched:
+                tab = await watched.page()
+                await sign_in(tab, api.admin_key)
+                # The sign-in is an entry too. Nothing may follow it: a witness comes after each.
+                await asyncio.to_thread(until, "a witness", lambda: _witnessed(api))
+                await _shows(tab, event_id, _VERIFIED)
+                steps = tab.locator("#steps")
+                cosigned = "Cosigned by the witness witness.example/w1 at"
+                await expect(steps).to_contain_text(cosigned)
+                await expect(steps).to_contain_text("this browser has not seen before")
+                await tab.reload()
+                await expect(steps).to_contain_text("that this browser knows from before")
+
+
+def _witnessed(api: ControlApi) -> bool:
+    newest = api.admin("GET", "/v1/audit/checkpoints?limit=1")[0]
+    return bool(newest["witnesses"] == 1)
+
+
+def _witness(api: ControlApi, event_id: str, directory: Path) -> WitnessProcess:
+    note = api.call("GET", f"/v1/audit/proof/{event_id}").raw.decode().partition("\n\n")[2]
+    origin = checkpoint.unverified(note).origin
+    key = VerifierKey(origin, ED25519, unb64(api.admin("GET", "/v1/audit/log-keys")["log_key"]))
+    folder = directory / "witness"
+    folder.mkdir()
+    return WitnessProcess(configure(folder, logs=[{"origin": origin, "key": key.text()}]))

@@ -1,0 +1,79 @@
+"""The proof of a decision, verified in a browser, and what this browser remembers of the log
+(`test_tampering.py` has what was changed)."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.control_api.browsing import watching
+from tests.control_api.console.browser.visitors import sign_in
+from tests.control_api.running_api import ControlApi
+from tests.waiting import until
+
+
+async def verdict(tab: Page, event_id: str) -> None:
+    await tab.goto(f"/console/decision?id={event_id}")
+
+
+def _signed(api: ControlApi, event_id: str) -> bool:
+    return api.call("GET", f"/v1/audit/proof/{event_id}").status == 200
+
+
+async def test_what_is_in_the_log_is_verified(fresh: ControlApi, chromium: Browser) -> None:
+    event_id = fresh.evaluate()["event_id"]
+    until("a checkpoint", lambda: _signed(fresh, event_id))
+    async with watching(chromium, f"http://127.0.0.1:{fresh.port}") as watched:
+        tab = await watched.page()
+        await sign_in(tab, fresh.admin_key)
+        await verdict(tab, event_id)
+        title = tab.locator("#verdict-title")
+        await expect(title).to_have_text("Verified by this browser")
+        # The log grows, and this browser remembers what it has verified.
+        later = fresh.evaluate()["event_id"]
+        until("a checkpoint", lambda: _signed(fresh, later))
+        await verdict(tab, later)
+        await expect(title).to_have_text("Verified by this browser")
+        await expect(tab.locator("#steps")).to_contain_text("are unchanged")
+        # Other pages say what this browser has verified, and no more.
+        await tab.goto("/console")
+        await expect(tab.locator("[data-verified-log].good")).to_contain_text(
+            "Your browser has verified this log up to entry"
+        )
+        another = await watched.page()
+        await sign_in(another, fresh.admin_key)
+        await another.goto("/console")
+        await expect(another.locator("[data-verified-log]")).to_contain_text(
+            "Your browser has not verified this log yet"
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ('root: btoa("\\0".repeat(32))', "rewritten"),
+        ('size: "1000000"', "put back"),
+        ('log: "sluice/other/default"', "another one"),
+        ('key: btoa("\\0".repeat(32))', "not signed by a trusted key"),
+    ],
+)
+async def test_a_log_that_was_rewritten_is_noticed_by_what_the_browser_remembers(
+    fresh: ControlApi, chromium: Browser, change: str, told: str
+) -> None:
+    event_id = fresh.evaluate()["event_id"]
+    until("a checkpoint", lambda: _signed(fresh, event_id))
+    async with watching(chromium, f"http://127.0.0.1:{fresh.port}") as watched:
+        tab = await watched.page()
+        await sign_in(tab, fresh.admin_key)
+        await verdict(tab, event_id)
+        await expect(tab.locator("#verdict-title")).to_have_text("Verified by this browser")
+        # As if the log had been another one when this browser verified it, or had another key.
+        await tab.evaluate(
+            """() => { for (const name of Object.keys(localStorage)) {
+                 if (!name.startsWith("sluice-log ")) continue;
+                 const known = JSON.parse(localStorage[name]);
+                 localStorage[name] = JSON.stringify({ ...known, CHANGE });
+               } }""".replace("CHANGE", change)
+        )
+        await verdict(tab, event_id)
+        await expect(tab.locator("#verdict.bad")).to_contain_text(told)

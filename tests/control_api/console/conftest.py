@@ -1,0 +1,36 @@
+"""Visitors of the console of a running control API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.control_api.console.reader import Visitor
+from tests.control_api.console.world import World, inhabited
+from tests.control_api.running_api import SUPERADMIN, ControlApi
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Shared by a worker's tests, which only add to it: what a test changes, it makes first."""
+    with inhabited(tmp_path_factory.mktemp("world")) as lived:
+        yield lived
+
+
+@pytest.fixture
+def console(api: ControlApi) -> Visitor:
+    """Signed in with the admin's key of the default tenant, at an API that the module shares."""
+    return Visitor(api).sign_in(api.admin_key)
+
+
+@pytest.fixture
+def reader(api: ControlApi) -> Visitor:
+    """Signed in with a key of the scope `read`."""
+    return Visitor(api).sign_in(api.new_key("read"))
+
+
+@pytest.fixture
+def superadmin(api: ControlApi) -> Visitor:
+    """Signed in with the superadmin's key."""
+    return Visitor(api).sign_in(SUPERADMIN)

@@ -1,0 +1,290 @@
+"""The modules that verify in the reader's browser give the verdict of the offline verifier: on the
+golden vectors, on published ones, and on thousands of mutations of both."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from policies.ground.canonical import b64
+from policies.ground.signing import Endorsement, Signer
+from policies.trail.merkle_tree import leaf_hash
+from policies.trail.proofs.cosignature import cosign
+from policies.trail.proofs.signed_note import parse
+from tests import servers
+from tests.control_api.console.proofs.verdicts import Case, in_browser, in_python
+from tests.policies.trail.proofs.naive_proofs import naive_consistency, naive_path
+from tests.policies.world import naive_root
+from tests.stack import ROOT
+
+pytestmark = pytest.mark.skipif(servers.find("node") is None, reason=servers.how("node"))
+
+VECTORS = ROOT / "tests" / "vectors"
+LEAVES = [leaf_hash(b"entry %d" % number) for number in range(40)]
+
+
+def vector(name: str) -> Any:
+    return json.loads((VECTORS / name).read_text())
+
+
+def agree(cases: list[Case]) -> list[Any]:
+    """Asks both; they must agree on each case. Returns the verdicts."""
+    told = in_browser(cases)
+    for case, verdict in zip(cases, told, strict=True):
+        assert verdict == in_python(case), case
+    return told
+
+
+COSIGNED = vector("cosigned.json")
+LOG_KEY, WITNESS = COSIGNED["verifier_keys"]
+KEYS = [b64(base64.b64decode(LOG_KEY.split("+", 2)[2])[1:])]
+ENTRIES = [each["utf8"] for each in vector("log.json")["entries"]]
+
+
+def test_golden_notes_proofs_and_keys_are_accepted() -> None:
+    note, proof = COSIGNED["note"], COSIGNED["proof"]
+    told = agree(
+        [
+            ("checkpoint", note, "default", KEYS, [WITNESS]),
+            ("checkpoint", note, "default", KEYS, []),
+            ("proof", proof, "default", KEYS),
+            ("key", LOG_KEY),
+            ("key", WITNESS),
+        ]
+    )
+    assert told[0]["witnesses"] == [["witness.example/one", "1767225600"]]
+    assert told[2] is True
+    assert all(told)
+    assert all(agree([("entry", b64(each.encode())) for each in ENTRIES]))
+
+
+def test_golden_commitments_open() -> None:
+    given = vector("commitments.json")
+    cases: list[Case] = [
+        (
+            "opening",
+            {each["path"]: b64(bytes.fromhex(each["commitment"]))},
+            each["path"],
+            [b64(bytes.fromhex(each["salt"])), each["value"]],
+        )
+        for each in given["fields"]
+    ]
+    assert all(agree(cases))
+    wrong = [(name, cm, path, [salt, value + "x"]) for name, cm, path, (salt, value) in cases]
+    assert not any(agree([*wrong, *((*each[:3], 7) for each in cases)]))
+
+
+def test_golden_and_published_proofs_lead_to_their_roots() -> None:
+    given = vector("proofs.json")
+    leaves = [leaf_hash(b"entry %d" % number) for number in range(300)]
+    cases: list[Case] = []
+    for each in given["inclusion"]:
+        path = [b64(bytes.fromhex(hash_)) for hash_ in each["hashes"]]
+        root = naive_root(leaves[: each["size"]])
+        leaf = leaves[each["index"]]
+        cases.append(
+            ("inclusion", b64(leaf), str(each["index"]), str(each["size"]), path, b64(root))
+        )
+    assert all(agree(cases))
+    published = vector("published/merkle.json")
+    cases = [
+        ("inclusion", leaf or "", str(index), str(size), path or [], root or "")
+        for index, size, root, leaf, path, _ in published["inclusion"]["cases"]
+    ]
+    told = agree(cases)
+    wrong = [each[-1] for each in published["inclusion"]["cases"]]
+    assert [not each for each in told] == wrong
+    columns = published["consistency"]["columns"]
+    rows = [dict(zip(columns, each, strict=True)) for each in published["consistency"]["cases"]]
+    agree(
+        [
+            (
+                "consistency",
+                str(row["size1"]),
+                row["root1"] or "",
+                str(row["size2"]),
+                row["root2"] or "",
+                row["proof"] or [],
+            )
+            for row in rows
+        ]
+    )
+
+
+def test_every_pair_of_sizes_of_a_small_log_agrees() -> None:
+    roots = [naive_root(LEAVES[:size]) for size in range(len(LEAVES) + 1)]
+    cases: list[Case] = []
+    for new in range(1, 24):
+        for at in range(new):
+            path = [b64(each) for each in naive_path(at, LEAVES[:new])]
+            place = b64(LEAVES[at]), str(at), str(new)
+            cases.append(("inclusion", *place, path, b64(roots[new])))
+            proof = [b64(each) for each in naive_consistency(at + 1, LEAVES[:new])]
+            old = str(at + 1), b64(roots[at + 1])
+            cases.append(("consistency", *old, str(new), b64(roots[new]), proof))
+    assert all(agree(cases))
+    draw = random.Random(18)
+    assert not all(agree([_mutated_tree(draw, draw.choice(cases)) for _ in range(3000)]))
+
+
+def _mutated_tree(draw: random.Random, case: Case) -> Case:
+    name, *given = case
+    path = next(each for each in given if isinstance(each, list))
+    match draw.randrange(5):
+        case 0 if path:
+            path = [*path]
+            path[draw.randrange(len(path))] = b64(draw.choice(LEAVES))
+        case 1 if path:
+            path = [*path]
+            del path[draw.randrange(len(path))]
+        case 2:
+            path = [*path, b64(draw.choice(LEAVES))]
+        case 3:
+            at = draw.choice([place for place, each in enumerate(given) if _is_number(each)])
+            given[at] = str(max(0, int(given[at]) + draw.choice((-1, 1, 2, 2**53, 2**63))))
+        case _:
+            path = path[::-1]
+    return (name, *(path if isinstance(each, list) else each for each in given))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, str) and value.isdigit()
+
+
+# ------------------------------------------------------------------------------- mutated texts
+
+INSERTED = '\n \t\0+-—=Aé\ud83d\u2028\xa0\x85\ufeff0123456789"\\{}[],:.e_'
+
+
+def mutations(draw: random.Random, text: str, count: int) -> Iterator[str]:
+    """Texts that differ from `text` in one place or few."""
+    lines = text.split("\n")
+    for _ in range(count):
+        at = draw.randrange(len(text))
+        match draw.randrange(7):
+            case 0:
+                yield text[:at] + text[at + 1 :]
+            case 1:
+                yield text[:at] + draw.choice(INSERTED) + text[at:]
+            case 2:
+                yield text[:at] + draw.choice(INSERTED) + text[at + 1 :]
+            case 3:
+                yield text[:at]
+            case 4:
+                one, other = draw.randrange(len(lines)), draw.randrange(len(lines))
+                swapped = [*lines]
+                swapped[one], swapped[other] = swapped[other], swapped[one]
+                yield "\n".join(swapped)
+            case 5:
+                repeated = [*lines]
+                repeated.insert(draw.randrange(len(lines)), draw.choice(lines))
+                yield "\n".join(repeated)
+            case _:
+                end = min(len(text), at + draw.randrange(1, 40))
+                yield text[:at] + text[end:] + text[at:end]
+
+
+@pytest.mark.parametrize(
+    ("text", "case_of", "count"),
+    [
+        (COSIGNED["note"], lambda text: ("checkpoint", text, "default", KEYS, [WITNESS]), 4000),
+        (COSIGNED["proof"], lambda text: ("proof", text, "default", KEYS), 3000),
+        (LOG_KEY, lambda text: ("key", text), 1500),
+        (WITNESS, lambda text: ("key", text), 1500),
+    ],
+    ids=["notes", "proofs", "log-keys", "witness-keys"],
+)
+def test_mutations_get_the_same_verdict(
+    text: str, case_of: Callable[[str], Case], count: int
+) -> None:
+    agree([case_of(each) for each in mutations(random.Random(count), text, count)])
+
+
+def test_mutated_entries_get_the_same_verdict() -> None:
+    draw = random.Random(5)
+    cases: list[Case] = []
+    for text in ENTRIES:
+        for each in mutations(draw, text, 400):
+            cases.append(("entry", b64(each.encode(errors="surrogatepass"))))
+        cases += [("entry", b64(each)) for each in _rewritten(draw, text, 150)]
+    told = agree(cases)
+    assert True in told  # among thousands of mutations, some are entries: of another text or number
+    assert told.count(False) > len(told) / 2
+
+
+def _rewritten(draw: random.Random, text: str, count: int) -> Iterator[bytes]:
+    """Canonical bytes, of other members or values."""
+    values: list[Any] = [
+        None,
+        True,
+        1.5,
+        1.0,
+        -0.0,
+        2**53,
+        2**53 - 1,
+        "\ud800",
+        "x",
+        "\x7f",
+        [],
+        {},
+        [[]],
+        {"A": 1},
+    ]
+    values += ["2026-02-30T00:00:00.000000Z", "2026-02-28T24:00:00.000000Z", "é😀"]
+    for _ in range(count):
+        entry = json.loads(text)
+        place = entry if draw.random() < 0.5 else draw.choice([entry["pub"], entry.get("src", {})])
+        name = draw.choice([*place, "x", "__proto__", "src", "ä"])
+        if draw.random() < 0.2:
+            place.pop(name, None)
+        else:
+            place[name] = draw.choice(values)
+        encoded = json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        yield encoded.encode(errors="surrogatepass")
+
+
+def test_deep_entries_get_the_same_verdict() -> None:
+    entry = json.loads(ENTRIES[0])
+    cases: list[Case] = []
+    for depth in (60, 61, 62, 63, 64, 65, 66, 200):
+        entry["pub"] = json.loads('{"a":' * depth + "1" + "}" * depth)
+        raw = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
+        cases.append(("entry", b64(raw)))
+    told = agree(cases)
+    assert told[0]
+    assert not told[-1]
+
+
+def test_only_endorsed_keys_are_followed() -> None:
+    keys = [Signer(bytes([number]) * 32) for number in range(6)]
+    first = b64(keys[0].public)
+    chain = [Endorsement.by(one, other.public).to_wire() for one, other in pairwise(keys)]
+    forged = {**chain[1], "signature": chain[2]["signature"]}
+    stranger = Endorsement.by(keys[5], keys[4].public).to_wire()
+    told = agree(
+        [
+            ("endorsed", first, chain),
+            ("endorsed", first, [chain[0], forged, *chain[2:]]),
+            ("endorsed", b64(keys[3].public), chain),
+            ("endorsed", first, [stranger]),
+            ("endorsed", first, [chain[0], stranger, *chain[1:]]),
+            ("endorsed", first, chain[::-1]),
+        ]
+    )
+    assert [len(each) for each in told] == [6, 2, 3, 1, 6, 2]
+
+
+def test_a_witness_that_signed_twice_counts_once_with_its_latest_time() -> None:
+    signer = Signer(bytes.fromhex(COSIGNED["witness_seed"]))
+    note = parse(COSIGNED["note"])
+    name = "witness.example/one"
+    for time in (5, 1767225601, 2**63 - 1):
+        more = note._replace(signatures=(*note.signatures, cosign(note.text, name, signer, time)))
+        [told] = agree([("checkpoint", more.render(), "default", KEYS, [WITNESS])])
+        assert told["witnesses"] == [[name, str(max(time, 1767225600))]]

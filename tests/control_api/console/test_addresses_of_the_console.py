@@ -1,0 +1,168 @@
+"""Where browsers see the console: by TLS, behind a proxy, or not at all. What a request says of
+itself in `Host`, `Origin` and `X-Forwarded-…` is believed only where it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from control_api.console.failed_sign_ins import FailedSignIns
+from control_api.console.pages import PAGES
+from tests.control_api.console.reader import Shown, Visitor
+from tests.control_api.running_api import ControlApi, running
+from tests.sidecar.proxy.certificates import authority
+
+PLAIN, HOST = "sluice_console", "__Host-sluice_console"
+FORGED = {
+    "Host": "evil.example",
+    "X_Forwarded_Host": "evil.example",
+    "X_Forwarded_Proto": "https",
+    "X_Forwarded_For": "198.51.100.7",
+    "Forwarded": "for=198.51.100.7;host=evil.example;proto=https",
+}
+PUBLIC = "https://sluice.example"
+SIGN_IN = "/console/sign-in"
+
+
+def is_signed_in(visitor: Visitor) -> bool:
+    return visitor.get("/console/account", follow=False).status == 200
+
+
+def sent(visitor: Visitor, path: str, form: dict[str, str], headers: dict[str, str]) -> Shown:
+    """The answer to a form with these headers."""
+    return visitor.send("POST", path, urlencode(form).encode(), headers)
+
+
+def test_by_tls_the_cookie_is_for_tls_and_this_host_alone(tmp_path: Path) -> None:
+    pair = authority().issue("127.0.0.1")
+    files = {"SLUICE_TLS_CERTIFICATE": str(pair.certificate), "SLUICE_TLS_KEY": str(pair.key)}
+    with running(tmp_path, **files) as api:
+        visitor = Visitor(api, authority().client())
+        shown = visitor.post(SIGN_IN, {"key": api.admin_key}, follow=False)
+        (cookie,) = shown.headers.get_all("Set-Cookie", [])
+        assert cookie.startswith(f"{HOST}=default.")
+        assert cookie.endswith("; Path=/; HttpOnly; SameSite=Strict; Secure")
+        assert is_signed_in(visitor)
+        # A cookie of the plain name may have been set by another host of the domain.
+        other = Visitor(api, visitor.tls)
+        other.cookies = {PLAIN: visitor.cookies[HOST]}
+        assert not is_signed_in(other)
+        account = visitor.get("/console/account")
+        plain = {"Origin": visitor.origin.replace("https", "http")}
+        token = account.page.find("input", name="csrf").attributes["value"]
+        assert sent(visitor, "/console/sign-out", {"csrf": token}, plain).status == 403
+        out = visitor.post("/console/sign-out", {"csrf": token}, follow=False)
+        assert "Max-Age=0; Path=/; HttpOnly; SameSite=Strict; Secure" in out.headers["Set-Cookie"]
+        assert not is_signed_in(visitor)
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
+    """A proxy ends TLS in front of it."""
+    folder = tmp_path_factory.mktemp("proxied")
+    with running(folder, SLUICE_CONSOLE_URL=PUBLIC + "/") as started:
+        yield started
+
+
+def test_behind_a_proxy_the_configured_address_counts(proxied: ControlApi) -> None:
+    visitor = Visitor(proxied)
+    form = {"key": proxied.admin_key}
+    for origin in (visitor.origin, "http://sluice.example", "https://sluice.example:8443", "null"):
+        assert visitor.post(SIGN_IN, form, Origin=origin).status == 403
+        # Headers that anyone may send don't make it right.
+        forged = {**FORGED, "Host": "sluice.example", "Origin": origin}
+        assert sent(visitor, SIGN_IN, form, forged).status == 403
+    shown = sent(visitor, SIGN_IN, form, {**FORGED, "Origin": PUBLIC})
+    assert shown.status == 303
+    assert shown.headers["Location"] == "/console"
+    assert shown.headers["Set-Cookie"].startswith(f"{HOST}=default.")
+    assert shown.headers["Set-Cookie"].endswith("; Secure")
+    assert is_signed_in(visitor)
+    link = proxied.admin("POST", "/v1/console/sign-in-links")["url"]
+    assert link.startswith(f"{PUBLIC}/console/sign-in#code=")
+
+
+def test_an_address_by_http_gets_a_cookie_that_works_there(tmp_path: Path) -> None:
+    with running(tmp_path, SLUICE_CONSOLE_URL="http://sluice.example:8700") as api:
+        visitor = Visitor(api)
+        form = {"key": api.admin_key}
+        assert visitor.post(SIGN_IN, form).status == 403
+        shown = visitor.post(SIGN_IN, form, follow=False, Origin="http://sluice.example:8700")
+        cookie = shown.headers["Set-Cookie"]
+        assert cookie.startswith(f"{PLAIN}=default.")
+        assert "Secure" not in cookie
+        assert is_signed_in(visitor)
+
+
+def test_what_a_request_says_of_its_way_here_is_not_believed(api: ControlApi) -> None:
+    form = {"key": api.admin_key}
+    shown = sent(Visitor(api), SIGN_IN, form, FORGED)
+    assert shown.status == 403  # the form's origin is not the host that was asked
+    for name in ("X_Forwarded_Host", "X_Forwarded_Proto", "X_Forwarded_For", "Forwarded"):
+        given = {name: FORGED[name]}
+        shown = sent(Visitor(api), SIGN_IN, form, given)
+        assert shown.headers["Set-Cookie"].startswith(f"{PLAIN}=")
+        assert shown.headers["Location"] == "/console"
+        given["Origin"] = "https://evil.example"
+        assert sent(Visitor(api), SIGN_IN, form, given).status == 403
+    # No answer repeats the host, so that no cache or person is led there.
+    away = Visitor(api).send("GET", "/console/account", None, FORGED)
+    assert away.headers["Location"] == "/console/sign-in?to=%2Fconsole%2Faccount"
+    assert b"evil.example" not in Visitor(api).send("GET", SIGN_IN, None, FORGED).raw
+
+
+def test_failures_are_counted_by_the_peer_and_not_by_a_header(
+    api: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses: list[str] = []
+
+    async def note(_: FailedSignIns, address: str) -> None:
+        addresses.append(address)
+
+    monkeypatch.setattr(FailedSignIns, "wait", note)
+    visitor = Visitor(api)
+    for number in range(4):
+        forged = {"X_Forwarded_For": f"198.51.100.{number}", "Forwarded": f"for=10.0.0.{number}"}
+        assert sent(visitor, SIGN_IN, {"key": "wrong"}, forged).status == 403
+        assert sent(visitor, f"{SIGN_IN}/link", {"code": "wrong"}, forged).status == 403
+    assert addresses == ["127.0.0.1"] * 8
+    visitor.sign_in(api.admin_key)
+    assert len(addresses) == 8
+
+
+def test_switched_off_there_is_no_console_and_no_cookie_opens_anything(tmp_path: Path) -> None:
+    api = ControlApi(tmp_path).start()
+    try:
+        visitor = Visitor(api).sign_in(api.admin_key)
+        style = visitor.get("/console/account").page.find("link", rel="stylesheet")
+        api.stop()
+        api.environ["SLUICE_CONSOLE"] = "0"
+        api.start()
+        paths = {
+            *(page.path for page in PAGES),
+            style.attributes["href"],
+            "/console/",
+            "/console/x",
+        }
+        for path in sorted(paths):
+            for method in ("GET", "HEAD", "POST", "DELETE"):
+                shown = visitor.send(method, path, b"" if method == "POST" else None, {})
+                assert shown.status == 404, (method, path)
+                assert not shown.headers.get_all("Set-Cookie", [])
+        cookie = {"Cookie": f"{PLAIN}={visitor.cookies[PLAIN]}"}
+        for path in ("/v1/keys", "/v1/audit/events", "/v1/console/sessions"):
+            assert api.call("GET", path, key=None, headers=cookie).status == 401
+        assert api.call("POST", "/v1/console/sign-in-links").status == 404
+    finally:
+        api.stop()
+
+
+def test_a_cookie_of_the_console_opens_no_route_of_the_api(api: ControlApi) -> None:
+    visitor = Visitor(api).sign_in(api.admin_key)
+    cookie = {"Cookie": f"{PLAIN}={visitor.cookies[PLAIN]}"}
+    for method, path in (("GET", "/v1/keys"), ("POST", "/v1/keys"), ("GET", "/v1/audit/export")):
+        assert api.call(method, path, key=None, headers=cookie).status == 401
+    assert api.call("GET", "/v1/keys", key=visitor.cookies[PLAIN]).status == 403

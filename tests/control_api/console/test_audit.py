@@ -1,0 +1,269 @@
+"""The audit pages: the log's state, its verification, checkpoints and downloads."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from policies.ground.canonical import unb64
+from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
+from tests.control_api.console.reader import Visitor
+from tests.control_api.running_api import ControlApi, running
+from tests.control_api.witness.running_witness import WitnessProcess, configure
+from tests.waiting import until
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
+    with running(tmp_path_factory.mktemp("api"), SLUICE_CHECKPOINT_SECONDS="1") as started:
+        yield started
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[ControlApi]:
+    with running(tmp_path, SLUICE_CHECKPOINT_SECONDS="1") as started:
+        yield started
+
+
+def _signed(api: ControlApi) -> int:
+    """The size of the newest checkpoint, once it covers all that was recorded."""
+    total = api.admin("GET", "/v1/audit/verification")["total"]
+    path = "/v1/audit/checkpoints?limit=1"
+    until("a checkpoint", lambda: (api.admin("GET", path) or [{"size": 0}])[0]["size"] >= total)
+    size: int = api.admin("GET", path)[0]["size"]
+    return size
+
+
+def _verified(api: ControlApi) -> None:
+    """Waits for the end of a verification that is asked for now."""
+    api.admin("POST", "/v1/audit/verification")
+    until("the verification", lambda: not api.admin("GET", "/v1/audit/verification")["running"])
+
+
+def _tamper(api: ControlApi, event_id: str) -> int:
+    """Another source in the event's stored bytes. Returns its entry's number."""
+    with sqlite3.connect(api.directory / "data" / "sluice.db") as connection:
+        where = "FROM log_entries WHERE eid = ?"
+        seq, entry = connection.execute(f"SELECT seq, entry {where}", (event_id,)).fetchone()
+        changed = bytes(entry).replace(b'"handbook"', b'"contract"')
+        assert changed != bytes(entry)
+        connection.execute("UPDATE log_entries SET entry = ? WHERE eid = ?", (changed, event_id))
+    return int(seq)
+
+
+def test_a_sound_log_is_told_as_what_was_verified(fresh: ControlApi) -> None:
+    fresh.evaluate()
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    size = _signed(fresh)
+    _verified(fresh)
+    shown = console.get("/console/audit")
+    assert shown.status == 200
+    notice = shown.main.find("div", class_="notice")
+    assert "good" in notice.attributes["class"]
+    assert notice.text.startswith("Valid when the service last verified it")
+    facts = shown.main.find("section", aria_labelledby="latest").text
+    told = re.search(r"Entries ([\d,]+) ", facts)
+    assert told is not None
+    # The log may grow by itself: by a heartbeat.
+    assert size <= int(told[1].replace(",", "")) <= _signed(fresh)
+    assert "signed" in facts
+    assert size > 0
+    memory = shown.main.find("div", data_verified_log="default")
+    assert int(memory.attributes["data-size"]) >= size
+    assert "No witness is configured" in shown.text
+
+
+def test_what_came_after_the_verification_is_not_told_as_verified(fresh: ControlApi) -> None:
+    _verified(fresh)
+    fresh.evaluate()
+    shown = Visitor(fresh).sign_in(fresh.admin_key).get("/console/audit")
+    assert "is not verified yet" in shown.text or "at entry" in shown.text
+
+
+def test_a_verification_is_begun_by_a_reader_and_shows_its_progress(fresh: ControlApi) -> None:
+    reader = Visitor(fresh).sign_in(fresh.new_key("read"))
+    until("the button", lambda: "Verify again" in reader.get("/console/audit").text)
+    shown = reader.submit(reader.get("/console/audit"), "/console/audit/verify")
+    assert shown.status == 200
+    asked = reader.get("/console/audit/progress", Accept="application/json")
+    found = json.loads(asked.raw)
+    assert found.keys() >= {"running", "first", "reached", "total"}
+    if found["running"]:
+        bar = shown.main.find_all("progress")
+        assert [each.attributes["aria-label"] for each in bar] in ([], ["Entries verified"])
+    until("its end", lambda: "not running" in reader.get("/console/audit").text)
+    assert reader.get("/console/audit").main.find_all("form", action="/console/audit/verify")
+
+
+def test_a_tampered_row_turns_the_page_red_and_names_itself(fresh: ControlApi) -> None:
+    fresh.evaluate()
+    event_id = fresh.evaluate()["event_id"]
+    _signed(fresh)
+    seq = _tamper(fresh, event_id)
+    _verified(fresh)
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    shown = console.get("/console/audit")
+    notice = shown.main.find("div", class_="notice")
+    assert "bad" in notice.attributes["class"]
+    assert notice.text.startswith(f"DAMAGED at entry {seq}")
+    assert event_id in notice.text
+    assert shown.page.find("title").text.startswith("Damaged log")
+    link = notice.find("a").attributes["href"]
+    assert link == f"/console/decision?id={event_id}"
+    assert console.get(link).status == 200
+    assert not [each for each in shown.main.find_all("div", class_="good") if "Valid" in each.text]
+
+
+def test_a_damaged_record_that_is_no_decision_is_named_without_a_link(fresh: ControlApi) -> None:
+    fresh.new_key("read")
+    _signed(fresh)
+    with sqlite3.connect(fresh.directory / "data" / "sluice.db") as connection:
+        where = "WHERE kind = 'change' ORDER BY seq DESC LIMIT 1"
+        eid, entry = connection.execute(f"SELECT eid, entry FROM log_entries {where}").fetchone()
+        changed = bytes(entry).replace(b'"read"', b'"read!"')
+        connection.execute("UPDATE log_entries SET entry = ? WHERE eid = ?", (changed, eid))
+    _verified(fresh)
+    shown = Visitor(fresh).sign_in(fresh.admin_key).get("/console/audit")
+    notice = shown.main.find("div", class_="notice")
+    assert "DAMAGED" in notice.text
+    assert f"Record {eid} , which is no decision" in notice.text
+    assert not notice.find_all("a")
+
+
+def test_a_log_that_lost_its_newest_entries_is_red(fresh: ControlApi) -> None:
+    for _ in range(3):
+        fresh.evaluate()
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    _signed(fresh)
+    with sqlite3.connect(fresh.directory / "data" / "sluice.db") as connection:
+        connection.execute("UPDATE log_heads SET size = size - 2")
+    shown = console.get("/console/audit")
+    assert "bad" in shown.main.find("div", class_="notice").attributes["class"]
+
+
+def test_a_note_that_was_changed_is_told_as_not_signed(fresh: ControlApi) -> None:
+    fresh.evaluate()
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    size = _signed(fresh)
+    with sqlite3.connect(fresh.directory / "data" / "sluice.db") as connection:
+        query = "SELECT note FROM checkpoints WHERE size = ?"
+        note = connection.execute(query, (size,)).fetchone()[0]
+        text, _, signature = note.rpartition(" ")
+        raw = bytearray(base64.b64decode(signature))
+        raw[-1] ^= 1
+        changed = f"{text} {base64.b64encode(raw).decode()}\n"
+        connection.execute("UPDATE checkpoints SET note = ? WHERE size = ?", (changed, size))
+    shown = console.get(f"/console/audit/checkpoint?size={size}")
+    assert "NOT SIGNED" in shown.text
+    assert "unsigned" in shown.text
+    assert "NOT SIGNED" in console.get("/console/audit").text
+
+
+def test_a_witness_is_up_to_date_or_behind_or_has_not_cosigned(
+    fresh: ControlApi, tmp_path: Path
+) -> None:
+    fresh.evaluate()
+    _signed(fresh)
+    origin = fresh.admin("GET", "/v1/audit/checkpoints")[0]["origin"]
+    key = fresh.admin("GET", "/v1/audit/log-keys")["log_key"]
+    log = {"origin": origin, "key": VerifierKey(origin, ED25519, unb64(key)).text()}
+    (tmp_path / "witness").mkdir()
+    witness = WitnessProcess(configure(tmp_path / "witness", name="auditor", logs=[log]))
+    try:
+        away = VerifierKey("away", COSIGNATURE, bytes(range(32))).text()
+        fresh.environ["SLUICE_WITNESSES"] = (
+            f"{witness.key}@http://127.0.0.1:{witness.port},{away}@http://127.0.0.1:9"
+        )
+        fresh.restart()
+        console = Visitor(fresh).sign_in(fresh.admin_key)
+
+        def told() -> list[str]:
+            rows = console.get("/console/audit").main.find_all(
+                "section", aria_labelledby="witnesses"
+            )
+            return [each.find("span", class_="badge").text for each in rows[0].find_all("tr")[1:]]
+
+        until("a cosignature", lambda: told() == ["up to date", "has not cosigned"])
+        size = _signed(fresh)
+        one = console.get(f"/console/audit/checkpoint?size={size}")
+        until("its cosignature", lambda: "auditor" in console.get(one.address).text)
+    finally:
+        witness.kill()
+    fresh.evaluate()
+    _signed(fresh)
+    until("it is behind", lambda: "behind" in told()[0])
+
+
+def test_checkpoints_are_listed_and_downloaded(api: ControlApi, console: Visitor) -> None:
+    api.evaluate()
+    size = _signed(api)
+    shown = console.get("/console/audit/checkpoints")
+    assert shown.status == 200
+    rows = shown.main.find("tbody").find_all("tr")
+    assert str(size) in rows[0].text.replace(",", "")
+    one = console.get(f"/console/audit/checkpoint?size={size}")
+    assert one.heading == f"Checkpoint of {size:,} entries"
+    note = console.get(f"/console/audit/checkpoint.txt?size={size}")
+    assert note.headers["Content-Type"].startswith("text/plain")
+    assert note.raw.decode() == api.call("GET", f"/v1/audit/checkpoint?size={size}").raw.decode()
+    assert note.raw.decode().strip() in "".join(map(str, one.main.find("pre").children))
+
+
+@pytest.mark.parametrize(("size", "status"), [("999999999", 404), ("many", 422), ("", 422)])
+def test_a_checkpoint_that_is_not_there_is_told(console: Visitor, size: str, status: int) -> None:
+    shown = console.get(f"/console/audit/checkpoint?size={size}")
+    assert shown.status == status
+    assert console.get(f"/console/audit/checkpoint.txt?size={size}").status == status
+
+
+def test_the_list_of_checkpoints_tells_a_wrong_cursor(console: Visitor) -> None:
+    shown = console.get("/console/audit/checkpoints?cursor=made-up")
+    assert shown.status == 422
+    assert "cursor" in shown.text
+
+
+def test_the_downloaded_log_is_verified_offline(
+    api: ControlApi, console: Visitor, tmp_path: Path
+) -> None:
+    api.evaluate()
+    _signed(api)
+    page = console.get("/console/audit/downloads")
+    key = page.main.find("section", aria_labelledby="offline").find("pre").text
+    got = console.get("/console/audit/download?openings=none")
+    assert "attachment" in got.headers["Content-Disposition"]
+    (tmp_path / "log.ndjson").write_bytes(got.raw)
+    (tmp_path / "log.key").write_text(key)
+    command = [sys.executable, "-m", "control_api.verifier", "log.ndjson", "--key", "log.key"]
+    done = subprocess.run(
+        [*command, "--recompute"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "pinned" in done.stdout
+
+
+def test_decisions_that_match_are_downloaded(api: ControlApi, console: Visitor) -> None:
+    api.evaluate(user_id="downloaded")
+    api.evaluate(user_id="downloaded", source_id="payroll")
+    query = "format=csv&user_id=downloaded&decision=DENY&from=&since="
+    got = console.get(f"/console/audit/download?{query}")
+    assert got.status == 200
+    assert len(got.raw.splitlines()) == 2
+    assert got.raw.count(b"payroll") >= 1
+
+
+@pytest.mark.parametrize(
+    "query", ["from=yesterday", "format=exe", "user_id=ann", "format=csv&since=yesterday"]
+)
+def test_a_download_that_cannot_be_is_told_on_the_page(console: Visitor, query: str) -> None:
+    shown = console.get(f"/console/audit/download?{query}")
+    assert shown.status == 422
+    assert shown.heading == "Downloads"
+    assert shown.main.find("div", role="alert").text

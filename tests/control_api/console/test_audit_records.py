@@ -1,0 +1,170 @@
+"""The audit pages of what people did: changes, legal holds, erasures and retention."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from control_api.maintenance import retention
+from tests.control_api.console.reader import Element, Visitor
+from tests.control_api.running_api import ControlApi
+from tests.waiting import until
+
+DAY = 86_400
+
+
+def _rows(page: Element) -> list[Element]:
+    return page.find("tbody").find_all("tr")
+
+
+def test_a_change_names_who_made_it_and_what_changed(api: ControlApi, console: Visitor) -> None:
+    key = api.new_key("admin", name="Ann Okafor")
+    agent = {"agent_id": "agt_changed", "agent_role": "support", "display_name": "before"}
+    api.admin("POST", "/v1/agents", agent)
+    status = {"status": "pending_approval", "reason": "the board asked for it"}
+    api.call("PATCH", "/v1/agents/agt_changed/status", status, key=key)
+    shown = console.get("/console/audit/changes?object_type=agent&object_id=agt_changed")
+    assert shown.status == 200
+    newest, oldest = _rows(shown.main)
+    assert "Ann Okafor" in newest.find("th").text
+    assert "the board asked for it" in newest.text
+    assert newest.find("del").text == "draft"
+    assert newest.find("ins").text == "pending_approval"
+    assert "created" in oldest.text
+    assert not oldest.find_all("del")
+
+
+def test_changes_are_paged_and_filtered(api: ControlApi, console: Visitor) -> None:
+    for number in range(51):
+        api.admin("POST", "/v1/agents", {"agent_id": f"agt_{number}", "agent_role": "paged"})
+    first = console.get("/console/audit/changes?object_type=agent")
+    assert len(_rows(first.main)) == 50
+    second = console.get(first.main.find("a", rel="next").attributes["href"])
+    assert len(_rows(second.main)) >= 1
+    assert all("agent" in row.text for row in _rows(second.main))
+    none = console.get("/console/audit/changes?object_id=absent")
+    assert "No change matches" in none.text
+    assert none.main.find("input", name="object_id").attributes["value"] == "absent"
+
+
+@pytest.mark.parametrize("query", ["from=yesterday", "cursor=made-up"])
+def test_changes_tell_a_wrong_filter(console: Visitor, query: str) -> None:
+    shown = console.get(f"/console/audit/changes?{query}")
+    assert shown.status == 422
+    assert shown.main.find("div", role="alert").text
+
+
+def test_a_hold_is_placed_keeps_from_erasure_and_is_released(
+    api: ControlApi, console: Visitor
+) -> None:
+    api.evaluate(user_id="held-user", session_id="s-held")
+    page = console.get("/console/audit/holds")
+    placed = console.submit(
+        page, "/console/audit/holds/place",
+        object_type="session", object_id="s-held", reason="litigation 2026-9",
+    )  # fmt: skip
+    assert "is placed" in placed.text
+    assert "litigation 2026-9" in _rows(placed.main)[0].text
+
+    erase = {"kind": "user_id", "whose": "held-user", "reason": "request 1", "final": "yes"}
+    page = console.get("/console/audit/erasures")
+    refused = console.submit(page, "/console/audit/erasures/erase", **erase)
+    assert refused.status == 409
+    assert "hold" in refused.main.find("div", role="alert").text
+    assert refused.main.find("textarea", name="whose").text == "held-user"
+
+    released = console.submit(placed, "/console/audit/holds/release", why="settled")
+    assert "is released" in released.text
+    assert "s-held" not in released.text
+    assert "s-held" in console.get("/console/audit/holds?all=yes").text
+
+    erased = console.submit(page, "/console/audit/erasures/erase", **erase)
+    assert "Erased." in erased.text
+    assert "request 1" in _rows(erased.main)[0].text
+    assert api.events("?session_id=s-held")[0]["user_id"] is None
+    again = console.submit(page, "/console/audit/erasures/erase", **erase)
+    assert "There was nothing to erase" in again.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"final": ""}, "can't be undone"),
+        ({"kind": "everyone"}, "choose whose"),
+        ({"whose": " "}, "exactly one is required"),
+        ({"reason": ""}, "reason"),
+    ],
+)
+def test_an_erasure_that_lacks_something_is_refused(
+    console: Visitor, fields: dict[str, str], told: str
+) -> None:
+    whole = {"kind": "event_ids", "whose": "a b", "reason": "request 2", "final": "yes"}
+    page = console.get("/console/audit/erasures")
+    shown = console.submit(page, "/console/audit/erasures/erase", **whole | fields)
+    assert shown.status == 422
+    assert told in shown.main.find("div", role="alert").text
+
+
+def test_a_hold_that_lacks_something_is_refused_and_keeps_what_was_typed(console: Visitor) -> None:
+    page = console.get("/console/audit/holds")
+    shown = console.submit(
+        page, "/console/audit/holds/place", object_type="user", object_id="u-1", reason=""
+    )
+    assert shown.status == 422
+    assert shown.main.find("input", name="object_id").attributes["value"] == "u-1"
+    csrf = page.main.find("input", name="csrf").attributes["value"]
+    fields = {"csrf": csrf, "hold_id": "hld_absent", "why": "it ended"}
+    assert console.post("/console/audit/holds/release", fields).status == 404
+
+
+def test_a_reader_sees_holds_and_erasures_and_changes_neither(
+    api: ControlApi, reader: Visitor
+) -> None:
+    body = {"object_type": "agent", "object_id": "agt_held", "reason": "litigation 7"}
+    api.admin("POST", "/v1/audit/holds", body)
+    for path in ("holds", "erasures", "retention"):
+        shown = reader.get(f"/console/audit/{path}")
+        assert shown.status == 200
+        assert not shown.main.find_all("form"), path
+    for action in ("holds/place", "holds/release", "erasures/erase", "retention/change"):
+        assert reader.post(f"/console/audit/{action}", {}).status == 403
+
+
+def test_what_was_purged_is_shown_with_its_proof(
+    fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
+    fresh.evaluate()
+    until("a checkpoint", lambda: fresh.admin("GET", "/v1/audit/checkpoints"))
+    fresh.time.ahead = 400 * DAY
+    fresh.restart()
+    until("a purge", lambda: fresh.admin("GET", "/v1/audit/retention")["anchor"])
+    anchor = fresh.admin("GET", "/v1/audit/retention")["anchor"]
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    shown = console.get("/console/audit/retention")
+    assert f"The first {anchor['tree_size']} entries are gone" in shown.text
+    assert anchor["root_hash"] in shown.text
+    proof = shown.main.find("section", aria_labelledby="purged").find_all("a")[-1]
+    path = f"/v1/audit/consistency?from={anchor['tree_size']}"
+    until("a checkpoint", lambda: fresh.call("GET", path).status == 200)
+    proven = json.loads(console.get(proof.attributes["href"]).raw)
+    assert proven["from"] == anchor["tree_size"]
+    assert proven["checkpoint"]
+
+
+def test_how_long_records_are_kept_is_changed(fresh: ControlApi) -> None:
+    fresh.evaluate()
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    shown = console.get("/console/audit/retention")
+    assert "Nothing: the log is there from its first entry on." in shown.text
+    changed = console.submit(
+        shown, "/console/audit/retention/change", retention_days="10", session_retention_days="20"
+    )
+    assert "The next purge" in changed.text
+    assert fresh.admin("GET", "/v1/settings/retention")["retention_days"] == 10
+    wrong = console.submit(shown, "/console/audit/retention/change", retention_days="-1")
+    assert wrong.status == 422
+    assert wrong.main.find("input", name="retention_days").attributes["value"] == "-1"
+    over = console.submit(shown, "/console/audit/retention/change", retention_days="9999")
+    assert over.status == 422

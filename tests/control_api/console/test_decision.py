@@ -1,0 +1,152 @@
+"""One decision's page: its ladder, what is around it, and what a browser is given to prove it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.control_api.console.reader import Visitor
+from tests.control_api.running_api import ControlApi
+from tests.waiting import until
+
+
+def test_a_denial_shows_its_ladder_and_what_would_have_allowed_it(
+    api: ControlApi, console: Visitor
+) -> None:
+    denied = api.evaluate(source_id="payroll")
+    shown = console.get(f"/console/decision?id={denied['event_id']}")
+    assert shown.status == 200
+    assert shown.heading == "DENY support reads payroll"
+    rows = shown.main.find("section", aria_labelledby="checks").find("tbody").find_all("tr")
+    assert len(rows) == 10
+    outcomes = [row.find("span", class_="badge").text for row in rows]
+    assert outcomes[8] == "failed"
+    assert outcomes[9] == "not reached"
+    assert "What would have allowed it" in shown.text
+
+
+def test_the_ladder_is_that_of_the_policies_that_decided(fresh: ControlApi) -> None:
+    allowed = fresh.evaluate()
+    body = {
+        "name": "support-forbids",
+        "agent_role": "support",
+        "allowed_sources": ["*"],
+        "denied_sources": ["handbook"],
+        "max_sensitivity": "low",
+    }
+    fresh.admin("POST", "/v1/policies", body)
+    found = fresh.admin("GET", f"/v1/audit/events/{allowed['event_id']}")
+    assert found["event"]["decision"] == "ALLOW"
+    assert found["unexplained"] is None
+    assert {each["outcome"] for each in found["explain"]["checks"]} <= {"passed", "skipped"}
+
+
+def test_what_was_released_and_done_is_told_in_words(fresh: ControlApi) -> None:
+    event_id = fresh.evaluate()["event_id"]
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    where = f"/console/decision?id={event_id}"
+    assert "Nothing was recorded after it" in console.get(where).text
+    digest = "70fc7429d0bc707847d513b094d759f471113564cff6356b71003442d0dcac7f"
+    released = {"status": 200, "bytes": 467, "sha256": digest, "duration_ms": 7, "withheld": 3}
+    sent = {"channel": "email", "to": {"team": ["a", "b"]}}
+    for kind, detail, outcome in (
+        ("retrieval", released, "completed"),
+        ("summary_sent", sent, "failed"),
+    ):
+        action = {"event_id": event_id, "action_type": kind, "detail": detail, "outcome": outcome}
+        fresh.call("POST", "/v1/audit/lineage", action)
+    rows = console.get(where).main.find("section", aria_labelledby="released").find("tbody")
+    retrieval, summary = ([cell.text for cell in row.find_all("td")] for row in rows.find_all("tr"))
+    assert retrieval[1] == "completed"
+    assert f"SHA-256 of the response: {digest} bytes: 467 items withheld: 3" in retrieval[2]
+    assert summary[1:] == ["failed", 'channel: email to: {"team":["a","b"]}']
+
+
+def test_what_today_s_policies_say_stands_beside_it(fresh: ControlApi) -> None:
+    allowed = fresh.evaluate(user_id="ann")
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    where = f"/console/decision?id={allowed['event_id']}"
+    shown = console.get(where).main.find("section", aria_labelledby="today")
+    assert shown.find("span", class_="badge").text == "ALLOW"
+    policy_id = fresh.admin("GET", "/v1/policies")[0]["policy_id"]
+    assert f"/console/policy/history?id={policy_id}" in shown.find("a").attributes["href"]
+    assert "made by version 1" in shown.text
+    fresh.admin("DELETE", f"/v1/policies/{policy_id}")
+    shown = console.get(where).main.find("section", aria_labelledby="today")
+    assert shown.find("span", class_="badge").text == "DENY"
+    assert not shown.find_all("a")
+    assert len(fresh.events()) == 1  # a simulation is not recorded
+    fresh.admin("POST", "/v1/audit/redact", {"user_id": "ann", "reason": "asked for it"})
+    shown = console.get(where).main.find("section", aria_labelledby="today")
+    assert "the user was erased" in shown.text
+
+
+def test_a_decision_in_a_frozen_tenant_is_explained_without_checks(fresh: ControlApi) -> None:
+    fresh.admin("POST", "/v1/freeze", {"reason": "a leak"})
+    denied = fresh.evaluate()
+    found = fresh.admin("GET", f"/v1/audit/events/{denied['event_id']}")
+    assert found["event"]["policy_name"] == "tenant_frozen"
+    assert {each["outcome"] for each in found["explain"]["checks"]} == {"not_reached"}
+
+
+def test_the_neighbours_in_a_session_are_linked(api: ControlApi, console: Visitor) -> None:
+    ids = [api.evaluate(session_id="s-neighbours")["event_id"] for _ in range(3)]
+    shown = console.get(f"/console/decision?id={ids[1]}")
+    links = [each.attributes["href"] for each in shown.main.find_all("a")]
+    assert f"/console/decision?id={ids[0]}" in links
+    assert f"/console/decision?id={ids[2]}" in links
+
+
+def test_the_browser_is_given_what_it_verifies(api: ControlApi, console: Visitor) -> None:
+    event_id = api.evaluate()["event_id"]
+    address = f"/console/decision/proof?id={event_id}"
+    until("a checkpoint", lambda: console.get(address, Accept="application/json").status == 200)
+    given = json.loads(console.get(address, Accept="application/json").raw)
+    assert given["proof"].startswith("c2sp.org/tlog-proof@v1\n")
+    assert given["openings"]["user_id"][1] == "ann"
+    assert given["log_key"] == api.admin("GET", "/v1/audit/log-keys")["log_key"]
+    file = console.get(f"/console/decision/proof.txt?id={event_id}")
+    assert file.raw.decode() == given["proof"]
+
+
+def test_the_evidence_is_verified_offline(
+    api: ControlApi, console: Visitor, tmp_path: Path
+) -> None:
+    event_id = api.evaluate(user_id="zoe")["event_id"]
+    address = f"/console/decision/evidence.json?id={event_id}"
+    until("a checkpoint", lambda: console.get(address).status == 200)
+    file = tmp_path / "evidence.json"
+    file.write_bytes(console.get(address).raw)
+    key = ["--key", api.admin("GET", "/v1/audit/log-keys")["log_key"]]
+    command = [sys.executable, "-m", "control_api.verifier", str(file), *key]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "signed: only who has the log's key" in done.stdout
+    file.write_text(file.read_text().replace("zoe", "zoo"))
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 1
+
+
+@pytest.mark.parametrize("damaged", [b"nothing", b"{}", b'{"pub":7}', b"[]"])
+def test_a_damaged_entry_is_named(fresh: ControlApi, damaged: bytes) -> None:
+    ids = [fresh.evaluate(session_id="s-damaged")["event_id"] for _ in range(2)]
+    database = fresh.directory / "data" / "sluice.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("UPDATE log_entries SET entry = ? WHERE eid = ?", (damaged, ids[0]))
+        found = connection.execute("SELECT seq FROM log_entries WHERE eid = ?", (ids[0],))
+        seq = found.fetchone()[0]
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    for each in ids:
+        # The other decision's page names it as its neighbour in the session.
+        shown = console.get(f"/console/decision?id={each}")
+        assert shown.status == 409
+        assert f"entry {seq}: what is stored" in shown.main.find("div", role="alert").text
+
+
+def test_an_unknown_decision_is_not_found(console: Visitor) -> None:
+    assert console.get("/console/decision?id=nothing").status == 404
+    assert console.get("/console/decision").status == 422

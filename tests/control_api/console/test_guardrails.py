@@ -1,0 +1,86 @@
+"""Guardrails in the console: in words, created, changed, deleted, and refused with the request that
+breaks them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.control_api.console.reader import Shown, Visitor
+from tests.control_api.running_api import ControlApi
+
+LIST = "/console/policies/guardrails"
+ONE = "/console/policies/guardrail"
+
+
+def created(console: Visitor, **fields: str) -> Shown:
+    return console.submit(console.get(f"{LIST}/new"), "/console/guardrail/create", **fields)
+
+
+def test_a_guardrail_is_created_changed_and_deleted(fresh: ControlApi) -> None:
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    assert "No guardrail" in console.get(LIST).text
+    shown = created(
+        console, name="payroll", sources="payroll*\nsalaries", except_roles="hr", levels="low"
+    )
+    assert "The guardrail holds from now on" in shown.text
+    assert "no role except hr may ever read payroll* , salaries at low." in shown.text
+    shown = console.get(f"{ONE}?id=payroll")
+    assert shown.main.find("input", type="checkbox", value="low").attributes.keys() >= {"checked"}
+    shown = console.submit(shown, "/console/guardrail/replace", tasks="absent")
+    assert "at low, for calls without a task." in shown.text
+    (rule,) = fresh.admin("GET", "/v1/guardrails")
+    assert rule["never"]["sources"] == ["payroll*", "salaries"]
+    shown = console.get(f"{ONE}?id=payroll")
+    assert console.submit(shown, "/console/guardrail/delete").status == 422
+    shown = console.submit(shown, "/console/guardrail/delete", confirm="yes")
+    assert "The guardrail is gone" in shown.text
+    assert fresh.admin("GET", "/v1/guardrails") == []
+
+
+def test_what_is_in_force_refuses_a_guardrail(fresh: ControlApi) -> None:
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    shown = created(console, name="no-handbook", sources="handbook")
+    assert shown.status == 409
+    assert "The policies in force break it already" in shown.text
+    assert "source id handbook" in shown.text
+    assert shown.main.find("textarea", name="sources").text == "handbook"
+    always = {"kind": "always", "roles": "support", "levels": "low", "tasks": "absent"}
+    created(console, name="open", sources="handbook", **always)
+    assert (
+        "support may always read handbook at low, for calls without a task"
+        in console.get(LIST).text
+    )
+    shown = console.get(f"{ONE}?id=open")
+    shown = console.submit(shown, "/console/guardrail/replace", sources="payroll")
+    assert shown.status == 409
+    assert shown.heading == "Guardrail open"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"name": "", "sources": "x"}, "`name` is missing"),
+        ({"name": "a", "kind": "maybe"}, "choose whether"),
+        ({"name": "a", "kind": "always", "sources": "x"}, "roles"),
+    ],
+)
+def test_a_form_that_says_too_little_is_refused(
+    console: Visitor, fields: dict[str, str], text: str
+) -> None:
+    shown = created(console, **fields)
+    assert shown.status == 422
+    assert text in shown.text
+
+
+def test_a_files_guardrail_is_changed_in_its_file(fresh: ControlApi) -> None:
+    file = fresh.policy_file.parent.parent / "guardrails.yaml"
+    file.write_text("guardrails:\n  - name: filed\n    never: {sources: [payroll]}\n")
+    fresh.admin("POST", "/v1/policies/reload")
+    console = Visitor(fresh).sign_in(fresh.admin_key)
+    assert "the file default/guardrails.yaml" in console.get(LIST).text
+    shown = console.get(f"{ONE}?id=filed")
+    assert "It is changed there" in shown.text
+    assert not shown.main.find_all("form")
+    reader = Visitor(fresh).sign_in(fresh.new_key("read"))
+    assert "New guardrail" not in reader.get(LIST).text
+    assert reader.get(f"{LIST}/new").status == 403

@@ -1,0 +1,162 @@
+"""The first page: counts, charts with the numbers behind them, causes, and what needs a person."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from markupsafe import Markup
+
+from control_api.console.charts import Series, bar_chart, ceiling, line_chart
+from tests.control_api.console.reader import Visitor
+from tests.control_api.running_api import ControlApi, asked, within
+
+
+def test_a_first_run_shows_how_to_begin(fresh: ControlApi) -> None:
+    shown = Visitor(fresh).sign_in(fresh.admin_key).get("/console")
+    assert shown.heading == "Overview"
+    assert "No decision yet" in shown.text
+    assert "/v1/context/evaluate" in shown.text
+
+
+def test_the_overview_counts_and_names_causes(api: ControlApi, console: Visitor) -> None:
+    for source in ("handbook", "payroll", "payroll"):
+        api.evaluate(source_id=source)
+    shown = console.get("/console?window=hour")
+    figures = [each.text for each in shown.main.find_all("div", class_="figure")]
+    assert "3 Decisions" in figures
+    assert "2 Denied" in figures
+    cause = shown.main.find("section", aria_labelledby="causes").find("a")
+    matching = console.get(cause.attributes["href"])
+    assert len(matching.main.find("tbody").find_all("tr")) == 2
+
+
+def test_what_needs_a_person_is_on_top(api: ControlApi, console: Visitor) -> None:
+    api.admin("POST", "/v1/agents", {"agent_id": "agt-new", "agent_role": "support"})
+    shown = console.get("/console")
+    assert "1 agent waits for a role and approval" in shown.text
+
+
+def test_all_that_needs_a_person_leads_to_its_page(fresh: ControlApi) -> None:
+    visitor = Visitor(fresh).sign_in(fresh.admin_key)
+    assert needs(visitor) == {}
+    fresh.admin("PUT", "/v1/policies/candidates/stricter", {"policies": []})
+    fresh.admin(
+        "POST", "/v1/context/evaluate/batch", {"items": [asked()] * 100, "semantics": "all"}
+    )
+    fresh.admin("POST", "/v1/agents", {"agent_id": "agt-new", "agent_role": "support"})
+    fresh.new_key(expires_days=13)
+    rule = {"name": "any", "rule_type": "denial_spike", "threshold": 1, "window_minutes": 60}
+    fresh.admin("POST", "/v1/alerts/rules", rule)
+    fresh.admin("POST", "/v1/freeze", {"reason": "a leaked key"})
+    fresh.evaluate()
+    revision = fresh.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
+    report(fresh, "one", revision=revision, refusing="no policy set")
+    report(fresh, "two", revision=revision - 1, policy_set_age_ms=26_000)
+    report(fresh, "three", revision=revision, oldest_unshipped_ms=20_000, spool_depth=3)
+    fresh.policy_file.write_text("policies: [{name: bad}]")
+    within(10, lambda: fresh.admin("GET", "/v1/policies/files")["faults"], "the fault is noticed")
+    within(30, lambda: fresh.admin("GET", "/v1/alerts/fired"), "the alert fires")
+    tamper(fresh)
+    found = needs(visitor)
+    assert [text.partition(":")[0] for text, tone in found if tone == "bad"] == [
+        "A freeze is in force, and every evaluation is denied",
+        "The audit trail does not verify",
+        "The policy files are refused, the policies stay as they were",
+        "Sidecars that deny every request",
+        "1 alert fired within a day",
+    ]
+    assert [text for text, tone in found if tone == "warn"] == [
+        "Sidecars with older policies: 1",
+        "Sidecars with stale policies: 1",
+        "Sidecars that ship records late: 1",
+        "1 agent waits for a role and approval",
+        "1 key to replace within 14 days",
+    ]
+    (ready,) = [text for text, tone in found if tone == "info"]
+    assert ready == (
+        "The candidate “stricter” is ready to be promoted or discarded: of 101 decisions it would "
+        "newly deny 100 and newly allow 0"
+    )
+    leads = {urlsplit(href).path.removeprefix("/console/") for href in found.values()}
+    settled = {"audit", "policies", "fleet", "alerts", "agents", "keys"}
+    assert leads == {*settled, "alerts/freeze", "policies/candidate"}
+
+
+def test_what_was_settled_needs_no_one_any_longer(fresh: ControlApi) -> None:
+    visitor = Visitor(fresh).sign_in(fresh.admin_key)
+    good = fresh.policy_file.read_text()
+    fresh.policy_file.write_text("policies: [{name: bad}]")
+    assert fresh.call("POST", "/v1/policies/reload").status == 422
+    fresh.admin("POST", "/v1/freeze", {"reason": "a leaked key"})
+    assert len(needs(visitor)) == 2
+    fresh.policy_file.write_text(good)
+    fresh.admin("POST", "/v1/policies/reload")
+    fresh.admin("DELETE", "/v1/freeze")
+    assert needs(visitor) == {}
+
+
+def needs(visitor: Visitor) -> dict[tuple[str, str], str]:
+    """Where each text and tone leads."""
+    lists = visitor.get("/console").main.find_all("ul", class_="notices")
+    return {
+        (each.text, each.attributes["class"].split()[-1]): each.find("a").attributes["href"]
+        for one in lists
+        for each in one.find_all("li")
+    }
+
+
+def report(api: ControlApi, sidecar_id: str, **changed: Any) -> None:
+    held = api.admin("GET", "/v1/sidecars/policy-set?since=0")
+    sent = {
+        "sidecar_id": sidecar_id,
+        "run_id": "9f1c2a7b0001",
+        "version": "1.0.0",
+        "agent_role": "support",
+        "epoch": held["epoch"],
+        "revision": held["revision"],
+        "policy_set_age_ms": 400,
+        "spool_depth": 0,
+        **changed,
+    }
+    api.admin("POST", "/v1/sidecars/report", sent)
+
+
+def tamper(api: ControlApi) -> None:
+    with sqlite3.connect(api.directory / "data" / "sluice.db") as database:
+        database.execute("UPDATE log_entries SET hash = zeroblob(32) WHERE seq = 3")
+    api.admin("POST", "/v1/audit/verification")
+    path = "/v1/audit/verification"
+    within(30, lambda: api.admin("GET", path)["state"] == "damaged", "the damage is found")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0, 1), (1, 1), (1.2, 2), (3, 5), (7, 10), (11, 20), (999, 1000)]
+)
+def test_a_chart_ends_at_a_round_number(value: float, expected: float) -> None:
+    assert ceiling(value) == expected
+
+
+def test_a_chart_places_its_values() -> None:
+    chart = line_chart("Rates", ["a", "b", "c"], [Series("Denied", [0, 5, 10])])
+    assert 'points="46.0,156.0 339.0,83.0 632.0,10.0"' in chart
+    bars = bar_chart("Numbers", ["a", "b"], [Series("A", [1, 0]), Series("B", [1, 2])])
+    assert bars.count("<rect") == 3
+
+
+def test_the_numbers_of_a_chart_fit_beside_it() -> None:
+    for top, shown in ((5, "2.5"), (1000, "1,000"), (20_000, "20k"), (3_000_000, "2.5M")):
+        assert f">{shown}</text>" in line_chart("Numbers", ["a"], [Series("A", [top])])
+
+
+def test_a_chart_escapes_its_title() -> None:
+    chart = line_chart('"><script>', [], [])
+    assert isinstance(chart, Markup)
+    assert "<script>" not in chart
+
+
+def test_a_series_needs_a_value_for_each_label() -> None:
+    with pytest.raises(ValueError, match="a value for each label"):
+        bar_chart("Numbers", ["a", "b"], [Series("A", [1])])

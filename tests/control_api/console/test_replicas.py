@@ -1,0 +1,103 @@
+"""Sessions of the console across replicas: two services on one PostgreSQL, and links that several
+browsers use at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from tests import migrated
+from tests.conftest import SERVERS
+from tests.control_api.console.reader import Visitor
+from tests.control_api.running_api import SUPERADMIN, ControlApi, within
+from tests.postgres import serving
+
+BROWSERS = 6
+
+
+@pytest.fixture(scope="module")
+def replicas(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ControlApi, ControlApi]]:
+    folder = tmp_path_factory.mktemp("replicas")
+    with migrated.database(*pytestconfig.stash[SERVERS]) as url:
+        first = ControlApi(folder, database_url=serving(url)).start()
+        second = ControlApi(folder, policies=None, database_url=serving(url)).start()
+        try:
+            yield first, second
+        finally:
+            second.stop()
+            first.stop()
+
+
+def at(api: ControlApi, visitor: Visitor) -> Visitor:
+    """The same browser, whose requests another replica gets."""
+    other = Visitor(api)
+    other.cookies = dict(visitor.cookies)
+    return other
+
+
+def is_signed_in(visitor: Visitor) -> bool:
+    return visitor.get("/console/account", follow=False).status == 200
+
+
+@pytest.mark.parametrize("scope", ["admin", "superadmin"])
+def test_a_session_begins_at_one_replica_and_ends_at_the_other(
+    replicas: tuple[ControlApi, ControlApi], scope: str
+) -> None:
+    one, two = replicas
+    visitor = Visitor(one).sign_in(SUPERADMIN if scope == "superadmin" else one.admin_key)
+    assert is_signed_in(at(two, visitor))
+    # A form of a page that one has shown is taken by the other.
+    account = visitor.get("/console/account")
+    at(two, visitor).submit(account, "/console/sign-out")
+    assert not is_signed_in(visitor)
+    assert not is_signed_in(at(two, visitor))
+
+
+def test_a_revoked_session_is_refused_at_once_everywhere(
+    replicas: tuple[ControlApi, ControlApi],
+) -> None:
+    one, two = replicas
+    for here, there in ((one, two), (two, one)):
+        visitor = at(there, Visitor(here).sign_in(here.admin_key))
+        assert is_signed_in(visitor)
+        newest = here.admin("GET", "/v1/console/sessions?limit=1")[0]["session_id"]
+        here.admin("DELETE", f"/v1/console/sessions/{newest}")
+        assert not is_signed_in(visitor)
+
+
+def test_what_ends_a_key_ends_its_sessions_everywhere(
+    replicas: tuple[ControlApi, ControlApi],
+) -> None:
+    one, two = replicas
+    made = one.admin("POST", "/v1/keys", {"name": "short", "scope": "read"})
+    visitor = Visitor(one).sign_in(made["key"])
+    assert is_signed_in(at(two, visitor))
+    one.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    assert not is_signed_in(visitor)
+    within(3, lambda: not is_signed_in(at(two, visitor)), "the other replica knows")
+
+
+def test_of_several_browsers_with_one_link_one_gets_in(
+    replicas: tuple[ControlApi, ControlApi], api: ControlApi
+) -> None:
+    for services in (replicas, (api, api)):
+        url = services[0].admin("POST", "/v1/console/sign-in-links")["url"]
+        code, start = url.partition("#code=")[2], Barrier(BROWSERS)
+
+        def use(
+            browser: Visitor, start: Barrier = start, code: str = code
+        ) -> tuple[int, dict[str, str]]:
+            start.wait()
+            shown = browser.post("/console/sign-in/link", {"code": code}, follow=False)
+            return shown.status, browser.cookies
+
+        browsers = [Visitor(services[number % 2]) for number in range(BROWSERS)]
+        with ThreadPoolExecutor(BROWSERS) as pool:
+            came = list(pool.map(use, browsers))
+        assert sorted(status for status, _ in came) == [303, *[403] * (BROWSERS - 1)]
+        assert all(bool(cookies) == (status == 303) for status, cookies in came)

@@ -1,0 +1,50 @@
+"""What is known of a decision, in words: nothing is said of an entry that is not known of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_api.console.words.decision import detail, fault
+from control_api.responses.audit import AuditEvent, LineageAction
+from control_api.responses.checkpoints import Verification
+from policies.trail.findings import SENTENCES, Reason
+
+EVENT = AuditEvent(**AuditEvent.example)
+SOUND = Verification(**Verification.example)
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_a_fault_at_the_entry_is_told_by_its_own_sentence(reason: Reason) -> None:
+    found = replace(SOUND, state="damaged", broken_at=EVENT.event_id, reason=f"{reason}: seq 3")
+    told = fault(found, EVENT)
+    assert told is not None
+    assert (told.sentence, told.reason) == (SENTENCES[reason], f"{reason}: seq 3")
+    derived = {Reason.DECISION_DIFFERS, Reason.FACTS_CONTRADICT, Reason.DOCUMENT_MISMATCH}
+    assert told.of_log == (reason not in derived)
+    assert fault(replace(found, broken_at="another"), EVENT) is None
+
+
+def test_a_sound_log_has_no_fault_at_the_entry() -> None:
+    assert fault(SOUND, EVENT) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ([], "[]"),
+        ([None, True, {"a": 1}], '[null,true,{"a":1}]'),
+        ({}, "{}"),
+        (None, "none"),
+        (False, "no"),
+        (0, "0"),
+        ("<b>", "<b>"),
+    ],
+)
+def test_the_members_of_an_action_are_told_as_they_were_recorded(value: Any, told: str) -> None:
+    action = LineageAction(**{**LineageAction.example, "detail": {"sha256": value}})
+    assert detail(action) == [("sha256", told)]
+    assert detail(replace(action, action_type="retrieval")) == [("SHA-256 of the response", told)]
+    assert detail(replace(action, detail=None)) == []

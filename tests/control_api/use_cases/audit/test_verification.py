@@ -1,0 +1,78 @@
+"""The verification that runs in the background: it is started by a request, and names what it
+found."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_api.log.scheduled import self_check
+from control_api.maintenance import self_verification
+from tests.control_api.running_api import ControlApi, running, within
+
+PATH = "/v1/audit/verification"
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlApi]:
+    # Only what is asked for is verified.
+    monkeypatch.setattr(self_verification, "FIRST_SECONDS", 3600.0)
+    monkeypatch.setattr(self_check, "ENTRIES", 5)
+    # A checkpoint that is made meanwhile finds the changed row too, and remembers it for a while.
+    with running(tmp_path, SLUICE_CHECKPOINT_SECONDS="3600") as started:
+        yield started
+
+
+def ended(api: ControlApi) -> Any:
+    answer = api.call("POST", PATH)
+    assert answer.status == 202, answer.raw
+    within(20, lambda: not api.admin("GET", PATH)["running"], "the verification ends")
+    return api.admin("GET", PATH)
+
+
+def test_a_run_verifies_the_whole_log_and_its_result_stays(api: ControlApi) -> None:
+    before = api.admin("GET", PATH)
+    assert (before["state"], before["finished_at"]) == ("pending", None)
+    for _ in range(12):
+        api.evaluate()
+    after = ended(api)
+    assert (after["state"], after["reason"]) == ("valid", None)
+    assert after["reached"] == after["total"] == after["finished_size"]
+    api.restart()
+    assert api.admin("GET", PATH) == after
+
+
+def test_a_changed_row_is_named_and_its_repair_is_noticed(api: ControlApi) -> None:
+    events = [api.evaluate()["event_id"] for _ in range(12)]
+    assert ended(api)["state"] == "valid"
+    database = api.directory / "data" / "sluice.db"
+
+    def store(entry: bytes) -> None:
+        with closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute("UPDATE log_entries SET entry = ? WHERE eid = ?", (entry, events[6]))
+
+    with closing(sqlite3.connect(database)) as connection:
+        query = "SELECT seq, entry FROM log_entries WHERE eid = ?"
+        seq, entry = connection.execute(query, (events[6],)).fetchone()
+    store(entry.replace(b"ALLOW", b"DENIE"))
+    for _ in range(2):
+        found = ended(api)
+        assert (found["state"], found["broken_seq"]) == ("damaged", seq)
+        assert found["broken_at"] == events[6]
+        assert found["reason"].startswith("hash_mismatch: ")
+    store(entry)
+    repaired = ended(api)
+    assert (repaired["state"], repaired["finished_size"]) == ("valid", repaired["total"])
+
+
+def test_a_run_can_be_asked_for_again_while_it_runs(api: ControlApi) -> None:
+    for _ in range(12):
+        api.evaluate()
+    for _ in range(5):
+        assert api.call("POST", PATH, key=api.new_key("read")).status == 202
+    assert ended(api)["state"] == "valid"
