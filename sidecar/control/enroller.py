@@ -91,6 +91,8 @@ class Enroller:
     async def run(self) -> None:
         """Never returns."""
         while True:
+            # Cleared before the step: what changes during it may be newer than its answer.
+            self._wanted.clear()
             pause = await self.step()
             failed = self._outage.problem is not None
             # A key that expires in between has to be noticed when it does.
@@ -151,7 +153,6 @@ class Enroller:
     async def _sleep(self, seconds: float, *, wakeable: bool) -> None:
         """Sleep, or until `wake`. After a failure the pause is the backoff's alone: every refused
         request would otherwise cause another attempt."""
-        self._wanted.clear()
         await asyncio.sleep(min(seconds, LEAST_PAUSE))
         if seconds <= LEAST_PAUSE:
             return
