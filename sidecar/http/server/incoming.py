@@ -75,10 +75,8 @@ class Incoming:
     def owes_response(self) -> bool:
         """Whether a client that has half-closed may wait for the response to a whole request."""
         request = self.current
-        # What is unread may be what ends the body of a request that waits.
-        if not (self.unread or all(each.body.settled for each in self.waiting)):
-            return False
         if request is None:
+            # One that the client broke off breaks once it is served, and no response before that.
             return bool(self.waiting)
         return request.body.settled and not request.ends_on_client_close
 

@@ -75,6 +75,63 @@ async def test_a_half_closed_client_gets_all_it_asked_for_and_the_end() -> None:
     assert not client.aborted
 
 
+CHUNKED = b"POST /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nha"
+BROKEN_OFF = [b"GET /b HT", post("/b", 10, b"half"), post("/b", 10), CHUNKED]
+FILLS_THE_BUFFER = post("/c", LIMITS.buffer_bytes * 3, b"x" * LIMITS.buffer_bytes * 2)
+
+
+@pytest.mark.parametrize("broken_off", [*BROKEN_OFF, FILLS_THE_BUFFER])
+async def test_a_request_that_is_broken_off_costs_no_response_to_those_before_it(
+    broken_off: bytes,
+) -> None:
+    gate = Gate()
+    client = Client(gate)
+    client.send(get("/a") + post("/also", 3, b"all") + broken_off)
+    client.end()
+    assert not client.is_closing()
+    gate.release("/a")
+    assert await client.settle() == b"[/a]"
+    gate.release("/also")
+    assert (await client.settle()).replace(b" close", b"") == b"[/a][/also]"
+    assert client.is_closing()
+    assert not client.aborted
+    assert gate.cancelled == gate.targets[2:]
+
+
+async def test_a_request_that_is_broken_off_behind_others_may_still_be_refused() -> None:
+    """As it is when nothing precedes it: the same bytes have the same answers."""
+    gate = Gate()
+
+    async def serve(request: HttpRequest) -> Answer:
+        return await gate(request) if request.target == "/a" else Reply(b"no")
+
+    client = Client(serve)
+    client.send(get("/a") + post("/b", 10, b"half"))
+    client.end()
+    gate.release("/a")
+    assert await client.settle() == b"[/a][no close]"
+    assert client.is_closing()
+
+
+async def test_what_a_half_closed_client_sent_before_ends_a_body_that_waits() -> None:
+    gate = Gate()
+
+    async def serve(request: HttpRequest) -> Answer:
+        answer = await gate(request)
+        await with_body(request)
+        return answer
+
+    client = Client(serve)
+    # More than is parsed at once, so the end of the second body is not read yet.
+    client.send(get("/a") + post("/b", 200_000, b"x" * 200_000))
+    client.end()
+    gate.release("/a")
+    assert await client.settle() == b"[/a]"
+    gate.release("/b")
+    assert await client.settle() == b"[/a][/b close]"
+    assert client.is_closing()
+
+
 @pytest.mark.parametrize("sent", [b"", get("/a"), get("/a") + b"GET /b HT"])
 async def test_a_half_closed_client_that_is_owed_nothing_is_closed(sent: bytes) -> None:
     client = Client(at_once)
