@@ -92,4 +92,3 @@ export async function opens(commitments, path, opening) {
     throw error;
   }
 }
-
