@@ -96,9 +96,7 @@ def test_a_cut_anywhere_decides_the_same(
 def _told(received: bytes) -> list[object]:
     """Status and decision of each answer."""
     found: list[object] = []
-    for head, body in re.findall(
-        rb"HTTP/1.1 (\d+) (?s:.*?)\r\n\r\n(\{.*?\}(?=HTTP|\Z))?", received
-    ):
+    for head, body in _ANSWER(received):
         told = orjson.loads(body) if body else {}
         found.append((head, told.get("decision"), told.get("reason")))
     return found
