@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
 from sidecar.control.client import ControlClient
+from sidecar.control.shipper import LINGER_SECONDS
 from tests import waiting
 from tests.sidecar.control.running_shipper import KEY, check_log, make_shipper, shipping
 from tests.sidecar.spool.fake_log import MAX_BODY, FakeLog, refusal, serving
@@ -60,12 +62,14 @@ async def test_records_that_leave_the_host_are_compressed(tmp_path: Path) -> Non
 
 async def test_records_linger_so_that_a_batch_forms(tmp_path: Path) -> None:
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
+        began = time.monotonic()
         async with shipping(spool, log):
             for n in range(30):
                 await keep(spool, n)
                 await asyncio.sleep(0.001)
             await until(lambda: spool.depth == 0)
-        assert len(log.bodies) < 10
+        # A busy machine takes longer for the records, which then make more batches.
+        assert len(log.bodies) <= 2 + (time.monotonic() - began) / LINGER_SECONDS
         check_log(log, *range(30))
 
 

@@ -84,7 +84,7 @@ async def test_a_lasting_outage_is_logged_once(
 async def test_a_refusal_of_the_sidecar_keeps_the_records_and_asks_seldom(
     tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar.control.shipper, "REFUSED_PAUSE", 0.5)
+    monkeypatch.setattr(sidecar.control.shipper, "REFUSED_PAUSE", 2.0)
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
         log.always = refusal(status)
         async with shipping(spool, log) as shipper:

@@ -255,7 +255,7 @@ async def test_a_half_closed_agent_is_not_waited_for_without_end(tmp_path: Path)
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
         await waiting.never()
 
-    limits = replace(LIMITS, half_close_seconds=0.3)
+    limits = replace(LIMITS, half_close_seconds=1.0)
     async with proxy_setup(tmp_path, policy(), limits=limits) as made:
         made.upstream.script = never
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)

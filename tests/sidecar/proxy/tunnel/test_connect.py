@@ -98,11 +98,11 @@ async def test_an_agent_that_ends_its_sending_side_at_once_gets_its_answer(
     tmp_path: Path,
 ) -> None:
     # What is asked for comes with the CONNECT, and the end with it.
-    limits = replace(LIMITS, half_close_seconds=0.5)
+    limits = replace(LIMITS, half_close_seconds=1.5)
 
     async def late(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(2)
         writer.write(b"late")
 
     async with tunnels(tmp_path, limits=limits) as made:
