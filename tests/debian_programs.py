@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
+from xml.sax.saxutils import escape
 
 _APT = "apt-get"
 _NETFILTER = ("libnftnl11", "libmnl0", "libxtables12")
@@ -69,7 +70,7 @@ _FONTS = """\
 <!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
 <fontconfig>
   <dir prefix="relative">../usr/share/fonts</dir>
-  <cachedir prefix="relative">cache</cachedir>
+  <cachedir>{cache}</cachedir>
   <alias><family>sans-serif</family><prefer><family>Liberation Sans</family></prefer></alias>
   <alias><family>serif</family><prefer><family>Liberation Serif</family></prefer></alias>
   <alias><family>monospace</family><prefer><family>Liberation Mono</family></prefer></alias>
@@ -102,7 +103,8 @@ def fetch(name: str, folder: Path) -> None:
             _download(program, scratch, *lists)
         for package in Path(scratch).glob("*.deb"):
             _run(["dpkg-deb", "--extract", str(package), str(target)], scratch)
-    (script.parent / "fonts.conf").write_text(_FONTS)
+    cache = escape(str(script.parent / "fonts.cache"))
+    (script.parent / "fonts.conf").write_text(_FONTS.format(cache=cache))
     # A script that names no program would look like one that can be run, so it comes last.
     script.write_text(_script(target, program))
     script.chmod(0o755)

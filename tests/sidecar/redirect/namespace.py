@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Self
 
+import pytest
+
 from tests.architecture.tree import ROOT
 
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
@@ -52,6 +54,11 @@ def possible(*tools: str) -> bool:
         return False
     tried = ["unshare", "--net", "ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1"]
     return not subprocess.run(tried, env=ENVIRONMENT, capture_output=True, check=False).returncode
+
+
+NEEDS_A_TOOL = pytest.mark.skipif(
+    not (possible("nft") or possible("iptables")), reason="neither nft nor iptables is installed"
+)
 
 
 class Namespace:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.sidecar.redirect.namespace import AGENT, ELSEWHERE, PORT, SIDECAR, Pod, possible
+from tests.sidecar.redirect.namespace import (
+    AGENT,
+    ELSEWHERE,
+    NEEDS_A_TOOL,
+    PORT,
+    SIDECAR,
+    Pod,
+    possible,
+)
 
 pytestmark = pytest.mark.skipif(
     not possible(), reason="needs root, network namespaces, and `ip`, `nsenter` and `setpriv`"
@@ -87,6 +95,7 @@ def test_the_pods_own_address_is_redirected_like_any_other(pod: Pod, tool: str) 
         assert pod.as_user(AGENT, "tcp", address, 9464, "") == "sidecar"
 
 
+@NEEDS_A_TOOL
 def test_a_pod_whose_only_address_is_skipped_proves_nothing(pod: Pod) -> None:
     pod.script("ip -6 route del default; ip -6 addr del 2001:db8::1/64 dev v0")
     pod.script("ip -6 addr add fd00:7::1/64 dev v0 nodad")
@@ -111,6 +120,7 @@ def redirected_by_name(pod: Pod, folder: Path, name: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout + ended.stderr
 
 
+@NEEDS_A_TOOL
 def test_the_api_server_is_the_one_of_the_clusters_dns(pod: Pod, tmp_path: Path) -> None:
     world(pod, 443)
     code, said = redirected_by_name(pod, tmp_path, API_NAME)

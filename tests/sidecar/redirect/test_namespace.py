@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sidecar.redirect.namespace import AGENT, ELSEWHERE, PORT, SIDECAR, Pod, possible
+from tests.sidecar.redirect.namespace import (
+    AGENT,
+    ELSEWHERE,
+    NEEDS_A_TOOL,
+    PORT,
+    SIDECAR,
+    Pod,
+    possible,
+)
 
 pytestmark = pytest.mark.skipif(
     not possible(), reason="needs root, network namespaces, and `ip`, `nsenter` and `setpriv`"
@@ -104,6 +112,7 @@ nft add rule inet other out ip6 daddr ::/0 tcp dport 1-65535 dnat ip6 to '[2001:
     assert "the pod must not start" in ended.stderr
 
 
+@NEEDS_A_TOOL
 def test_a_pod_without_ipv6_is_told_so(pod: Pod) -> None:
     pod.script("ip -6 addr flush dev v0; sysctl -qw net.ipv6.conf.v0.disable_ipv6=1")
     ended = pod.redirect()
@@ -111,6 +120,7 @@ def test_a_pod_without_ipv6_is_told_so(pod: Pod) -> None:
     assert "IPv6: this pod has no way out" in ended.stdout
 
 
+@NEEDS_A_TOOL
 def test_an_address_without_a_default_route_is_tried_with_itself(pod: Pod) -> None:
     pod.script("ip -6 route del default; ip -6 addr del 2001:db8::1/64 dev v0")
     pod.script("ip -6 addr add 2001:db8:2::1/64 dev v0 nodad")
@@ -119,6 +129,7 @@ def test_an_address_without_a_default_route_is_tried_with_itself(pod: Pod) -> No
     assert "IPv6: TCP to 2001:db8:2::1 port" in ended.stdout
 
 
+@NEEDS_A_TOOL
 def test_a_pod_without_any_route_proves_nothing(pod: Pod) -> None:
     pod.script("ip link del v0")
     ended = pod.redirect()
@@ -126,6 +137,7 @@ def test_a_pod_without_any_route_proves_nothing(pod: Pod) -> None:
     assert "no route for IPv4 or IPv6" in ended.stderr
 
 
+@NEEDS_A_TOOL
 def test_a_listener_of_another_user_on_the_port_is_not_the_sidecar(pod: Pod) -> None:
     pod.start(AGENT, "listen", "agent", PORT)
     ended = pod.redirect()
