@@ -312,10 +312,10 @@ _BY_TYPE = {
     },
     "level": {
         "AccessRequest": "Only at this sensitivity.",
-        "AccessCell": "The highest at which at least one request is allowed. `null` if none is.",
+        "AccessCell": "The highest sensitivity at which some request is allowed, or `null`.",
     },
     "always": {
-        "AccessCell": "The highest at which every request is allowed. `null` if there is none.",
+        "AccessCell": "The highest sensitivity at which every request is allowed, or `null`.",
     },
     "over_time": {"Activity": "The decisions of the 7 days, in spans of 4 hours."},
     "roles": {"AccessMatrix": "The roles of this page, by name."},

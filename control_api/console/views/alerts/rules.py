@@ -140,7 +140,7 @@ def _made(rule: AlertRule, done: str, status: int) -> Html | See:
 
 
 def _fields(visit: Visit) -> dict[str, Any]:
-    """The fields of a rule that may be changed, as the form has them."""
+    """What the form says of the fields of a rule that may be changed."""
     form = visit.form
     return {
         "name": form.get("name", ""),

@@ -58,7 +58,7 @@ def _listed(page: Kept[KeptCheckpoint], problem: SluiceError | None) -> dict[str
 
 
 async def latest(visit: Visit) -> Signed | None:
-    """The latest checkpoint with what its signatures prove; None if there is none yet."""
+    """The latest checkpoint with what its signatures prove; None before the first one."""
     page = await visit.call(list_checkpoints, limit="1")
     if not page.rows:
         return None

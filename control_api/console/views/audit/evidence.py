@@ -28,7 +28,7 @@ async def show_evidence(visit: Visit, problem: SluiceError | None = None) -> Htm
 
 
 async def download_report(visit: Visit) -> Answer:
-    """The report as a ZIP; the form with the problem if there is none."""
+    """The report as a ZIP. If it can't be made, the form again, which says why."""
     try:
         return await _report(visit)
     except SluiceError as error:
