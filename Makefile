@@ -2,7 +2,7 @@
 # Another Python: make run PYTHON=/path/to/python3.12       More arguments: make test ARGS='-k session'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos lint bench package images lock
+.PHONY: help run quick test deep costs chaos lint bench package images lock
 
 BIN := .venv/bin
 
@@ -20,9 +20,22 @@ help: ## what can be made
 run: .venv/run.stamp ## start control API, sidecar and a sample data source; Ctrl-C stops them
 	@exec $(BIN)/sluice up $(ARGS)
 
-test: .venv/test.stamp ## the whole test suite, against real servers; MANY=1 tries more of what it draws, COMPILED=1 the compiled core
+quick: .venv/test.stamp ## the tests that cost next to nothing, while writing
+	@$(call tests,--quick)
+
+test: .venv/test.stamp ## the gate: every claim once, against real servers; COMPILED=1 with the compiled core
+	@$(call tests)
+
+deep: .venv/test.stamp ## every test; MANY=1 tries more of what they draw, COMPILED=1 with the compiled core
+	@$(call tests,--deep $(if $(MANY),--hypothesis-profile=many))
+
+costs: .venv/test.stamp ## measure what every test costs, and write it to tests/costs.json
+	@$(call tests,--deep --costs)
+
+define tests
 	$(if $(COMPILED),$(BIN)/python -m deploy.compile tree .compiled)
-	$(if $(COMPILED),$(IN_COMPILED) '$(CURDIR)'/)$(BIN)/python -m pytest -n auto --dist worksteal $(if $(MANY),--hypothesis-profile=many) $(ARGS)
+	$(if $(COMPILED),$(IN_COMPILED) '$(CURDIR)'/)$(BIN)/python -m pytest --workers=auto $(1) $(ARGS)
+endef
 
 chaos: .venv/test.stamp ## the fault matrix: what must hold while anything fails; about ten minutes
 	$(BIN)/python -m tests.chaos $(ARGS)

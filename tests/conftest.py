@@ -9,34 +9,25 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests import bytecode, fork_server, migrated, order, postgres, properties
+from tests import bytecode, fork_server, migrated, postgres, properties
+from tests.run_servers import SERVERS
 
-SERVERS = pytest.StashKey[tuple[Path, int]]()
+pytest_plugins = ("tests.runner.plugin", "tests.tiers")
 
 properties.register()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Create the run's folder for servers in the main process, and pass it to the workers."""
+    """Create the run's folder for servers, which its workers share."""
     fork_server.turn_on()
     bytecode.keep(config.rootpath / ".pytest_cache" / "bytecode")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's `&` starts what follows so, and every service would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    given = getattr(config, "workerinput", {}).get("servers")
-    folder, owner = given or (tempfile.mkdtemp(prefix="sluice-tests-"), os.getpid())
-    config.stash[SERVERS] = (Path(folder), owner)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """xdist calls this for each worker."""
-    folder, owner = node.config.stash[SERVERS]
-    node.workerinput["servers"] = (str(folder), owner)
+    config.stash[SERVERS] = (Path(tempfile.mkdtemp(prefix="sluice-tests-")), os.getpid())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -56,18 +47,6 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """More workers than cores: tests wait for services, disks and timers half of their time."""
-    return len(os.sched_getaffinity(0)) * 2
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    workers = getattr(config, "workerinput", {}).get("workercount", 1)
-    items[:] = order.longest_first(items, workers)
 
 
 @pytest.fixture

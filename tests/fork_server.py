@@ -79,6 +79,12 @@ def turn_on() -> None:
     _on[:] = [True]
 
 
+def warm_up() -> None:
+    """Start the processes that fork, which otherwise happens at the first need."""
+    for module in MODULES:
+        _server(module)
+
+
 def start(
     command: Sequence[str],
     output: IO[Any],

@@ -12,19 +12,24 @@ import os
 import random
 import socket
 
-# A port is free until the server that it was given for binds it. So no two processes of a run may
-# be given the same: each has every n-th port.
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-PORTS = range(12_000 + _WORKER % _WORKERS, 22_000, _WORKERS)
+FIRST, LAST = 12_000, 22_000
+_SHARE = "TEST_PORTS"
 # Processes of two runs probably begin at other ports.
-_turns = itertools.count(random.SystemRandom().randrange(len(PORTS)))
+_turns = itertools.count(random.SystemRandom().randrange(LAST - FIRST))
+
+
+def deal_out(number: int, workers: int) -> None:
+    """Give this process, and those that it starts, every n-th port. A port is free until the server
+    that it was given for binds it, so no two workers of a run may be given the same."""
+    os.environ[_SHARE] = f"{number}/{workers}"
 
 
 def free_port() -> int:
     """A port that is free on loopback, and that this process was not given recently."""
+    number, workers = map(int, os.environ.get(_SHARE, "0/1").split("/"))
+    ports = range(FIRST + number, LAST, workers)
     for turn in _turns:
-        port = PORTS[turn % len(PORTS)]
+        port = ports[turn % len(ports)]
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests import migrated
-from tests.conftest import SERVERS
+from tests.run_servers import SERVERS
 from tests.control_api.running_api import asked, within
 from tests.control_api.service_process import Process, call
 from tests.log_lines import entries

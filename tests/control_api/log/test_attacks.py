@@ -26,7 +26,7 @@ from policies.trail.findings import Finding, Reason
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from policies.trail.recompute.recomputer import Recomputer
 from tests import migrated, postgres
-from tests.conftest import SERVERS
+from tests.run_servers import SERVERS
 from tests.control_api.checkpoints.signing import LOG, SIGNER, grow, maker
 from tests.control_api.checkpoints.test_witnesses import Asking, address
 from tests.control_api.log.attacks import (

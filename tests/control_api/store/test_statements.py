@@ -79,7 +79,7 @@ def walked(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[set[str]]:
     """Runs every operation of the README, a sidecar's records, retention and a second start."""
-    from tests.conftest import SERVERS
+    from tests.run_servers import SERVERS
 
     directory = tmp_path_factory.mktemp("walked")
     with migrated.database(*pytestconfig.stash[SERVERS]) as owner:

@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests import migrated, postgres
-from tests.conftest import SERVERS
+from tests.run_servers import SERVERS
 from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.running_api import ControlApi, asked, running
 from tests.control_api.store.world import sql

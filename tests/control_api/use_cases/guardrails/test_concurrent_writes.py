@@ -23,7 +23,7 @@ RULE = {"name": "g", "never": {"sources": ["payroll*"]}}
 def replicas(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Replicas]:
-    from tests.conftest import SERVERS
+    from tests.run_servers import SERVERS
 
     with (
         migrated.database(*pytestconfig.stash[SERVERS]) as url,

@@ -1,0 +1,119 @@
+"""The runner: each test runs once, whatever happens to its worker; what fails is tried again."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.runner.batches import costliest_first
+from tests.stack import ROOT
+
+CONFTEST = 'pytest_plugins = ("tests.runner.plugin", "tests.tiers")\n'
+LOOPS = "asyncio_default_fixture_loop_scope = function\n"
+PASSES = """
+import pytest
+
+@pytest.mark.parametrize("n", range(40))
+def test_passes(n):
+    assert n < 40
+
+@pytest.fixture(scope="module")
+def once():
+    print("set up")
+    with open("once", "a") as f:
+        f.write("x")
+
+def test_first(once): pass
+def test_second(once): pass
+
+@pytest.mark.deep(stands_in="test_passes")
+def test_deep(): assert False, "not in the gate"
+
+def test_writes(tmp_path, capfd):
+    print("captured")
+    assert capfd.readouterr().out == "captured\\n"
+"""
+FAILS = """
+import os
+from pathlib import Path
+
+def test_fails(): assert 1 == 2, "always"
+
+def test_fails_once():
+    seen = Path("seen")
+    assert seen.exists() or seen.touch(), "the first time"
+
+def test_ends_its_worker(): os._exit(3)
+
+def test_after_it(): pass
+
+def test_warns():
+    import warnings
+    warnings.warn("to be seen")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with a suite of its own."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n" + LOOPS)
+    (tmp_path / "tests/conftest.py").write_text(CONFTEST)
+    return tmp_path
+
+
+def run(project: Path, *options: str) -> tuple[int, str]:
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", "--workers=2", *options]
+    done = subprocess.run(
+        command, cwd=project, env=environ, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_each_test_of_the_gate_runs_once(project: Path) -> None:
+    (project / "tests/test_passes.py").write_text(PASSES)
+    (project / "tests/test_more.py").write_text("def test_more(): pass\n")
+    code, said = run(project)
+    assert code == 0, said
+    assert re.search(r"=+ 44 passed in", said), said
+    assert (project / "once").read_text() == "x"
+    assert "slowest tests" in said
+
+
+def test_failures_are_tried_again_and_a_dead_worker_is_replaced(project: Path) -> None:
+    (project / "tests/test_fails.py").write_text(FAILS)
+    code, said = run(project)
+    assert code == 1, said
+    assert re.search(r"=+ 2 failed, 3 passed, 1 warning in", said), said
+    assert "exit code 3" in said
+    assert "to be seen" in said
+    assert said.rstrip().splitlines()[-1].startswith("1 passed at the second try")
+    record = (project / "tests/second_tries.md").read_text()
+    assert record.count("test_fails_once") == 1
+    (project / "seen").unlink()
+    code, said = run(project, "-k", "once")
+    assert code == 1, said
+    assert "find the cause" in said
+
+
+def test_the_first_failure_ends_a_run_that_is_to_stop_there(project: Path) -> None:
+    (project / "tests/test_fails.py").write_text(FAILS)
+    code, said = run(project, "-x", "--workers=1")
+    assert code == 1, said
+    assert re.search(r"=+ 1 failed in", said), said
+
+
+def test_batches_hold_every_test_once_and_the_costliest_come_first() -> None:
+    nodeids = [f"tests/test_{file}.py::test_{n}" for file in "abc" for n in range(10)]
+    batches = costliest_first(nodeids, lambda nodeid: 4.0 if "_b" in nodeid else 0.1, 2)
+    assert sorted(n for batch in batches for n in batch.tests) == list(range(30))
+    assert [batch.cost for batch in batches] == sorted((b.cost for b in batches), reverse=True)
+    files = [{nodeids[n].partition("::")[0] for n in batch.tests} for batch in batches]
+    assert all(len(each) == 1 for each in files)
+    assert sum("tests/test_b.py" in each for each in files) == 8

@@ -1,0 +1,153 @@
+"""Which tests run: the quick ones, the gate, or all of them.
+
+| Tier | Runs | Chosen by |
+|---|---|---|
+| quick | what costs less than QUICK CPU seconds a case | `make quick`, `--quick` |
+| gate | what is not marked deep; of a sampled product, a part | `make test` |
+| deep | everything | `make deep`, `--deep` |
+
+`@pytest.mark.deep(stands_in="test_x")` takes a test out of the gate, and names the gate's test that
+makes the same claim at less cost. What doesn't run isn't even collected. A test that is named by
+its whole id runs in any tier.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import costs
+
+QUICK = 0.02
+"""CPU seconds a case of the quick tier."""
+COSTLY = 0.2
+"""CPU seconds a case from which a test is deep, unless it stands in for others."""
+BUDGET = 600.0
+"""CPU seconds that the whole gate may cost by the table."""
+
+_DEEP, _QUICK = "deep", "quick"
+_tier: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the tiers' options."""
+    group = parser.getgroup("tiers", "which tests run")
+    group.addoption("--deep", action="store_true", help="every test, and whole products")
+    group.addoption("--quick", action="store_true", help="only tests that cost next to nothing")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the tier, before the first test module is imported."""
+    config.addinivalue_line("markers", "deep(stands_in): not in the gate, where `stands_in` is")
+    by_id = any("::" in str(each) for each in config.args)
+    _tier[:] = [_DEEP] * (config.getoption("--deep") or by_id) + [_QUICK] * config.getoption(
+        "--quick"
+    )
+
+
+def deep() -> bool:
+    """Whether everything runs. Call while tests are collected or run."""
+    return _DEEP in _tier
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Don't import a file of which no test is quick."""
+    if _QUICK not in _tier or collection_path.suffix != ".py":
+        return None
+    known = _table().get(collection_path.relative_to(config.rootpath).as_posix())
+    return True if known and not any(_is_quick(known, name) for name in known) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> Any:
+    """Don't collect what this tier doesn't run."""
+    made = yield
+    if not made or not isinstance(collector, pytest.Class | pytest.Module):
+        return made
+    marks = (*getattr(obj, "pytestmark", ()), *collector.iter_markers("deep"))
+    if not deep() and any(mark.name == "deep" for mark in marks):
+        return []
+    if _QUICK in _tier and not isinstance(made, pytest.Class):
+        inner = f"{collector.name}::{name}" if isinstance(collector, pytest.Class) else name
+        file = collector.nodeid.partition("::")[0]
+        return made if _is_quick(_table().get(file, {}), inner) else []
+    return made
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to run a gate that has outgrown its budget."""
+    if _tier or list(session.config.args) != list(session.config.getini("testpaths")):
+        return
+    table = costs.load()
+    files = {item.nodeid.partition("::")[0] for item in session.items}
+    fixtures = sum(table.table.get(name, {}).get(costs.FIXTURES, 0.0) for name in files)
+    total = fixtures + sum(table.of(item.nodeid) for item in session.items)
+    if total > BUDGET:
+        raise pytest.UsageError(
+            f"the gate costs {total:.0f} CPU seconds by tests/costs.json, over its budget of "
+            f"{BUDGET:.0f}: mark costly tests deep, or make them cheaper"
+        )
+
+
+def sampled(
+    argnames: str,
+    rows: Iterable[Sequence[Any]],
+    *,
+    by: str | Sequence[str],
+    ids: Callable[[Sequence[Any]], str],
+    each: int = 1,
+) -> pytest.MarkDecorator:
+    """`parametrize`, of which the gate takes so many rows that each value of each argument in `by`
+    is in at least `each` of them.
+
+    The choice follows from the rows' ids, so that a new row moves few others."""
+    listed = [tuple(row) for row in rows]
+    names = [name.strip() for name in argnames.split(",")]
+    if not deep():
+        wanted = [names.index(name) for name in ([by] if isinstance(by, str) else by)]
+        listed = _sample(listed, wanted, ids, each)
+    return pytest.mark.parametrize(argnames, listed, ids=[ids(row) for row in listed])
+
+
+def one_of(choices: Sequence[str], key: str) -> list[str]:
+    """All choices in the deep tier; in the gate the one that `key` happens to hit."""
+    return list(choices) if deep() else [choices[_digest(key) % len(choices)]]
+
+
+def _sample(
+    rows: list[tuple[Any, ...]],
+    wanted: Sequence[int],
+    ids: Callable[[Sequence[Any]], str],
+    each: int,
+) -> list[tuple[Any, ...]]:
+    taken: dict[tuple[int, str], int] = {}
+    chosen = set()
+    for place in sorted(range(len(rows)), key=lambda place: _digest(ids(rows[place]))):
+        values = [(index, repr(rows[place][index])) for index in wanted]
+        if any(taken.get(value, 0) < each for value in values):
+            chosen.add(place)
+            for value in values:
+                taken[value] = taken.get(value, 0) + 1
+    return [row for place, row in enumerate(rows) if place in chosen]
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def _is_quick(known: dict[str, float], name: str) -> bool:
+    return known.get(name, 1.0) < QUICK and name != costs.FIXTURES
+
+
+def _table() -> costs.Table:
+    if not _loaded:
+        _loaded.append(costs.load().table)
+    return _loaded[0]
+
+
+_loaded: list[costs.Table] = []
