@@ -47,6 +47,8 @@ class Worker:
                 after = None if following is None else items[following]
                 hook.pytest_runtest_protocol(item=items[index], nextitem=after)
                 self._link.send((FINISHED, items[index].nodeid))
+                if self.session.shouldfail or self.session.shouldstop:
+                    break  # before the main process can say so
         except (EOFError, ConnectionError, KeyboardInterrupt):
             self._failed = True  # the main process has ended, or is about to
         self.session.config.pluginmanager.unregister(name="terminalreporter")
