@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import orjson
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, exists, select, update
 
 from control_api.store.errors import UnknownState
 from control_api.store.schema.log import log_entries, log_heads
@@ -74,7 +74,7 @@ def _create(connection: Connection, tenant_id: str) -> None:
     if connection.execute(_TENANT, wanted).first() is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")
     # With a new head, the next entry would get number 0 and start a second chain over the first.
-    if connection.execute(_ANY_ENTRY, wanted).first() is not None:
+    if connection.execute(_HEADLESS_ENTRY, wanted).first() is not None:
         raise UnknownState(f"the log of tenant `{tenant_id}` has entries and no head")
     epoch = connection.execute(_EPOCH).scalar_one()
     connection.execute(
@@ -111,8 +111,15 @@ _LIST = (
 )
 _TENANT = select(tenants.c.tenant_id).where(tenants.c.tenant_id == bindparam("tenant"))
 _EPOCH = select(installation.c.epoch).where(installation.c.tenant_id == "")
-_ANY_ENTRY = (
-    select(log_entries.c.seq).where(log_entries.c.tenant_id == bindparam("tenant")).limit(1)
+# One statement sees one state of the database. If it read only the entries, it could find those
+# that another replica has committed, with the head, since this transaction looked for the head.
+_HEADLESS_ENTRY = (
+    select(log_entries.c.seq)
+    .where(
+        log_entries.c.tenant_id == bindparam("tenant"),
+        ~exists().where(log_heads.c.tenant_id == bindparam("tenant")),
+    )
+    .limit(1)
 )
 _MOVE_PARAMETERS = ("tenant", "loaded", "to_size", "to_leaf", "to_ts", "to_frontier")
 _MOVE = (
