@@ -29,7 +29,8 @@ async def check_heads(store: Store) -> None:
     after = ""
     while logs := await _logs(store, after):
         for tenant_id in logs:
-            async with store.reading(tenant_id) as connection:
+            # A snapshot, because another replica may purge entries between two of the reads.
+            async with store.snapshot(tenant_id) as connection:
                 await _check_head(connection, tenant_id)
         after = logs[-1]
 
@@ -43,7 +44,6 @@ async def _logs(store: Store, after: str) -> Sequence[str]:
 
 
 async def _check_head(connection: AsyncConnection, tenant_id: str) -> None:
-    # One statement, so that head and entry are from the same moment while others append.
     row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one()
     log, size, leaf, frontier, top, entry, stored = row
     # These three checks do not read the whole log. They find what a restore or an edit changed at

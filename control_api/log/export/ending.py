@@ -44,7 +44,8 @@ class Ending:
         """The lines, in order. Raises `ExportStopped` if a purge has removed erasures meanwhile."""
         if self.header.until == self.header.first:
             return
-        async with self.store.reading(self.tenant_id) as connection:
+        # Proofs are read in snapshots: a purge between two of the reads would leave a gap in them.
+        async with self.store.snapshot(self.tenant_id) as connection:
             checkpoint = await self._checkpoint(connection)
             proof = None
             if checkpoint is not None:
@@ -86,7 +87,7 @@ class Ending:
         them: it may be the continuation of another."""
         after = self.header.until - 1
         while True:
-            async with self.store.reading(self.tenant_id) as connection:
+            async with self.store.snapshot(self.tenant_id) as connection:
                 rows = await self._page(connection, after, PAGE)
                 lines = [await self._line(connection, row, size) for row in rows]
                 kept = (await connection.execute(select(first_kept(self.tenant_id)))).scalar_one()

@@ -186,7 +186,9 @@ class Export:
 async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRing) -> Export:
     """An export of the log as it is now. Raises `NotFound` if the log has no entry yet, and
     `Conflict` if it is too damaged to find the range or the tree before it."""
-    async with store.reading(tenant_id) as connection:
+    # A snapshot, because a purge may remove entries between two of the reads. What is missing then
+    # would be taken for damage.
+    async with store.snapshot(tenant_id) as connection:
         part = await find_part(connection, tenant_id, wanted.first, wanted.until)
         log, first, until, anchor = part.log, part.first, part.until, part.anchor
         if wanted.limit is not None:

@@ -1,7 +1,7 @@
 """The rows that a verification of a database reads beside `control_api.log.verify`: published
 checkpoints, an entry's neighbours, and the tree's roots at some sizes. Verifies nothing."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import orjson
 from sqlalchemy import select
@@ -20,6 +20,8 @@ from policies.trail.proofs.subtree import Part, frontier_nodes
 from policies.trail.proofs.wide_tree import KnownNodes, NodeGap
 
 PAGE = 5000
+TRIES = 5
+"""Purges run hourly. A reading that meets a purge in every try gives up."""
 
 
 async def published_notes(connection: AsyncConnection, tenant: str) -> tuple[str, str, list[str]]:
@@ -79,9 +81,17 @@ async def roots_at(store: Store, tenant: str, sizes: Collection[int], end: int) 
     """The roots of the tree at those of `sizes` that are not above `end`. The entries up to there
     must be verified, since only the hashes beside them are read."""
     wanted = sorted(size for size in sizes if size <= end)
-    if not wanted:
-        return {}
-    async with store.reading(tenant) as connection:
+    roots: dict[int, bytes] | None = None
+    tries = TRIES
+    # A purge that removes entries while they are read leaves a gap: read again from its anchor.
+    while wanted and roots is None and tries:
+        roots, tries = await _roots_at(store, tenant, wanted), tries - 1
+    return {size: root for size, root in (roots or {}).items() if size in sizes}
+
+
+async def _roots_at(store: Store, tenant: str, wanted: Sequence[int]) -> dict[int, bytes] | None:
+    """The roots at the sizes in `wanted`, which is in order; None if an entry is missing."""
+    async with store.snapshot(tenant) as connection:
         try:
             anchor = await latest_anchor(connection, tenant)
             tree = Frontier() if anchor is None else anchor.purged.tree()
@@ -92,20 +102,22 @@ async def roots_at(store: Store, tenant: str, sizes: Collection[int], end: int) 
     roots |= earlier_roots(tree)
     while tree.size < wanted[-1]:
         query = (
-            select(log_entries.c.hash)
+            select(log_entries.c.seq, log_entries.c.hash)
             .where(log_entries.c.tenant_id == tenant, log_entries.c.seq >= tree.size)
             .order_by(log_entries.c.seq)
             .limit(min(PAGE, wanted[-1] - tree.size))
         )
         async with store.reading(tenant) as connection:
-            leaves = (await connection.execute(query)).scalars().all()
-        if not leaves:
-            break
-        for leaf in leaves:
-            tree.append(leaf)
+            rows = (await connection.execute(query)).all()
+        if not rows:
+            return None
+        for row in rows:
+            if row.seq != tree.size:
+                return None
+            tree.append(row.hash)
             if tree.size in wanted:
                 roots[tree.size] = tree.root()
-    return {size: root for size, root in roots.items() if size in sizes}
+    return roots
 
 
 async def _purged_roots(
