@@ -2,7 +2,7 @@
 case."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ MAX_EXPORTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The API's own description, made once from the route table."""
+    """The API's own description, rendered once from the route table."""
 
     openapi: Document
     page: Document
@@ -74,7 +74,8 @@ class AppContext:
 
     `entropy(n)` returns n random bytes; `epoch` identifies the store; `publishing` is None without
     Redis, `notices` on SQLite, `peer_metrics` in a single process, `tracer` without traces,
-    `identity_provider` if people sign in by keys only; `stopping` is set once the service drains.
+    `identity_provider` if people sign in by keys only; `describe` renders the API's description at
+    its first call; `stopping` is set once the service drains.
     """
 
     settings: Settings
@@ -92,7 +93,7 @@ class AppContext:
     epoch: str
     instruments: Instruments
     registry: CollectorRegistry
-    description: Description
+    describe: Callable[[], Awaitable[Description]]
     enrolments: Enrolments
     tails: EventTails
     stopping: asyncio.Event

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -19,6 +19,7 @@ from control_api.checkpoints.maker import CheckpointMaker
 from control_api.checkpoints.witnesses import Cosigner
 from control_api.enrolment.enrolment import Enrolments
 from control_api.enrolment.registry import Registry
+from control_api.http.describer import Describer
 from control_api.http.docs.page import render_page
 from control_api.http.openapi import describe
 from control_api.http.route import Route
@@ -105,7 +106,7 @@ def assemble(
         epoch=opened.installed.epoch,
         instruments=instruments,
         registry=registry,
-        description=_description(routes_of(settings)),
+        describe=Describer(partial(_description, routes_of(settings))).describe,
         enrolments=_enrolments(settings, clock, entropy, opened, instruments.enrolment),
         tails=EventTails(opened.store, stopping),
         stopping=stopping,
@@ -208,8 +209,7 @@ def authenticator(app: AppContext, installed: Installation) -> NextAuthenticator
 
 @cache
 def _description(routes: tuple[Route, ...]) -> Description:
-    # Cached for the process: it depends only on the routes, and takes longer than the rest of
-    # startup together.
+    # Cached for the process, because it depends only on the routes.
     openapi = describe(routes, __version__)
     return Description(Document("application/json", openapi), render_page(openapi))
 

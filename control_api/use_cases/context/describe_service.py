@@ -8,12 +8,12 @@ from control_api.responses.audit import Document, Redirect
 
 async def show_openapi(app: AppContext, _caller: None, _: EmptyRequest) -> Document:
     """Describe the API (OpenAPI 3.1)."""
-    return app.description.openapi
+    return (await app.describe()).openapi
 
 
 async def show_docs(app: AppContext, _caller: None, _: EmptyRequest) -> Document:
     """Show a page to read the description and try operations; it loads nothing else."""
-    return app.description.page
+    return (await app.describe()).page
 
 
 async def show_start(app: AppContext, _caller: None, _: EmptyRequest) -> Redirect:
