@@ -1,6 +1,8 @@
 """Compiles the hot part of the core with mypyc, from the same files that otherwise run as Python.
 
     python -m deploy.compile check           whether this machine can: exit code 0, or 1 and why not
+    python -m deploy.compile types           whether the types allow it: seconds, where the rest
+                                             takes a minute
     python -m deploy.compile modules DIR     the extension modules alone
     python -m deploy.compile tree DIR        a copy of the checkout with them, as the tests want it
 

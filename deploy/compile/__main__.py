@@ -1,4 +1,4 @@
-"""`python -m deploy.compile check | modules DIR | tree DIR`: see the package."""
+"""`python -m deploy.compile check | types | modules DIR | tree DIR`: see the package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from deploy.compile.compiler import CannotCompile, compile_modules, missing
+from deploy.compile.compiler import CannotCompile, check_types, compile_modules, missing
 from deploy.compile.tree import make
 
 
@@ -15,12 +15,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m deploy.compile")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="whether this machine can compile the core")
+    commands.add_parser("types", help="whether the types of what is compiled allow it")
     for name, meaning in (("modules", "the compiled modules"), ("tree", "a compiled copy")):
         commands.add_parser(name, help=f"write {meaning} to DIR").add_argument("DIR", type=Path)
     asked = parser.parse_args()
     try:
         if asked.command == "check" and (lacking := missing()):
             raise CannotCompile(lacking)
+        if asked.command == "types":
+            check_types()
         if asked.command == "modules":
             compile_modules(asked.DIR)
         if asked.command == "tree":

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,9 +17,13 @@ from deploy.compile.modules import FILES, GROUPS, file_of
 ROOT = Path(__file__).resolve().parents[2]
 _NEEDED = ("mypyc", "setuptools")
 # Of other libraries' types nothing is used, and the project's own configuration of mypy needs a
-# plugin: what is compiled must not depend on what else is installed.
-_MYPY = ("--config-file=", "--strict", "--ignore-missing-imports", "--follow-imports=silent")
-# Imports of libraries look typed or untyped by what is installed, and strictness would notice.
+# plugin: what is compiled, and whether it can be, must not depend on what else is installed. An
+# image is compiled beside fewer libraries than a checkout has.
+_MYPY = (
+    "--config-file=", "--no-site-packages", "--strict", "--ignore-missing-imports",
+    "--follow-imports=silent",
+)  # fmt: skip
+# Without the libraries' types, some of what satisfies them looks superfluous.
 _LENIENT = ("--no-warn-unused-ignores", "--no-warn-return-any", "--no-warn-redundant-casts")
 
 
@@ -39,29 +44,47 @@ def missing() -> str | None:
     return None
 
 
-def compile_modules(destination: Path) -> None:
-    """Write the extension modules into `destination`, each at its module's place."""
+def check_types(files: Sequence[str] = FILES) -> None:
+    """Raises `CannotCompile` unless the types of `files` allow to compile them. Takes seconds, and
+    finds the same wherever it runs."""
+    if find_spec("mypy") is None:
+        raise CannotCompile("mypy can't be imported; install the extra `compile`")
+    with TemporaryDirectory() as scratch:
+        _run("mypy", *_MYPY, *_LENIENT, f"--cache-dir={scratch}", *files)
+
+
+def compile_modules(destination: Path, only: str | None = None) -> None:
+    """Write the extension modules, or `only` that of one module, into `destination`, each at its
+    module's place. Raises `CannotCompile`."""
     if lacking := missing():
         raise CannotCompile(lacking)
+    chosen = [] if only is None else [only]
+    _run("deploy.compile.compiler", str(destination.resolve()), *chosen)
+
+
+def _run(module: str, *arguments: str) -> None:
     # A process of its own: mypyc ends the process when it finds an error, and finds modules by the
     # current folder.
-    command = [sys.executable, "-m", "deploy.compile.compiler", str(destination.resolve())]
+    command = [sys.executable, "-m", module, *arguments]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if answer.returncode:
-        raise CannotCompile(f"mypyc or the C compiler failed:\n{answer.stdout}{answer.stderr}")
+        raise CannotCompile(
+            f"mypy, mypyc or the C compiler failed:\n{answer.stdout}{answer.stderr}"
+        )
 
 
-def _build(destination: Path) -> None:
+def _build(destination: Path, groups: Mapping[str, Sequence[str]]) -> None:
     from mypyc.build import mypycify
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 
+    files = [file_of(name) for names in groups.values() for name in names]
     with TemporaryDirectory() as scratch:
         extensions = mypycify(
-            [*_MYPY, *_LENIENT, f"--cache-dir={scratch}/mypy", *FILES],
+            [*_MYPY, *_LENIENT, f"--cache-dir={scratch}/mypy", *files],
             opt_level="3",
             debug_level="0",
-            separate=[([*map(file_of, names)], group) for group, names in GROUPS.items()],
+            separate=[([*map(file_of, names)], group) for group, names in groups.items()],
             target_dir=scratch,
         )
         # The same bytes wherever the scratch folder is.
@@ -71,11 +94,11 @@ def _build(destination: Path) -> None:
             extension.extra_compile_args = [*extension.extra_compile_args, same_bytes]
             extension.extra_link_args.append("-Wl,--strip-all")
         build = build_ext(Distribution({"name": "sluice", "ext_modules": extensions}))
-        build.parallel = len(GROUPS)
+        build.parallel = len(groups)
         build.build_lib, build.build_temp = str(destination), f"{scratch}/objects"
         build.ensure_finalized()
         build.run()
 
 
 if __name__ == "__main__":
-    _build(Path(sys.argv[1]))
+    _build(Path(sys.argv[1]), {"sluice_only": sys.argv[2:]} if sys.argv[2:] else GROUPS)

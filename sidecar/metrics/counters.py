@@ -3,6 +3,9 @@
 Those of the Prometheus library take a lock and check label names on every call, for threads that a
 sidecar does not have. Here an increment is a dictionary update; the library renders the result when
 it is scraped.
+
+A registry takes any object with a method `collect`. These have no base class of the library: they
+are compiled, and what is compiled must not depend on what is installed (`deploy/compile`).
 """
 
 from bisect import bisect_left
@@ -15,12 +18,11 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.registry import Collector
 
 _Labelled = Callable[[], Mapping[str, float]]
 
 
-class Counter(Collector):
+class Counter:
     """A counter with labels. The caller takes label values from a closed set."""
 
     def __init__(
@@ -49,7 +51,7 @@ class Counter(Collector):
         yield family
 
 
-class Durations(Collector):
+class Durations:
     """A histogram of seconds. `bounds` are the upper bounds of its buckets, ascending."""
 
     def __init__(
@@ -86,7 +88,7 @@ class Durations(Collector):
         yield family
 
 
-class Observations(Collector):
+class Observations:
     """Values that other parts keep, read at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
