@@ -11,6 +11,7 @@ from playwright.async_api import Browser
 
 from tests.control_api import browsing
 from tests.control_api.running_api import ControlApi, running
+from tests.control_api.tabs import Tabs
 from tests.postgres import serving
 from tests.servers import need
 
@@ -25,9 +26,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium() -> AsyncIterator[Browser]:
-    """One browser for a worker's tests; each opens a context of its own."""
+    """One browser for a worker's tests."""
     async with browsing.launched(need("chromium")) as browser:
         yield browser
+
+
+@pytest.fixture(scope="session")
+def tabs(chromium: Browser) -> Tabs:
+    """The browser's tabs, each lent to one test after the other."""
+    return Tabs(chromium)
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,14 @@ from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from playwright.async_api import Browser, Page
 
 from tests.control_api.browsing import launched, watching
 from tests.control_api.console.browser.visitors import Visitors
 from tests.control_api.console.world import World, inhabited
+from tests.control_api.tabs import ColorScheme, Tabs
 from tests.servers import get
 
 FOLDER = Path(__file__).with_name("pictures")
@@ -52,14 +53,14 @@ PICTURES = (
 async def take(world: World, browser: Browser, folder: Path) -> None:
     """Writes one WebP file for each of `PICTURES`."""
     folder.mkdir(parents=True, exist_ok=True)
-    visitors = Visitors(world, browser)
-    async with watching(browser, f"http://127.0.0.1:{world.api.port}") as watched:
+    tabs = Tabs(browser)
+    visitors = Visitors(world, tabs)
+    async with watching(tabs, f"http://127.0.0.1:{world.api.port}") as watched:
         pages: dict[str, Page] = {}
         for picture in PICTURES:
-            scheme = "dark" if picture.dark else "light"
+            scheme: ColorScheme = "dark" if picture.dark else "light"
             if scheme not in pages:
-                options: dict[str, Any] = {"color_scheme": scheme, "viewport": _SIZE}
-                pages[scheme] = await visitors.page(watched, **options)
+                pages[scheme] = await visitors.page(watched, color_scheme=scheme, viewport=_SIZE)
                 await pages[scheme].clock.set_fixed_time(NOW)
             # One browser for all: it has verified the log when it comes to the later pages.
             page = pages[scheme]

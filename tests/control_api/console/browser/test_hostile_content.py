@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page
+from playwright.async_api import Page
 
 from tests.control_api.browsing import Watched, watching
 from tests.control_api.console.addresses import address_of, hostile_queries, shown_pages
@@ -18,6 +18,7 @@ from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.console.hostile import HostileWorld, hostile_world
 from tests.control_api.console.test_hostile_content import ATTRIBUTES, TAGS
 from tests.control_api.running_api import SUPERADMIN
+from tests.control_api.tabs import Tabs
 
 _CANARY = "window.hostileCanary = () => reportViolation('a payload ran')"
 _FOREIGN = """([tags, attributes]) => [...document.querySelectorAll("*")].flatMap(each => [
@@ -38,8 +39,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileWorld]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def seen(hostile: HostileWorld, chromium: Browser) -> AsyncIterator[Watched]:
-    async with watching(chromium, f"http://127.0.0.1:{hostile.api.port}") as pages:
+async def seen(hostile: HostileWorld, tabs: Tabs) -> AsyncIterator[Watched]:
+    async with watching(tabs, f"http://127.0.0.1:{hostile.api.port}") as pages:
         yield pages
 
 

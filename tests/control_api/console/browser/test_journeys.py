@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from tests.control_api.browsing import watching
 from tests.control_api.console.browser.damage import turn_into_permission
 from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.running_api import ControlApi
+from tests.control_api.tabs import Tabs
 from tests.waiting import until
 
 
@@ -51,14 +52,14 @@ def _signed(api: ControlApi, event_id: str) -> None:
 
 
 async def test_an_auditor_finds_a_decision_and_verifies_it_here_and_offline(
-    fresh: ControlApi, chromium: Browser, tmp_path: Path
+    fresh: ControlApi, tabs: Tabs, tmp_path: Path
 ) -> None:
     """By the keyboard alone."""
     asked = {user: (await _asks(fresh, user_id=user))["event_id"] for user in ("ann", "zoe", "bo")}
     await asyncio.to_thread(_signed, fresh, asked["bo"])
     auditor = fresh.new_key("read")
-    async with watching(chromium, f"http://127.0.0.1:{fresh.port}") as watched:
-        tab = await watched.page(accept_downloads=True)
+    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
+        tab = await watched.page()
         await sign_in(tab, auditor)
         await _press(tab, "Decisions")
         await tab.wait_for_url("**/console/decisions")
@@ -94,12 +95,12 @@ def _verify(file: Path, key: str) -> subprocess.CompletedProcess[str]:
 
 
 async def test_a_tampered_row_turns_the_page_red_and_the_overview_names_it(
-    fresh: ControlApi, chromium: Browser
+    fresh: ControlApi, tabs: Tabs
 ) -> None:
     event_id = (await _asks(fresh, source_id="payroll"))["event_id"]
     later = (await _asks(fresh))["event_id"]
     await asyncio.to_thread(_signed, fresh, later)
-    async with watching(chromium, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
         await tab.goto(f"/console/decision?id={event_id}")
@@ -125,13 +126,13 @@ async def test_a_tampered_row_turns_the_page_red_and_the_overview_names_it(
 
 
 async def test_an_unknown_agent_is_approved_reads_is_suspended_and_denied(
-    fresh: ControlApi, chromium: Browser
+    fresh: ControlApi, tabs: Tabs
 ) -> None:
     """The person uses the keyboard alone."""
     asked = {"agent_id": "agt-newcomer", "agent_role": "support"}
     denied = await _asks(fresh, **asked)
     assert (denied["decision"], denied["policy_name"]) == ("DENY", "agent_not_registered")
-    async with watching(chromium, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
         await _press(tab, "Agents")
@@ -175,7 +176,7 @@ async def _decide(tab: Page, title: str, status: str, reason: str) -> None:
 
 
 async def test_a_wider_policy_is_caught_refused_mended_tried_and_promoted(
-    fresh: ControlApi, chromium: Browser
+    fresh: ControlApi, tabs: Tabs
 ) -> None:
     """By the keyboard alone."""
     never = {"sources": ["payroll"]}
@@ -189,7 +190,7 @@ async def test_a_wider_policy_is_caught_refused_mended_tried_and_promoted(
     }
     fresh.admin("POST", "/v1/policies", policy)
     catalogue = {"agent_role": "buyer", "source_id": "catalogue"}
-    async with watching(chromium, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
         await _press(tab, "Policies")

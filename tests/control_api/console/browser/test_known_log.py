@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from control_api.maintenance import retention
 from control_api.maintenance.accept_command import accept_incarnation
@@ -20,6 +20,7 @@ from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from tests.control_api.browsing import watching
 from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.running_api import ControlApi, running
+from tests.control_api.tabs import Tabs
 from tests.control_api.witness.running_witness import WitnessProcess, configure
 from tests.waiting import until
 
@@ -45,14 +46,15 @@ async def _go_on(tab: Page) -> None:
 
 
 async def test_growth_that_a_purge_made_unprovable_is_the_readers_to_judge(
-    fresh: ControlApi, chromium: Browser, monkeypatch: pytest.MonkeyPatch
+    fresh: ControlApi, tabs: Tabs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
     monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
     fresh.restart()
-    context = await chromium.new_context(base_url=f"http://127.0.0.1:{fresh.port}")
-    try:
-        tab = await context.new_page()
+    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
+        tab = await watched.page()
+        # The service has no proof of growth to show, which the browser's console notes.
+        watched.faults.expect("/console/decision/growth?from=")
         await sign_in(tab, fresh.admin_key)
         await _shows(tab, await asyncio.to_thread(_signed, fresh), _VERIFIED)
         await asyncio.to_thread(_signed, fresh)
@@ -63,8 +65,6 @@ async def test_growth_that_a_purge_made_unprovable_is_the_readers_to_judge(
         )
         await expect(tab.locator("#verdict.warn")).to_contain_text("were purged")
         await _go_on(tab)
-    finally:
-        await context.close()
 
 
 def _purge(api: ControlApi) -> None:
@@ -78,14 +78,13 @@ def _purge(api: ControlApi) -> None:
 
 
 async def test_an_accepted_incarnation_is_explained_and_confirmed(
-    tmp_path: Path, chromium: Browser
+    tmp_path: Path, tabs: Tabs
 ) -> None:
     notes = tmp_path / "notes"
     with running(tmp_path, SLUICE_CHECKPOINT_STORE=notes.as_uri()) as api:
-        context = await chromium.new_context()
-        try:
-            tab = await context.new_page()
-            home = f"http://127.0.0.1:{api.port}"
+        home = f"http://127.0.0.1:{api.port}"
+        async with watching(tabs, home) as watched:
+            tab = await watched.page()
             await asyncio.to_thread(_signed, api)
             api.stop()
             shutil.copytree(tmp_path / "data", tmp_path / "older")
@@ -93,13 +92,13 @@ async def test_an_accepted_incarnation_is_explained_and_confirmed(
             api.environ["SLUICE_CONTROL_LISTEN"] = home.removeprefix("http://")
             api.start()
             event_id = await asyncio.to_thread(_signed, api)
-            await _sign_in_at(tab, home, api.admin_key)
-            await tab.goto(f"{home}/console/decision?id={event_id}")
+            await _sign_in_anew(tab, api.admin_key)
+            await tab.goto(f"/console/decision?id={event_id}")
             await expect(tab.locator("#verdict-title")).to_have_text(_VERIFIED)
             await asyncio.to_thread(_put_back, api, tmp_path)
             event_id = await asyncio.to_thread(_signed, api)
-            await _sign_in_at(tab, home, api.admin_key)
-            await tab.goto(f"{home}/console/decision?id={event_id}")
+            await _sign_in_anew(tab, api.admin_key)
+            await tab.goto(f"/console/decision?id={event_id}")
             told = tab.locator("#verdict.warn")
             await expect(told).to_contain_text("The log goes on as a new incarnation")
             await expect(told).to_contain_text('"restored from a backup"')
@@ -108,16 +107,11 @@ async def test_an_accepted_incarnation_is_explained_and_confirmed(
             # It is known from now on, and the one before is not taken for it.
             await tab.reload()
             await expect(tab.locator("#verdict-title")).to_have_text(_VERIFIED)
-        finally:
-            await context.close()
 
 
-async def _sign_in_at(tab: Page, home: str, key: str) -> None:
+async def _sign_in_anew(tab: Page, key: str) -> None:
     await tab.context.clear_cookies()
-    await tab.goto(f"{home}/console/sign-in")
-    await tab.get_by_label("API key").fill(key)
-    await tab.get_by_role("button", name="Sign in").first.click()
-    await tab.wait_for_url(lambda url: "/sign-in" not in url)
+    await sign_in(tab, key)
 
 
 def _put_back(api: ControlApi, directory: Path) -> None:
@@ -134,7 +128,7 @@ def _put_back(api: ControlApi, directory: Path) -> None:
 
 
 async def test_cosignatures_are_verified_and_their_keys_remembered(
-    tmp_path: Path, chromium: Browser
+    tmp_path: Path, tabs: Tabs
 ) -> None:
     with running(tmp_path) as api:
         event_id = await asyncio.to_thread(_signed, api)
@@ -143,7 +137,7 @@ async def test_cosignatures_are_verified_and_their_keys_remembered(
             api.stop()
             api.environ["SLUICE_WITNESSES"] = f"{witness.key}@http://127.0.0.1:{witness.port}"
             api.start()
-            async with watching(chromium, f"http://127.0.0.1:{api.port}") as watched:
+            async with watching(tabs, f"http://127.0.0.1:{api.port}") as watched:
                 tab = await watched.page()
                 await sign_in(tab, api.admin_key)
                 # The sign-in is an entry too. Nothing may follow it: a witness comes after each.

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 
 from tests.control_api.browsing import watching
 from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.running_api import ControlApi
+from tests.control_api.tabs import Tabs
 from tests.waiting import until
 
 
@@ -20,10 +21,10 @@ def _signed(api: ControlApi, event_id: str) -> bool:
     return api.call("GET", f"/v1/audit/proof/{event_id}").status == 200
 
 
-async def test_what_is_in_the_log_is_verified(fresh: ControlApi, chromium: Browser) -> None:
+async def test_what_is_in_the_log_is_verified(fresh: ControlApi, tabs: Tabs) -> None:
     event_id = fresh.evaluate()["event_id"]
     until("a checkpoint", lambda: _signed(fresh, event_id))
-    async with watching(chromium, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
         await verdict(tab, event_id)
@@ -58,11 +59,11 @@ async def test_what_is_in_the_log_is_verified(fresh: ControlApi, chromium: Brows
     ],
 )
 async def test_a_log_that_was_rewritten_is_noticed_by_what_the_browser_remembers(
-    fresh: ControlApi, chromium: Browser, change: str, told: str
+    fresh: ControlApi, tabs: Tabs, change: str, told: str
 ) -> None:
     event_id = fresh.evaluate()["event_id"]
     until("a checkpoint", lambda: _signed(fresh, event_id))
-    async with watching(chromium, f"http://127.0.0.1:{fresh.port}") as watched:
+    async with watching(tabs, f"http://127.0.0.1:{fresh.port}") as watched:
         tab = await watched.page()
         await sign_in(tab, fresh.admin_key)
         await verdict(tab, event_id)

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
 from tests import migrated, postgres
-from tests.run_servers import SERVERS
+from tests.control_api.browsing import watching
 from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.running_api import ControlApi, asked, running
 from tests.control_api.store.world import sql
+from tests.control_api.tabs import Tabs
+from tests.run_servers import SERVERS
 from tests.waiting import until
 
 Tamper = Callable[["Tampered", str], None]
@@ -71,13 +73,13 @@ def log(
             yield Tampered(api, url)
 
 
-async def _red(log: Tampered, chromium: Browser, tamper: Tamper, event_id: str = "") -> str:
+async def _red(log: Tampered, tabs: Tabs, tamper: Tamper, event_id: str = "") -> str:
     """What the page says of an event after it was tampered with; it must be red and name it. The
     reader signs in first: that is an entry too, which the next checkpoint covers."""
-    # Not watched: the service may refuse the proof itself, which a browser's console notes.
-    context = await chromium.new_context(base_url=f"http://127.0.0.1:{log.api.port}")
-    try:
-        tab = await context.new_page()
+    async with watching(tabs, f"http://127.0.0.1:{log.api.port}") as watched:
+        # The service may refuse the proof or the page, which the browser's console notes.
+        watched.faults.expect("")
+        tab = await watched.page()
         await sign_in(tab, log.api.admin_key)
         event_id = event_id or await asyncio.to_thread(log.signed)
         await asyncio.to_thread(tamper, log, event_id)
@@ -86,8 +88,6 @@ async def _red(log: Tampered, chromium: Browser, tamper: Tamper, event_id: str =
         await expect(told).to_contain_text("FAILED")
         await expect(told).to_contain_text(event_id)
         return await told.inner_text()
-    finally:
-        await context.close()
 
 
 def _opening(log: Tampered, event_id: str) -> None:
@@ -140,13 +140,13 @@ def _checkpoint(log: Tampered, _: str) -> None:
 
 @pytest.mark.parametrize("tamper", [_opening, _entry, _hash, _swapped])
 async def test_a_tampered_row_turns_the_page_red_and_names_itself(
-    log: Tampered, chromium: Browser, tamper: Tamper
+    log: Tampered, tabs: Tabs, tamper: Tamper
 ) -> None:
-    await _red(log, chromium, tamper)
+    await _red(log, tabs, tamper)
 
 
-async def test_a_deleted_row_turns_the_page_red(log: Tampered, chromium: Browser) -> None:
-    assert "was deleted from the log" in await _red(log, chromium, _deleted)
+async def test_a_deleted_row_turns_the_page_red(log: Tampered, tabs: Tabs) -> None:
+    assert "was deleted from the log" in await _red(log, tabs, _deleted)
     # The log's other decisions, and ids that it never had, are what they were.
     answers = [
         log.api.call("GET", f"/v1/audit/events/{each}") for each in ("nothing", log.early[0])
@@ -154,11 +154,11 @@ async def test_a_deleted_row_turns_the_page_red(log: Tampered, chromium: Browser
     assert [each.status for each in answers] == [404, 200]
 
 
-async def test_a_changed_node_turns_the_page_red(log: Tampered, chromium: Browser) -> None:
+async def test_a_changed_node_turns_the_page_red(log: Tampered, tabs: Tabs) -> None:
     found = await asyncio.to_thread(lambda: {log.seq(each): each for each in log.early[250:450]})
     seq = next(each for each in found if 256 <= each < 512)
-    assert f"entry {seq}" in await _red(log, chromium, _node, found[seq])
+    assert f"entry {seq}" in await _red(log, tabs, _node, found[seq])
 
 
-async def test_a_changed_checkpoint_turns_the_page_red(log: Tampered, chromium: Browser) -> None:
-    assert "checkpoint" in await _red(log, chromium, _checkpoint)
+async def test_a_changed_checkpoint_turns_the_page_red(log: Tampered, tabs: Tabs) -> None:
+    assert "checkpoint" in await _red(log, tabs, _checkpoint)

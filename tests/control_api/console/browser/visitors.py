@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from playwright.async_api import Browser, Page, StorageState
+from playwright.async_api import Cookie, Page
 
 from tests.control_api.browsing import Watched, watching
 from tests.control_api.console.world import World
 from tests.control_api.running_api import SUPERADMIN
+from tests.control_api.tabs import Tabs
 
 
 async def sign_in(page: Page, key: str) -> None:
@@ -25,18 +26,18 @@ class Visitors:
     """Keeps the cookies of who signed in once: `admin`, `read`, `superadmin`, `other` (the admin
     of another tenant)."""
 
-    def __init__(self, world: World, browser: Browser) -> None:
-        self._browser = browser
+    def __init__(self, world: World, tabs: Tabs) -> None:
+        self._tabs = tabs
         self._keys = {**world.keys, "superadmin": SUPERADMIN, "other": world.tenant_key}
-        self._kept: dict[str, StorageState] = {}
+        self._kept: dict[str, list[Cookie]] = {}
 
     async def page(self, watched: Watched, by: str = "admin", **options: Any) -> Page:
-        """A page in a new context with these options, signed in; not so for `anyone`."""
-        if by != "anyone":
-            if by not in self._kept:
-                async with watching(self._browser, watched.address) as first:
-                    page = await first.page()
-                    await sign_in(page, self._keys[by])
-                    self._kept[by] = await page.context.storage_state()
-            options["storage_state"] = self._kept[by]
-        return await watched.page(**options)
+        """A page with these options of `Watched.page`, signed in; not so for `anyone`."""
+        if by == "anyone":
+            return await watched.page(**options)
+        if by not in self._kept:
+            async with watching(self._tabs, watched.address) as first:
+                page = await first.page()
+                await sign_in(page, self._keys[by])
+                self._kept[by] = await page.context.cookies()
+        return await watched.page(self._kept[by], **options)
