@@ -4,7 +4,9 @@ them."""
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -12,12 +14,23 @@ import pytest
 from tests.control_api.running_api import Answer, ControlApi
 
 
-@pytest.fixture(autouse=True)
-def nothing_recorded(api: ControlApi) -> Iterator[None]:
-    """No request in this module adds to the log."""
+@pytest.fixture(scope="module")
+def heads(api: ControlApi) -> Iterator[Callable[[], list[Any]]]:
+    """Reads the head of every tenant's log from the database. The whole log is verified once, when
+    the module's tests are over: to do so after each of them would cost ten times the test."""
     before = api.verified()["total"]
-    yield
+    with closing(sqlite3.connect(api.directory / "data" / "sluice.db")) as database:
+        yield lambda: database.execute("SELECT * FROM log_heads ORDER BY tenant_id").fetchall()
     assert api.verified()["total"] == before
+
+
+@pytest.fixture(autouse=True)
+def nothing_recorded(heads: Callable[[], list[Any]]) -> Iterator[None]:
+    """No request in this module adds to the log."""
+    before = heads()
+    yield
+    after = heads()
+    assert after == before, f"the logs' heads were {before} and are {after}"
 
 
 def refused(answer: Answer, status: int) -> dict[str, Any]:

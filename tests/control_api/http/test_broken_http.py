@@ -10,10 +10,10 @@ import struct
 import pytest
 
 from control_api.json_logging import REQUEST_ID
-from tests.control_api.http.refused_requests import nothing_recorded, raw_request, refused
+from tests.control_api.http.refused_requests import heads, nothing_recorded, raw_request, refused
 from tests.control_api.running_api import ControlApi, within
 
-__all__ = ["nothing_recorded"]  # a fixture
+__all__ = ["heads", "nothing_recorded"]  # fixtures
 
 
 def test_an_unknown_path_is_404_with_the_error_body(api: ControlApi) -> None:
