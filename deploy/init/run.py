@@ -17,8 +17,9 @@ from deploy.module_command import module_command
 TARGETS = ("systemd", "compose")
 
 
-def init(arguments: list[str]) -> int:
-    """Write what is missing. Returns 0, 1 for a failure, 2 for arguments that can't be used."""
+def init(arguments: list[str], program: Path | None = None) -> int:
+    """Write what is missing. `program` is the `sluice` that the units run, by default the one of
+    this environment. Returns 0, 1 for a failure, 2 for arguments that can't be used."""
     parser = argparse.ArgumentParser(
         prog="sluice init",
         description="Writes the configuration and keys of an installation. An existing file is "
@@ -34,7 +35,7 @@ def init(arguments: list[str]) -> int:
     )
     options = parser.parse_args(arguments)
     folder: Path = options.dir.absolute()
-    program = Path(sysconfig.get_path("scripts"), "sluice")
+    program = program or Path(sysconfig.get_path("scripts"), "sluice")
     if options.target == "systemd" and (problem := systemd.complaint(program)):
         print(f"sluice: {problem}", file=sys.stderr)
         return 2

@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy.init import systemd
+from deploy.init import run, systemd
 from tests.deploy.init.unit import Unit
-from tests.deploy.launcher import PATIENCE, ROOT, environ, sluice, within
+from tests.deploy.launcher import PATIENCE, ROOT, environ, within
 from tests.ports import free_port
 from tests.servers import of_system
 
 UNITS = ("sluice-control.service", "sluice-sidecar@.service")
-PROGRAM = str(Path(sysconfig.get_path("scripts"), "sluice"))
+# Not this checkout's, which may lie in a folder that units hide. The tests never run it.
+PROGRAM = "/opt/sluice/bin/sluice"
 # Everything that is written, and what it may be read by.
 MODES = {
     "etc/systemd/system/sluice-control.service": 0o644,
@@ -34,6 +35,11 @@ MODES = {
 }
 
 
+def init(folder: Path, program: str = PROGRAM) -> int:
+    """What `sluice init` of an installation at `program` does. Returns its exit code."""
+    return run.init(["--target", "systemd", "--dir", str(folder)], Path(program))
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `sluice init` writes. Tests copy it, and leave it alone."""
@@ -41,11 +47,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Neither a lax umask adds rights, nor would a strict one take the units from systemd's tools.
     old = os.umask(0)
     try:
-        answer = sluice("init", "--target", "systemd", "--dir", str(folder))
+        assert init(folder) == 0
     finally:
         os.umask(old)
-    assert answer.returncode == 0, answer.stderr
-    assert systemd.next_steps(folder, Path(PROGRAM)) in answer.stdout
     return folder
 
 
@@ -59,7 +63,9 @@ def test_files_have_the_modes_that_they_need(root: Path) -> None:
     assert (root / "etc/sluice/keys").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_second_run_replaces_nothing_and_adds_what_is_missing(root: Path, tmp_path: Path) -> None:
+def test_a_second_run_replaces_nothing_and_adds_what_is_missing(
+    root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(root, folder)
     (folder / "etc/sluice/control.env").write_text("edited")
@@ -69,20 +75,23 @@ def test_a_second_run_replaces_nothing_and_adds_what_is_missing(root: Path, tmp_
     unit.unlink()
     unit.symlink_to(trap)
     before = (folder / "etc/sluice/keys/log.key").read_bytes()
-    answer = sluice("init", "--target", "systemd", "--dir", str(folder))
-    assert answer.returncode == 0, answer.stderr
-    assert f"kept  {unit}\n" in answer.stdout
-    assert f"{folder}/etc/sluice/keys: admin.key created" in answer.stdout
+    assert init(folder) == 0
+    printed = capfd.readouterr().out
+    assert f"kept  {unit}\n" in printed
+    assert f"{folder}/etc/sluice/keys: admin.key created" in printed
+    assert systemd.next_steps(folder, Path(PROGRAM)) in printed
     assert (folder / "etc/sluice/control.env").read_text() == "edited"
     assert (folder / "etc/sluice/keys/log.key").read_bytes() == before
     assert not trap.exists()
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "etc").write_text("a file")
-    answer = sluice("init", "--target", "systemd", "--dir", str(tmp_path))
-    assert answer.returncode == 1
-    assert f"`{tmp_path}/etc/systemd/system/sluice-control.service` can't be" in answer.stderr
+    assert init(tmp_path) == 1
+    told = capsys.readouterr().err
+    assert f"`{tmp_path}/etc/systemd/system/sluice-control.service` can't be" in told
 
 
 @pytest.mark.parametrize(
@@ -93,9 +102,21 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ("/opt/100%/bin/sluice", "does not take literally"),
     ],
 )
-def test_a_program_that_units_cannot_run_is_refused(program: str, part: str) -> None:
-    assert part in (systemd.complaint(Path(program)) or "")
-    assert systemd.complaint(Path("/opt/sluice/bin/sluice")) is None
+def test_a_program_that_units_cannot_run_is_refused(
+    program: str, part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init(tmp_path, program) == 2
+    assert part in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_without_a_program_judges_the_one_of_this_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripts = "/home" + "/me/venv/bin"
+    monkeypatch.setattr(sysconfig, "get_path", {"scripts": scripts}.__getitem__)
+    assert run.init(["--target", "systemd", "--dir", str(tmp_path)]) == 2
+    assert f"the folder of `{scripts}/sluice`" in capsys.readouterr().err
 
 
 @pytest.fixture
