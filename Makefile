@@ -74,9 +74,11 @@ endif
 .venv/run.stamp: requirements.lock pyproject.toml
 	@$(call install,run)
 
-.venv/test.stamp: requirements.lock pyproject.toml
+# Tests fetch nothing. Without one of the programs, those that need it are skipped and say so.
+.venv/test.stamp: requirements.lock pyproject.toml tests/programs.py
 	@$(call install,test)
 	@touch .venv/run.stamp
+	@$(BIN)/python -m tests.servers || true
 
 define install
 	test -n '$(PYTHON)' || { echo 'no Python 3.11 or later was found: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12' >&2; exit 1; }; \

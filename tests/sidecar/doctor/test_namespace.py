@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,26 +14,24 @@ from typing import Any
 import pytest
 
 from tests.architecture.tree import ROOT
+from tests.packet_filter import PATH, WITH_PROGRAMS, possible, tool
 from tests.sidecar.doctor.network_namespace import SOURCE_ADDRESS, SOURCE_PORT, WORLD
 from tests.sidecar.doctor.recorded_host import AGENT, SIDECAR, SOURCE, TEXT, write
 
-PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 SETTINGS = TEXT + SOURCE.replace("127.0.0.1:9", f"{SOURCE_ADDRESS}:{SOURCE_PORT}")
 
 
-def _tool(name: str) -> str | None:
-    return shutil.which(name, path=PATH)
-
-
 def _possible() -> bool:
-    if os.geteuid() != 0 or not all(map(_tool, ("iptables", "ip6tables", "ip", "unshare"))):
+    if not possible("iptables", "ip6tables"):
         return False
-    tried = ["unshare", "--net", "sh", "-c", "iptables -t nat -S && ip6tables -t nat -S"]
+    rules = "iptables -t nat -S && ip6tables -t nat -S"
+    tried = ["unshare", "--net", "--mount", *WITH_PROGRAMS, "sh", "-c", rules]
     environ = os.environ | {"PATH": PATH}
     return not subprocess.run(tried, env=environ, capture_output=True, check=False).returncode
 
 
-pytestmark = pytest.mark.skipif(not _possible(), reason="no root, no iptables, or no namespace")
+POSSIBLE = _possible()
+pytestmark = pytest.mark.skipif(not POSSIBLE, reason="no root, no iptables, or no namespace")
 
 PLACE = f"{SOURCE_ADDRESS}:{SOURCE_PORT}"
 REACHED = f"source `kb`: {PLACE} accepts connections from UID {AGENT}, the agent's"
@@ -74,13 +71,22 @@ class Namespace:
 @pytest.fixture
 def namespace(tmp_path: Path) -> Iterator[Namespace]:
     write(tmp_path, SETTINGS)
-    iptables = _tool("iptables")
+    iptables = tool("iptables")
     assert iptables is not None
     environ = {"PATH": PATH, "PYTHONPATH": str(ROOT), "IPTABLES_FOLDER": str(Path(iptables).parent)}
     command = [sys.executable, "-m", "tests.sidecar.doctor.network_namespace", str(tmp_path)]
     process = subprocess.Popen(
         # With its own process namespace, whose processes all end with the first one.
-        ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", *command],
+        [
+            "unshare",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            *WITH_PROGRAMS,
+            *command,
+        ],
         cwd=ROOT,
         env=os.environ | environ,
         stdin=subprocess.PIPE,
@@ -116,7 +122,7 @@ def test_complete_rules_redirect_every_user_and_are_no_finding(namespace: Namesp
     assert namespace("doctor") == []
 
 
-NEEDS_NFT = pytest.mark.skipif(_tool("nft") is None, reason="nft is not installed")
+NEEDS_NFT = pytest.mark.skipif(tool("nft") is None, reason="nft is not installed")
 
 
 def redirected(namespace: Namespace, tool: str, *more: str) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.architecture.tree import ROOT
-from tests.sidecar.doctor.test_namespace import PATH, RULES, _possible
+from tests.packet_filter import PATH, WITH_PROGRAMS
+from tests.sidecar.doctor.test_namespace import POSSIBLE, RULES
 from tests.sidecar.proxy.network_namespace import HTTP, PORT, SOURCES, TCP, TLS
 
-pytestmark = pytest.mark.skipif(not _possible(), reason="no root, no iptables, or no namespace")
+pytestmark = pytest.mark.skipif(not POSSIBLE, reason="no root, no iptables, or no namespace")
 
 assert RULES
 COMPLETE = f"SIDECAR=0 PORT={PORT}\n{RULES[1]}"
@@ -50,8 +51,8 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inside]:
     command = [sys.executable, "-m", "tests.sidecar.proxy.network_namespace"]
     process = subprocess.Popen(
         # With its own processes, which all end when the first of them does.
-        ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", *command,
-         str(tmp_path_factory.mktemp("inside"))],
+        ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
+         *WITH_PROGRAMS, *command, str(tmp_path_factory.mktemp("inside"))],
         cwd=ROOT,
         env=os.environ | {"PATH": PATH, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,

@@ -4,7 +4,6 @@
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,8 +13,8 @@ from typing import Self
 import pytest
 
 from tests.architecture.tree import ROOT
+from tests.packet_filter import PATH, WITH_PROGRAMS, possible
 
-PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 ENVIRONMENT = os.environ | {"PATH": PATH, "PYTHONPATH": str(ROOT)}
 AGENT, SIDECAR, PORT = 1000, 20102, 8712
 OUTSIDE = {4: "192.0.2.2", 6: "2001:db8::2"}
@@ -44,18 +43,6 @@ ip -6 route add local 2001:db8:1::/64 dev lo
 ELSEWHERE = ("198.51.100.7", "2001:db8:1::7")
 
 
-def tool(name: str) -> str | None:
-    return shutil.which(name, path=PATH)
-
-
-def possible(*tools: str) -> bool:
-    """Whether this process may make namespaces and has all these programs."""
-    if os.geteuid() != 0 or not all(map(tool, (*tools, "ip", "unshare", "nsenter", "setpriv"))):
-        return False
-    tried = ["unshare", "--net", "ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1"]
-    return not subprocess.run(tried, env=ENVIRONMENT, capture_output=True, check=False).returncode
-
-
 NEEDS_A_TOOL = pytest.mark.skipif(
     not (possible("nft") or possible("iptables")), reason="neither nft nor iptables is installed"
 )
@@ -66,17 +53,18 @@ class Namespace:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
-        self._holder = self._start(["unshare", "--net", "sh", "-c", "echo ready; cat"])
+        self._holder = self._start(
+            ["unshare", "--net", "--mount", *WITH_PROGRAMS, "sh", "-c", "echo ready; cat"]
+        )
 
     @property
     def pid(self) -> int:
         return self._holder.pid
 
     def run(self, *command: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        inside = ["nsenter", f"--net=/proc/{self.pid}/ns/net", *command]
         return subprocess.run(
-            inside, input=given, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True,
-            check=False, timeout=60,
+            [*self._enter(), *command], input=given, env=ENVIRONMENT, cwd=ROOT,
+            capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
 
     def script(self, text: str) -> None:
@@ -94,7 +82,12 @@ class Namespace:
         return self.started(*_as_user(uid, told))
 
     def started(self, *command: str) -> subprocess.Popen[str]:
-        return self._start(["nsenter", f"--net=/proc/{self.pid}/ns/net", *command])
+        return self._start([*self._enter(), *command])
+
+    def _enter(self) -> list[str]:
+        namespaces = f"/proc/{self.pid}/ns"
+        entered = [f"--net={namespaces}/net", f"--mount={namespaces}/mnt"]
+        return ["nsenter", *entered, f"--wdns={ROOT}"]
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[str]:
         process = subprocess.Popen(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.packet_filter import possible
 from tests.sidecar.redirect.namespace import (
     AGENT,
     ELSEWHERE,
@@ -13,7 +14,6 @@ from tests.sidecar.redirect.namespace import (
     PORT,
     SIDECAR,
     Pod,
-    possible,
 )
 
 pytestmark = pytest.mark.skipif(

@@ -4,13 +4,14 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 
 from sidecar.platform.reserved_address import RESERVED
-from sidecar.redirect import iptables_rules, nft_rules
+from sidecar.redirect import iptables_rules, nft_rules, packet_filter
 from sidecar.redirect.kubernetes_api import Unresolved, kubernetes_api
-from sidecar.redirect.packet_filter import Ran, RulesFailed, apply, find
+from sidecar.redirect.packet_filter import Ran, RulesFailed, apply
 from sidecar.redirect.plan import (
     Endpoint,
     PortRange,
@@ -22,6 +23,7 @@ from sidecar.redirect.plan import (
     port_ranges,
 )
 from sidecar.redirect.proof import NOWHERE
+from tests.documents import put
 
 PLAN = RedirectPlan(8712, 20102)
 FULL = replace(
@@ -183,8 +185,12 @@ class Programs:
         return Ran(1, "no such table") if self.failing in self.told[-1] else Ran(0, "")
 
 
-@pytest.mark.skipif(not find("ip6tables-restore"), reason="iptables is not installed")
-def test_without_rules_for_ipv6_only_a_pod_without_ipv6_goes_on() -> None:
+def test_without_rules_for_ipv6_only_a_pod_without_ipv6_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("iptables", "iptables-restore", "ip6tables", "ip6tables-restore"):
+        put(tmp_path, name, "#!/bin/sh\n")
+    monkeypatch.setattr(packet_filter, "FOLDERS", str(tmp_path))
     programs = Programs("ip6tables-restore")
     with pytest.raises(RulesFailed, match="ip6tables-restore failed"):
         apply(PLAN, "iptables", has_ipv6=True, run=programs)

