@@ -20,14 +20,29 @@ pytest_plugins = ("tests.runner.plugin", "tests.tiers")
 properties.register()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Create the run's folder for servers, which its workers share."""
+    """Draw the seed, and create the run's folder for servers, which its workers share."""
+    properties.configure(config)
     fork_server.turn_on()
     bytecode.keep(config.rootpath / ".pytest_cache" / "bytecode")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's `&` starts what follows so, and every service would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[SERVERS] = (Path(tempfile.mkdtemp(prefix="sluice-tests-")), os.getpid())
+
+
+def pytest_report_header() -> list[str]:
+    """Say how to draw the same again."""
+    how = properties.drawn()
+    return [] if how is None else [f"drawn: {how}"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say it after a failure too; `-q` shows no header."""
+    how = properties.drawn()
+    if how is not None and terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(f"to repeat what this run drew: {how}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

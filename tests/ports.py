@@ -14,8 +14,8 @@ import socket
 
 FIRST, LAST = 12_000, 22_000
 _SHARE = "TEST_PORTS"
-# Processes of two runs probably begin at other ports.
-_turns = itertools.count(random.SystemRandom().randrange(LAST - FIRST))
+# Processes of two runs probably begin at other ports, so this draw must not repeat.
+_turns = itertools.count(random.SystemRandom().randrange(LAST - FIRST))  # noqa: TID251
 
 
 def deal_out(number: int, workers: int) -> None:

@@ -1,27 +1,68 @@
-"""How many examples, state machine steps and process kills a test run tries.
+"""How many examples, state machine steps and process kills a test run tries, and from which seed.
 
-A usual run tries a fifth of the number that each test gives; every run draws other examples. `make
-test MANY=1` (`--hypothesis-profile=many`) tries all of them. `--hypothesis-profile=bypass` tries
-50,000 examples of each property, to find a spelling that is judged as one thing and forwarded as
-another. No profile has a deadline, since the machine may be busy.
+| Run | Examples | Seed |
+|---|---|---|
+| `make test` | a tenth of the number that each test gives | fixed: each run tries the same |
+| with `--deep` | a fifth | drawn |
+| `make test MANY=1` (`--hypothesis-profile=many`) | all | drawn |
+| `--hypothesis-profile=bypass` | 50,000 of each property | drawn |
+
+So whoever runs the gate twice on one commit gets the same result twice. A drawn seed is printed;
+`SLUICE_TEST_SEED` in the environment repeats it. The profile `bypass` looks for a spelling that is
+judged as one thing and forwarded as another. No profile has a deadline, since the machine may be
+busy.
 """
 
+from __future__ import annotations
+
+import os
+from random import Random, SystemRandom  # noqa: TID251 -- the one place that draws a seed
+
+import pytest
 from hypothesis import HealthCheck, settings
 
-USUAL, MANY, BYPASS = "usual", "many", "bypass"
-FIFTH = 5
+USUAL, DEEP, MANY, BYPASS = "usual", "deep", "many", "bypass"
+TRIED = {USUAL: 10, DEEP: 5}
+"""The profiles that try one of so many examples."""
 FEWEST = 20
 UNNAMED = 300
 """Examples in the profile `many` for a property that gives no number."""
+SEED = "SLUICE_TEST_SEED"
+"""The variable with the run's drawn seed. Workers and processes of tests inherit it."""
 
 
 def register() -> None:
     """Register the profiles; call this before pytest loads one."""
     unhurried = settings(deadline=None, suppress_health_check=list(HealthCheck))
-    settings.register_profile(USUAL, unhurried, max_examples=UNNAMED // FIFTH)
+    usual, deep = UNNAMED // TRIED[USUAL], UNNAMED // TRIED[DEEP]
+    settings.register_profile(USUAL, unhurried, max_examples=usual, derandomize=True)
+    settings.register_profile(DEEP, unhurried, max_examples=deep)
     settings.register_profile(MANY, unhurried, max_examples=UNNAMED)
     settings.register_profile(BYPASS, unhurried, max_examples=50_000)
     settings.load_profile(USUAL)
+
+
+def configure(config: pytest.Config) -> None:
+    """Choose profile and seed by the options. Call before hypothesis reads its own options."""
+    options = config.option
+    given = options.hypothesis_seed
+    if options.hypothesis_profile is None:
+        drawn = config.getoption("--deep", default=False) or given is not None or SEED in os.environ
+        options.hypothesis_profile = DEEP if drawn else USUAL
+    if options.hypothesis_profile != USUAL:
+        seed = os.environ.setdefault(SEED, str(given or SystemRandom().getrandbits(32)))
+        options.hypothesis_seed = given or seed
+
+
+def drawn() -> str | None:
+    """How to repeat this run's draws, or None if each run draws the same."""
+    return f"{SEED}={os.environ[SEED]}" if SEED in os.environ else None
+
+
+def chance(name: str) -> Random:
+    """A generator for the test `name`: fixed by the name, but in a run with a drawn seed by both.
+    A second generator of the same name draws the same."""
+    return Random(f"{name} {os.environ.get(SEED, '')}")
 
 
 def examples(many: int) -> settings:
@@ -33,7 +74,6 @@ def examples(many: int) -> settings:
 
 
 def few(many: int, *, at_least: int = 1) -> int:
-    """`many` in a full run, otherwise a fifth of it. Call while tests are collected or run."""
-    if settings.get_current_profile_name() == USUAL:
-        return max(many // FIFTH, min(many, at_least))
-    return many
+    """`many` in a full run, otherwise a part of it. Call while tests are collected or run."""
+    part = TRIED.get(settings.get_current_profile_name(), 1)
+    return max(many // part, min(many, at_least))

@@ -82,23 +82,43 @@ def test_a_forbidden_import_is_found(tmp_path: Path, name: str, line: str) -> No
 )
 @pytest.mark.parametrize("package", ["policies", "sidecar", "control_api"])
 def test_a_clock_a_loose_task_and_the_environment_are_refused(package: str, code: str) -> None:
+    assert "TID251" in checked(package, code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import random\n\nrandom.random()\n",
+        "from random import choice\n\nchoice([1])\n",
+        "import random\n\nrandom.SystemRandom()\n",
+        "import secrets\n\nsecrets.randbelow(2)\n",
+    ],
+)
+def test_a_test_may_not_draw_without_the_seed_of_the_run(code: str) -> None:
+    assert "TID251" in checked("tests", code)
+
+
+def test_a_test_may_read_the_clock_and_draw_by_a_seed() -> None:
+    code = "import random\nimport time\n\nrandom.Random(time.time()).random()\n"
+    assert "TID251" not in checked("tests", code)
+
+
+def checked(package: str, code: str) -> str:
     ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "--select", "TID251"]
-    answer = subprocess.run(
+    return subprocess.run(
         [*ruff, "--stdin-filename", f"{package}/somewhere.py", "-"],
         cwd=ROOT,
         input=code,
         capture_output=True,
         text=True,
         check=False,
-    )
-    assert "TID251" in answer.stdout
+    ).stdout
 
 
-def test_the_bans_are_lifted_for_mains_deploy_and_tests_alone() -> None:
+def test_the_bans_are_lifted_for_mains_and_deploy_alone() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
     lifted = config["tool"]["ruff"]["lint"]["per-file-ignores"]
     assert {path for path, rules in lifted.items() if "TID251" in rules} == {
         "*/__main__.py",
         "deploy/**",
-        "tests/**",
     }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ import aiohttp
 
 from tests.chaos.history import Answered, History, Version
 from tests.chaos.system import LIMIT, ROLES, SIDECARS, SOURCES, System
+from tests.properties import chance
 
 CLIENTS = 64
 REST = 0.3
@@ -42,6 +42,7 @@ class Load:
         self._system = system
         self._numbers = itertools.count()
         self._doomed: list[str] = []
+        self._random = chance("chaos")
         self._asked = inf
         self._tried_on: list[tuple[int, dict[str, Any]]] = []
         self._session: aiohttp.ClientSession | None = None
@@ -83,14 +84,14 @@ class Load:
     async def _client(self, number: int) -> None:
         sidecar = number % SIDECARS
         while True:
-            await asyncio.sleep(REST * random.uniform(0.5, 1.5))
+            await asyncio.sleep(REST * self._random.uniform(0.5, 1.5))
             n = next(self._numbers)
             await self._ask(
                 sidecar,
                 self._key(sidecar),
-                agent_role=random.choice(ROLES),
+                agent_role=self._random.choice(ROLES),
                 agent_id=self._system.agents[sidecar],
-                source_id=random.choice(SOURCES),
+                source_id=self._random.choice(SOURCES),
                 # Agents at different sidecars race for the same session, a few requests each.
                 session_id=f"s-{n // RACE}" if n % 2 else None,
                 sensitivity_level="low",
@@ -99,8 +100,8 @@ class Load:
 
     def _key(self, sidecar: int) -> str:
         """A lasting key, or now and then one that is revoked, or soon will be."""
-        if self._doomed and random.random() < DOOMED:
-            return random.choice(self._doomed)
+        if self._doomed and self._random.random() < DOOMED:
+            return self._random.choice(self._doomed)
         return self._system.keys[sidecar]
 
     async def _ask(self, sidecar: int, key: str, **asked: Any) -> None:
@@ -148,7 +149,7 @@ class Load:
         body: dict[str, Any] = {"name": "moving", "agent_role": "moving", "max_sensitivity": "high"}
         body["denied_sources"] = []
         for turn in itertools.count():
-            await asyncio.sleep(random.uniform(0.2, 0.5))
+            await asyncio.sleep(self._random.uniform(0.2, 0.5))
             sources = SOURCES if turn % 2 else SOURCES[:1]
             # A change without an acknowledgement may have been made all the same, and last.
             self._asked = min(self._asked, time.monotonic())
@@ -173,7 +174,7 @@ class Load:
                 await asyncio.sleep(0.2)
                 continue
             self._doomed.append(made["key"])
-            await asyncio.sleep(random.uniform(0.5, 1.5))
+            await asyncio.sleep(self._random.uniform(0.5, 1.5))
             while await self._admin("DELETE", f"/v1/keys/{made['key_id']}") is None:
                 gone = await self._admin("GET", "/v1/keys?limit=1000")
                 if gone is not None and made["key_id"] not in {row["key_id"] for row in gone}:
@@ -195,7 +196,7 @@ class Load:
             }
 
             await self._use(sidecar, asked)
-            await asyncio.sleep(random.uniform(0.3, 0.8))
+            await asyncio.sleep(self._random.uniform(0.3, 0.8))
             if await self._admin("DELETE", f"/v1/sessions/{session}") is None:
                 continue
             self.history.dead_sessions[session] = time.monotonic()
@@ -214,5 +215,5 @@ class Load:
             self._tried_on = [
                 each for each in self._tried_on if now < dead[each[1]["session_id"]] + LIMIT + GRACE
             ]
-            for sidecar, asked in random.sample(self._tried_on, min(4, len(self._tried_on))):
+            for sidecar, asked in self._random.sample(self._tried_on, min(4, len(self._tried_on))):
                 await self._use(sidecar, asked)

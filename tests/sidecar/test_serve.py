@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import random
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from sidecar.policy_cache.full_replica.poll_loop import PollLoop
 from sidecar.serve import LoopStopped, serve
 from tests import waiting
 from tests.ports import free_port
+from tests.properties import chance
 from tests.sidecar.fake_control_api import (
     AGENT,
     EVALUATE_KEY,
@@ -205,10 +205,11 @@ async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
 
     async with fake_control_api() as control, process(tmp_path, control) as sidecar:
         control.create_tenant()
+        draw = chance("kills of a sidecar")
         for _ in range(5):
             await sidecar.start()
             clients = [asyncio.create_task(client(sidecar)) for _ in range(16)]
-            enough = len(answered) + random.randrange(1, 200)
+            enough = len(answered) + draw.randrange(1, 200)
             await until("so many are answered", lambda e=enough: len(answered) >= e)  # type: ignore[misc]
             sidecar.tell(signal.SIGKILL)
             await sidecar.ended()

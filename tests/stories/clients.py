@@ -1,10 +1,10 @@
 """Many clients that keep asking, whatever happens to the services, and remember every response."""
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import aiohttp
@@ -76,8 +76,8 @@ async def in_thread(work: Callable[[], object]) -> None:
     await asyncio.get_running_loop().run_in_executor(None, work)
 
 
-async def pause(most: float) -> None:
-    await asyncio.sleep(random.uniform(0.05, most))  # any moment is as good as another
+async def pause(draw: Random, most: float) -> None:
+    await asyncio.sleep(draw.uniform(0.05, most))  # any moment is as good as another
 
 
 def each_exactly_once(stack: Stack, heard: Heard) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from tests.properties import few
+from tests.properties import chance, few
 from tests.stack import Service, Stack, wait_until
 from tests.stories.clients import each_exactly_once, in_thread, pause, while_asking
 
@@ -13,7 +13,7 @@ from tests.stories.clients import each_exactly_once, in_thread, pause, while_ask
 async def test_every_answered_decision_is_recorded_once_through_kills(
     stack: Stack, victims: str
 ) -> None:
-    kills = few(20)
+    kills, draw = few(20), chance(f"kill {victims}")
     services: list[Service] = {
         "sidecar": [stack.sidecar],
         "control": [stack.control],
@@ -22,16 +22,18 @@ async def test_every_answered_decision_is_recorded_once_through_kills(
 
     async def kill_again_and_again() -> None:
         for _ in range(kills):
-            await pause(0.6)
+            await pause(draw, 0.6)
             for service in services:
                 service.kill()
             for service in reversed(services):  # a sidecar is ready only once it has a policy set
                 await in_thread(partial(service.start, ready=False))
             for service in reversed(services):
                 await in_thread(service.wait_ready)
-        await pause(0.6)
+        await pause(draw, 0.6)
 
-    heard = await while_asking(stack, kill_again_and_again, sidecar=24, control=8, rest=0.02)
+    heard = await while_asking(
+        stack, kill_again_and_again, sidecar=few(24, at_least=12), control=4, rest=0.02
+    )
     assert len(heard.decisions) > kills
     assert heard.unanswered, "no client noticed a kill: the test proves nothing"
     wait_until("everything is shipped", lambda: shipped(stack), 90)

@@ -16,6 +16,7 @@ from control_api.store.queries.sessions import SessionClaimer
 from policies.ground.canonical import micros
 from policies.ground.errors import NotFound
 from policies.trail.change import change_record
+from tests import properties
 from tests.control_api.store.world import (
     OTHER,
     TENANT,
@@ -26,7 +27,6 @@ from tests.control_api.store.world import (
     event_id,
     opened,
 )
-from tests.properties import few
 
 HOUR = 3_600_000_000
 Event = dict[str, Any]
@@ -90,10 +90,9 @@ def matches(event: Event, filters: EventFilters) -> bool:
 
 @pytest.mark.usefixtures("small_blocks")
 async def test_filters_find_exactly_the_matching_events(world: World) -> None:
-    seed = random.SystemRandom().getrandbits(32)
-    chance = random.Random(seed)
+    draw = properties.chance("filters")
     start = world.now()
-    await varied(world, 300, chance)
+    await varied(world, 300, draw)
     listed = await everything(world, EventFilters())
     assert [event["seq"] for event in listed] == sorted(
         (event["seq"] for event in listed), reverse=True
@@ -110,12 +109,12 @@ async def test_filters_find_exactly_the_matching_events(world: World) -> None:
         "since": [start + hours * HOUR for hours in range(-3, 6)],
         "until": [start + hours * HOUR for hours in range(-3, 6)],
     }
-    for _ in range(few(150)):
-        names = chance.sample(list(choices), chance.randrange(1, 4))
-        filters = EventFilters(**{name: chance.choice(choices[name]) for name in names})
+    for _ in range(properties.few(150)):
+        names = draw.sample(list(choices), draw.randrange(1, 4))
+        filters = EventFilters(**{name: draw.choice(choices[name]) for name in names})
         expected = [event for event in listed if matches(event, filters)]
-        found = await everything(world, filters, chance.choice([1, 7, 1000]))
-        assert found == expected, (seed, filters)
+        found = await everything(world, filters, draw.choice([1, 7, 1000]))
+        assert found == expected, filters
     assert (await verify(world.store, TENANT))["valid"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from tests.properties import few
+from tests.properties import chance, few
 from tests.sidecar.spool.running_spool import check_chain, gaps, read_hash, running, shipped
 from tests.stack import ROOT
 
@@ -36,7 +35,7 @@ def live(root: Path, life: int, log: Path) -> dict[str, str]:
             pass_fds=[shipping.fileno()],
         )
         try:
-            enough = random.randrange(*SAID)
+            enough = chance(f"kill {life}").randrange(*SAID)
             deadline = time.monotonic() + PATIENCE
             while said.seek(0, os.SEEK_END) < enough:
                 assert child.poll() is None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
 from control_api.store.counters.dimensions import MINUTE
 from control_api.store.queries.sessions import SessionClaimer, SessionRow, find
 from tests.control_api.store.world import OTHER, TENANT, World, opened
+from tests.properties import chance
 
 
 async def claim(
@@ -35,9 +35,9 @@ async def test_the_first_claim_creates_the_session(world: World) -> None:
 
 
 async def test_one_of_many_concurrent_claims_owns_the_session(world: World) -> None:
-    sessions = [SessionClaimer(world.store) for _ in range(4)]
+    sessions, draw = [SessionClaimer(world.store) for _ in range(4)], chance("claims")
     rows = await asyncio.gather(
-        *(claim(random.choice(sessions), agent=f"agt_{n}", now=n) for n in range(64))
+        *(claim(draw.choice(sessions), agent=f"agt_{n}", now=n) for n in range(64))
     )
     assert len(set(rows)) == 1
 

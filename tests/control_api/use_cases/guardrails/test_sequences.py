@@ -76,7 +76,7 @@ class Writer:
         answer = api.call("POST", "/v1/policies/reload")
         if answer.status == 200:
             known = api.admin("GET", "/v1/policies")
-            self._ids = list({*self._ids, *(each["policy_id"] for each in known)})
+            self._ids = list(dict.fromkeys([*self._ids, *(each["policy_id"] for each in known)]))
         return answer
 
     def _promote(self, api: ControlApi) -> Answer:
@@ -88,7 +88,7 @@ class Writer:
         answer = api.call("POST", f"{path}/promote")
         if answer.status == 200:
             known = api.admin("GET", "/v1/policies")
-            self._ids = list({*self._ids, *(each["policy_id"] for each in known)})
+            self._ids = list(dict.fromkeys([*self._ids, *(each["policy_id"] for each in known)]))
         return answer
 
     def _rule(self, api: ControlApi) -> Answer:
@@ -157,8 +157,10 @@ def test_no_writes_at_once_on_two_replicas_break_a_guardrail(
 ) -> None:
     _unwatched(monkeypatch)
     with two(tmp_path, serving(migrated_url)) as replicas:
-        random = Random(f"replicas {seed}")
-        writers = [Writer(Random(random.random()), api.directory) for api in replicas]
+        writers = [
+            Writer(Random(f"replica {number} {seed}"), api.directory)
+            for number, api in enumerate(replicas)
+        ]
         refused = 0
         for _ in range(25):
             writes = tuple(partial(Writer.write, writer) for writer in writers)
