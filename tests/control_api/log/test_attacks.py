@@ -26,7 +26,6 @@ from policies.trail.findings import Finding, Reason
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from policies.trail.recompute.recomputer import Recomputer
 from tests import migrated, postgres
-from tests.run_servers import SERVERS
 from tests.control_api.checkpoints.signing import LOG, SIGNER, grow, maker
 from tests.control_api.checkpoints.test_witnesses import Asking, address
 from tests.control_api.log.attacks import (
@@ -47,6 +46,7 @@ from tests.control_api.log.purging import DAY
 from tests.control_api.store.world import TENANT, Spool, action, opened
 from tests.control_api.witness.running_witness import WitnessProcess, configure
 from tests.policies.world import POLICY, RETRIEVAL, decided
+from tests.run_servers import SERVERS
 
 
 @dataclass
