@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import redis
+from tests.loop_clock import LoopClock, moving_clock
 from tests.sidecar import fake_control_api
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, sidecar
@@ -71,3 +72,10 @@ async def running(
     """A sidecar of `control` that has its policy set."""
     async with sidecar(tmp_path, control, disk=disk) as started:
         yield started
+
+
+@pytest.fixture
+async def clock() -> AsyncIterator[LoopClock]:
+    """The clock of the test's event loop."""
+    with moving_clock() as moved:
+        yield moved
