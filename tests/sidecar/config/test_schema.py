@@ -106,7 +106,7 @@ def complaints(folder: Path, text: str) -> list[str]:
 
 def test_the_schema_and_the_reader_agree(base: Path) -> None:
     random, seen = Random(17), Counter[str]()
-    for _ in range(few(2000)):
+    for _ in range(few(2000, at_least=400)):
         changed = mutated(settings(random), random, random.choice([0, 1, 1, 1]), KEYS)
         text = yaml.safe_dump(changed, sort_keys=False)
         told = complaints(base, text)
