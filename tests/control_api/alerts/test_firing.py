@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from control_api.store.queries import deliveries
 from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from tests.control_api.alerts.receiver import hook, mailbox
+from tests.control_api.alerts.rounds import Rounds
 from tests.control_api.running_api import ControlApi, running, within
 from tests.control_api.store.world import TENANT, World
 
@@ -54,16 +54,21 @@ def failing(api: ControlApi) -> Any:
     return delivery
 
 
-def test_each_type_fires_once(either: ControlApi) -> None:
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> Rounds:
+    return Rounds(monkeypatch)
+
+
+def test_each_type_fires_once(rounds: Rounds, either: ControlApi) -> None:
     either.approved("a1")
     either.approved("a2")
     either.evaluate(source_id="handbook")
-    time.sleep(1)
+    rounds.wait()
     rule(either, "denial_spike", 3)
     rule(either, "high_deny_rate", 50, min_events=6)
     rule(either, "isolation_violation", 1)
     rule(either, "new_source_access", 2)
-    time.sleep(1)  # the loop looks once a second: it would fire now
+    rounds.wait()  # it would fire now
     assert either.admin("GET", FIRED) == []
     either.evaluate(session_id="s", agent_id="a1", source_id="contracts")
     either.evaluate(session_id="s", agent_id="a2")
@@ -73,7 +78,7 @@ def test_each_type_fires_once(either: ControlApi) -> None:
     within(2.5, lambda: all(fired(either, each) for each in types), "all four fire")
     for _ in range(4):
         either.evaluate(source_id="payroll")
-    time.sleep(1.2)
+    rounds.wait()
     for each in types:
         (only,) = fired(either, each)
         assert (only["channel"], only["status"]) == ("none", "no_destination")
@@ -280,7 +285,7 @@ def test_without_a_mail_server_a_delivery_says_so(fresh: ControlApi) -> None:
     assert "SLUICE_SMTP_URL" in failed["last_error"]
 
 
-def test_two_processes_fire_once(tmp_path: Path, migrated_url: str) -> None:
+def test_two_processes_fire_once(rounds: Rounds, tmp_path: Path, migrated_url: str) -> None:
     with hook() as receiver, running(tmp_path, database_url=migrated_url, **ALLOW) as one:
         other = ControlApi(tmp_path, policies=None, database_url=migrated_url, **ALLOW).start()
         try:
@@ -288,7 +293,7 @@ def test_two_processes_fire_once(tmp_path: Path, migrated_url: str) -> None:
                 rule(one, "denial_spike", 1, name=str(number), webhook_url=receiver.url)
             one.evaluate(source_id="payroll")
             within(10, lambda: len(receiver.seen) >= 10, "all arrive")
-            time.sleep(1.5)  # either looks once a second: a second delivery would come now
+            rounds.wait(apis=2)  # a second delivery would come now
             deliveries = fired(one, "denial_spike")
             assert len(deliveries) == 10
             assert len({headers["webhook-id"] for headers, _ in receiver.seen}) == 10

@@ -54,6 +54,7 @@ class Replica:
                 if found is True or (found is not False and await found):
                     return
                 self.changed.clear()
+                # expires on purpose
                 with_state = asyncio.ensure_future((await self.cache.get(TENANT)).wait(1.0))
                 event = asyncio.ensure_future(self.changed.wait())
                 await asyncio.wait({with_state, event}, return_when=asyncio.FIRST_COMPLETED)

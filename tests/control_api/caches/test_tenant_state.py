@@ -105,6 +105,7 @@ async def test_a_waiter_is_woken_by_a_change_or_a_timeout() -> None:
     state = TenantState("t", 1, True, Table().load, no_enrolled_key)
     loop = asyncio.get_running_loop()
     started = loop.time()
+    # expires on purpose
     await state.wait(0.05)
     assert loop.time() - started >= 0.04
     async with asyncio.TaskGroup() as group:

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import asyncpg
@@ -41,47 +41,55 @@ async def backends(url: str) -> list[int]:
 async def test_dead_connections_are_replaced_silently(postgresql_url: str) -> None:
     """As after a restart of the server: later callers see no error."""
     async with opened(postgresql_url) as world:
-        await asyncio.gather(*(_look(world.store, 0.05) for _ in range(10)))
-        before = await backends(postgresql_url)
+        async with held(world.store, 10):
+            before = await backends(postgresql_url)
         assert len(before) >= 10
         query = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}"
         await sql(postgresql_url, query)
-        await asyncio.gather(*(_look(world.store, 0) for _ in range(10)))
+        async with held(world.store, 10):
+            pass
         assert (await world.log.append(TENANT, decision())).seq == 0
         assert not set(before) & set(await backends(postgresql_url))
 
 
-async def _look(store: Store, seconds: float) -> None:
-    async with store.reading(TENANT) as connection:
-        await connection.execute(select(tenants.c.name))
-        await asyncio.sleep(seconds)
+async def _look(store: Store) -> None:
+    async with held(store, 1):
+        pass
 
 
 @asynccontextmanager
-async def impatient(url: str) -> AsyncIterator[World]:
-    """A world with short time limits and few connections."""
+async def held(store: Store, count: int) -> AsyncIterator[None]:
+    """So many connections that have answered, all in use at the same time."""
+    async with AsyncExitStack() as stack:
+        for _ in range(count):
+            connection = await stack.enter_async_context(store.reading(TENANT))
+            await connection.execute(select(tenants.c.name))
+        yield
+
+
+@asynccontextmanager
+async def impatient(url: str, seconds: float) -> AsyncIterator[World]:
+    """A world with few connections, and that time limit."""
     async with opened(url), asyncio.TaskGroup() as group:
         clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
-        database = await connect(url, DatabaseLimits(connections=3, seconds=1))
+        database = await connect(url, DatabaseLimits(connections=3, seconds=seconds))
         store = Store(database, clock, group)
         yield World(url, database, store, await Log.open(store), Now())
     await store.close()
 
 
 async def test_a_silent_server_is_given_up(postgresql_url: str) -> None:
-    async with impatient(postgresql_url) as world:
-        await asyncio.gather(*(_look(world.store, 0.05) for _ in range(3)))
-        stopped = await backends(postgresql_url)
+    async with impatient(postgresql_url, 3) as world:
+        async with held(world.store, 3):
+            stopped = await backends(postgresql_url)
         for process in stopped:
             os.kill(process, signal.SIGSTOP)
         try:
-            begun = time.monotonic()
             with pytest.raises(ReadFault):
-                await _look(world.store, 0)
+                await _look(world.store)
             # Its connection is closed, and the next caller gets a new one.
-            await _look(world.store, 0)
-            await asyncio.gather(world.log.append(TENANT, decision()), _look(world.store, 0))
-            assert time.monotonic() - begun < 30
+            await _look(world.store)
+            await asyncio.gather(world.log.append(TENANT, decision()), _look(world.store))
         finally:
             for process in stopped:
                 with suppress(ProcessLookupError):
@@ -93,17 +101,15 @@ async def test_an_exhausted_pool_is_a_fault(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("control_api.store.postgresql.engine.POOL_SECONDS", 0.2)
-    async with impatient(postgresql_url) as world:
-        holders = [asyncio.ensure_future(_look(world.store, 1)) for _ in range(3)]
-        await asyncio.sleep(0.2)
-        with pytest.raises(ReadFault):
-            await _look(world.store, 0)
-        await asyncio.gather(*holders)
-        await _look(world.store, 0)
+    async with impatient(postgresql_url, 30) as world:
+        async with held(world.store, 3):
+            with pytest.raises(ReadFault):
+                await _look(world.store)
+        await _look(world.store)
 
 
 async def test_a_lock_that_is_held_too_long_is_a_fault(postgresql_url: str) -> None:
-    async with impatient(postgresql_url) as world:
+    async with impatient(postgresql_url, 3) as world:
         other = await asyncpg.connect(unbound(postgresql_url).replace("+asyncpg", ""))
         await other.execute(f"BEGIN; SELECT 1 FROM tenants WHERE tenant_id = '{TENANT}' FOR UPDATE")
         with pytest.raises(WriteFault):
@@ -120,19 +126,18 @@ async def test_a_stopped_replica_does_not_block_others_for_long(postgresql_url: 
             "SELECT setting::int FROM pg_settings "
             "WHERE name = 'idle_in_transaction_session_timeout'"
         )
-        held = asyncio.Event()
+        locked, written = asyncio.Event(), asyncio.Event()
 
         async def silent(tx: Transaction) -> None:
             assert (await tx.connection.execute(text(limit))).scalar() == 5000
-            held.set()
-            await asyncio.sleep(6)
+            locked.set()
+            await written.wait()  # so only PostgreSQL can have ended the transaction
             await tx.publish({"role/a": b"1"})
 
         waiting = asyncio.ensure_future(stopped.store.write(TENANT, silent))
-        await held.wait()
-        begun = time.monotonic()
+        await locked.wait()
         assert await world.store.write(TENANT, lambda tx: tx.publish({"role/b": b"1"})) == 1
-        assert time.monotonic() - begun > 3
+        written.set()
         with pytest.raises(WriteFault):
             await waiting
 

@@ -14,7 +14,7 @@ from policies.evaluate import Decision, evaluate, gather
 from policies.ground.canonical import unb64
 from policies.retrieval import parse_retrieval
 from policies.sets.policy_set import PolicySet, document_digest
-from tests.control_api.running_api import POLICIES, Answer, ControlApi, asked, running
+from tests.control_api.running_api import POLICIES, Answer, ControlApi, asked, running, within
 
 POLL = "/v1/sidecars/policy-set"
 
@@ -36,8 +36,8 @@ def whole(api: ControlApi) -> tuple[dict[str, Any], dict[str, str | None]]:
     return page, documents
 
 
-def waiting(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Run `work` in a thread: its result, and the time of it."""
+def waiting(api: ControlApi, work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Run `work` in a thread until it waits: its result, and the time of it."""
     seen: list[Any] = []
 
     def run() -> None:
@@ -45,8 +45,8 @@ def waiting(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
     thread = threading.Thread(target=run)
     thread.start()
-    time.sleep(0.3)
-    assert not seen, "it did not wait"
+    one = b"\nsluice_policy_set_waiters 1.0\n"
+    within(10, lambda: one in api.call("GET", "/metrics").raw, "it waits")
     return thread, seen
 
 
@@ -119,7 +119,7 @@ def test_no_news_is_answered_after_the_wait(api: ControlApi) -> None:
 @pytest.mark.parametrize("what", ["key", "agent", "policy"])
 def test_a_change_wakes_a_waiting_sidecar(fresh: ControlApi, what: str) -> None:
     page, _ = whole(fresh)
-    thread, seen = waiting(lambda: poll(fresh, page["revision"], page["epoch"], wait=20))
+    thread, seen = waiting(fresh, lambda: poll(fresh, page["revision"], page["epoch"], wait=20))
     if what == "key":
         fresh.new_key("read")
     elif what == "agent":
@@ -140,7 +140,7 @@ def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> N
         page, _ = whole(one)
         other = ControlApi(tmp_path, policies=None).start()
         try:
-            thread, seen = waiting(lambda: poll(one, page["revision"], page["epoch"], wait=20))
+            thread, seen = waiting(one, lambda: poll(one, page["revision"], page["epoch"], wait=20))
             other.new_key("read")
             changed = time.monotonic()
             thread.join()
@@ -192,7 +192,7 @@ def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> Non
 
 def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: ControlApi) -> None:
     page, _ = whole(fresh)
-    thread, seen = waiting(lambda: poll(fresh, page["revision"], page["epoch"], wait=20))
+    thread, seen = waiting(fresh, lambda: poll(fresh, page["revision"], page["epoch"], wait=20))
     stopped = time.monotonic()
     fresh.stop()
     thread.join()
@@ -205,9 +205,9 @@ def test_a_key_that_is_revoked_while_it_waits_learns_nothing(fresh: ControlApi) 
     made = fresh.admin("POST", "/v1/keys", {"name": "sidecar", "scope": "sidecar"})
     page, _ = whole(fresh)
     path = f"{POLL}?since={page['revision']}&epoch={page['epoch']}&wait=20"
-    thread, seen = waiting(lambda: fresh.call("GET", path, key=made["key"]))
+    thread, seen = waiting(fresh, lambda: fresh.call("GET", path, key=made["key"]))
     fresh.admin("DELETE", f"/v1/keys/{made['key_id']}")
-    thread.join(5)
+    thread.join()
     answer: Answer = seen[0]
     assert answer.status == 403
 

@@ -96,6 +96,7 @@ async def test_a_receiver_that_never_closes_has_not() -> None:
         stream = await open_stream("127.0.0.1", port, None)
         await stream.write(DATA)
         with pytest.raises(TimeoutError):
+            # expires on purpose
             await asyncio.wait_for(stream.end(), 0.5)
         stream.close()
         done.set()
