@@ -16,6 +16,7 @@ import psutil
 from deploy.local.settings import ENVIRONMENT
 from tests.deploy.launcher import ANYWHERE, ROOT, Launcher, gone, paste, sluice, up, within
 from tests.documents import commands
+from tests.waiting import PATIENCE
 
 STARTED = "Paste into another terminal"
 
@@ -38,7 +39,7 @@ def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
         assert len(children) >= 3
         assert first.interrupt() == 0
         assert "stopped" in first.printed
-        assert gone(children, seconds=1)
+        assert gone(children, seconds=PATIENCE)
 
     # The operator has removed the secrets. The second start creates nothing, so it needs none.
     (data / "first-start.json").unlink()
@@ -108,7 +109,7 @@ def test_sigterm_drains_like_ctrl_c_and_no_child_has_the_operators_key(tmp_path:
             assert not operators.keys() & child.environ().keys()
         launcher.process.send_signal(signal.SIGTERM)
         assert launcher.process.wait(60) == 0
-        assert gone(children, seconds=1)
+        assert gone(children, seconds=PATIENCE)
 
 
 def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> Non
         launcher.until("sample data source ready")
         children = launcher.children()
         assert launcher.interrupt() == 0
-        assert gone(children, seconds=1)
+        assert gone(children, seconds=PATIENCE)
 
 
 def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None
         assert launcher.process.wait(60) == 1
         assert "the sidecar ended by SIGKILL" in launcher.printed
         assert str(tmp_path / "data" / "logs" / "sidecar.log") in launcher.printed
-        assert gone(children, seconds=1)
+        assert gone(children, seconds=PATIENCE)
 
 
 def test_a_fault_in_a_policy_file_shows_on_the_terminal(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from tests.stack import Stack
+from tests.waiting import PATIENCE
 
 # What a client of a service that is killed sees: no answer. Anything else is a finding.
 NO_ANSWER = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.TimeoutError)
@@ -30,7 +31,7 @@ async def client(
     """Ask again and again, `rest` seconds apart: for an ALLOW and a DENY in turn."""
     url = f"http://127.0.0.1:{port}/v1/context/evaluate"
     asked = 0
-    timeout = aiohttp.ClientTimeout(total=15)
+    timeout = aiohttp.ClientTimeout(total=PATIENCE)
     async with aiohttp.ClientSession(headers={"X-API-Key": key}, timeout=timeout) as session:
         while not over.is_set():
             await asyncio.sleep(rest)

@@ -26,13 +26,13 @@ def feed(stack: Stack) -> str:
 def test_thirty_seconds_without_redis_deny_nothing(tmp_path: Path, fault: signal.Signals) -> None:
     with (
         redis.running(tmp_path / "redis") as server,
-        # A limit that the outage exceeds twice, in a test that need not take half a minute.
-        running(tmp_path / "stack", redis_url=server.url, staleness=10) as stack,
+        # A limit that the outage exceeds, and that a stall of the machine does not.
+        running(tmp_path / "stack", redis_url=server.url, staleness=25) as stack,
     ):
         assert feed(stack) == "redis"
         began = time.monotonic()
         server.signal(fault)
-        while time.monotonic() - began < 20:
+        while time.monotonic() - began < 30:
             asked = {"session_id": f"s-{int(time.monotonic() - began)}"}
             assert stack.evaluate(**asked)[1]["decision"] == "ALLOW", asked
             time.sleep(0.1)

@@ -63,6 +63,7 @@ class History:
     def _change(self) -> None:
         (policy,) = self.stack.admin("GET", "/v1/policies")
         path = f"/v1/policies/{policy['policy_id']}"
+        # expires on purpose
         while not self._over.wait(0.4):
             gone = self.changes[-1].verdict == "ALLOW"
             sent = time.monotonic()
@@ -72,6 +73,7 @@ class History:
             self.changes.append(Change(sent, time.monotonic(), verdict))
 
     def _ask(self) -> None:
+        # expires on purpose
         while not self._over.wait(0.02):
             sent = time.monotonic()
             status, answer = self.stack.evaluate()

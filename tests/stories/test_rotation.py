@@ -14,8 +14,9 @@ from tests.stories.clients import in_thread
 
 CLIENTS = 32
 ROTATIONS = 12
-REACH = 10.0
-"""Seconds. The contract gives a sidecar one; ten while the whole suite runs beside it."""
+REACH = waiting.PATIENCE
+"""How long a sidecar may take to hear of a new key. The contract gives it a second, but the machine
+may be busy."""
 
 
 class Shared:
@@ -49,9 +50,10 @@ async def client(
             if answered == 403 and settled and shared.live == key and died is None:
                 # It was live all the time. A sidecar may have to hear of it.
                 end = sent + reach
-                while shared.live == key and await status(key) == 403 and time.monotonic() < end:
+                while answered == 403 and shared.live == key and time.monotonic() < end:
                     await asyncio.sleep(0.02)
-                if shared.live == key and time.monotonic() >= end:
+                    answered = await status(key)
+                if answered == 403 and shared.live == key:
                     findings.append(f"the live key was refused by port {port}")
             elif answered == 200 and died is not None and sent > died + reach:
                 findings.append(f"a dead key was accepted by port {port}")

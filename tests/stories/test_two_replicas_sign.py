@@ -123,6 +123,7 @@ class Installation:
         counts, stop = [0 for _ in self.replicas], threading.Event()
 
         def load(replica: int) -> None:
+            # expires on purpose
             while not stop.wait(0.1):
                 self.decide(replica)
                 counts[replica] += 1

@@ -21,6 +21,7 @@ from tests.deploy.package.distribution import (
     lend_libraries,
     other_pythons,
 )
+from tests.waiting import PATIENCE
 
 SPREAD = ("policies", "sidecar", "control_api", "deploy")
 
@@ -93,7 +94,7 @@ def test_up_runs_what_it_prints(complete: Path, tmp_path: Path) -> None:
         for child in children:
             assert "PYTHONPATH" not in {key for key, text in child.environ().items() if text}
         assert started.interrupt() == 0
-        assert gone(children, seconds=1)
+        assert gone(children, seconds=PATIENCE)
 
 
 def test_workers_start_from_the_wheel_too(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -95,11 +94,9 @@ def test_a_broken_answer_is_no_decision() -> None:
 def test_the_deadline_is_for_all_of_it() -> None:
     with ExitStack() as stack:
         servers = {name: stack.enter_context(serving(how)) for name, how in SLOW.items()}
-        began = time.monotonic()
         told = each({name: server.url for name, server in servers.items()}, 0.5)
-        # Six checks of half a second. Each read begins anew: 10 s for a slow one otherwise.
-        assert time.monotonic() - began < 15
-    assert all("did not answer within 0.5 s" in text for texts in told.values() for text in texts)
+    # With a limit for each read, those that drip would get their ALLOW through.
+    assert all("within 0.5 s" in text for texts in told.values() for text in texts)
 
 
 def test_no_one_listens_and_no_tls() -> None:
@@ -157,6 +154,7 @@ def test_what_arrives_unasked_answers_no_later_check(late: bytes) -> None:
 
     def twice(connection: socket.socket, ended: threading.Event) -> None:
         connection.sendall(response(DENY))
+        # expires on purpose
         ended.wait(0.2)  # by then the connection is idle
         connection.sendall(late)
 
@@ -178,6 +176,7 @@ def test_what_arrives_while_the_event_loop_is_busy_answers_no_later_check() -> N
 
     def twice(connection: socket.socket, ended: threading.Event) -> None:
         connection.sendall(response(DENY))
+        # expires on purpose
         ended.wait(0.2)
         connection.sendall(response(ALLOW))
 

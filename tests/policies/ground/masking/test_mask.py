@@ -126,8 +126,10 @@ def test_twice_the_text_takes_no_more_than_some_twice_the_time(piece: str) -> No
         return time.process_time() - began
 
     seconds(4096)
-    # If it were quadratic, 64 KiB would take 64 times as long as 8 KiB. The floor is clock noise.
-    assert min(seconds(65536) for _ in range(2)) < 24 * max(seconds(8192), 0.002)
+    short, long = (min(seconds(size) for _ in range(5)) for size in (8192, 65536))
+    # If it were quadratic, 64 KiB would take 64 times as long as 8 KiB. The floor is clock noise,
+    # and the best of five is what a busy core disturbs least.
+    assert long < 24 * max(short, 0.002)
 
 
 def test_nothing_is_loaded_before_something_is_masked() -> None:
