@@ -2,7 +2,7 @@
 # Another Python: make run PYTHON=/path/to/python3.12       More arguments: make test ARGS='-k session'
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test deep costs chaos lint bench package images lock
+.PHONY: help run quick test deep shaky costs chaos lint bench package images lock
 
 BIN := .venv/bin
 
@@ -36,6 +36,9 @@ define tests
 	$(if $(COMPILED),$(BIN)/python -m deploy.compile tree .compiled)
 	$(if $(COMPILED),$(IN_COMPILED) '$(CURDIR)'/)$(BIN)/python -m pytest --workers=auto $(1) $(ARGS)
 endef
+
+shaky: .venv/test.stamp ## run ARGS=tests/… TIMES=20 times on a machine that stalls: for new and changed tests
+	$(BIN)/python -m tests.shaky --times $(or $(TIMES),20) $(ARGS)
 
 chaos: .venv/test.stamp ## the fault matrix: what must hold while anything fails; about ten minutes
 	$(BIN)/python -m tests.chaos $(ARGS)
