@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import costs
+from tests import costs, skips
 from tests.costs import Cost
 from tests.runner import second_tries
 from tests.runner.batches import Batch, costliest_first
@@ -62,6 +62,8 @@ class Runner:
         self._failed: dict[str, Reports] = {}
         self._forgiven: list[str] = []
         self._measured: list[Cost] = []
+        self._skipped: list[tuple[str, str]] = []
+        self._hidden: list[str] = []
 
     @pytest.hookimpl
     def pytest_itemcollected(self) -> None:
@@ -83,6 +85,9 @@ class Runner:
         self._write(f"{len(nodeids):,} tests in {len(batches):,} batches, {self._workers} workers")
         Pool(session, self._workers, self).run(batches)
         self._try_again(session)
+        self._hidden = skips.unexpected(self._skipped) if "CI" in os.environ else []
+        if self._hidden:
+            session.shouldfail = f"{len(self._hidden)} tests were skipped that must run here"
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
         if session.shouldstop:
@@ -97,7 +102,9 @@ class Runner:
         return None
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Show the slowest tests."""
+        """Show the slowest tests, and skips that hide what is missing."""
+        for line in self._hidden:
+            terminalreporter.write_line(f"UNEXPECTED SKIP {line}")
         if self._progress is not None:
             terminalreporter.section("slowest tests")
             for line in self._progress.slowest():
@@ -157,6 +164,8 @@ class Runner:
 
     def _pass_on(self, reports: Iterable[pytest.TestReport]) -> None:
         for report in reports:
+            if report.skipped and isinstance(report.longrepr, tuple):
+                self._skipped.append((report.nodeid, str(report.longrepr[2])))
             self._config.hook.pytest_runtest_logreport(report=report)
 
     def _write(self, line: str) -> None:
