@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
-from tests.control_api.console.hostile import NAMES, HostileWorld
+from tests.control_api.console.hostile import HostileWorld
 from tests.control_api.console.world import World
 
 
@@ -80,15 +80,15 @@ ADDRESSES: dict[str, Address] = {
     "/console/audit/report": Address(lambda w: {"kind": "event", "id": w.denied}, data=True),
 }
 HOSTILE_OBJECTS: dict[str, Callable[[HostileWorld], list[dict[str, str]]]] = {
-    "/console/agent": lambda _: [{"id": each} for each in NAMES],
-    "/console/agent/history": lambda _: [{"id": each} for each in NAMES[::10]],
-    "/console/agent/edit": lambda _: [{"id": each} for each in NAMES[::5]],
-    "/console/access": lambda _: [{"agent_role": each} for each in NAMES[::5]],
-    "/console/access/why": lambda _: [
-        {"agent_role": each, "source_id": each} for each in NAMES[::40]
+    "/console/agent": lambda world: [{"id": each} for each in world.names],
+    "/console/agent/history": lambda world: [{"id": each} for each in world.names[::10]],
+    "/console/agent/edit": lambda world: [{"id": each} for each in world.names[::5]],
+    "/console/access": lambda world: [{"agent_role": each} for each in world.names[::5]],
+    "/console/access/why": lambda world: [
+        {"agent_role": each, "source_id": each} for each in world.names[::40]
     ],
     "/console/session": lambda world: [{"id": each} for each in world.sessions],
-    "/console/sessions/revoke": lambda _: [{"user_id": each} for each in NAMES[::5]],
+    "/console/sessions/revoke": lambda world: [{"user_id": each} for each in world.names[::5]],
     "/console/decision": lambda world: [{"id": each} for each in world.events],
     "/console/policies/guardrail": lambda world: [{"id": each} for each in world.guardrails],
     "/console/policies/impact": lambda world: [{"id": world.impact, "groups": "all"}],

@@ -1,27 +1,31 @@
 """A tenant in which every field that agents, users and policy authors control holds a payload.
 
-Knows no page.
+Made once per run and copied for each module that needs it. It holds some payloads of each class;
+with `--deep`, all. Knows no page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from policies.ground.json_body import identifier_fault
-from tests.control_api.console.payloads import PAYLOADS
-from tests.control_api.running_api import ControlApi
+import pytest
+
+from tests.conftest import SERVERS
+from tests.control_api.console.payloads import NAMES, PAYLOADS, some_of_each_class
+from tests.control_api.running_api import ControlApi, running
 from tests.waiting import until
 
-NAMES = tuple(each for each in PAYLOADS if identifier_fault(each) is None)
-"""The payloads that an identifier may be."""
-GUARDED = tuple(each for each in NAMES if not {*"*?"} & {*each})[:195]
-"""Names of guardrails. With a wildcard one could be about what a policy allows."""
-_RULES, _TENANTS = 200, 30
+_IDENTIFIERS = frozenset(NAMES)
+_SETTINGS = {"SLUICE_CHECKPOINT_SECONDS": "1"}
+_RULES, _TENANTS, _GUARDRAILS = 200, 30, 195
 
 
 @dataclass
@@ -29,6 +33,7 @@ class HostileWorld:
     """A running API, and ids that the service drew for objects with a payload as a name."""
 
     api: ControlApi
+    payloads: list[str]
     policies: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
@@ -40,6 +45,16 @@ class HostileWorld:
     impact: str = ""
     refused: list[str] = field(default_factory=list)
     """Calls that the API refused, each with its answer."""
+
+    @property
+    def names(self) -> list[str]:
+        """The payloads that an identifier may be."""
+        return [each for each in self.payloads if each in _IDENTIFIERS]
+
+    @property
+    def guarded(self) -> list[str]:
+        """Names of guardrails. With a wildcard one could be about what a policy allows."""
+        return [each for each in self.names if not {*"*?"} & {*each}][:_GUARDRAILS]
 
     def made(self, path: str, body: dict[str, Any], member: str) -> str | None:
         """The member of the answer; None if the API refuses this payload, as some rules do."""
@@ -53,23 +68,36 @@ class HostileWorld:
 
 
 @contextmanager
-def hostile_world(directory: Path) -> Iterator[HostileWorld]:
-    """With all payloads in place."""
-    api = ControlApi(directory, SLUICE_CHECKPOINT_SECONDS="1").start()
-    try:
-        world = HostileWorld(api)
-        for each in NAMES:
+def hostile_world(directory: Path, config: pytest.Config) -> Iterator[HostileWorld]:
+    """With all payloads of this run in place, in an empty directory."""
+    deep = config.getoption("--deep", default=False)
+    payloads = PAYLOADS if deep else some_of_each_class()
+    made = config.stash[SERVERS][0] / "hostile-world"
+    ids = made.with_suffix(".json")
+    with made.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ids.exists():
+            ids.write_text(json.dumps(_make(made, payloads)))
+    shutil.copytree(made, directory, dirs_exist_ok=True)
+    with running(directory, **_SETTINGS) as api:
+        yield HostileWorld(api, **json.loads(ids.read_text()))
+
+
+def _make(directory: Path, payloads: Sequence[str]) -> dict[str, Any]:
+    """Fill the directory, and return the fields of the world but for its API."""
+    directory.mkdir()
+    with running(directory, **_SETTINGS) as api:
+        world = HostileWorld(api, list(payloads))
+        for each in world.names:
             _speak(world, each)
-        for number, each in enumerate(PAYLOADS):
+        for number, each in enumerate(payloads):
             _explain(world, each, number)
         _try(world)
-        for each in GUARDED:
+        for each in world.guarded:
             _guard(world, each)
         _decide(world)
         _measure(world)
-        yield world
-    finally:
-        api.stop()
+    return {name: value for name, value in vars(world).items() if name != "api"}
 
 
 def _speak(world: HostileWorld, text: str) -> None:
@@ -110,29 +138,29 @@ def _guard(world: HostileWorld, text: str) -> None:
 
 def _measure(world: HostileWorld) -> None:
     """What the candidate would have changed of all these decisions."""
-    body = {"policies": _allowing()}
+    body = {"policies": _allowing(world)}
     world.impact = world.api.admin("POST", "/v1/policies/impact", body)["impact_id"]
     path = f"/v1/policies/impact/{world.impact}"
     until("the run's end", lambda: world.api.admin("GET", path)["state"] == "done")
 
 
-def _allowing() -> list[dict[str, Any]]:
+def _allowing(world: HostileWorld) -> list[dict[str, Any]]:
     return [
         {
             "name": text, "agent_role": text, "allowed_sources": [text], "denied_sources": [],
             "max_sensitivity": "low",
         }
-        for text in NAMES
+        for text in world.names
     ]  # fmt: skip
 
 
 def _try(world: HostileWorld) -> None:
     """A candidate that allows what is denied, so that each payload is in what it changes."""
     path = f"/v1/policies/candidates/{world.candidate}"
-    world.api.admin("PUT", path, {"policies": _allowing()})
+    world.api.admin("PUT", path, {"policies": _allowing(world)})
     items = [
         {"agent_role": text, "source_id": text, "user_id": "u-1", "sensitivity_level": "low"}
-        for text in NAMES
+        for text in world.names
     ]
     for begin in range(0, len(items), 50):
         part = {"items": items[begin : begin + 50], "semantics": "all"}
@@ -141,12 +169,13 @@ def _try(world: HostileWorld) -> None:
 
 def _explain(world: HostileWorld, text: str, number: int) -> None:
     """Everything with the payload as its reason."""
-    held = {"object_type": "session", "object_id": NAMES[number % len(NAMES)], "reason": text}
+    name = world.names[number % len(world.names)]
+    held = {"object_type": "session", "object_id": name, "reason": text}
     world.made("/v1/audit/holds", held, "hold_id")
     if number < _TENANTS:
         made = world.made("/v1/admin/tenants", {"name": text}, "tenant_id")
         world.tenants += [made] if made else []
-    agent_id = quote(NAMES[number % len(NAMES)], safe="")
+    agent_id = quote(name, safe="")
     # Half of them wait for approval; the others may begin a session.
     for status in ("pending_approval", "approved")[: 1 + number % 2]:
         body = {"status": status, "reason": text}
@@ -158,10 +187,10 @@ def _decide(world: HostileWorld) -> None:
     items = [
         {
             "agent_role": text, "agent_id": text, "user_id": text, "source_id": text,
-            "session_id": text, "task_type": text, "query": PAYLOADS[number],
+            "session_id": text, "task_type": text, "query": world.payloads[number],
             "sensitivity_level": "low",
         }
-        for number, text in enumerate(NAMES)
+        for number, text in enumerate(world.names)
     ]  # fmt: skip
     for item in items[1::2]:
         del item["task_type"]  # which is denied; these begin a session
@@ -175,6 +204,6 @@ def _decide(world: HostileWorld) -> None:
             world.events.append(each["event_id"])
             if each["decision"] == "ALLOW":
                 world.sessions.append(item["session_id"])
-    assert len(world.sessions) > len(NAMES) // 3
+    assert len(world.sessions) > len(world.names) // 3
     path = f"/v1/audit/proof/{world.events[-1]}"
     until("a checkpoint", lambda: world.api.call("GET", path).status == 200)

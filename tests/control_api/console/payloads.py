@@ -8,6 +8,12 @@ page on CSV injection.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import math
+
+from policies.ground.json_body import identifier_fault
+
 _RUN = "hostileCanary(1)"
 _EVENTS = (
     "onabort", "onanimationend", "onauxclick", "onbeforeinput", "onbegin", "onblur",
@@ -117,14 +123,23 @@ _MUTATIONS = (
     f"'\"--></style></script><svg onload={_RUN}>", f"\"'><svg/onload={_RUN}>{{{{7*7}}}}=1+1",
 )  # fmt: skip
 
-PAYLOADS: tuple[str, ...] = (
-    *_ELEMENTS,
-    *_BREAKOUTS,
-    *_ADDRESSES,
-    *_TEMPLATES,
-    *_FORMULAS,
-    *_LETTERS,
-    *_ENTITIES,
-    *_MUTATIONS,
-    *(f'<b {event}="{_RUN}">{event}</b>' for event in _EVENTS),
+_HANDLERS = tuple(f'<b {event}="{_RUN}">{event}</b>' for event in _EVENTS)
+_CLASSES = (
+    *(_ELEMENTS, _BREAKOUTS, _ADDRESSES, _TEMPLATES, _FORMULAS, _LETTERS, _ENTITIES, _MUTATIONS),
+    _HANDLERS,
 )
+
+PAYLOADS: tuple[str, ...] = tuple(itertools.chain(*_CLASSES))
+NAMES = tuple(each for each in PAYLOADS if identifier_fault(each) is None)
+"""The payloads that an identifier may be."""
+
+
+def some_of_each_class() -> tuple[str, ...]:
+    """A sixth of each class's payloads, and at least four; and those that no identifier may be. A
+    digest chooses, so a new payload changes the choice by one at most."""
+    chosen: list[str] = []
+    for payloads in _CLASSES:
+        names = [each for each in payloads if each in NAMES]
+        names.sort(key=lambda each: hashlib.sha256(each.encode()).digest())
+        chosen += names[: max(4, math.ceil(len(payloads) / 6))]
+    return (*chosen, *(each for each in PAYLOADS if each not in NAMES))

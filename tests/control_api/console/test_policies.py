@@ -8,7 +8,7 @@ from typing import Any
 from control_api.console.views.policies.differences import line_changes
 from control_api.console.views.policies.policy_text import read, written
 from policies.definitions.policy_form import FIELDS, LISTS
-from tests.control_api.console.hostile import NAMES
+from tests.control_api.console.payloads import NAMES
 from tests.control_api.console.reader import Shown, Visitor
 from tests.control_api.running_api import ControlApi
 
