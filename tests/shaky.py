@@ -143,6 +143,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> int:
     asked = parsed(arguments)
+    # So that a run that is ended removes its group.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
     for number, throttle in enumerate(schedule(asked.times), 1):
         print(f"run {number} of {asked.times}, with {throttle}", flush=True)
