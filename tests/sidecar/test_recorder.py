@@ -112,6 +112,7 @@ async def test_no_answer_leaves_before_its_record_is_on_disk(
 ) -> None:
     disk.hangs.clear()
     calls = [asyncio.create_task(running.evaluate()) for _ in range(5)]
+    # expires on purpose
     done, _ = await asyncio.wait(calls, timeout=0.3)
     assert not done
     disk.hangs.set()

@@ -290,6 +290,7 @@ async def test_a_client_that_does_not_read_stops_being_read(running: RunningSide
     sent = request(with_key(), GOOD)
     taken = 0
     try:
+        # expires on purpose
         async with asyncio.timeout(1):
             while taken < 200_000:
                 writer.write(sent * 100)

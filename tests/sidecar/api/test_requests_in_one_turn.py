@@ -293,6 +293,7 @@ async def test_a_client_that_never_reads_is_read_no_more(
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     taken = 0
     try:
+        # expires on purpose
         async with asyncio.timeout(1):
             while taken < 100_000:
                 writer.write(sent)

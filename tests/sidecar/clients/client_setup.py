@@ -40,6 +40,7 @@ _NODE = "NODE_USE_ENV_PROXY"
 
 # A client that closes without having heard anything is at first like one that has only ended its
 # request: it is waited for, but not as long here.
+# expires on purpose
 _LIMITS = replace(LIMITS, half_close_seconds=0.1)
 
 READERS = policy(denied_sources=("rest://kb/shut", "rest://kb/shut/*"))

@@ -166,6 +166,7 @@ async def test_within_task_a_timeout_works() -> None:
     async def limited() -> None:
         await eager.within_task()
         try:
+            # expires on purpose
             async with asyncio.timeout(0.01):
                 await asyncio.Event().wait()
         except TimeoutError:

@@ -21,6 +21,7 @@ from tests.sidecar.proxy.suspensions import Suspensions
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 
+# expires on purpose
 QUICK = replace(LIMITS, half_close_seconds=0.3, lingering_seconds=0.3, upstream_idle_seconds=0.3)
 MOST = 200
 """No request waits more often."""

@@ -64,6 +64,7 @@ async def opened(
 
 async def silent(reader: asyncio.StreamReader) -> bool:
     try:
+        # expires on purpose
         async with asyncio.timeout(0.2):
             await reader.read(1)
     except TimeoutError:

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import logging
-import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import pytest
 
 from sidecar.http.body_budget import BODY_BUDGET_BYTES, BodyBudget, BodyBudgetExceeded
 from sidecar.proxy.limits import LIMITS, ProxyLimits
+from tests.loop_clock import LoopClock
 from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source, until
 from tests.sidecar.proxy.raw_client import leave, one
 from tests.sidecar.proxy.scripted_source import Seen, data_source
@@ -127,24 +127,15 @@ async def short(tmp_path: Path, **changed: float) -> AsyncIterator[WayIn]:
         yield made
 
 
-async def dribble(agent: Agent, data: bytes, seconds: float) -> None:
-    """Sends a byte at a time for so long, or until an answer is there."""
-    end = time.monotonic() + seconds
-    for at in range(len(data)):
-        if time.monotonic() > end or agent.received:
-            return
-        await agent.send([data[at : at + 1]])
-        await asyncio.sleep(0.02)
-
-
-async def test_a_body_that_dribbles_has_one_deadline(tmp_path: Path) -> None:
-    async with short(tmp_path, inspected_seconds=0.5, lingering_seconds=0.0) as made:
+async def test_a_body_that_dribbles_has_one_deadline(tmp_path: Path, clock: LoopClock) -> None:
+    async with short(tmp_path, inspected_seconds=600.0, lingering_seconds=0.0) as made:
         agent = await made.agent()
         await agent.send([made.head("POST", QUERY, "Content-Length: 5000")])
-        began = time.monotonic()
-        await dribble(agent, b" " * 5000, 10)
+        for _ in range(20):
+            if not agent.received:
+                await agent.send([b" "])
+                await clock.skip(60)
         await agent.until(lambda read: bool(answers(read)))
-        assert time.monotonic() - began < 8
         [(status, body)] = answers(bytes(agent.received))
         assert (status, b"did not arrive in time" in body) == (400, True)
         assert [each[:2] for each in await made.sidecar.decisions()] == [
@@ -176,8 +167,10 @@ async def test_an_upload_that_stops_ends_with_408(tmp_path: Path) -> None:
         await until(lambda: upstream.open == 0)
 
 
-async def test_an_upload_that_is_slow_but_moves_is_not_cut_off(tmp_path: Path) -> None:
-    limits = replace(LIMITS, upload_idle_seconds=2.0)
+async def test_an_upload_that_is_slow_but_moves_is_not_cut_off(
+    tmp_path: Path, clock: LoopClock
+) -> None:
+    limits = replace(LIMITS, upload_idle_seconds=600.0)
     async with (
         data_source() as upstream,
         sidecar(tmp_path) as made,
@@ -185,10 +178,10 @@ async def test_an_upload_that_is_slow_but_moves_is_not_cut_off(tmp_path: Path) -
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
-        for _ in range(8):
+        for sent in range(1, 9):
             writer.write(b"x")
-            await writer.drain()
-            await asyncio.sleep(0.3)  # together longer than one may take
+            await until(lambda n=sent: [len(each.body) for each in upstream.begun] == [n])  # type: ignore[misc]
+            await clock.skip(400)  # together longer than one may take
         assert b" 200 " in await reader.readline()
         assert upstream.seen[0].body == b"x" * 8
         writer.close()

@@ -10,6 +10,7 @@ import pytest
 from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
+from tests.loop_clock import LoopClock
 from tests.ports import free_port
 from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source, until
 from tests.sidecar.proxy.raw_client import ask, get
@@ -123,12 +124,16 @@ async def test_a_data_source_that_does_not_take_connections_is_a_502(tmp_path: P
 
 async def test_more_requests_than_connections_wait_for_one(tmp_path: Path) -> None:
     busy = most = 0
+    all_busy = asyncio.Event()
 
     async def slow(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         nonlocal busy, most
         busy += 1
         most = max(most, busy)
-        await asyncio.sleep(0.05)
+        if busy == 3:
+            await waiting.turns()  # a fourth would arrive now
+            all_busy.set()
+        await all_busy.wait()
         busy -= 1
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
@@ -141,15 +146,19 @@ async def test_more_requests_than_connections_wait_for_one(tmp_path: Path) -> No
         assert upstream.connections == 3
 
 
-async def test_a_connection_at_rest_is_closed_after_a_while(tmp_path: Path) -> None:
-    limits = replace(LIMITS, upstream_idle_seconds=1.0)
+async def test_a_connection_at_rest_is_closed_after_a_while(
+    tmp_path: Path, clock: LoopClock
+) -> None:
+    limits = replace(LIMITS, upstream_idle_seconds=600.0)
     async with (
         data_source(answer()) as upstream,
         sidecar(tmp_path) as made,
         listening(made, source(upstream.port), limits) as port,
     ):
         await asyncio.gather(*(ask(port, get("/a")) for _ in range(4)))
-        assert upstream.open > 0
+        for _ in range(2):  # what the first sweep finds at rest, the second closes
+            assert upstream.open > 0
+            await clock.skip(400)
         await until(lambda: upstream.open == 0)
         assert (await ask(port, get("/a"))).status == 200
 

@@ -11,6 +11,7 @@ import pytest
 
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
+from tests.loop_clock import LoopClock
 from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup, until
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
 from tests.sidecar.proxy.scripted_source import Seen
@@ -251,16 +252,20 @@ async def test_an_agent_that_half_closed_gets_its_answer(setup: ProxySetup) -> N
     assert answered.raw.count(b"HTTP/1.1 200") == 2
 
 
-async def test_a_half_closed_agent_is_not_waited_for_without_end(tmp_path: Path) -> None:
+async def test_a_half_closed_agent_is_not_waited_for_without_end(
+    tmp_path: Path, clock: LoopClock
+) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
         await waiting.never()
 
-    limits = replace(LIMITS, half_close_seconds=1.0)
+    limits = replace(LIMITS, half_close_seconds=60.0)
     async with proxy_setup(tmp_path, policy(), limits=limits) as made:
         made.upstream.script = never
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
         writer.write(GET)
         writer.write_eof()
+        await until(lambda: bool(made.upstream.begun))
+        await clock.skip(70)
         assert await reader.read() == b""
         await until(lambda: made.upstream.lost == 1)
         [lineage] = await made.sidecar.lineage()

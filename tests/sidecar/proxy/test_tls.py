@@ -287,6 +287,7 @@ async def test_an_agent_that_refuses_our_certificate_is_no_denial(tls: OverTls) 
 
 
 async def test_a_slow_handshake_is_cut_off(tmp_path: Path) -> None:
+    # expires on purpose
     async with over_tls(tmp_path, replace(LIMITS, handshake_seconds=0.3)) as made:
         for first in (b"", b"\x16\x03\x01"):
             reader, writer = await asyncio.open_connection("127.0.0.1", made.setup.port)

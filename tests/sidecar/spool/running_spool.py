@@ -135,11 +135,12 @@ async def running(
     disk: Disk | None = None,
     source: str = SOURCE,
     quiet_seconds: float = QUIET_SECONDS,
+    clock: Clock = CLOCK,
     **changes: Any,
 ) -> AsyncIterator[Spool]:
     """An open spool with its loop; closed without waiting long for a disk that hangs."""
     configured = settings(root, **changes)
-    spool = await Spool.open(configured, source, CLOCK, os.urandom, disk, quiet_seconds)
+    spool = await Spool.open(configured, source, clock, os.urandom, disk, quiet_seconds)
     loop = asyncio.create_task(spool.run())
     try:
         yield spool

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sidecar.spool import Spool, SpoolSettings, SpoolSlow, SpoolUnwritable
+from tests.loop_clock import LoopClock, moving_clock
 from tests.sidecar.spool.running_spool import (
     MIB,
     FaultyDisk,
@@ -22,20 +25,33 @@ from tests.sidecar.spool.running_spool import (
 )
 from tests.waiting import until_told
 
+TIMEOUT = 600.0
+
+
+@asynccontextmanager
+async def strict(tmp_path: Path, disk: FaultyDisk) -> AsyncIterator[tuple[Spool, LoopClock]]:
+    """A spool whose answers wait so many seconds for their record, by a clock to move."""
+    with moving_clock() as clock:
+        limit = int(TIMEOUT * 1000)
+        async with running(
+            tmp_path, disk, clock=clock.clock, mode="strict", timeout_ms=limit
+        ) as spool:
+            yield spool, clock
+
 
 async def test_strict_gives_up_waiting_in_time_and_the_record_is_kept(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    async with running(tmp_path, disk, mode="strict", timeout_ms=500) as spool:
+    async with strict(tmp_path, disk) as (spool, clock):
         disk.hold()
-        loop = asyncio.get_running_loop()
-        started = loop.time()
         slow = spool.put(record("slow"), denial=False)
-        await asyncio.sleep(0.4)  # far apart, so that no busy machine ends both at once
+        await clock.skip(0.8 * TIMEOUT)
+        assert not slow.durable.done()
         later = spool.put(record("later"), denial=False)
+        await clock.skip(0.4 * TIMEOUT)
         with pytest.raises(SpoolSlow):
             await slow.durable
-        assert 0.45 < loop.time() - started < 20
         assert not later.durable.done()
+        await clock.skip(0.8 * TIMEOUT)
         with pytest.raises(SpoolSlow):
             await later.durable
         disk.release()
@@ -51,10 +67,10 @@ async def test_strict_in_time_is_like_durable(tmp_path: Path) -> None:
 
 
 async def test_strict_measures_each_record_from_its_own_put(tmp_path: Path) -> None:
-    async with running(tmp_path, mode="strict", timeout_ms=100) as spool:
-        for n in range(30):
+    async with strict(tmp_path, FaultyDisk()) as (spool, clock):
+        for n in range(5):
             await keep(spool, n)
-            await asyncio.sleep(0.01)
+            await clock.skip(0.8 * TIMEOUT)
 
 
 async def test_best_effort_answers_without_the_disk(tmp_path: Path) -> None:

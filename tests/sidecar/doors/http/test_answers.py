@@ -154,6 +154,7 @@ async def test_no_answer_leaves_before_its_record_is_on_disk(asked: Checks, door
     try:
         for target in ("/a", "/b"):
             with pytest.raises(TimeoutError):
+                # expires on purpose
                 async with asyncio.timeout(0.2):
                     await asked.ask(door, "GET", target)
     finally:

@@ -18,6 +18,7 @@ from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.messages.disconnects import ConnectionLost
 from sidecar.http.messages.request_parser import HeadLimits
 from tests import waiting
+from tests.loop_clock import LoopClock
 from tests.ports import free_port
 
 LIMITS = ClientLimits(HeadLimits(1000, 1000, 20), 1000, 2, 5.0, 15.0)
@@ -171,12 +172,15 @@ async def test_an_idle_connection_makes_room_for_a_new_one() -> None:
         assert pool.take_idle() is kept[1], "the one that was idle longest had to go"
 
 
-async def test_waiting_and_dialling_end_with_the_time_for_a_connection() -> None:
-    limits = LIMITS._replace(connect_seconds=0.05)
-    async with served(limits) as (pool, _):
+async def test_waiting_and_dialling_end_with_the_time_for_a_connection(clock: LoopClock) -> None:
+    async with served(LIMITS._replace(connect_seconds=600)) as (pool, _):
         taken = [await pool.connect(), await pool.connect()]
+        late = asyncio.get_running_loop().create_task(pool.connect())
+        await clock.skip(500)
+        assert not late.done()
+        await clock.skip(200)
         with pytest.raises(TimeoutError):
-            await pool.connect()
+            await late
         for connection in taken:
             pool.discard(connection)
         assert pool.connections == 0

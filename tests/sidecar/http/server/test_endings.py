@@ -43,6 +43,7 @@ async def test_after_its_last_response_a_connection_discards_what_still_arrives(
 
 
 async def test_a_connection_that_its_client_leaves_open_is_closed_all_the_same() -> None:
+    # expires on purpose
     client = Client(at_once, LIMITS._replace(lingering_seconds=0.01), half_closes=True)
     client.send(get("/a", CLOSE))
     assert client.ended
@@ -164,6 +165,7 @@ async def test_a_body_that_ends_with_the_connection_is_broken_off(
 
 async def test_a_half_closed_client_is_not_waited_for_for_ever() -> None:
     gate = Gate()
+    # expires on purpose
     client = Client(gate, LIMITS._replace(half_close_seconds=0.01))
     client.send(get("/a"))
     client.end()
@@ -343,6 +345,7 @@ async def test_a_request_that_is_cancelled_from_within_breaks_its_connection() -
 
 @pytest.mark.parametrize("sent", [b"", b"GET /a HT", get("/a"), get("/a") + b"\r\n"])
 async def test_a_connection_that_waits_too_long_for_a_head_is_closed(sent: bytes) -> None:
+    # expires on purpose
     client = Client(at_once, LIMITS._replace(idle_seconds=0.01))
     client.send(sent)
     await waiting.until_async("it is closed", client.is_closing)
@@ -351,6 +354,7 @@ async def test_a_connection_that_waits_too_long_for_a_head_is_closed(sent: bytes
 
 async def test_a_request_under_way_is_not_idle() -> None:
     gate = Gate()
+    # expires on purpose
     client = Client(gate, LIMITS._replace(idle_seconds=0.01))
     client.send(get("/a"))
     # Time itself passes: three idle times.
@@ -361,6 +365,7 @@ async def test_a_request_under_way_is_not_idle() -> None:
 
 
 async def test_a_client_that_never_takes_the_last_response_is_cut_off() -> None:
+    # expires on purpose
     client = Client(at_once, LIMITS._replace(idle_seconds=0.01))
     client.send(get("/a"))
     client.protocol.pause_writing()

@@ -158,6 +158,7 @@ async def test_a_client_that_takes_nothing_for_too_long_is_cut_off() -> None:
             ended.set()
         return ResponseSent(keep_alive=True)
 
+    # expires on purpose
     client = Client(serve, LIMITS._replace(write_seconds=0.01), cancels=False)
     client.send(get("/a"))
     client.protocol.pause_writing()
@@ -199,6 +200,7 @@ async def test_the_rest_of_a_refused_body_is_dropped_and_the_next_request_served
 
 
 async def test_the_rest_of_a_refused_body_is_not_awaited_for_ever() -> None:
+    # expires on purpose
     client = Client(at_once, LIMITS._replace(lingering_seconds=0.01))
     client.send(post("/a", 5000, b"x"))
     await waiting.until_async("it is closed", client.is_closing)

@@ -21,7 +21,7 @@ from tests.sidecar.policy_cache.partial_replica.redis_set import (
     revision,
     running_control_api,
 )
-from tests.sidecar.running_sidecar import sidecar, until
+from tests.sidecar.running_sidecar import FakeClock, sidecar, until
 
 pytestmark = redis.needs_redis
 
@@ -96,7 +96,8 @@ async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path
     async with running_control_api(tmp_path) as control:
         control.create_tenant()
         former: dict[Any, Any] = control.redis.hgetall(set_key(control.tenant_id))
-        async with sidecar(tmp_path, control, staleness_seconds=1.5) as running:
+        clock = FakeClock()
+        async with sidecar(tmp_path, control, clock=clock, staleness_seconds=60) as running:
             control.feeds = False
             control.publish({role_name(ROLE): None})
             await caught_up(running, control)
@@ -107,6 +108,7 @@ async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path
             # What it does not hold it can't have either: the head is older than what was seen.
             answer = await running.evaluate(agent_role="another", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
+            clock.ahead += 61
             await until("it is stale", lambda: "policy_set" in running.parts.readiness.problems())
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
@@ -157,10 +159,12 @@ async def test_withheld_news_makes_the_set_stale(tmp_path: Path) -> None:
     """The store has moved on, as the heartbeats say; what they speak of does not come."""
     async with running_control_api(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=1.5) as running:
+        clock = FakeClock()
+        async with sidecar(tmp_path, control, clock=clock, staleness_seconds=30) as running:
             control.feeds = False
             control.pushes = False
             control.publish({role_name(ROLE): None})
+            clock.ahead += 31
             await until("it is stale", lambda: "policy_set" in running.parts.readiness.problems())
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
             control.rebuild()
@@ -171,7 +175,7 @@ async def test_withheld_news_makes_the_set_stale(tmp_path: Path) -> None:
 async def test_a_restored_older_store_is_refused(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
         control.create_tenant()
-        async with sidecar(tmp_path, control, staleness_seconds=1.5) as running:
+        async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             control.revision -= 2
             follower = running.parts.follower
             await until("it is refused", lambda: follower.refused is not None)

@@ -237,6 +237,7 @@ def serving(*, json_response: bool) -> Iterator[Served]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
+        # expires on purpose
         thread.join(0.01)
         assert thread.is_alive()
     served.port = server.servers[0].sockets[0].getsockname()[1]

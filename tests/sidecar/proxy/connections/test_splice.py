@@ -100,6 +100,7 @@ async def test_what_is_not_taken_is_not_read() -> None:
             agent[1].write(part)
             written += len(part)
             try:
+                # expires on purpose
                 async with asyncio.timeout(0.3):
                     await agent[1].drain()
             except TimeoutError:

@@ -219,6 +219,7 @@ async def test_an_idle_connection_and_a_slow_head_are_cut_off(tmp_path: Path) ->
 
     from sidecar.proxy.limits import LIMITS
 
+    # expires on purpose
     limits = replace(LIMITS, idle_seconds=0.3)
     async with proxy_setup(tmp_path, policy(), limits=limits) as made:
         for first in (b"", b"GET /x HTT", b"GET /x HTTP/1.1\r\nHost: kb\r\n"):

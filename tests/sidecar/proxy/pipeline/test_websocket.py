@@ -206,6 +206,7 @@ async def test_a_head_in_pieces_grants_it_all_the_same(setup: ProxySetup) -> Non
 async def test_a_revocation_or_a_freeze_cuts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
+    # expires on purpose
     limits = replace(LIMITS, reauthorize_seconds=0.1)
     async with proxy_setup(tmp_path, policy(), limits=limits) as setup:
 

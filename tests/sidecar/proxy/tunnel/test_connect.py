@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.proxy.limits import LIMITS
+from tests.loop_clock import LoopClock
 from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import Answered, ask, get
 from tests.sidecar.proxy.scripted_source import Seen
@@ -95,22 +96,29 @@ async def test_what_cannot_be_read_in_a_tunnel_is_refused_and_ends_it(
 
 
 async def test_an_agent_that_ends_its_sending_side_at_once_gets_its_answer(
-    tmp_path: Path,
+    tmp_path: Path, clock: LoopClock
 ) -> None:
     # What is asked for comes with the CONNECT, and the end with it.
-    limits = replace(LIMITS, half_close_seconds=1.5)
+    go_on = asyncio.Event()
 
     async def late(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
-        await asyncio.sleep(2)
+        await go_on.wait()
         writer.write(b"late")
 
-    async with tunnels(tmp_path, limits=limits) as made:
+    async with tunnels(tmp_path, limits=replace(LIMITS, half_close_seconds=60.0)) as made:
         made.plain.script = late
         where = made.where("kb")
         connect = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
-        answered = await ask(made.port, connect + get("/a", host=where))
-        assert answered.raw.endswith(b"late")
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        writer.write(connect + get("/a", host=where))
+        writer.write_eof()
+        for _ in ("of the tunnel", "of the answer"):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        await clock.skip(70)
+        go_on.set()
+        assert await reader.read() == b"late"
+        writer.close()
 
 
 async def test_a_tunnel_is_for_whom_it_says_else_for_the_sources_own_user(made: Tunnels) -> None:

@@ -12,6 +12,7 @@ import pytest
 from policies.definitions.model import TenantSettings
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
+from tests.loop_clock import LoopClock
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.proxy_setup import policy, sidecar, source, until
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
@@ -220,10 +221,11 @@ async def test_the_first_to_leave_a_tunnel_ends_it_for_both(made: Tunnels) -> No
     assert lineage["outcome"] == "truncated"
 
 
-async def test_a_tunnel_in_which_nothing_passes_ends(tmp_path: Path) -> None:
-    limits = replace(LIMITS, tunnel_idle_seconds=1.0)
+async def test_a_tunnel_in_which_nothing_passes_ends(tmp_path: Path, clock: LoopClock) -> None:
+    limits = replace(LIMITS, tunnel_idle_seconds=60.0)
     async with tunnels(tmp_path, limits=limits) as made:
         reader, writer = await made.over_tls("api")
+        await clock.skip(70)
         await broken(reader)
         writer.close()
         await until(lambda: made.tls.open == 0)

@@ -165,6 +165,7 @@ async def test_our_own_ports_are_no_source(made: Redirected, host: str) -> None:
 
 
 async def test_an_agent_that_says_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    # expires on purpose
     async with redirected(tmp_path, limits=replace(LIMITS, opening_seconds=0.1)) as made:
         made.towards(443)
         assert await made.raw() == b"reset"
