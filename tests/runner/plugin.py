@@ -97,9 +97,11 @@ class Runner:
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
         """Show no letter for each test."""
-        if report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
-            return "passed", "", ""
-        return None
+        if hasattr(report, "wasxfail"):
+            return None
+        if report.skipped:
+            return "skipped", "", ""
+        return ("passed", "", "") if report.when == "call" and report.passed else None
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the slowest tests, and skips that hide what is missing."""
