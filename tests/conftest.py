@@ -82,3 +82,10 @@ def migrated_url(pytestconfig: pytest.Config) -> Iterator[str]:
     """The same for a database at the newest schema, which the role `service` may use."""
     with migrated.database(*pytestconfig.stash[SERVERS]) as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def migrated_url_of_module(pytestconfig: pytest.Config) -> Iterator[str]:
+    """The same for a database that a module's tests share."""
+    with migrated.database(*pytestconfig.stash[SERVERS]) as url:
+        yield url

@@ -11,6 +11,7 @@ from playwright.async_api import Browser
 
 from tests.control_api import browsing
 from tests.control_api.running_api import ControlApi, running
+from tests.control_api.shared_api import new_tenant
 from tests.control_api.tabs import Tabs
 from tests.postgres import serving
 from tests.servers import need
@@ -44,9 +45,34 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def api_on_postgresql(
+    migrated_url_of_module: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlApi]:
+    """The same on PostgreSQL."""
+    url = serving(migrated_url_of_module)
+    with running(tmp_path_factory.mktemp("api"), database_url=url) as started:
+        yield started
+
+
+@pytest.fixture
+def tenant(api: ControlApi) -> Iterator[ControlApi]:
+    """A test's own tenant, just after its creation."""
+    with new_tenant(api) as made:
+        yield made
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either_tenant(request: pytest.FixtureRequest) -> Iterator[ControlApi]:
+    """The same, once on each database."""
+    name = "api" if request.param == "sqlite" else "api_on_postgresql"
+    with new_tenant(request.getfixturevalue(name)) as made:
+        yield made
+
+
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[ControlApi]:
-    """A test's own, just after its first start."""
+    """A test's own installation, just after its first start. `shared_api` says who needs one."""
     with running(tmp_path) as started:
         yield started
 

@@ -31,6 +31,15 @@ policies:
     max_sensitivity: high
     denied_tasks: [marketing]
 """
+POLICY = {
+    "name": "support-reads",
+    "agent_role": "support",
+    "allowed_sources": ["handbook", "contracts", "rest://files/*"],
+    "denied_sources": ["payroll"],
+    "max_sensitivity": "high",
+    "denied_tasks": ["marketing"],
+}
+"""The policy of `POLICIES`, as a request creates it."""
 
 
 class Answer(NamedTuple):
@@ -58,6 +67,8 @@ class MovableClock:
 
 class ControlApi:
     """One running control API, in a thread of its own."""
+
+    tenant_id = "default"
 
     def __init__(
         self,

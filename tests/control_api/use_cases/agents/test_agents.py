@@ -116,7 +116,7 @@ def test_an_invalid_registration_is_422(api: ControlApi, body: Any) -> None:
     assert api.call("POST", "/v1/agents", body).status == 422
 
 
-def test_filters_narrow_and_pages_go_on(fresh: ControlApi) -> None:
+def test_filters_narrow_and_pages_go_on(tenant: ControlApi) -> None:
     for number in range(5):
         body = {
             "agent_id": f"a{number}",
@@ -124,11 +124,11 @@ def test_filters_narrow_and_pages_go_on(fresh: ControlApi) -> None:
             "owner": "team",
             "framework": "langchain",
         }
-        fresh.admin("POST", "/v1/agents", body)
-    fresh.admin("PATCH", "/v1/agents/a1/status", {"status": "deprecated"})
+        tenant.admin("POST", "/v1/agents", body)
+    tenant.admin("PATCH", "/v1/agents/a1/status", {"status": "deprecated"})
 
     def ids(query: str) -> list[str]:
-        return [row["agent_id"] for page in fresh.pages(f"/v1/agents?{query}") for row in page]
+        return [row["agent_id"] for page in tenant.pages(f"/v1/agents?{query}") for row in page]
 
     assert ids("limit=2") == ["a4", "a3", "a2", "a1", "a0"]
     assert ids("agent_role=support&limit=1") == ["a3", "a1"]
@@ -145,17 +145,19 @@ def without_spans(activity: dict[str, Any]) -> dict[str, Any]:
     return activity
 
 
-def test_a_text_finds_agents_by_what_people_call_them(either: ControlApi) -> None:
+def test_a_text_finds_agents_by_what_people_call_them(either_tenant: ControlApi) -> None:
     for agent_id, fields in (
         ("agt_1", {"display_name": "Returns 100%"}),
         ("agt_2", {"owner": "RETURNS team"}),
         ("agt_returns", {}),
         ("agt_4", {"description": "refunds"}),
     ):
-        either.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "r", **fields})
+        either_tenant.admin(
+            "POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "r", **fields}
+        )
 
     def found(text: str) -> list[str]:
-        agents = either.admin("GET", f"/v1/agents?text={quote(text)}&agent_role=r")
+        agents = either_tenant.admin("GET", f"/v1/agents?text={quote(text)}&agent_role=r")
         return sorted(each["agent_id"] for each in agents)
 
     assert found("returns") == ["agt_1", "agt_2", "agt_returns"]
@@ -197,20 +199,20 @@ def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: ControlApi) ->
     assert without_spans(fresh.admin("GET", "/v1/agents/a1")["activity"]) == idle
 
 
-def test_the_registry_counts_its_agents_and_their_denials(fresh: ControlApi) -> None:
-    fresh.approved("a1")
-    fresh.approved("a2")
-    fresh.admin("POST", "/v1/agents", {"agent_id": "a3", "agent_role": "support"})
-    fresh.admin("POST", "/v1/agents", {"agent_id": "stats", "agent_role": "support"})
-    fresh.admin("PATCH", "/v1/agents/stats/status", {"status": "pending_approval"})
-    fresh.evaluate(agent_id="a1")
-    fresh.evaluate(agent_id="a1", source_id="payroll")
-    fresh.evaluate(agent_id="a2")
-    fresh.approved("a4")
-    fresh.admin("PATCH", "/v1/agents/a4/status", {"status": "suspended"})
-    shown = fresh.admin("GET", "/v1/agents?status=suspended")
+def test_the_registry_counts_its_agents_and_their_denials(tenant: ControlApi) -> None:
+    tenant.approved("a1")
+    tenant.approved("a2")
+    tenant.admin("POST", "/v1/agents", {"agent_id": "a3", "agent_role": "support"})
+    tenant.admin("POST", "/v1/agents", {"agent_id": "stats", "agent_role": "support"})
+    tenant.admin("PATCH", "/v1/agents/stats/status", {"status": "pending_approval"})
+    tenant.evaluate(agent_id="a1")
+    tenant.evaluate(agent_id="a1", source_id="payroll")
+    tenant.evaluate(agent_id="a2")
+    tenant.approved("a4")
+    tenant.admin("PATCH", "/v1/agents/a4/status", {"status": "suspended"})
+    shown = tenant.admin("GET", "/v1/agents?status=suspended")
     assert [each["agent_id"] for each in shown] == ["a4"]
-    assert fresh.admin("GET", "/v1/agents/stats/summary") == {
+    assert tenant.admin("GET", "/v1/agents/stats/summary") == {
         "total": 5,
         "draft": 1,
         "pending_approval": 1,
@@ -223,30 +225,34 @@ def test_the_registry_counts_its_agents_and_their_denials(fresh: ControlApi) -> 
     }
 
 
-def test_an_update_changes_the_fields_given_and_never_the_status(either: ControlApi) -> None:
-    either.approved("a1")
-    before = listed(either, "a1")
+def test_an_update_changes_the_fields_given_and_never_the_status(either_tenant: ControlApi) -> None:
+    either_tenant.approved("a1")
+    before = listed(either_tenant, "a1")
     path = "/v1/agents/a1"
-    changed = either.admin("PUT", path, {"owner": "lending", "description": "reads contracts"})
+    changed = either_tenant.admin(
+        "PUT", path, {"owner": "lending", "description": "reads contracts"}
+    )
     assert changed | {"updated_at": ""} == before | {
         "owner": "lending",
         "description": "reads contracts",
         "updated_at": "",
     }
-    assert either.admin("PUT", path, {"owner": None})["owner"] is None
-    assert either.evaluate(agent_id="a1")["decision"] == "ALLOW"
-    moved = either.admin("PUT", path, {"agent_role": "other"})
+    assert either_tenant.admin("PUT", path, {"owner": None})["owner"] is None
+    assert either_tenant.evaluate(agent_id="a1")["decision"] == "ALLOW"
+    moved = either_tenant.admin("PUT", path, {"agent_role": "other"})
     assert (moved["permitted_roles"], moved["status"]) == (["other"], "approved")
-    assert either.evaluate(agent_id="a1")["policy_name"] == "role_not_permitted"
-    both = either.admin("PUT", path, {"permitted_roles": ["support", "other"]})
+    assert either_tenant.evaluate(agent_id="a1")["policy_name"] == "role_not_permitted"
+    both = either_tenant.admin("PUT", path, {"permitted_roles": ["support", "other"]})
     assert both["permitted_roles"] == ["support", "other"]
-    assert either.evaluate(agent_id="a1")["decision"] == "ALLOW"
-    assert either.admin("PUT", path, {"permitted_roles": None})["permitted_roles"] == ["other"]
-    entries = either.verified()["total"]
-    either.admin("PUT", path, {})
-    either.admin("PUT", path, {"agent_role": "other"})
-    assert either.verified()["total"] == entries
-    assert either.call("PUT", "/v1/agents/none", {}).status == 404
+    assert either_tenant.evaluate(agent_id="a1")["decision"] == "ALLOW"
+    assert either_tenant.admin("PUT", path, {"permitted_roles": None})["permitted_roles"] == [
+        "other"
+    ]
+    entries = either_tenant.verified()["total"]
+    either_tenant.admin("PUT", path, {})
+    either_tenant.admin("PUT", path, {"agent_role": "other"})
+    assert either_tenant.verified()["total"] == entries
+    assert either_tenant.call("PUT", "/v1/agents/none", {}).status == 404
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from policies.sets.policy_set import document_digest, key_document, key_name
 from tests.control_api.running_api import ControlApi
 
 
-def test_events_are_listed_newest_first_with_every_field(fresh: ControlApi) -> None:
-    answers = [fresh.evaluate(user_id=f"u{number}") for number in range(3)]
-    events = fresh.events()
+def test_events_are_listed_newest_first_with_every_field(tenant: ControlApi) -> None:
+    answers = [tenant.evaluate(user_id=f"u{number}") for number in range(3)]
+    events = tenant.events()
     assert [event["event_id"] for event in events] == [a["event_id"] for a in answers[::-1]]
     first = events[-1]
     assert first["user_id"] == "u0"
@@ -27,13 +27,13 @@ def test_events_are_listed_newest_first_with_every_field(fresh: ControlApi) -> N
     assert len(events[0]["timestamp"]) == len("2026-01-01T00:00:00.000000Z")
 
 
-def test_filters_narrow(fresh: ControlApi) -> None:
-    fresh.approved("agt")
-    fresh.evaluate(user_id="ann", session_id="s1")
-    fresh.evaluate(user_id="bob", source_id="payroll")
-    fresh.evaluate(user_id="bob", agent_id="agt", agent_role="support")
-    fresh.evaluate(agent_role="other")
-    newest = fresh.events("?limit=1")[0]["timestamp"]
+def test_filters_narrow(tenant: ControlApi) -> None:
+    tenant.approved("agt")
+    tenant.evaluate(user_id="ann", session_id="s1")
+    tenant.evaluate(user_id="bob", source_id="payroll")
+    tenant.evaluate(user_id="bob", agent_id="agt", agent_role="support")
+    tenant.evaluate(agent_role="other")
+    newest = tenant.events("?limit=1")[0]["timestamp"]
     expected = {
         "decision=ALLOW": 2,
         "decision=DENY": 2,
@@ -48,15 +48,15 @@ def test_filters_narrow(fresh: ControlApi) -> None:
         f"to={newest}": 3,
         "agent_role=nobody": 0,
     }
-    assert {query: len(fresh.events(f"?{query}")) for query in expected} == expected
+    assert {query: len(tenant.events(f"?{query}")) for query in expected} == expected
 
 
-def test_pages_neither_skip_nor_repeat_while_others_write(either: ControlApi) -> None:
-    first = [either.evaluate()["event_id"] for _ in range(10)]
+def test_pages_neither_skip_nor_repeat_while_others_write(either_tenant: ControlApi) -> None:
+    first = [either_tenant.evaluate()["event_id"] for _ in range(10)]
     seen = []
-    for page in either.pages("/v1/audit/events?limit=3"):
+    for page in either_tenant.pages("/v1/audit/events?limit=3"):
         seen += [event["event_id"] for event in page]
-        either.evaluate()
+        either_tenant.evaluate()
     assert seen == first[::-1]
 
 
@@ -69,22 +69,22 @@ def test_a_session_s_trail_is_in_order_and_unknown_ones_are_404(api: ControlApi)
     assert api.call("GET", "/v1/audit/sessions/never").status == 404
 
 
-def test_lineage_is_recorded_on_its_event_and_read_in_order(either: ControlApi) -> None:
-    event_id = either.evaluate()["event_id"]
+def test_lineage_is_recorded_on_its_event_and_read_in_order(either_tenant: ControlApi) -> None:
+    event_id = either_tenant.evaluate()["event_id"]
     sent = [
         {"event_id": event_id, "action_type": "summary", "detail": {"n": 1.5, "Ä": [None]}},
         {"event_id": event_id, "action_type": "email", "outcome": "sent"},
     ]
     for body in sent:
-        answer = either.call("POST", "/v1/audit/lineage", body)
+        answer = either_tenant.call("POST", "/v1/audit/lineage", body)
         assert (answer.status, answer.body) == (201, {})
-    lineage = either.admin("GET", f"/v1/audit/lineage/{event_id}")
+    lineage = either_tenant.admin("GET", f"/v1/audit/lineage/{event_id}")
     assert lineage["event"]["event_id"] == event_id
     actions = lineage["actions"]
     assert [action["action_type"] for action in actions] == ["summary", "email"]
     assert actions[0]["detail"] == {"n": 1.5, "Ä": [None]}
     assert (actions[1]["detail"], actions[1]["outcome"]) == ({}, "sent")
-    assert either.verified()["events"] == 1
+    assert either_tenant.verified()["events"] == 1
 
 
 def test_lineage_comes_in_pages(api: ControlApi) -> None:
@@ -156,7 +156,7 @@ def test_a_detail_that_is_not_an_object_is_422(api: ControlApi, detail: Any) -> 
     assert api.call("POST", "/v1/audit/lineage", body).status == 422
 
 
-def test_stats_count_what_the_trail_holds(fresh: ControlApi) -> None:
+def test_stats_count_what_the_trail_holds(tenant: ControlApi) -> None:
     empty = {"total": 0, "allowed": 0, "denied": 0, "deny_rate": 0.0}
     nothing: Any = {
         **empty,
@@ -165,11 +165,11 @@ def test_stats_count_what_the_trail_holds(fresh: ControlApi) -> None:
         "top_sources": [],
         "over_time": None,
     }
-    assert fresh.admin("GET", "/v1/audit/stats") == nothing
+    assert tenant.admin("GET", "/v1/audit/stats") == nothing
     for source, kind in (("handbook", "sdk"), ("handbook", "rest"), ("payroll", "sdk")):
-        fresh.evaluate(source_id=source, source_type=kind)
-    fresh.evaluate(agent_role="nobody", source_type="sdk")
-    assert fresh.admin("GET", "/v1/audit/stats") == {
+        tenant.evaluate(source_id=source, source_type=kind)
+    tenant.evaluate(agent_role="nobody", source_type="sdk")
+    assert tenant.admin("GET", "/v1/audit/stats") == {
         "total": 4,
         "allowed": 2,
         "denied": 2,
@@ -194,11 +194,11 @@ def test_stats_count_what_the_trail_holds(fresh: ControlApi) -> None:
     ("window", "spans", "minutes"), [("hour", 60, 1), ("day", 96, 15), ("week", 84, 120)]
 )
 def test_stats_over_time_end_with_the_span_that_is_not_over(
-    either: ControlApi, window: str, spans: int, minutes: int
+    either_tenant: ControlApi, window: str, spans: int, minutes: int
 ) -> None:
-    either.evaluate()
-    either.evaluate(source_id="payroll")
-    found = either.admin("GET", f"/v1/audit/stats?window={window}")["over_time"]
+    either_tenant.evaluate()
+    either_tenant.evaluate(source_id="payroll")
+    found = either_tenant.admin("GET", f"/v1/audit/stats?window={window}")["over_time"]
     assert found["span_minutes"] == minutes
     assert len(found["spans"]) == spans
     # The last two: a span may have ended between the decisions and the question.

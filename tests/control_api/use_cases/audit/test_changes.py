@@ -204,10 +204,10 @@ def test_changes_are_filtered_and_paged(fresh: ControlApi) -> None:
 
 
 @pytest.mark.parametrize("agent_id", ['a"b', "a\\b", "a/b", "é", "\u2028", "<b>", "\U0001f600"])
-def test_an_object_with_any_name_is_found(either: ControlApi, agent_id: str) -> None:
-    either.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "r"})
-    either.admin("POST", "/v1/agents", {"agent_id": f"{agent_id}2", "agent_role": "r"})
-    [found] = either.admin("GET", f"/v1/audit/changes?object_id={quote(agent_id, safe='')}")
+def test_an_object_with_any_name_is_found(either_tenant: ControlApi, agent_id: str) -> None:
+    either_tenant.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "r"})
+    either_tenant.admin("POST", "/v1/agents", {"agent_id": f"{agent_id}2", "agent_role": "r"})
+    [found] = either_tenant.admin("GET", f"/v1/audit/changes?object_id={quote(agent_id, safe='')}")
     assert found["object_id"] == agent_id
 
 

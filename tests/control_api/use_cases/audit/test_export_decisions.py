@@ -44,11 +44,13 @@ def without_query(event: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in event.items() if name != "query"}
 
 
-def test_every_decision_in_the_order_of_the_log_and_nothing_else(either: ControlApi) -> None:
-    filled(either)
-    either.admin("POST", "/v1/keys", {"name": "another", "scope": "read"})  # a `change` entry
-    found = exported(either)
-    assert found == [without_query(event) for event in listed(either)]
+def test_every_decision_in_the_order_of_the_log_and_nothing_else(either_tenant: ControlApi) -> None:
+    filled(either_tenant)
+    either_tenant.admin(
+        "POST", "/v1/keys", {"name": "another", "scope": "read"}
+    )  # a `change` entry
+    found = exported(either_tenant)
+    assert found == [without_query(event) for event in listed(either_tenant)]
     assert [each["seq"] for each in found] == sorted(each["seq"] for each in found)
     assert {each["decision"] for each in found} == {"ALLOW", "DENY"}
 
@@ -136,25 +138,25 @@ def test_a_tenant_gets_its_own_decisions(either: ControlApi) -> None:
     assert json.loads(answer.raw)["source"] == f"urn:sluice:{other['tenant_id']}"
 
 
-def test_an_erased_user_is_absent(either: ControlApi) -> None:
-    event = either.evaluate(user_id="u-to-forget", query="mine")
-    kept = either.evaluate(user_id="u-kept")
+def test_an_erased_user_is_absent(either_tenant: ControlApi) -> None:
+    event = either_tenant.evaluate(user_id="u-to-forget", query="mine")
+    kept = either_tenant.evaluate(user_id="u-kept")
     wanted = {"event_ids": [event["event_id"]], "reason": "asked to"}
-    either.admin("POST", "/v1/audit/redact", wanted)
+    either_tenant.admin("POST", "/v1/audit/redact", wanted)
     for form in FORMATS:
-        raw = either.call("GET", PATH + form).raw
+        raw = either_tenant.call("GET", PATH + form).raw
         assert event["event_id"].encode() in raw
         assert b"u-to-forget" not in raw
         assert b"u-kept" in raw
-    found = {each["event_id"]: each for each in exported(either)}
+    found = {each["event_id"]: each for each in exported(either_tenant)}
     assert "user_id" not in found[event["event_id"]]
     assert found[kept["event_id"]]["user_id"] == "u-kept"
 
 
-def test_personal_fields_are_left_out_on_request(either: ControlApi) -> None:
-    filled(either, 3)
-    assert all("user_id" in each for each in exported(either))
-    assert all("user_id" not in each for each in exported(either, "&openings=none"))
+def test_personal_fields_are_left_out_on_request(either_tenant: ControlApi) -> None:
+    filled(either_tenant, 3)
+    assert all("user_id" in each for each in exported(either_tenant))
+    assert all("user_id" not in each for each in exported(either_tenant, "&openings=none"))
 
 
 def test_a_stream_is_compressed_where_that_is_accepted(api: ControlApi) -> None:

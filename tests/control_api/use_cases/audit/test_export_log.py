@@ -103,17 +103,17 @@ def test_the_whole_log_arrives_and_verifies(either: ControlApi) -> None:
     assert [bytes(row.entry) for row in stored] == [line.entry for line in entries_of(lines)]
 
 
-def test_openings_are_there_unless_they_are_left_out(either: ControlApi) -> None:
-    filled(either, 2)
-    opened = [orjson.loads(line.openings or b"") for line in entries_of(exported(either))]
+def test_openings_are_there_unless_they_are_left_out(either_tenant: ControlApi) -> None:
+    filled(either_tenant, 2)
+    opened = [orjson.loads(line.openings or b"") for line in entries_of(exported(either_tenant))]
     assert any(each.get("query", [None, ""])[1] == "question 1" for each in opened)
-    answer = either.call("GET", f"{PATH}?openings=none")
+    answer = either_tenant.call("GET", f"{PATH}?openings=none")
     assert b"question 1" not in answer.raw
     assert not header_of(lines_of(answer.raw)).with_openings
 
 
-def test_each_cited_document_is_there_once_and_before(either: ControlApi) -> None:
-    lines = exported(filled(either))
+def test_each_cited_document_is_there_once_and_before(either_tenant: ControlApi) -> None:
+    lines = exported(filled(either_tenant))
     seen = set[str]()
     for line in lines:
         if isinstance(line, PolicyLine):
@@ -125,10 +125,10 @@ def test_each_cited_document_is_there_once_and_before(either: ControlApi) -> Non
     assert seen
 
 
-def test_a_part_begins_with_the_tree_before_it(either: ControlApi) -> None:
-    whole = entries_of(exported(filled(either)))
+def test_a_part_begins_with_the_tree_before_it(either_tenant: ControlApi) -> None:
+    whole = entries_of(exported(filled(either_tenant)))
     for first, until in ((1, 5), (5, 9), (8, len(whole)), (7, 7)):
-        lines = exported(either, f"?from={first}&to={until}")
+        lines = exported(either_tenant, f"?from={first}&to={until}")
         assert seqs_of(lines) == list(range(first, until))
         tree = Frontier()
         for line in whole[:first]:
@@ -136,24 +136,24 @@ def test_a_part_begins_with_the_tree_before_it(either: ControlApi) -> None:
         assert lines[1] == FrontierLine(first, tree.hashes)
 
 
-def test_a_limit_ends_the_part(either: ControlApi) -> None:
-    whole = seqs_of(exported(filled(either)))
+def test_a_limit_ends_the_part(either_tenant: ControlApi) -> None:
+    whole = seqs_of(exported(filled(either_tenant)))
     for query, part in (("?limit=4", whole[:4]), ("?from=3&to=9&limit=2", whole[3:5])):
-        lines = exported(either, query)
+        lines = exported(either_tenant, query)
         assert seqs_of(lines) == part
         assert header_of(lines).until == part[-1] + 1
-    assert seqs_of(exported(either, "?from=3&to=5&limit=9")) == whole[3:5]
+    assert seqs_of(exported(either_tenant, "?from=3&to=5&limit=9")) == whole[3:5]
 
 
-def test_bounds_may_be_times(either: ControlApi) -> None:
-    lines = exported(filled(either))
+def test_bounds_may_be_times(either_tenant: ControlApi) -> None:
+    lines = exported(filled(either_tenant))
     times = [orjson.loads(line.entry)["ts"] for line in entries_of(lines)]
     first = times.index(times[5])
-    assert seqs_of(exported(either, f"?from={times[5]}"))[0] == first
-    assert seqs_of(exported(either, f"?to={times[5]}"))[-1] == first - 1
-    assert seqs_of(exported(either, "?from=2999-01-01T00:00:00Z")) == []
-    assert seqs_of(exported(either, "?to=2000-01-01T00:00:00Z")) == []
-    assert header_of(exported(either, "?from=999999")).first == len(times)
+    assert seqs_of(exported(either_tenant, f"?from={times[5]}"))[0] == first
+    assert seqs_of(exported(either_tenant, f"?to={times[5]}"))[-1] == first - 1
+    assert seqs_of(exported(either_tenant, "?from=2999-01-01T00:00:00Z")) == []
+    assert seqs_of(exported(either_tenant, "?to=2000-01-01T00:00:00Z")) == []
+    assert header_of(exported(either_tenant, "?from=999999")).first == len(times)
 
 
 @pytest.mark.parametrize(
@@ -405,12 +405,12 @@ def test_a_purged_log_begins_at_its_anchor(
     assert header_of(exported(either, "?from=1")).first == header.first
 
 
-def test_checkpoints_stand_where_they_cover_what_came_before(either: ControlApi) -> None:
-    filled(either)
-    wanted = len(entries_of(exported(either)))
+def test_checkpoints_stand_where_they_cover_what_came_before(either_tenant: ControlApi) -> None:
+    filled(either_tenant)
+    wanted = len(entries_of(exported(either_tenant)))
 
-    within(30, lambda: covered(either) >= wanted, "a checkpoint")
-    lines = exported(either)
+    within(30, lambda: covered(either_tenant) >= wanted, "a checkpoint")
+    lines = exported(either_tenant)
     at = header_of(lines).first
     for line in lines:
         if isinstance(line, EntryLine):
@@ -418,7 +418,7 @@ def test_checkpoints_stand_where_they_cover_what_came_before(either: ControlApi)
         if isinstance(line, CheckpointLine):
             assert int(line.note.split("\n")[1]) == at
     # A part ends with the proof of its last entry in the first checkpoint after it.
-    *body, proof, note, _ = exported(either, f"?to={wanted - 1}")
+    *body, proof, note, _ = exported(either_tenant, f"?to={wanted - 1}")
     last = entries_of(body)[-1]
     assert isinstance(proof, ProofLine)
     assert isinstance(note, CheckpointLine)
@@ -442,17 +442,17 @@ def erased(api: ControlApi, user_id: str) -> int:
 
 
 def test_a_part_that_ends_before_an_erasure_brings_it_along(
-    either: ControlApi, tmp_path: Path
+    either_tenant: ControlApi, tmp_path: Path
 ) -> None:
-    filled(either, 6)
-    until = len(entries_of(exported(either)))
-    either.evaluate(user_id="bob")
-    seq = erased(either, "ann")
+    filled(either_tenant, 6)
+    until = len(entries_of(exported(either_tenant)))
+    either_tenant.evaluate(user_id="bob")
+    seq = erased(either_tenant, "ann")
     # Not covered yet, or covered already: either way a reader can tell it from a silent removal.
-    counted = verdict(either.call("GET", f"{PATH}?to={until}").raw, tmp_path / "early")
+    counted = verdict(either_tenant.call("GET", f"{PATH}?to={until}").raw, tmp_path / "early")
     assert (counted["entries"], counted["behind_the_file"]) == (6, 6)
-    within(30, lambda: covered(either) > seq, "a checkpoint")
-    answer = either.call("GET", f"{PATH}?to={until}")
+    within(30, lambda: covered(either_tenant) > seq, "a checkpoint")
+    answer = either_tenant.call("GET", f"{PATH}?to={until}")
     assert verdict(answer.raw, tmp_path / "part") == {**counted, "unproven": 0}
     *_, proof, note, erasure, _ = lines_of(answer.raw)
     assert isinstance(proof, ProofLine)
@@ -461,7 +461,7 @@ def test_a_part_that_ends_before_an_erasure_brings_it_along(
     assert orjson.loads(erasure.entry)["seq"] == seq
     # A part without openings needs none; the whole log has the entry itself.
     for query in (f"?to={until}&openings=none", ""):
-        assert not [x for x in exported(either, query) if isinstance(x, ErasureLine)]
+        assert not [x for x in exported(either_tenant, query) if isinstance(x, ErasureLine)]
 
 
 def test_an_erasure_while_an_export_runs_is_no_finding(

@@ -43,8 +43,8 @@ def entries(api: ControlApi, kind: str = "decision") -> list[dict[str, Any]]:
     return [entry for entry in found if entry and entry["kind"] == kind]
 
 
-def test_a_candidate_is_evaluated_beside_the_active_policies(either: ControlApi) -> None:
-    api = either
+def test_a_candidate_is_evaluated_beside_the_active_policies(either_tenant: ControlApi) -> None:
+    api = either_tenant
     before = api.evaluate(source_id="contracts")
     made = published(api, "strict", STRICT)
     assert made["policies"] == 1
@@ -83,8 +83,10 @@ def test_a_candidate_is_evaluated_beside_the_active_policies(either: ControlApi)
     api.verified()
 
 
-def test_the_same_policies_again_change_nothing_and_others_begin_anew(either: ControlApi) -> None:
-    api = either
+def test_the_same_policies_again_change_nothing_and_others_begin_anew(
+    either_tenant: ControlApi,
+) -> None:
+    api = either_tenant
     made = published(api, "next", STRICT)
     api.evaluate(source_id="contracts")
     changes = len(entries(api, "change"))
@@ -136,8 +138,8 @@ def test_a_promotion_makes_it_the_active_set(either: ControlApi) -> None:
     api.verified()
 
 
-def test_at_most_three_and_dropped_with_its_documents(either: ControlApi) -> None:
-    api = either
+def test_at_most_three_and_dropped_with_its_documents(either_tenant: ControlApi) -> None:
+    api = either_tenant
     for name in ("a", "b", "c"):
         published(api, name, OPEN)
     refused = api.call("PUT", f"{ROUTE}/d", {"policies": []})
@@ -156,13 +158,13 @@ def test_at_most_three_and_dropped_with_its_documents(either: ControlApi) -> Non
     published(api, "d", OPEN)
 
 
-def test_changes_of_candidates_are_recorded(fresh: ControlApi) -> None:
-    published(fresh, "next", STRICT)
-    published(fresh, "next", OPEN)
-    fresh.admin("DELETE", f"{ROUTE}/next")
-    published(fresh, "next", OPEN)
-    fresh.admin("POST", f"{ROUTE}/next/promote")
-    changes = fresh.admin("GET", "/v1/audit/changes?object_type=candidate")
+def test_changes_of_candidates_are_recorded(tenant: ControlApi) -> None:
+    published(tenant, "next", STRICT)
+    published(tenant, "next", OPEN)
+    tenant.admin("DELETE", f"{ROUTE}/next")
+    published(tenant, "next", OPEN)
+    tenant.admin("POST", f"{ROUTE}/next/promote")
+    changes = tenant.admin("GET", "/v1/audit/changes?object_type=candidate")
     assert [each["action"] for each in reversed(changes)] == [
         "published", "published", "dropped", "published", "promoted",
     ]  # fmt: skip
@@ -170,8 +172,8 @@ def test_changes_of_candidates_are_recorded(fresh: ControlApi) -> None:
     assert changes[-1]["after"]["name"] == "next"
 
 
-def test_a_review_says_what_a_promotion_would_do(either: ControlApi) -> None:
-    api = either
+def test_a_review_says_what_a_promotion_would_do(either_tenant: ControlApi) -> None:
+    api = either_tenant
     auditor = OPEN | {"name": "audit-all", "agent_role": "auditor", "max_sensitivity": "low"}
     published(api, "next", STRICT, auditor)
     path = f"{ROUTE}/next/review"

@@ -31,8 +31,8 @@ def state(api: ControlApi) -> Any:
     return (api.admin("GET", "/v1/policies"), api.admin("GET", ROUTE), held)
 
 
-def test_a_guardrail_refuses_a_promotion_and_nothing_changes(either: ControlApi) -> None:
-    api = either
+def test_a_guardrail_refuses_a_promotion_and_nothing_changes(either_tenant: ControlApi) -> None:
+    api = either_tenant
     never = {"sources": ["payroll*"]}
     api.admin("POST", "/v1/guardrails", {"name": "no-payroll", "never": never})
     published(api, "next", OPEN)  # it decides nothing, so it may be tried
@@ -70,8 +70,8 @@ def test_a_promotion_that_fails_in_the_middle_changes_nothing(
     api.verified()
 
 
-def test_each_decision_under_load_is_by_one_set_or_the_other(either: ControlApi) -> None:
-    api = either
+def test_each_decision_under_load_is_by_one_set_or_the_other(either_tenant: ControlApi) -> None:
+    api = either_tenant
     published(api, "next", STRICT, OTHER)
     stop, begun = threading.Event(), threading.Barrier(5)
 

@@ -68,34 +68,34 @@ def test_a_call_that_fails_before_the_session_records_nothing_of_it(api: Control
     assert "session" not in facts[refused["event_id"]]
 
 
-def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(fresh: ControlApi) -> None:
-    fresh.admin("POST", "/v1/agents", {"agent_id": "a", "agent_role": "support"})
+def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(tenant: ControlApi) -> None:
+    tenant.admin("POST", "/v1/agents", {"agent_id": "a", "agent_role": "support"})
     seen = []
     for status in (
         *(None, "pending_approval", "approved"),
         *("suspended", "approved", "suspended", "deprecated"),
     ):
         if status:
-            fresh.admin("PATCH", "/v1/agents/a/status", {"status": status})
-        seen.append(fresh.evaluate(agent_id="a")["policy_name"])
+            tenant.admin("PATCH", "/v1/agents/a/status", {"status": status})
+        seen.append(tenant.evaluate(agent_id="a")["policy_name"])
     assert seen == [
         *("agent_not_approved", "agent_not_approved", "support-reads"),
         *("agent_not_approved", "support-reads", "agent_not_approved", "agent_not_approved"),
     ]
 
 
-def test_an_agent_claims_only_its_permitted_roles(fresh: ControlApi) -> None:
-    fresh.approved("both", role="support", permitted_roles=["support", "other"])
-    fresh.approved("other", role="other")
-    assert fresh.evaluate(agent_id="both")["decision"] == "ALLOW"
-    assert fresh.evaluate(agent_id="other")["policy_name"] == "role_not_permitted"
+def test_an_agent_claims_only_its_permitted_roles(tenant: ControlApi) -> None:
+    tenant.approved("both", role="support", permitted_roles=["support", "other"])
+    tenant.approved("other", role="other")
+    assert tenant.evaluate(agent_id="both")["decision"] == "ALLOW"
+    assert tenant.evaluate(agent_id="other")["policy_name"] == "role_not_permitted"
 
 
-def test_only_its_key_can_present_a_bound_agent(fresh: ControlApi) -> None:
-    made = fresh.admin("POST", "/v1/keys", {"name": "its own", "scope": "evaluate"})
-    fresh.approved("bound", bound_key_id=made["key_id"])
-    assert fresh.evaluate(key=made["key"], agent_id="bound")["decision"] == "ALLOW"
-    assert fresh.evaluate(agent_id="bound")["policy_name"] == "key_agent_binding"
+def test_only_its_key_can_present_a_bound_agent(tenant: ControlApi) -> None:
+    made = tenant.admin("POST", "/v1/keys", {"name": "its own", "scope": "evaluate"})
+    tenant.approved("bound", bound_key_id=made["key_id"])
+    assert tenant.evaluate(key=made["key"], agent_id="bound")["decision"] == "ALLOW"
+    assert tenant.evaluate(agent_id="bound")["policy_name"] == "key_agent_binding"
 
 
 def test_the_global_flag_demands_an_agent_id_before_any_other_check(tmp_path: Any) -> None:
@@ -108,12 +108,12 @@ def test_the_global_flag_demands_an_agent_id_before_any_other_check(tmp_path: An
         assert api.evaluate()["decision"] == "ALLOW"
 
 
-def test_64_clients_at_once_leave_a_gapless_and_valid_log(either: ControlApi) -> None:
-    key, before = either.new_key(), either.verified()["total"]
+def test_64_clients_at_once_leave_a_gapless_and_valid_log(either_tenant: ControlApi) -> None:
+    key, before = either_tenant.new_key(), either_tenant.verified()["total"]
     each, answered = 20, []
 
     def client(number: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", either.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", either_tenant.port, timeout=60)
         headers = {"X-API-Key": key, "Content-Type": "application/json"}
         for turn in range(each):
             body = json.dumps(asked(user_id=f"u{number}", session_id=f"s{turn}"))
@@ -130,9 +130,11 @@ def test_64_clients_at_once_leave_a_gapless_and_valid_log(either: ControlApi) ->
     for thread in threads:
         thread.join()
     assert len(answered) == 64 * each
-    report = either.verified()
+    report = either_tenant.verified()
     assert report["total"] == before + len(answered)
-    events = [event for page in either.pages("/v1/audit/events?limit=1000") for event in page]
+    events = [
+        event for page in either_tenant.pages("/v1/audit/events?limit=1000") for event in page
+    ]
     assert {event["event_id"] for event in events} == set(answered)
     numbers = [event["seq"] for event in events]
     assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1))
@@ -193,12 +195,12 @@ def _fails(body: dict[str, Any]) -> bool:
     return False
 
 
-def test_an_explanation_adds_a_member_and_changes_nothing_else(either: ControlApi) -> None:
+def test_an_explanation_adds_a_member_and_changes_nothing_else(either_tenant: ControlApi) -> None:
     path = "/v1/context/evaluate?explain=true"
-    allowed = either.call("POST", path, asked()).body
+    allowed = either_tenant.call("POST", path, asked()).body
     assert list(allowed) == ["decision", "policy_name", "reason", "event_id", "explain"]
     assert allowed["explain"]["nearest_miss"] is None
-    denied = either.call("POST", path, asked(source_id="payroll")).body
+    denied = either_tenant.call("POST", path, asked(source_id="payroll")).body
     checks = denied["explain"]["checks"]
     assert [check["outcome"] for check in checks][-2:] == ["failed", "not_reached"]
     assert checks[8] == {
@@ -212,9 +214,9 @@ def test_an_explanation_adds_a_member_and_changes_nothing_else(either: ControlAp
         "change": "take `payroll` out of `denied_sources` of policy `support-reads`; and "
         "add `payroll` to `allowed_sources` of policy `support-reads`",
     }
-    plain = either.evaluate(source_id="payroll", explain=True)
+    plain = either_tenant.evaluate(source_id="payroll", explain=True)
     assert list(plain) == ["decision", "policy_name", "reason", "event_id"], "it is the query's"
-    assert either.verified()["events"] == 3
+    assert either_tenant.verified()["events"] == 3
 
 
 @pytest.mark.parametrize("query", ["explain=1", "explain=", "explain=true&explain=true"])

@@ -66,36 +66,38 @@ def unwatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield api
 
 
-def test_a_guardrail_is_created_shown_replaced_and_deleted(either: ControlApi) -> None:
-    answer = either.call("POST", "/v1/guardrails", RULE)
+def test_a_guardrail_is_created_shown_replaced_and_deleted(either_tenant: ControlApi) -> None:
+    answer = either_tenant.call("POST", "/v1/guardrails", RULE)
     assert answer.status == 201
     made = answer.body
     assert made["never"]["sources"] == ["payroll*"]
     assert made["never"]["roles"] is made["always"] is made["file"] is None
     assert made["source"] == "api"
     path = "/v1/guardrails/no-payroll"
-    assert either.admin("GET", path) == made
-    assert either.admin("GET", "/v1/guardrails") == [made]
-    assert either.call("POST", "/v1/guardrails", RULE).status == 409
+    assert either_tenant.admin("GET", path) == made
+    assert either_tenant.admin("GET", "/v1/guardrails") == [made]
+    assert either_tenant.call("POST", "/v1/guardrails", RULE).status == 409
     # What was shown can be sent back, and changes nothing.
-    total = either.verified()["total"]
-    again = either.admin("PUT", path, {"never": made["never"], "always": None})
+    total = either_tenant.verified()["total"]
+    again = either_tenant.admin("PUT", path, {"never": made["never"], "always": None})
     assert again == made
-    assert either.verified()["total"] == total
-    changed = either.admin("PUT", path, {"never": {"levels": ["critical"]}})
+    assert either_tenant.verified()["total"] == total
+    changed = either_tenant.admin("PUT", path, {"never": {"levels": ["critical"]}})
     assert changed["never"]["sources"] is None
     assert changed["created_at"] == made["created_at"] < changed["updated_at"]
-    assert either.admin("DELETE", path) == {}
-    assert either.call("DELETE", path).status == either.call("GET", path).status == 404
-    assert either.call("PUT", path, {"never": RULE["never"]}).status == 404
-    either.verified()
+    assert either_tenant.admin("DELETE", path) == {}
+    assert (
+        either_tenant.call("DELETE", path).status == either_tenant.call("GET", path).status == 404
+    )
+    assert either_tenant.call("PUT", path, {"never": RULE["never"]}).status == 404
+    either_tenant.verified()
 
 
-def test_each_change_of_a_guardrail_is_in_the_log(either: ControlApi) -> None:
-    either.admin("POST", "/v1/guardrails", RULE)
-    either.admin("PUT", "/v1/guardrails/no-payroll", {"never": {"levels": ["critical"]}})
-    either.admin("DELETE", "/v1/guardrails/no-payroll")
-    found = either.admin("GET", "/v1/audit/changes?object_type=guardrail")
+def test_each_change_of_a_guardrail_is_in_the_log(either_tenant: ControlApi) -> None:
+    either_tenant.admin("POST", "/v1/guardrails", RULE)
+    either_tenant.admin("PUT", "/v1/guardrails/no-payroll", {"never": {"levels": ["critical"]}})
+    either_tenant.admin("DELETE", "/v1/guardrails/no-payroll")
+    found = either_tenant.admin("GET", "/v1/audit/changes?object_type=guardrail")
     assert [each["action"] for each in found] == ["deleted", "updated", "created"]
     assert {each["object_id"] for each in found} == {"no-payroll"}
     assert found[1]["before"]["never"]["sources"] == ["payroll*"]
@@ -126,38 +128,40 @@ def test_what_a_file_may_not_say_a_request_may_not_either(
     assert api.admin("GET", "/v1/guardrails") == []
 
 
-def test_a_guardrail_that_is_broken_already_is_refused(either: ControlApi) -> None:
-    before = in_force(either)
+def test_a_guardrail_that_is_broken_already_is_refused(either_tenant: ControlApi) -> None:
+    before = in_force(either_tenant)
     rule = {"name": "g", "never": {"sources": ["hand*"], "agents": ["absent"]}}
-    found = refused(either.call("POST", "/v1/guardrails", rule), "g")
-    assert either.evaluate(**found)["decision"] == "ALLOW"
+    found = refused(either_tenant.call("POST", "/v1/guardrails", rule), "g")
+    assert either_tenant.evaluate(**found)["decision"] == "ALLOW"
     missing = {"name": "g", "always": {"roles": ["auditor"], "sources": ["handbook"]}}
-    found = refused(either.call("POST", "/v1/guardrails", missing), "g")
+    found = refused(either_tenant.call("POST", "/v1/guardrails", missing), "g")
     assert found["agent_role"] == "auditor"
-    total = either.verified()["total"]
-    assert either.call("PUT", "/v1/guardrails/g", {"never": {}}).status == 404
-    assert either.verified()["total"] == total
-    assert in_force(either)[0::3] == before[0::3]
-    either.admin("POST", "/v1/guardrails", RULE)
-    before = in_force(either)
+    total = either_tenant.verified()["total"]
+    assert either_tenant.call("PUT", "/v1/guardrails/g", {"never": {}}).status == 404
+    assert either_tenant.verified()["total"] == total
+    assert in_force(either_tenant)[0::3] == before[0::3]
+    either_tenant.admin("POST", "/v1/guardrails", RULE)
+    before = in_force(either_tenant)
     path = "/v1/guardrails/no-payroll"
-    refused(either.call("PUT", path, {"never": {"roles": ["sup*"]}}), "no-payroll")
-    assert in_force(either) == before
+    refused(either_tenant.call("PUT", path, {"never": {"roles": ["sup*"]}}), "no-payroll")
+    assert in_force(either_tenant) == before
 
 
-def test_no_write_of_a_policy_breaks_a_guardrail(either: ControlApi) -> None:
-    either.admin("POST", "/v1/guardrails", RULE)
-    either.admin("POST", "/v1/guardrails", ALWAYS)
-    (filed,) = either.admin("GET", "/v1/policies")
-    claims = either.admin("POST", "/v1/policies", BODY)["policy_id"]
-    before = in_force(either)
+def test_no_write_of_a_policy_breaks_a_guardrail(either_tenant: ControlApi) -> None:
+    either_tenant.admin("POST", "/v1/guardrails", RULE)
+    either_tenant.admin("POST", "/v1/guardrails", ALWAYS)
+    (filed,) = either_tenant.admin("GET", "/v1/policies")
+    claims = either_tenant.admin("POST", "/v1/policies", BODY)["policy_id"]
+    before = in_force(either_tenant)
     bad = {**BODY, "name": "x", "allowed_sources": ["*"]}
 
-    found = refused(either.call("POST", "/v1/policies", bad), "no-payroll")
+    found = refused(either_tenant.call("POST", "/v1/policies", bad), "no-payroll")
     assert found["agent_role"] == "claims"
     assert found["source_id"].startswith("payroll")
-    refused(either.call("PUT", f"/v1/policies/{claims}", bad), "no-payroll")
-    found = refused(either.call("DELETE", f"/v1/policies/{filed['policy_id']}"), ALWAYS["name"])
+    refused(either_tenant.call("PUT", f"/v1/policies/{claims}", bad), "no-payroll")
+    found = refused(
+        either_tenant.call("DELETE", f"/v1/policies/{filed['policy_id']}"), ALWAYS["name"]
+    )
     assert found == {
         "agent_role": "support",
         "user_id": "example-user",
@@ -167,14 +171,14 @@ def test_no_write_of_a_policy_breaks_a_guardrail(either: ControlApi) -> None:
     # A policy that moves to another role is gone from its own.
     moved = {**BODY, "name": "support-reads"}
     path = f"/v1/policies/{filed['policy_id']}"
-    refused(either.call("PUT", path, moved), ALWAYS["name"])
-    assert in_force(either) == before
+    refused(either_tenant.call("PUT", path, moved), ALWAYS["name"])
+    assert in_force(either_tenant) == before
     # A denial that protects, and what takes it away.
     allowed = {**bad, "denied_sources": ["payroll*"]}
-    guarded = either.admin("POST", "/v1/policies", allowed)["policy_id"]
-    refused(either.call("PUT", f"/v1/policies/{guarded}", bad), "no-payroll")
-    either.admin("DELETE", f"/v1/policies/{guarded}")
-    either.verified()
+    guarded = either_tenant.admin("POST", "/v1/policies", allowed)["policy_id"]
+    refused(either_tenant.call("PUT", f"/v1/policies/{guarded}", bad), "no-payroll")
+    either_tenant.admin("DELETE", f"/v1/policies/{guarded}")
+    either_tenant.verified()
 
 
 def test_a_restored_policy_keeps_the_guardrails(unwatched: ControlApi) -> None:
@@ -313,15 +317,15 @@ def test_the_watcher_loads_guardrails_and_refuses_what_breaks_them(either: Contr
     either.verified()
 
 
-def test_what_can_t_be_analysed_is_refused_and_never_skipped(either: ControlApi) -> None:
-    either.admin("POST", "/v1/guardrails", RULE)
-    before = in_force(either)
+def test_what_can_t_be_analysed_is_refused_and_never_skipped(either_tenant: ControlApi) -> None:
+    either_tenant.admin("POST", "/v1/guardrails", RULE)
+    before = in_force(either_tenant)
     wild = [f"*{'?' * at}a{'?' * (20 - at)}b*" for at in range(20)]
     hard = {**BODY, "allowed_sources": wild, "denied_sources": ["payroll*"]}
-    answer = either.call("POST", "/v1/policies", hard)
+    answer = either_tenant.call("POST", "/v1/policies", hard)
     assert answer.status == 409
     assert "can't be checked, and nothing was changed" in answer.body["message"]
-    assert in_force(either) == before
+    assert in_force(either_tenant) == before
 
 
 def test_guardrails_belong_to_one_tenant(fresh: ControlApi) -> None:

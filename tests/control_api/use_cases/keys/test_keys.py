@@ -96,17 +96,17 @@ def test_a_change_is_in_the_log_without_the_secret(fresh: ControlApi) -> None:
     assert made["key"].encode() not in text
 
 
-def test_pages_show_every_key_once_newest_first(fresh: ControlApi) -> None:
+def test_pages_show_every_key_once_newest_first(tenant: ControlApi) -> None:
     made = [
-        fresh.admin("POST", "/v1/keys", {"name": f"n{number}", "scope": "read"})["key_id"]
+        tenant.admin("POST", "/v1/keys", {"name": f"n{number}", "scope": "read"})["key_id"]
         for number in range(7)
     ]
     seen = []
-    for rows in fresh.pages("/v1/keys?limit=3"):
+    for rows in tenant.pages("/v1/keys?limit=3"):
         assert len(rows) <= 3
         seen += [row["key_id"] for row in rows]
         # Written between two pages: it sorts before the rows seen, and shifts nothing.
-        fresh.admin("POST", "/v1/keys", {"name": "in between", "scope": "read"})
+        tenant.admin("POST", "/v1/keys", {"name": "in between", "scope": "read"})
     assert seen[:7] == made[::-1]
     assert len(seen) == 8  # and the first admin's
 
@@ -118,42 +118,42 @@ def policy_of(key: str, api: ControlApi, **changed: Any) -> str:
     return "" if answer.body["decision"] == "ALLOW" else str(answer.body["policy_name"])
 
 
-def test_a_binding_s_two_fields_are_independent(either: ControlApi) -> None:
-    either.approved("a1")
-    made = either.admin("POST", "/v1/keys", {"name": "bound", "scope": "evaluate"})
+def test_a_binding_s_two_fields_are_independent(either_tenant: ControlApi) -> None:
+    either_tenant.approved("a1")
+    made = either_tenant.admin("POST", "/v1/keys", {"name": "bound", "scope": "evaluate"})
     path, key = f"/v1/keys/{made['key_id']}/binding", made["key"]
 
     def binding() -> tuple[Any, Any]:
-        (row,) = [row for row in either.admin("GET", "/v1/keys") if row["name"] == "bound"]
+        (row,) = [row for row in either_tenant.admin("GET", "/v1/keys") if row["name"] == "bound"]
         return row["bound_agent_id"], row["permitted_roles"]
 
-    assert either.admin("PATCH", path, {"bound_agent_id": "a1"}) == {"status": "ok"}
+    assert either_tenant.admin("PATCH", path, {"bound_agent_id": "a1"}) == {"status": "ok"}
     assert binding() == ("a1", [])
-    assert policy_of(key, either) == "key_agent_binding"
-    assert policy_of(key, either, agent_id="a1") == ""
-    either.admin("PATCH", path, {"permitted_roles": ["other"]})
+    assert policy_of(key, either_tenant) == "key_agent_binding"
+    assert policy_of(key, either_tenant, agent_id="a1") == ""
+    either_tenant.admin("PATCH", path, {"permitted_roles": ["other"]})
     assert binding() == ("a1", ["other"])
-    assert policy_of(key, either, agent_id="a1") == "key_role_restriction"
-    either.admin("PATCH", path, {"bound_agent_id": None})
+    assert policy_of(key, either_tenant, agent_id="a1") == "key_role_restriction"
+    either_tenant.admin("PATCH", path, {"bound_agent_id": None})
     assert binding() == (None, ["other"])
-    entries = either.verified()["total"]
-    assert either.admin("PATCH", path, {}) == {"status": "ok"}
-    assert either.verified()["total"] == entries
-    either.admin("PATCH", path, {"permitted_roles": None})
+    entries = either_tenant.verified()["total"]
+    assert either_tenant.admin("PATCH", path, {}) == {"status": "ok"}
+    assert either_tenant.verified()["total"] == entries
+    either_tenant.admin("PATCH", path, {"permitted_roles": None})
     assert binding() == (None, [])
-    assert policy_of(key, either) == ""
-    either.admin("DELETE", f"/v1/keys/{made['key_id']}")
-    assert either.call("PATCH", path, {}).status == 404
+    assert policy_of(key, either_tenant) == ""
+    either_tenant.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    assert either_tenant.call("PATCH", path, {}).status == 404
 
 
-def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either: ControlApi) -> None:
+def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either_tenant: ControlApi) -> None:
     fields = {"name": "rotated", "scope": "evaluate", "expires_days": 30}
-    old = either.admin("POST", "/v1/keys", fields)
-    either.approved("a1", bound_key_id=old["key_id"])
+    old = either_tenant.admin("POST", "/v1/keys", fields)
+    either_tenant.approved("a1", bound_key_id=old["key_id"])
     binding = {"bound_agent_id": "a1", "permitted_roles": ["support"]}
-    either.admin("PATCH", f"/v1/keys/{old['key_id']}/binding", binding)
-    assert policy_of(old["key"], either, agent_id="a1") == ""
-    answer = either.call("POST", f"/v1/keys/{old['key_id']}/rotate")
+    either_tenant.admin("PATCH", f"/v1/keys/{old['key_id']}/binding", binding)
+    assert policy_of(old["key"], either_tenant, agent_id="a1") == ""
+    answer = either_tenant.call("POST", f"/v1/keys/{old['key_id']}/rotate")
     new = answer.body
     assert answer.status == 201
     assert list(new) == list(old)
@@ -162,13 +162,15 @@ def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either: ControlA
     for name in ("name", "scope", "expires_at"):
         assert new[name] == old[name]
     evaluation = "/v1/context/evaluate"
-    assert either.call("POST", evaluation, asked(agent_id="a1"), key=old["key"]).status == 403
-    assert policy_of(new["key"], either, agent_id="a1") == ""
-    assert policy_of(new["key"], either) == "key_agent_binding"
-    assert either.admin("GET", "/v1/agents/a1")["bound_key_id"] == new["key_id"]
-    (row,) = [row for row in either.admin("GET", "/v1/keys") if row["name"] == "rotated"]
+    assert (
+        either_tenant.call("POST", evaluation, asked(agent_id="a1"), key=old["key"]).status == 403
+    )
+    assert policy_of(new["key"], either_tenant, agent_id="a1") == ""
+    assert policy_of(new["key"], either_tenant) == "key_agent_binding"
+    assert either_tenant.admin("GET", "/v1/agents/a1")["bound_key_id"] == new["key_id"]
+    (row,) = [row for row in either_tenant.admin("GET", "/v1/keys") if row["name"] == "rotated"]
     assert (row["key_id"], row["permitted_roles"]) == (new["key_id"], ["support"])
-    assert either.verified()["valid"]
+    assert either_tenant.verified()["valid"]
 
 
 def test_a_dead_key_can_t_be_rotated(fresh: ControlApi) -> None:
@@ -184,11 +186,11 @@ def test_a_dead_key_can_t_be_rotated(fresh: ControlApi) -> None:
     assert fresh.call("POST", "/v1/keys/key_none/rotate").status == 404
 
 
-def test_a_caller_may_rotate_the_key_it_calls_with(fresh: ControlApi) -> None:
-    (row,) = [row for row in fresh.admin("GET", "/v1/keys") if row["scope"] == "admin"]
-    new = fresh.admin("POST", f"/v1/keys/{row['key_id']}/rotate")
-    assert fresh.call("GET", "/v1/keys").status == 403
-    assert fresh.call("GET", "/v1/keys", key=new["key"]).status == 200
+def test_a_caller_may_rotate_the_key_it_calls_with(tenant: ControlApi) -> None:
+    (row,) = [row for row in tenant.admin("GET", "/v1/keys") if row["scope"] == "admin"]
+    new = tenant.admin("POST", f"/v1/keys/{row['key_id']}/rotate")
+    assert tenant.call("GET", "/v1/keys").status == 403
+    assert tenant.call("GET", "/v1/keys", key=new["key"]).status == 200
 
 
 def test_keys_that_end_soon_are_found(fresh: ControlApi) -> None:

@@ -53,29 +53,29 @@ def changes(api: ControlApi) -> int:
     return int(verified["total"] - verified["events"])
 
 
-def test_a_policy_is_in_force_when_its_answer_leaves(either: ControlApi) -> None:
-    assert decides(either) == "DENY"
-    answer = either.call("POST", "/v1/policies", BODY)
+def test_a_policy_is_in_force_when_its_answer_leaves(either_tenant: ControlApi) -> None:
+    assert decides(either_tenant) == "DENY"
+    answer = either_tenant.call("POST", "/v1/policies", BODY)
     policy = answer.body
     assert answer.status == 201
     assert answer.headers["ETag"] == '"1"'
     assert {name: policy[name] for name in BODY | EMPTY} == BODY | EMPTY
     assert policy["policy_id"].startswith("pol_")
     assert (policy["version"], policy["user_modified"]) == (1, False)
-    assert either.admin("GET", f"/v1/policies/{policy['policy_id']}") == policy
-    assert decides(either) == "ALLOW"
-    moved = replaced(either, policy["policy_id"], agent_role="other")
+    assert either_tenant.admin("GET", f"/v1/policies/{policy['policy_id']}") == policy
+    assert decides(either_tenant) == "ALLOW"
+    moved = replaced(either_tenant, policy["policy_id"], agent_role="other")
     assert moved.headers["ETag"] == '"2"'
     assert (moved.body["version"], moved.body["user_modified"]) == (2, True)
-    assert (decides(either), decides(either, "other")) == ("DENY", "ALLOW")
-    assert either.call("DELETE", f"/v1/policies/{policy['policy_id']}").body == {}
-    assert decides(either, "other") == "DENY"
-    assert versions(either, policy["policy_id"]) == [
+    assert (decides(either_tenant), decides(either_tenant, "other")) == ("DENY", "ALLOW")
+    assert either_tenant.call("DELETE", f"/v1/policies/{policy['policy_id']}").body == {}
+    assert decides(either_tenant, "other") == "DENY"
+    assert versions(either_tenant, policy["policy_id"]) == [
         (3, "deleted", "claims"),
         (2, "updated", "claims"),
         (1, "created", "claims"),
     ]
-    assert either.verified()["valid"]
+    assert either_tenant.verified()["valid"]
 
 
 def test_a_deleted_policy_is_not_found_and_frees_its_name(api: ControlApi) -> None:
@@ -129,12 +129,12 @@ def test_if_match_is_honoured(api: ControlApi, tag: str, status: int) -> None:
     assert now["version"] == (2 if status == 200 else 1)
 
 
-def test_of_two_replacements_of_the_same_version_one_wins(either: ControlApi) -> None:
-    policy = made(either)["policy_id"]
+def test_of_two_replacements_of_the_same_version_one_wins(either_tenant: ControlApi) -> None:
+    policy = made(either_tenant)["policy_id"]
     answers: list[int] = []
 
     def put(number: int) -> None:
-        answers.append(replaced(either, policy, '"1"', session_ttl_minutes=number).status)
+        answers.append(replaced(either_tenant, policy, '"1"', session_ttl_minutes=number).status)
 
     threads = [threading.Thread(target=put, args=(number,)) for number in range(1, 9)]
     for thread in threads:
@@ -142,7 +142,7 @@ def test_of_two_replacements_of_the_same_version_one_wins(either: ControlApi) ->
     for thread in threads:
         thread.join()
     assert sorted(answers) == [200] + [412] * 7
-    assert len(versions(either, policy)) == 2
+    assert len(versions(either_tenant, policy)) == 2
 
 
 def test_a_restore_brings_back_what_the_file_says(either: ControlApi) -> None:
@@ -174,15 +174,15 @@ def test_a_restore_brings_back_what_the_file_says(either: ControlApi) -> None:
     ]
 
 
-def test_a_restore_needs_a_file_and_a_free_name(fresh: ControlApi) -> None:
-    own = made(fresh)["policy_id"]
-    assert fresh.call("POST", f"/v1/policies/{own}/restore").status == 409
-    (policy,) = [row for row in fresh.admin("GET", "/v1/policies") if row["name"] != "claims"]
-    fresh.admin("DELETE", f"/v1/policies/{policy['policy_id']}")
-    made(fresh, name=policy["name"])
-    assert fresh.call("POST", f"/v1/policies/{policy['policy_id']}/restore").status == 409
-    assert fresh.call("POST", "/v1/policies/pol_none/restore").status == 404
-    assert fresh.call("GET", "/v1/policies/pol_none/history").status == 404
+def test_a_restore_needs_a_file_and_a_free_name(tenant: ControlApi) -> None:
+    own = made(tenant)["policy_id"]
+    assert tenant.call("POST", f"/v1/policies/{own}/restore").status == 409
+    (policy,) = [row for row in tenant.admin("GET", "/v1/policies") if row["name"] != "claims"]
+    tenant.admin("DELETE", f"/v1/policies/{policy['policy_id']}")
+    made(tenant, name=policy["name"])
+    assert tenant.call("POST", f"/v1/policies/{policy['policy_id']}/restore").status == 409
+    assert tenant.call("POST", "/v1/policies/pol_none/restore").status == 404
+    assert tenant.call("GET", "/v1/policies/pol_none/history").status == 404
 
 
 def test_history_goes_page_by_page(api: ControlApi) -> None:

@@ -17,14 +17,14 @@ def statuses(api: ControlApi, query: str = "") -> dict[str, str]:
     return {each["session_id"]: each["status"] for each in found}
 
 
-def test_a_session_is_shown_with_what_was_decided_in_it(either: ControlApi) -> None:
-    either.approved("a1")
-    first = either.evaluate(session_id="s1", agent_id="a1", user_id="ann")
-    either.evaluate(session_id="s1", agent_id="a1", source_id="payroll")
-    last = either.evaluate(session_id="s1")
+def test_a_session_is_shown_with_what_was_decided_in_it(either_tenant: ControlApi) -> None:
+    either_tenant.approved("a1")
+    first = either_tenant.evaluate(session_id="s1", agent_id="a1", user_id="ann")
+    either_tenant.evaluate(session_id="s1", agent_id="a1", source_id="payroll")
+    last = either_tenant.evaluate(session_id="s1")
     assert last["policy_name"] == "session_agent_mismatch"
-    shown = either.admin("GET", "/v1/sessions/s1")
-    events = {each["event_id"]: each for each in either.events()}
+    shown = either_tenant.admin("GET", "/v1/sessions/s1")
+    events = {each["event_id"]: each for each in either_tenant.events()}
     assert shown == {
         "session_id": "s1",
         "agent_role": "support",
@@ -41,9 +41,9 @@ def test_a_session_is_shown_with_what_was_decided_in_it(either: ControlApi) -> N
         "last_active": events[last["event_id"]]["timestamp"],
     }
     assert shown["created_at"] <= events[first["event_id"]]["timestamp"]
-    assert statuses(either) == {"s1": "active"}
-    assert either.call("GET", "/v1/sessions/none").status == 404
-    assert either.call("GET", "/v1/audit/sessions/none").status == 404
+    assert statuses(either_tenant) == {"s1": "active"}
+    assert either_tenant.call("GET", "/v1/sessions/none").status == 404
+    assert either_tenant.call("GET", "/v1/audit/sessions/none").status == 404
 
 
 def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: ControlApi) -> None:
@@ -75,35 +75,35 @@ def test_a_session_expires_to_the_microsecond(fresh: ControlApi) -> None:
     assert statuses(fresh, "status=expired") == {"s1": "expired"}
 
 
-def test_lists_filter_and_go_page_by_page(fresh: ControlApi) -> None:
+def test_lists_filter_and_go_page_by_page(tenant: ControlApi) -> None:
     names = [f"s{number}" for number in range(7)]
     for name in names:
-        fresh.evaluate(session_id=name)
-    fresh.evaluate(session_id="other", agent_role="nobody")
-    fresh.admin("DELETE", "/v1/sessions/s3")
-    pages = list(fresh.pages("/v1/sessions?limit=3"))
+        tenant.evaluate(session_id=name)
+    tenant.evaluate(session_id="other", agent_role="nobody")
+    tenant.admin("DELETE", "/v1/sessions/s3")
+    pages = list(tenant.pages("/v1/sessions?limit=3"))
     shown = [row["session_id"] for page in pages for row in page]
     assert shown == ["other", *reversed(names)]
-    assert statuses(fresh, "agent_role=nobody") == {"other": "active"}
-    assert statuses(fresh, "status=revoked") == {"s3": "revoked"}
-    assert fresh.call("GET", "/v1/sessions?status=gone").status == 422
+    assert statuses(tenant, "agent_role=nobody") == {"other": "active"}
+    assert statuses(tenant, "status=revoked") == {"s3": "revoked"}
+    assert tenant.call("GET", "/v1/sessions?status=gone").status == 422
 
 
-def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either: ControlApi) -> None:
+def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either_tenant: ControlApi) -> None:
     agents = [f"a{number}" for number in range(8)]
     for agent in agents:
-        either.approved(agent)
+        either_tenant.approved(agent)
     answers: dict[str, Any] = {}
 
     def claim(agent: str) -> None:
-        answers[agent] = either.evaluate(session_id="race", agent_id=agent)
+        answers[agent] = either_tenant.evaluate(session_id="race", agent_id=agent)
 
     threads = [threading.Thread(target=claim, args=(agent,)) for agent in agents]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    owner = either.admin("GET", "/v1/sessions/race")["agent_id"]
+    owner = either_tenant.admin("GET", "/v1/sessions/race")["agent_id"]
     for agent, answer in answers.items():
         expected = ("ALLOW", "support-reads") if agent == owner else None
         decided = (answer["decision"], answer["policy_name"])

@@ -41,7 +41,7 @@ def revision_of(answer: Any) -> int:
     return int(answer.headers["X-Sluice-Revision"])
 
 
-def test_a_report_is_listed_as_it_was_sent(either: ControlApi) -> None:
+def test_a_report_is_listed_as_it_was_sent(either_tenant: ControlApi) -> None:
     report = {
         "agent_id": "agt",
         "agent_role": "loan_underwriter",
@@ -52,17 +52,17 @@ def test_a_report_is_listed_as_it_was_sent(either: ControlApi) -> None:
         "refusing": "spool: it is full",
         "forked": "at 7 entries the log has another root",
     }
-    heard = tell(either, "s-1", **report)
+    heard = tell(either_tenant, "s-1", **report)
     assert heard["revision"] >= 1
-    tell(either, "s-2")
-    second, first = either.admin("GET", LIST)
+    tell(either_tenant, "s-2")
+    second, first = either_tenant.admin("GET", LIST)
     assert (first["sidecar_id"], second["sidecar_id"]) == ("s-1", "s-2")
     assert {name: first[name] for name in report} == report
     assert first["live"]
     assert not first["duplicate"]
     assert first["last_seen"] <= heard["now"]
-    tell(either, "s-1", revision=4)
-    again = either.admin("GET", LIST)[1]
+    tell(either_tenant, "s-1", revision=4)
+    again = either_tenant.admin("GET", LIST)[1]
     assert (again["revision"], again["refusing"], again["forked"]) == (4, None, None)
     assert again["first_seen"] == first["first_seen"]
     assert again["last_seen"] > first["last_seen"]
@@ -73,57 +73,57 @@ def test_unknown_fields_of_a_newer_sidecar_are_ignored(api: ControlApi) -> None:
     assert "newer" in [row["sidecar_id"] for row in api.admin("GET", LIST)]
 
 
-def test_the_list_comes_in_pages(fresh: ControlApi) -> None:
+def test_the_list_comes_in_pages(tenant: ControlApi) -> None:
     for number in range(5):
-        tell(fresh, f"s-{number}")
-    answer = fresh.call("GET", f"{LIST}?limit=2")
+        tell(tenant, f"s-{number}")
+    answer = tenant.call("GET", f"{LIST}?limit=2")
     assert [row["sidecar_id"] for row in answer.body] == ["s-4", "s-3"]
     assert 'rel="next"' in answer.headers["Link"]
 
 
-def test_a_restart_is_no_duplicate_and_a_copy_is(either: ControlApi) -> None:
+def test_a_restart_is_no_duplicate_and_a_copy_is(either_tenant: ControlApi) -> None:
     def duplicate() -> bool:
-        return bool(either.admin("GET", LIST)[0]["duplicate"])
+        return bool(either_tenant.admin("GET", LIST)[0]["duplicate"])
 
     for run in ("a", "a", "b", "b", "c"):
-        tell(either, "s-1", run_id=run)
+        tell(either_tenant, "s-1", run_id=run)
         assert not duplicate()
-    tell(either, "s-1", run_id="b")
+    tell(either_tenant, "s-1", run_id="b")
     assert duplicate()
 
 
-def test_every_management_write_returns_its_revision(fresh: ControlApi) -> None:
-    before = fresh.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
-    agent = fresh.call("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
+def test_every_management_write_returns_its_revision(tenant: ControlApi) -> None:
+    before = tenant.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
+    agent = tenant.call("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
     assert revision_of(agent) == before + 1
     rule = {"name": "r", "rule_type": "denial_spike", "threshold": 1}
-    assert revision_of(fresh.call("POST", "/v1/alerts/rules", rule)) == before + 1
+    assert revision_of(tenant.call("POST", "/v1/alerts/rules", rule)) == before + 1
     path = f"/v1/agents/{agent.body['agent_id']}/status"
-    moved = fresh.call("PATCH", path, {"status": "pending_approval"})
+    moved = tenant.call("PATCH", path, {"status": "pending_approval"})
     assert revision_of(moved) == before + 2
-    assert revision_of(fresh.call("POST", "/v1/policies/reload")) >= before + 2
+    assert revision_of(tenant.call("POST", "/v1/policies/reload")) >= before + 2
     for reading in (
-        fresh.call("GET", "/v1/agents"),
-        fresh.call("POST", "/v1/context/evaluate", asked()),
+        tenant.call("GET", "/v1/agents"),
+        tenant.call("POST", "/v1/context/evaluate", asked()),
     ):
         assert "X-Sluice-Revision" not in reading.headers
-    refused = fresh.call("PATCH", path, {"status": "draft-ish"})
+    refused = tenant.call("PATCH", path, {"status": "draft-ish"})
     assert "X-Sluice-Revision" not in refused.headers
 
 
-def test_waiting_ends_when_every_live_sidecar_has_the_revision(either: ControlApi) -> None:
-    assert waited(either, 10**9, 5)[0] == []  # there is none
-    tell(either, "s-1", revision=5)
-    tell(either, "s-2", revision=4)
-    assert waited(either, 4, 5)[0] == []
-    behind, seconds = waited(either, 5, 1)
+def test_waiting_ends_when_every_live_sidecar_has_the_revision(either_tenant: ControlApi) -> None:
+    assert waited(either_tenant, 10**9, 5)[0] == []  # there is none
+    tell(either_tenant, "s-1", revision=5)
+    tell(either_tenant, "s-2", revision=4)
+    assert waited(either_tenant, 4, 5)[0] == []
+    behind, seconds = waited(either_tenant, 5, 1)
     assert behind == ["s-2"]
     assert 0.9 < seconds < 3
-    assert waited(either, 5, 0)[0] == ["s-2"]
+    assert waited(either_tenant, 5, 0)[0] == ["s-2"]
 
-    later = threading.Timer(0.4, lambda: tell(either, "s-2", revision=5))
+    later = threading.Timer(0.4, lambda: tell(either_tenant, "s-2", revision=5))
     later.start()
-    behind, seconds = waited(either, 5, 20)
+    behind, seconds = waited(either_tenant, 5, 20)
     later.join()
     assert behind == []
     assert 0.3 < seconds < 5
