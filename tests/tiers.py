@@ -3,7 +3,7 @@
 | Tier | Runs | Chosen by |
 |---|---|---|
 | quick | what costs less than QUICK CPU seconds a case | `make quick`, `--quick` |
-| gate | what is not marked deep; of a sampled product, a part | `make test` |
+| gate | what is not marked deep; a part of a sampled product; one of two databases | `make test` |
 | deep | everything | `make deep`, `--deep` |
 
 `@pytest.mark.deep(stands_in="test_x")` takes a test out of the gate, and names the gate's test that
@@ -28,6 +28,14 @@ COSTLY = 0.2
 """CPU seconds a case from which a test is deep, unless it stands in for others."""
 BUDGET = 600.0
 """CPU seconds that the whole gate may cost by the table."""
+
+DATABASES = {"sqlite", "postgresql"}
+ON_BOTH = (
+    "tests/control_api/store/",
+    "tests/control_api/log/test_kill",
+    "tests/control_api/log/test_verify",
+)
+"""Where the gate, too, runs a test on both databases. Elsewhere it takes one for each test."""
 
 _DEEP, _QUICK = "deep", "quick"
 _tier: list[str] = []
@@ -76,7 +84,7 @@ def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> Any:
         inner = f"{collector.name}::{name}" if isinstance(collector, pytest.Class) else name
         file = collector.nodeid.partition("::")[0]
         return made if _is_quick(_table().get(file, {}), inner) else []
-    return made
+    return made if deep() else _on_one_database(made, f"{collector.nodeid}::{name}")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -117,6 +125,22 @@ def sampled(
 def one_of(choices: Sequence[str], key: str) -> list[str]:
     """All choices in the deep tier; in the gate the one that `key` happens to hit."""
     return list(choices) if deep() else [choices[_digest(key) % len(choices)]]
+
+
+def _on_one_database(made: Any, node: str) -> Any:
+    """Of a test's cases on each database, those on one: on which, its name decides."""
+    if not isinstance(made, list) or node.startswith(ON_BOTH):
+        return made
+    of = {index: _databases(item) for index, item in enumerate(made)}
+    if set().union(*of.values()) != DATABASES:
+        return made
+    [chosen] = one_of(sorted(DATABASES), node)
+    return [item for index, item in enumerate(made) if of[index] <= {chosen}]
+
+
+def _databases(item: Any) -> set[str]:
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return {value for value in values if isinstance(value, str)} & DATABASES
 
 
 def _sample(
