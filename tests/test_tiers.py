@@ -3,51 +3,73 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests import tiers
+from tests.stack import ROOT
 
-ROWS = [(page, check) for page in range(20) for check in "abcdef"]
+SUITE = """
+import pytest
+from tests import tiers
+
+@tiers.sampled("page", "check")
+@pytest.mark.parametrize("check", list("abcdef"))
+@pytest.mark.parametrize("page", range(20))
+def test_product(page, check): pass
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request): return request.param
+
+@pytest.mark.parametrize("case", range(3))
+def test_on_a_database(database, case): pass
+
+@pytest.mark.deep(stands_in="test_product")
+def test_deep(): pass
+"""
 
 
-def ids(row: object) -> str:
-    return str(row)
+def collected(folder: Path, *options: str) -> list[str]:
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nasyncio_default_fixture_loop_scope = function\ntestpaths = tests\n"
+    )
+    (folder / "conftest.py").write_text('pytest_plugins = ("tests.runner.plugin", "tests.tiers")\n')
+    (folder / "test_x.py").write_text(SUITE)
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *options]
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line.partition("::")[2] for line in done.stdout.splitlines() if "::" in line]
 
 
-def taken(by: list[str], rows: list[tuple[int, str]] = ROWS) -> list[tuple[int, str]]:
-    mark = tiers.sampled("page, check", rows, by=by, ids=ids).mark
-    return [tuple(row) for row in mark.args[1]]
+def test_the_gate_takes_each_value_once_and_one_database(tmp_path: Path) -> None:
+    gate = collected(tmp_path)
+    product = [each for each in gate if each.startswith("test_product")]
+    cases = [each.partition("[")[2].rstrip("]").split("-") for each in product]
+    assert {page for page, _ in cases} == {str(number) for number in range(20)}
+    assert {check for _, check in cases} == set("abcdef")
+    assert len(product) < 30
+    assert len([each for each in gate if each.startswith("test_on_a_database")]) == 3
+    assert "test_deep" not in gate
+    everything = collected(tmp_path, "--deep")
+    assert len(everything) == 20 * 6 + 2 * 3 + 1
+    assert set(gate) < set(everything)
+    assert collected(tmp_path, "test_x.py::test_deep") == ["test_deep"]
 
 
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_two_is_chosen_by_name_and_each_for_about_half(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tiers, "_tier", [])
-
-
-@pytest.mark.usefixtures("gate")
-def test_each_value_of_each_named_argument_is_in_the_gate() -> None:
-    assert [page for page, _ in taken(["page"])] == list(range(20))
-    both = taken(["page", "check"])
-    assert {page for page, _ in both} == set(range(20))
-    assert {check for _, check in both} == set("abcdef")
-    assert len(both) < 30
-
-
-@pytest.mark.usefixtures("gate")
-def test_a_new_row_moves_no_other() -> None:
-    assert set(taken(["page"])) <= {*taken(["page"], [*ROWS, (20, "a")]), (20, "a")}
-
-
-def test_the_deep_tier_takes_the_whole_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "_tier", ["deep"])
-    assert taken(["page"]) == ROWS
-    assert tiers.one_of(["a", "b"], "test_x") == ["a", "b"]
-
-
-@pytest.mark.usefixtures("gate")
-def test_one_of_two_is_chosen_by_name_and_each_for_about_half() -> None:
     chosen = [tiers.one_of(["a", "b"], f"test_{n}") for n in range(200)]
     assert chosen == [tiers.one_of(["a", "b"], f"test_{n}") for n in range(200)]
     counts = [len(list(each)) for _, each in itertools.groupby(sorted(chosen))]
     assert all(60 < count < 140 for count in counts)
+    monkeypatch.setattr(tiers, "_tier", ["deep"])
+    assert tiers.one_of(["a", "b"], "test_x") == ["a", "b"]

@@ -14,7 +14,7 @@ its whole id runs in any tier.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the tier, before the first test module is imported."""
     config.addinivalue_line("markers", "deep(stands_in): not in the gate, where `stands_in` is")
+    config.addinivalue_line("markers", "sampled(by, each): the gate takes some cases")
     by_id = any("::" in str(each) for each in config.args)
     _tier[:] = [_DEEP] * (config.getoption("--deep") or by_id) + [_QUICK] * config.getoption(
         "--quick"
@@ -84,7 +85,12 @@ def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> Any:
         inner = f"{collector.name}::{name}" if isinstance(collector, pytest.Class) else name
         file = collector.nodeid.partition("::")[0]
         return made if _is_quick(_table().get(file, {}), inner) else []
-    return made if deep() else _on_one_database(made, f"{collector.nodeid}::{name}")
+    if deep():
+        return made
+    for mark in marks:
+        if mark.name == "sampled":
+            made = _sample(made, mark)
+    return _on_one_database(made, f"{collector.nodeid}::{name}")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -102,24 +108,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         )
 
 
-def sampled(
-    argnames: str,
-    rows: Iterable[Sequence[Any]],
-    *,
-    by: str | Sequence[str],
-    ids: Callable[[Sequence[Any]], str],
-    each: int = 1,
-) -> pytest.MarkDecorator:
-    """`parametrize`, of which the gate takes so many rows that each value of each argument in `by`
-    is in at least `each` of them.
+def sampled(*by: str, each: int = 1) -> pytest.MarkDecorator:
+    """The gate takes so many of a test's cases that each value of each parameter in `by` is in at
+    least `each` of them.
 
-    The choice follows from the rows' ids, so that a new row moves few others."""
-    listed = [tuple(row) for row in rows]
-    names = [name.strip() for name in argnames.split(",")]
-    if not deep():
-        wanted = [names.index(name) for name in ([by] if isinstance(by, str) else by)]
-        listed = _sample(listed, wanted, ids, each)
-    return pytest.mark.parametrize(argnames, listed, ids=[ids(row) for row in listed])
+    The choice follows from the cases' ids, so that a new case moves few others."""
+    return pytest.mark.sampled(by, each)
 
 
 def one_of(choices: Sequence[str], key: str) -> list[str]:
@@ -143,21 +137,17 @@ def _databases(item: Any) -> set[str]:
     return {value for value in values if isinstance(value, str)} & DATABASES
 
 
-def _sample(
-    rows: list[tuple[Any, ...]],
-    wanted: Sequence[int],
-    ids: Callable[[Sequence[Any]], str],
-    each: int,
-) -> list[tuple[Any, ...]]:
-    taken: dict[tuple[int, str], int] = {}
+def _sample(made: Any, mark: pytest.Mark) -> list[Any]:
+    by, each = mark.args
+    taken: dict[tuple[str, int], int] = {}
     chosen = set()
-    for place in sorted(range(len(rows)), key=lambda place: _digest(ids(rows[place]))):
-        values = [(index, repr(rows[place][index])) for index in wanted]
+    for item in sorted(made, key=lambda item: _digest(item.name)):
+        values = [(name, id(item.callspec.params[name])) for name in by]
         if any(taken.get(value, 0) < each for value in values):
-            chosen.add(place)
+            chosen.add(item.name)
             for value in values:
                 taken[value] = taken.get(value, 0) + 1
-    return [row for place, row in enumerate(rows) if place in chosen]
+    return [item for item in made if item.name in chosen]
 
 
 def _digest(text: str) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from control_api.http.routes import ROUTES
+from tests import tiers
 from tests.control_api.http.expected import CREATES
 from tests.control_api.http.refused_requests import heads, nothing_recorded, raw_request, refused
 from tests.control_api.http.test_scopes import BODIES, ids, path_of
@@ -50,6 +51,7 @@ NOT_JSON = [
 ]
 
 
+@tiers.sampled("route", "raw", each=2)
 @pytest.mark.parametrize("raw", NOT_JSON, ids=range(len(NOT_JSON)))
 @pytest.mark.parametrize("route", WITH_FIELDS, ids=ids)
 def test_a_body_that_is_not_a_json_object_is_400(api: ControlApi, route: Any, raw: bytes) -> None:
@@ -57,6 +59,7 @@ def test_a_body_that_is_not_a_json_object_is_400(api: ControlApi, route: Any, ra
     assert body["error"] == "Bad Request"
 
 
+@tiers.sampled("route", "content_type")
 @pytest.mark.parametrize(
     "content_type",
     ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1", "x"],
@@ -132,6 +135,7 @@ def test_a_body_just_under_the_limit_is_read(api: ControlApi) -> None:
     assert body["details"].startswith("query: ")
 
 
+@tiers.sampled("route", "text")
 @pytest.mark.parametrize(
     ("text", "status"),
     [("%00", 422), ("a%0Ab", 422), ("%C2%80", 422), ("a" * 257, 422), ("%FF", 400), ("%E4", 400)],
@@ -160,6 +164,7 @@ cursor=WzFlMzAsICJhIl0 cursor=WzE4NDQ2NzQ0MDczNzA5NTUxNjE1XQ
 """
 
 
+@tiers.sampled("route", "query")
 @pytest.mark.parametrize("query", NO_PAGE.split())
 @pytest.mark.parametrize("route", LISTS, ids=ids)
 def test_an_invalid_page_is_422(api: ControlApi, route: Any, query: str) -> None:

@@ -15,6 +15,7 @@ from control_api.store.schema.tables import api_keys, documents, tenants
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import document_digest, key_document, key_name
+from tests import tiers
 from tests.control_api.http.world import REQUIRED_QUERY
 from tests.control_api.running_api import SUPERADMIN, ControlApi, asked, running, within
 
@@ -83,6 +84,7 @@ def test_no_key_is_401_whatever_else_is_wrong(api: ControlApi, route: Route) -> 
     assert api.call(route.method, path_of(route), raw=b"{", key=None).status == 401
 
 
+@tiers.sampled("route", "kind")
 @pytest.mark.parametrize(
     "kind", ["invalid", "never made", "revoked", "expired", "of a deactivated tenant"]
 )

@@ -10,6 +10,7 @@ import pytest
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from policies.ground.keys import make_key
+from tests import tiers
 from tests.control_api.http.expected import (
     CREATES,
     EXPECTED,
@@ -112,6 +113,7 @@ def test_the_table_agrees_with_the_contract() -> None:
         assert "read" not in may or method == "GET" or path in CHANGES_NOTHING or console, path
 
 
+@tiers.sampled("route", "scope")
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
 def test_own_objects(ours: Tenant, route: Route, scope: str) -> None:
@@ -123,6 +125,7 @@ def test_own_objects(ours: Tenant, route: Route, scope: str) -> None:
     assert answer.status == (own if allowed else 403), answer.raw
 
 
+@tiers.sampled("route", "scope")
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("route", OBJECTS, ids=ids)
 def test_absent_objects(ours: Tenant, route: Route, scope: str) -> None:
@@ -131,6 +134,7 @@ def test_absent_objects(ours: Tenant, route: Route, scope: str) -> None:
     assert answer.status == (404 if scope in expected(route).may else 403), answer.raw
 
 
+@tiers.sampled("route", "scope")
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("route", OWNED, ids=ids)
 def test_another_tenant_s_object_is_answered_like_an_absent_one(
@@ -163,6 +167,7 @@ def test_no_key_is_401_whatever_the_request(ours: Tenant, route: Route) -> None:
             assert ours.api.call(route.method, path, body, key=None).status == 401
 
 
+@tiers.sampled("route", "why")
 @pytest.mark.parametrize("why", ["unknown", "no key of ours", "revoked", "deactivated"])
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
 def test_a_dead_key_is_403_whatever_the_request(
@@ -189,6 +194,7 @@ def test_an_expired_key_is_403_on_every_route(api: ControlApi) -> None:
         api.time.ahead -= 86_400
 
 
+@tiers.sampled("route", "scope", "raw")
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"not": "known"}', b"\xff"], ids=range(4))
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("route", WITH_BODY, ids=ids)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests import waiting
+from tests import tiers, waiting
 from tests.sidecar.proxy.bypass_setups import WAYS
 from tests.sidecar.proxy.bypasses import (
     BEHIND,
@@ -100,6 +100,7 @@ def check_refused(running: Running, answered: Answered, status: int, by: str | N
     assert (told["decision"], told["policy_name"]) == ("DENY", policy_name)
 
 
+@tiers.sampled("case", "running", each=2)
 @pytest.mark.parametrize("case", BYPASSES, ids=_name)
 def test_a_bypass(running: Running, case: Bypass) -> None:
     answered = running.ask(case.data + BEHIND.encode() if case.last else case.data)
@@ -107,6 +108,7 @@ def test_a_bypass(running: Running, case: Bypass) -> None:
     check_refused(running, answered, case.status, case.by)
 
 
+@tiers.sampled("case", "running", each=2)
 @pytest.mark.parametrize("case", PASSING, ids=_name)
 def test_what_is_allowed_arrives_as_it_was_judged(running: Running, case: Passing) -> None:
     answered = running.ask(case.data)
