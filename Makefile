@@ -26,10 +26,10 @@ quick: .venv/test.stamp ## the tests that cost next to nothing, while writing
 test: .venv/test.stamp ## the gate: every claim once, against real servers; COMPILED=1 with the compiled core
 	@$(call tests)
 
-deep: .venv/test.stamp ## every test; MANY=1 tries more of what they draw, COMPILED=1 with the compiled core
+deep: .venv/deep.stamp ## every test; MANY=1 tries more of what they draw, COMPILED=1 with the compiled core
 	@$(call tests,--deep $(if $(MANY),--hypothesis-profile=many))
 
-costs: .venv/test.stamp ## measure what every test costs, and write it to tests/costs.json
+costs: .venv/deep.stamp ## measure what every test costs, and write it to tests/costs.json
 	@$(call tests,--deep --costs)
 
 define tests
@@ -82,6 +82,10 @@ endif
 	@$(call install,test)
 	@touch .venv/run.stamp
 	@$(BIN)/python -m tests.servers || true
+
+.venv/deep.stamp: .venv/test.stamp
+	@$(BIN)/python -m tests.servers --deep || true
+	@touch $@
 
 define install
 	test -n '$(PYTHON)' || { echo 'no Python 3.11 or later was found: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12' >&2; exit 1; }; \
