@@ -9,6 +9,7 @@ import secrets
 import shutil
 import sys
 from pathlib import Path
+from shlex import quote
 from urllib.parse import urlsplit
 
 import pytest
@@ -52,9 +53,10 @@ def test_make_knows_every_target_and_runs_what_is_promised(
 ) -> None:
     if of_system("make") is None or of_system("git") is None or not (ROOT / ".git").exists():
         pytest.skip("needs make, git and a clone")
-    script = commands(page, title).replace("<this project>", str(ROOT))
+    here = quote(str(ROOT))
+    script = commands(page, title).replace("<this project>", here)
     if "git clone" not in script:
-        script = f"git clone -q {ROOT} sluice\ncd sluice\n{script}"
+        script = f"git clone -q {here} sluice\ncd sluice\n{script}"
     done = paste(script, tmp_path, environ(MAKEFLAGS="n", PYTHONPATH=""))
     assert done.returncode == 0, done.stderr
     assert [part for part in MAKE[page, title] if part not in done.stdout] == []

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -47,7 +48,7 @@ def clone(tmp_path: Path) -> Path:
     """A clone, in which a reader types."""
     if of_system("git") is None or of_system("make") is None or not (ROOT / ".git").exists():
         pytest.skip("needs git, make and a clone")
-    done = paste(f"git clone -q {ROOT} clone", tmp_path, environ())
+    done = paste(f"git clone -q {quote(str(ROOT))} clone", tmp_path, environ())
     assert done.returncode == 0, done.stderr
     return tmp_path / "clone"
 
