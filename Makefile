@@ -56,10 +56,10 @@ package: .venv/test.stamp ## build wheel and sdist into dist, and try them on ev
 	$(BIN)/python -m tests.deploy.package
 
 images: ## build the container images from BASE=debian:bookworm-slim@sha256:… (needs buildah, podman or docker)
-	$(PYTHON) -m deploy.images --base '$(BASE)' $(ARGS)
+	'$(PYTHON)' -m deploy.images --base '$(BASE)' $(ARGS)
 
 lock: ## pin the newest versions again (needs uv)
-	$(PYTHON) -m deploy.lock
+	'$(PYTHON)' -m deploy.lock
 
 # A Python that is named on the command line or in the environment is the one that runs: a .venv made
 # by another one is made anew. Without a name, whatever .venv has stays.

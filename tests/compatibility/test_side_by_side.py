@@ -32,7 +32,9 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"the history of this clone does not reach back to {PREVIOUS}")
     folder = tmp_path_factory.mktemp("previous")
     with tarfile.open(fileobj=io.BytesIO(answer.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+        # Python before 3.11.4 has no such filter.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
     return folder
 
 

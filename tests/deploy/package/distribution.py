@@ -86,7 +86,9 @@ def other_pythons() -> Iterator[tuple[str, str]]:
 
 def _runs(program: str, version: str) -> bool:
     # A version manager's shim exists for versions that are not selected, and fails.
-    answer = subprocess.run([program, "-m", "venv", "-h"], capture_output=True, check=False)
+    answer = subprocess.run(
+        [program, "-m", "ensurepip", "--version"], capture_output=True, check=False
+    )
     if answer.returncode:
         return False
     answer = subprocess.run([program, "-V"], capture_output=True, check=False)
