@@ -23,6 +23,7 @@ from tests.sidecar.proxy.raw_client import get, leave
 COUNT, AT_ONCE = 400, 100
 
 # Everything ends by itself within a second: what does not has no limit.
+# expires on purpose
 QUICK = replace(
     LIMITS,
     idle_seconds=0.4,
