@@ -8,7 +8,7 @@
 | `--hypothesis-profile=bypass` | 50,000 of each property | drawn |
 
 So whoever runs the gate twice on one commit gets the same result twice. A drawn seed is printed;
-`SLUICE_TEST_SEED` in the environment repeats it. The profile `bypass` looks for a spelling that is
+`TEST_SEED` in the environment repeats it. The profile `bypass` looks for a spelling that is
 judged as one thing and forwarded as another. No profile has a deadline, since the machine may be
 busy.
 """
@@ -27,7 +27,7 @@ TRIED = {USUAL: 10, DEEP: 5}
 FEWEST = 20
 UNNAMED = 300
 """Examples in the profile `many` for a property that gives no number."""
-SEED = "SLUICE_TEST_SEED"
+SEED = "TEST_SEED"
 """The variable with the run's drawn seed. Workers and processes of tests inherit it."""
 
 
