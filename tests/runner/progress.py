@@ -31,15 +31,14 @@ class Progress:
     def turn(self, running: dict[str, float]) -> None:
         """Show a line if it is time. `running` holds each running test's seconds."""
         now = time.monotonic()
-        silent = now - self._finished >= SILENCE_SECONDS
-        if now - self._shown < (SILENCE_SECONDS if silent else EVERY_SECONDS):
+        if now - self._shown < EVERY_SECONDS:
             return
         self._shown = now
-        if silent and running:
+        line = self._head(now)
+        if running and now - self._finished >= SILENCE_SECONDS:
             slowest = max(running, key=lambda nodeid: running[nodeid])
-            self._write(f"{self._head(now)}; running for {running[slowest]:.0f} s: {slowest}")
-        else:
-            self._write(self._head(now))
+            line += f"; running for {running[slowest]:.0f} s: {slowest}"
+        self._write(line)
 
     def slowest(self) -> list[str]:
         """The tests that took longest, a line each."""
