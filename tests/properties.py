@@ -50,8 +50,13 @@ def configure(config: pytest.Config) -> None:
         drawn = config.getoption("--deep", default=False) or given is not None or SEED in os.environ
         options.hypothesis_profile = DEEP if drawn else USUAL
     if options.hypothesis_profile != USUAL:
-        seed = os.environ.setdefault(SEED, str(given or SystemRandom().getrandbits(32)))
-        options.hypothesis_seed = given or seed
+        options.hypothesis_seed = given or draw(given)
+
+
+def draw(given: object = None) -> str:
+    """Choose a seed for this process and those that it starts: that of the environment, or the one
+    that is given, or another each time."""
+    return os.environ.setdefault(SEED, str(given or SystemRandom().getrandbits(32)))
 
 
 def drawn() -> str | None:

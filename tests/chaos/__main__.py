@@ -9,6 +9,7 @@ from pathlib import Path
 
 import uvloop
 
+from tests import properties
 from tests.chaos.faults import FAULTS
 from tests.chaos.matrix import Matrix
 
@@ -30,6 +31,8 @@ def main() -> int:
     def tell(line: str) -> None:
         print(line, flush=True)
 
+    properties.draw()
+    tell(f"drawn: {properties.drawn()}")
     with tempfile.TemporaryDirectory(prefix="sluice-chaos-") as made:
         folder = Path(asked.keep or made)
         folder.mkdir(parents=True, exist_ok=True)
