@@ -18,9 +18,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.conftest import SERVERS
 from tests.control_api.console.payloads import NAMES, PAYLOADS, some_of_each_class
 from tests.control_api.running_api import ControlApi, running
+from tests.run_servers import SERVERS
 from tests.waiting import until
 
 _IDENTIFIERS = frozenset(NAMES)
