@@ -4,7 +4,7 @@
 |---|---|---|
 | `make test` | a tenth of the number that each test gives | fixed: each run tries the same |
 | with `--deep` | a fifth | drawn |
-| `make test MANY=1` (`--hypothesis-profile=many`) | all | drawn |
+| `make deep MANY=1` (`--hypothesis-profile=many`) | all | drawn |
 | `--hypothesis-profile=bypass` | 50,000 of each property | drawn |
 
 So whoever runs the gate twice on one commit gets the same result twice. A drawn seed is printed;
