@@ -22,6 +22,7 @@ def started(path: Path, command: Sequence[str], **environ: str) -> Started:
         )
 
 
+@pytest.mark.deep(stands_in="test_a_fork_has_its_own_environment_and_dies_of_a_signal")
 @pytest.mark.parametrize("module", fork_server.MODULES)
 def test_output_and_exit_code_are_those_of_the_command(module: str, tmp_path: Path) -> None:
     for arguments in (["--help"], ["--no-such-option"]):

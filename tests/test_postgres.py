@@ -37,6 +37,7 @@ async def test_a_connection_needs_the_password(postgres_url: str) -> None:
         await ask(f"{user.rpartition(':')[0]}:wrong@{place}")
 
 
+@pytest.mark.deep(stands_in="test_every_test_gets_an_empty_database")
 def test_a_killed_run_leaves_no_server() -> None:
     # Not in `tmp_path`: as root, `nobody` must be able to enter it.
     folder = Path(tempfile.mkdtemp(prefix="sluice-tests-"))

@@ -58,18 +58,21 @@ def draw(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
+@pytest.mark.deep(stands_in="test_every_profile_but_the_usual_one_draws")
 def test_two_usual_runs_draw_the_same(draw: Run) -> None:
     first = draw()
     assert first == draw()
     assert "usual" in first[0]
 
 
+@pytest.mark.deep(stands_in="test_every_profile_but_the_usual_one_draws")
 def test_two_deep_runs_draw_otherwise(draw: Run) -> None:
     first = draw("--deep")
     assert first != draw("--deep")
     assert "deep" in first[0]
 
 
+@pytest.mark.deep(stands_in="test_each_name_draws_its_own")
 def test_a_seed_in_the_environment_repeats_a_run(
     draw: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ VERSION = {"ip": "-V", "rsyslogd": "-v", "varnishd": "-V", "varnishtest": "-h"}
 """How a program is asked for its version, or for anything that needs its libraries."""
 
 
+@pytest.mark.deep(stands_in="test_an_unpacked_program_is_executable")
 def test_two_workers_unpack_the_same_program_at_once(tmp_path: Path) -> None:
     need("helm")
     workers = [

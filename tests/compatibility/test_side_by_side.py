@@ -59,6 +59,9 @@ def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
         made.stop()
 
 
+@pytest.mark.deep(
+    stands_in="tests/compatibility/test_old_sidecar.py::test_every_request_gets_an_answer_that_an_old_sidecar_reads"
+)
 def test_an_upgrade_service_by_service_loses_no_decision(previous: Path, stack: Stack) -> None:
     of_version(stack, previous, service="control")
     of_version(stack, previous, service="sidecar")
@@ -94,6 +97,9 @@ def test_an_upgrade_service_by_service_loses_no_decision(previous: Path, stack: 
     assert stack.verify()["valid"] is True
 
 
+@pytest.mark.deep(
+    stands_in="tests/compatibility/test_old_control_api.py::test_a_sidecar_decides_by_what_an_old_control_api_sends"
+)
 def test_a_newer_sidecar_works_at_an_older_control_api(previous: Path, stack: Stack) -> None:
     of_version(stack, previous, service="control")
     of_version(stack, service="sidecar")

@@ -35,6 +35,7 @@ def test_the_version_says_which_form_runs() -> None:
     assert sluice("--version").stdout.endswith(f", the core is {CORE_FORM}\n")
 
 
+@pytest.mark.deep(stands_in="tests/second_verifier/test_agreement.py::test_both_verifiers_agree")
 def test_the_draws_reach_every_check_every_kind_of_error_and_every_finding() -> None:
     found = [each for seed in range(4) for each in outcomes(seed, 300)]
     said = "\n".join(found)

@@ -31,6 +31,7 @@ OPEN = replace(POLICY, name="open", allowed_sources=("*",), denied_sources=())
 Situation = tuple[Retrieval, Facts, list[Policy]]
 
 
+@pytest.mark.deep(stands_in="test_a_remembered_answer_is_that_of_the_same_call")
 @given(situations(), policies("r"), policies("r"))
 def test_what_differs_is_what_the_core_finds(
     situation: Situation, one: list[Policy], other: list[Policy]

@@ -1,5 +1,6 @@
 """Evaluation on arbitrary calls: total, pure, and as the contract says."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,12 +25,14 @@ def test_the_answer_is_the_contracts(situation: Situation) -> None:
     assert (decision.decision, decision.policy_name, decision.check) == told
 
 
+@pytest.mark.deep(stands_in="test_the_answer_is_the_contracts")
 @given(situations())
 def test_the_same_question_has_the_same_answer(situation: Situation) -> None:
     call, facts, _ = situation
     assert evaluate(call, facts) == evaluate(call, facts)
 
 
+@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
 @given(situations())
 def test_an_answer_carries_ten_findings_in_order(situation: Situation) -> None:
     decision = evaluate(situation[0], situation[1])
@@ -49,6 +52,7 @@ def test_an_answer_carries_ten_findings_in_order(situation: Situation) -> None:
         assert decision.check == NAMES[failures[0]]
 
 
+@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
 @given(situations())
 def test_a_call_is_admitted_where_none_of_the_first_four_checks_fails(situation: Situation) -> None:
     call, facts, _ = situation
@@ -57,6 +61,7 @@ def test_a_call_is_admitted_where_none_of_the_first_four_checks_fails(situation:
     assert admitted(call, facts) == (decision.check not in NAMES[:4] and not frozen)
 
 
+@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
 @given(situations())
 def test_the_policy_that_decides_is_cited(situation: Situation) -> None:
     call, facts, found = situation
@@ -68,6 +73,7 @@ def test_the_policy_that_decides_is_cited(situation: Situation) -> None:
         assert (decision.policy_id, decision.policy_version) == (named.policy_id, named.version)
 
 
+@pytest.mark.deep(stands_in="test_the_answer_is_the_contracts")
 @given(situations(), st.randoms())
 def test_the_order_of_policies_changes_nothing(situation: Situation, random: st.DataObject) -> None:
     call, facts, found = situation
@@ -77,6 +83,7 @@ def test_the_order_of_policies_changes_nothing(situation: Situation, random: st.
     assert evaluate(call, facts._replace(role=role)) == evaluate(call, facts)
 
 
+@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
 @given(situations(), policies("unrelated"))
 def test_policies_of_another_role_change_nothing(
     situation: Situation, unrelated: list[Policy]
@@ -97,6 +104,7 @@ def test_policies_of_another_role_change_nothing(
     assert (decision.decision, decision.policy_name, decision.check) == expected
 
 
+@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
 @given(situations())
 def test_a_user_is_never_in_a_reason(situation: Situation) -> None:
     call, facts, _ = situation

@@ -1,5 +1,6 @@
 """An explanation states the decision, and its nearest miss would really have been allowed."""
 
+import pytest
 from hypothesis import given
 
 from policies.checks.finding import Facts
@@ -27,6 +28,7 @@ def policy(name: str, **fields: object) -> Policy:
     return Policy("pol", 1, name, "r", **{**body, **fields})  # type: ignore[arg-type]
 
 
+@pytest.mark.deep(stands_in="test_an_explanation_lists_the_ten_checks_and_changes_nothing")
 @given(situations())
 def test_the_changes_of_a_nearest_miss_allow_the_call(situation: Situation) -> None:
     call, known, _ = situation

@@ -131,6 +131,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.deep(stands_in="test_an_invalid_identifier_is_reported_by_its_field")
 @given(st.dictionaries(st.sampled_from([*Retrieval._fields, "other"]), JSON))
 def test_any_object_is_a_retrieval_or_invalid(body: dict[str, object]) -> None:
     with suppress(Invalid):

@@ -76,6 +76,7 @@ def run(project: Path, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.deep(stands_in="test_batches_hold_every_test_once_and_the_costliest_come_first")
 def test_each_test_of_the_gate_runs_once(project: Path) -> None:
     (project / "tests/test_passes.py").write_text(PASSES)
     (project / "tests/test_more.py").write_text("def test_more(): pass\n")
@@ -86,6 +87,7 @@ def test_each_test_of_the_gate_runs_once(project: Path) -> None:
     assert "slowest tests" in said
 
 
+@pytest.mark.deep(stands_in="test_the_first_failure_ends_a_run_that_is_to_stop_there")
 def test_failures_are_tried_again_and_a_dead_worker_is_replaced(project: Path) -> None:
     (project / "tests/test_fails.py").write_text(FAILS)
     code, said = run(project)

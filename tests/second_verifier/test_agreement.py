@@ -59,6 +59,9 @@ def test_both_verifiers_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     }
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/trail/test_log_file.py::test_every_truncation_is_noticed"
+)
 def test_both_verifiers_agree_on_every_truncation() -> None:
     draft = smallest()
     whole = Sample(finished(draft.lines()), "cut off", draft.pinned(), [])

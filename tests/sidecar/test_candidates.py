@@ -172,6 +172,7 @@ async def test_each_source_of_one_request_has_its_own(
     assert [each["name"] for each in await last_candidates(running)] == ["open"]
 
 
+@pytest.mark.deep(stands_in="test_a_replaced_candidate_is_the_new_one_and_a_dropped_one_is_gone")
 async def test_under_load_each_decision_is_by_the_sets_of_its_recorded_revision(
     running: RunningSidecar, control: FakeControlApi
 ) -> None:
@@ -290,6 +291,9 @@ async def _counts(running: RunningSidecar) -> list[str]:
     return sorted(_COUNTS.findall(text))
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/test_candidates.py::test_the_records_facts_and_response_are_those_without_candidates"
+)
 async def test_answers_counts_and_entries_are_those_without_candidates(tmp_path: Path) -> None:
     """Two sidecars get the same requests; the tenant of one lists candidates."""
     draw = Random(SEED)

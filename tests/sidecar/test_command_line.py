@@ -122,6 +122,9 @@ def test_what_the_example_sets_is_the_default_where_a_key_is_not_required(folder
         assert load(folder, without(tree, name)) == full, name
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/config/test_file.py::test_a_fault_is_reported_with_its_line"
+)
 def test_the_required_keys_are_those_that_the_reader_asks_for(folder: Path) -> None:
     tree = yaml.safe_load(configured())
     for way in ("forward_proxy", "transparent"):
@@ -156,6 +159,7 @@ def test_help_lists_every_key_with_its_default_and_sentence() -> None:
     assert "sluice sidecar --example" in answer.stdout
 
 
+@pytest.mark.deep(stands_in="test_help_lists_every_key_with_its_default_and_sentence")
 def test_the_example_is_printed_as_it_is() -> None:
     answer = sidecar("--example")
     assert answer.returncode == 0
@@ -174,6 +178,7 @@ def test_a_check_of_a_usable_file_is_one_line_and_leaves_nothing(folder: Path) -
     assert {each.name for each in folder.iterdir()} == before
 
 
+@pytest.mark.deep(stands_in="test_a_check_of_a_usable_file_is_one_line_and_leaves_nothing")
 def test_a_check_opens_no_port(folder: Path) -> None:
     path = folder / "sidecar.yaml"
     path.write_text(EXAMPLE.read_text())
@@ -182,6 +187,7 @@ def test_a_check_opens_no_port(folder: Path) -> None:
     assert answer.returncode == 0, answer.stderr
 
 
+@pytest.mark.deep(stands_in="tests/sidecar/config/test_file.py::test_all_complaints_come_at_once")
 def test_a_check_of_an_unusable_file_names_everything_at_once(folder: Path) -> None:
     path = folder / "sidecar.yaml"
     text = configured().replace("mode: durable", "mode: fast").replace("crm.pem", "gone.pem")
@@ -201,6 +207,9 @@ def test_a_key_of_a_redis_needs_its_certificate(folder: Path) -> None:
         load(folder, text)
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/config/test_file.py::test_a_fault_is_reported_with_its_line"
+)
 def test_a_check_names_a_key_file_that_can_not_be_read(folder: Path) -> None:
     (folder / "agent.key").unlink()
     (folder / "agent.key").mkdir()

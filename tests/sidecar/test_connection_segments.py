@@ -73,6 +73,7 @@ def test_requests_behind_a_body_that_came_late_are_answered(running: Running) ->
     runner.run(sent(served, [late, *[message(0)] * 60], segments, 20))
 
 
+@pytest.mark.deep(stands_in="test_a_large_body_is_read")
 @given(
     messages=st.lists(
         st.builds(

@@ -18,7 +18,7 @@ from aiohttp import ClientConnectionError, ClientSession
 from policies.ground.listen_address import ListenAddress
 from sidecar.policy_cache.full_replica.poll_loop import PollLoop
 from sidecar.serve import LoopStopped, serve
-from tests import waiting
+from tests import tiers, waiting
 from tests.ports import free_port
 from tests.properties import chance
 from tests.sidecar.fake_control_api import (
@@ -126,6 +126,7 @@ async def process(
             await made.process.wait()
 
 
+@tiers.sampled("number", "feed")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_stop_signal_ships_what_is_left_and_exits_0(
     tmp_path: Path, number: signal.Signals
@@ -167,6 +168,7 @@ async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path:
         assert decided_in(control) == [answer["event_id"]]
 
 
+@pytest.mark.deep(stands_in="test_a_stop_signal_ships_what_is_left_and_exits_0")
 async def test_a_stop_without_the_control_api_keeps_the_records_for_the_next_start(
     tmp_path: Path,
 ) -> None:
@@ -190,6 +192,9 @@ async def test_a_stop_without_the_control_api_keeps_the_records_for_the_next_sta
         assert await sidecar.ended() == 0
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/spool/test_kill.py::test_after_kill_9_every_durable_record_is_there_once_and_the_chain_holds"
+)
 async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
     tmp_path: Path,
 ) -> None:
@@ -227,6 +232,7 @@ async def drains(sidecar: Process) -> bool:
     return await sidecar.status("/health") != 200
 
 
+@pytest.mark.deep(stands_in="test_a_stop_finishes_what_is_under_way_and_takes_nothing_new")
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async with (
         fake_control_api() as control,
@@ -261,6 +267,7 @@ async def test_unusable_settings_exit_2_with_every_complaint(tmp_path: Path) -> 
         assert not (tmp_path / "spool").exists()
 
 
+@pytest.mark.deep(stands_in="test_unusable_settings_exit_2_with_every_complaint")
 async def test_no_file_or_no_argument_is_exit_2(tmp_path: Path) -> None:
     for arguments in ([], ["--config", str(tmp_path / "none.yaml")]):
         made = await asyncio.create_subprocess_exec(
@@ -285,6 +292,7 @@ async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
         assert "Traceback" not in told
 
 
+@pytest.mark.deep(stands_in="test_a_taken_port_is_exit_1_in_one_line")
 async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path: Path) -> None:
     async with fake_control_api() as control, process(tmp_path, control) as first:
         control.create_tenant()
@@ -298,6 +306,7 @@ async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path
         assert await first.status("/health/ready") == 200
 
 
+@pytest.mark.deep(stands_in="test_unusable_settings_exit_2_with_every_complaint")
 async def test_an_unknown_log_level_is_exit_2(tmp_path: Path) -> None:
     made = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -39,6 +39,7 @@ def rows(old: list[Policy], new: list[Policy]) -> tuple[small.Rows, small.Rows]:
     return small.Rows(found["newly_allowed"]), small.Rows(found["newly_denied"])
 
 
+@pytest.mark.deep(stands_in="test_an_exception_is_written_where_no_list_of_patterns_can")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_rows_are_the_requests_that_are_decided_differently(seed: int) -> None:
     random = Random(seed)

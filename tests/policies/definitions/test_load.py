@@ -157,6 +157,9 @@ def test_a_file_of_a_mebibyte_is_read_and_a_larger_one_refused(tmp_path: Path) -
     assert reported == " is larger than 1048576 bytes"
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/definitions/test_faults.py::test_at_most_a_hundred_faults_are_listed"
+)
 def test_checking_a_file_with_thousands_of_unknown_keys_stops_early(tmp_path: Path) -> None:
     write(tmp_path, "".join(f"allowed_source{n}: 1\n" for n in range(40_000)))
     assert len(faults(tmp_path)) == 101

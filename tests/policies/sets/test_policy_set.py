@@ -60,6 +60,7 @@ def test_policies_survive_the_round_trip(found: list[Policy]) -> None:
     assert role.session_ttl_minutes == min(limits, default=None)
 
 
+@pytest.mark.deep(stands_in="test_policies_survive_the_round_trip")
 @given(policies("analyst"), st.randoms())
 def test_a_roles_document_does_not_depend_on_order(found: list[Policy], random: object) -> None:
     shuffled = list(found)

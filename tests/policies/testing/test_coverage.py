@@ -78,6 +78,7 @@ def random_file(random: Random, found: list[Definition], members: list[str]) -> 
     return CaseFile("", settings, {}, tuple(expected))
 
 
+@pytest.mark.deep(stands_in="test_what_a_case_depends_on_is_covered")
 def test_some_case_fails_without_each_covered_part() -> None:
     covered = 0
     for seed in range(few(1000)):
@@ -92,6 +93,7 @@ def test_some_case_fails_without_each_covered_part() -> None:
     assert covered > 100
 
 
+@pytest.mark.deep(stands_in="test_what_a_case_depends_on_is_covered")
 def test_no_case_fails_without_a_part_that_is_not_covered() -> None:
     """As far as cases expect a decision and a check. Which of several policies is named in a denial
     may also change with an entry that matches nothing: no case is decided by that one."""

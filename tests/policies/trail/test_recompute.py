@@ -151,6 +151,7 @@ def test_a_decision_without_its_document_is_counted(trail: Trail) -> None:
     assert recomputer.counts.not_recomputable == 1
 
 
+@pytest.mark.deep(stands_in="test_every_decision_of_a_log_is_derived_again")
 @settings(max_examples=200, deadline=None)
 @given(situations())
 def test_whatever_was_decided_follows_again(situation: Any) -> None:
@@ -170,6 +171,7 @@ def test_whatever_was_decided_follows_again(situation: Any) -> None:
         assert finding is None
 
 
+@pytest.mark.deep(stands_in="test_a_rewritten_response_is_found")
 @settings(max_examples=100, deadline=None)
 @given(situations())
 def test_a_flipped_verdict_never_follows(situation: Any) -> None:

@@ -50,6 +50,7 @@ def canonical(record: Record) -> None:
     assert all(opens(cm, path, opening) for path, opening in openings.items())
 
 
+@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
 @given(situations(), SALTS)
 def test_a_decisions_bytes_are_canonical(situation: Situation, record_salt: bytes) -> None:
     call, facts, _ = situation
@@ -57,6 +58,9 @@ def test_a_decisions_bytes_are_canonical(situation: Situation, record_salt: byte
     canonical(decision_record(call, decision, facts, event_id="event-1", salt=record_salt))
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/ground/masking/test_records.py::test_a_refusal_is_masked_unless_somebody_says_otherwise"
+)
 @given(situations())
 def test_a_refusals_bytes_are_canonical(situation: Situation) -> None:
     decision = refuse("unreadable", 'the body is not JSON: "\\ud800"')
@@ -98,6 +102,7 @@ def test_every_other_kinds_bytes_are_canonical(one: str, other: str, number: int
     canonical(gap_record(one, instance=other, first=number, lost=None, record_id="g"))
 
 
+@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
 @given(situations())
 def test_nothing_personal_is_in_clear(situation: Situation) -> None:
     call, facts, _ = situation

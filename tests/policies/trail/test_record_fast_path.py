@@ -79,6 +79,7 @@ def test_the_fast_path_accepts_what_a_sidecar_sends(name: str, n: int) -> None:
     assert isinstance(match_record(raw), KnownRecord) == decision
 
 
+@pytest.mark.deep(stands_in="test_the_fast_path_accepts_what_a_sidecar_sends")
 @given(situations(), st.integers(0, 2**53 - 1), st.text(max_size=60))
 @example((FULL, full_facts(), []), 1, 'a "quoted"\nlike\t\\ that, ü😀\x7f\x01')
 def test_whatever_was_asked(

@@ -56,6 +56,7 @@ def test_a_decision_is_replayed_as_the_core_decides_by_its_facts(
     assert (replayed.agent_role, replayed.source_id) == (retrieval.agent_role, retrieval.source_id)
 
 
+@pytest.mark.deep(stands_in="test_a_decision_is_replayed_as_the_core_decides_by_its_facts")
 @given(situations())
 def test_the_same_policies_change_nothing(
     situation: tuple[Retrieval, Facts, list[Policy]],

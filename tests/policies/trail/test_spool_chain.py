@@ -39,6 +39,9 @@ def payload(record: Record, n: int = 3) -> Any:
     return orjson.loads(spool_payload(record.core(src), record.openings))
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/test_fast_reading.py::test_what_a_sidecar_makes_is_read_alike"
+)
 @given(
     situations(),
     st.integers(0, 2**53 - 1),

@@ -286,6 +286,9 @@ async def test_a_stop_waits_for_the_record_and_its_answer(
     writer.close()
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/api/test_connection.py::test_a_client_that_does_not_read_stops_being_read"
+)
 async def test_a_client_that_never_reads_is_read_no_more(
     running: RunningSidecar, decided: list[str]
 ) -> None:

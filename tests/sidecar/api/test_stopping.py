@@ -121,6 +121,9 @@ def _stoppable() -> tuple[int, dict[str, Any]]:
     return port, {"quit_listen": f"127.0.0.1:{port}", **proxied}
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_serve.py::test_a_stop_finishes_what_is_under_way_and_takes_nothing_new"
+)
 async def test_the_process_finishes_what_is_under_way_and_exits_0(
     control: FakeControlApi, tmp_path: Path
 ) -> None:
@@ -141,6 +144,9 @@ async def test_the_process_finishes_what_is_under_way_and_exits_0(
         assert decided == [answer["event_id"]]
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_serve_ways.py::test_no_port_of_the_sidecar_is_reached_through_the_sidecar"
+)
 async def test_no_proxied_request_stops_it(control: FakeControlApi, tmp_path: Path) -> None:
     """Not even with a source that leads to the port, and whose denials are forwarded."""
     port, settings = _stoppable()
@@ -154,6 +160,7 @@ async def test_no_proxied_request_stops_it(control: FakeControlApi, tmp_path: Pa
         assert await made.status("/health/ready") == 200
 
 
+@pytest.mark.deep(stands_in="test_waiting_in_vain_tells_why")
 async def test_waiting_ends_when_it_is_ready(control: FakeControlApi, tmp_path: Path) -> None:
     made = Process(tmp_path, control)
     assert "refused" in ready_problem(made.port)

@@ -104,6 +104,7 @@ def complaints(folder: Path, text: str) -> list[str]:
     return []
 
 
+@pytest.mark.deep(stands_in="test_every_key_is_in_the_schema")
 def test_the_schema_and_the_reader_agree(base: Path) -> None:
     random, seen = Random(17), Counter[str]()
     for _ in range(few(2000, at_least=400)):

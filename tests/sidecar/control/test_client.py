@@ -33,6 +33,7 @@ async def fetched(address: str, key: str, tls: UpstreamTls | None = None) -> int
     return int(answer["revision"])
 
 
+@pytest.mark.deep(stands_in="test_an_unreachable_control_api_is_reported_in_plain_words")
 async def test_the_authority_and_the_certificate_of_the_file_count(api: ControlApi) -> None:
     address, key = f"https://127.0.0.1:{api.port}", api.admin_key
     mine = authority("clients").issue("a sidecar")

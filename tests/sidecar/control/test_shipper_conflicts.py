@@ -179,6 +179,7 @@ async def test_what_was_lost_and_is_not_kept_any_more_is_a_conflict(
         assert (log.gaps()[0]["first"], log.gaps()[0]["lost"]) == (60, 1)
 
 
+@pytest.mark.deep(stands_in="test_an_instance_that_is_refused_is_set_aside_and_another_goes_on")
 async def test_two_spools_of_one_instance_are_told_apart(tmp_path: Path) -> None:
     """A copied directory: the numbers are the same and the records are not."""
     one, two = tmp_path / "one", tmp_path / "two"

@@ -92,6 +92,9 @@ def test_unusable_settings_exit_with_2_and_all_complaints(tmp_path: Path) -> Non
     assert "nothing" in answer.stderr
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/doctor/test_files.py::test_no_finding_shows_the_content_of_a_key_file"
+)
 def test_no_secret_is_printed(tmp_path: Path) -> None:
     text = f"{TEXT}{SOURCE}redis: redis://me:{PASSWORD}@127.0.0.1/0\n"
     file = write(tmp_path, text)

@@ -18,6 +18,7 @@ from sidecar.doors.check_judge import Outcome
 from sidecar.doors.judgement import Judgement
 from sidecar.settings.doors import Door
 from sidecar.settings.model import Aws
+from tests import tiers
 from tests.sidecar.doors.door_setup import Asked, gateway_key, shared_parts
 from tests.sidecar.doors.every_request import IDS, NAMES, TABLES, Request, requests
 from tests.sidecar.protocols.aws import REGION, credentials_file
@@ -127,6 +128,7 @@ PASSES = {
 SETTINGS: list[dict[str, Any]] = [{"writes": "allow"}, {"sensitivity_field": "level"}]
 
 
+@tiers.sampled("kind")
 @pytest.mark.parametrize("changes", SETTINGS, ids=["writes", "levels"])
 @pytest.mark.parametrize("kind", TABLES)
 async def test_a_door_allows_only_what_the_proxy_forwards_unchanged(

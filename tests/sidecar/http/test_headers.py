@@ -128,6 +128,9 @@ def test_only_own_members_are_removed_from_baggage(lines: list[str], kept: list[
     assert result == [line.encode() for line in kept]
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/http/messages/test_response_head.py::test_what_a_data_source_chooses_fills_no_memory_and_no_secret_stays"
+)
 def test_names_that_the_other_side_chooses_fill_no_memory() -> None:
     tracemalloc.start()
     try:

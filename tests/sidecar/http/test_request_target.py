@@ -122,6 +122,7 @@ ANY = st.text(
 ).map(lambda tail: "/" + tail)
 
 
+@pytest.mark.deep(stands_in="test_a_canonical_path_hides_nothing")
 @given(ANY)
 @example("/%2e")
 @example("/%25%32%65")
@@ -186,6 +187,7 @@ def spellings(draw: st.DrawFn) -> tuple[str, str]:
     return one, other
 
 
+@pytest.mark.deep(stands_in="test_a_target_has_one_form")
 @given(spellings())
 @examples(3000)
 def test_two_spellings_of_one_path_have_one_form(pair: tuple[str, str]) -> None:

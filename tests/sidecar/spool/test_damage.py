@@ -32,6 +32,9 @@ from tests.sidecar.spool.running_spool import (
 from tests.sidecar.spool.stopped_segment import frames_of, overwrite
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/spool/test_record_groups.py::test_a_crash_between_the_frames_of_a_group_leaves_none_of_it"
+)
 def test_a_tail_torn_at_any_byte_is_cut_and_the_rest_kept(stopped_spool: Path) -> None:
     path = segments(stopped_spool)[-1]
     content = path.read_bytes()
@@ -69,6 +72,7 @@ async def test_after_a_cut_the_chain_goes_on(stopped_spool: Path, part: float) -
     assert not gaps(cores)
 
 
+@pytest.mark.deep(stands_in="test_a_bad_frame_is_declared_first_and_its_file_is_kept")
 def test_a_bit_flipped_anywhere_in_the_middle_ends_the_instance_before_it(
     stopped_spool: Path,
 ) -> None:

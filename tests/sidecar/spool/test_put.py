@@ -209,6 +209,9 @@ async def test_closing_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Pa
     disk.release()
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/spool/reading/test_backlog.py::test_the_age_is_that_of_the_oldest_and_needs_little_memory"
+)
 async def test_memory_does_not_grow_with_what_went_through(tmp_path: Path) -> None:
     async def through(spool: Spool, records: int) -> int:
         for _ in range(records // 1000):

@@ -141,6 +141,7 @@ async def test_a_disk_that_fails_while_the_spool_drops_costs_no_record(
     assert [each["lost"] for each in gaps(cores)] in ([], [0])
 
 
+@pytest.mark.deep(stands_in="test_what_has_no_receipt_ships_whatever_the_spool_drops_around_it")
 async def test_a_spool_killed_at_any_step_of_a_drop_goes_on_where_it_was(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.sidecar.spool.quiet_process", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=120, check=True)

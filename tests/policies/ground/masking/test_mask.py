@@ -117,6 +117,9 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.deep(
+    stands_in="tests/architecture/test_regular_expressions.py::test_no_expression_takes_more_than_linear_time"
+)
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_twice_the_text_takes_no_more_than_some_twice_the_time(piece: str) -> None:
     def seconds(size: int) -> float:

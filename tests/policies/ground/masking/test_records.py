@@ -89,6 +89,7 @@ def test_an_outcome_that_is_not_there_stays_away() -> None:
     assert "outcome" not in orjson.loads(record.pub)
 
 
+@pytest.mark.deep(stands_in="test_what_grows_by_masking_stays_within_its_limits")
 @given(TEXTS.filter(lambda text: identifier_fault(text) is None), TEXTS)
 def test_every_masked_record_is_let_in_and_verifies(user: str, query: str) -> None:
     record = decided(RETRIEVAL._replace(user_id=user, query=query), MASKING)

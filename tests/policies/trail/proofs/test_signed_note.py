@@ -309,6 +309,7 @@ def test_every_note_that_is_written_reads_as_itself(text: str, lines: list[Signa
             note.render()
 
 
+@pytest.mark.deep(stands_in="test_a_malformed_note_is_refused")
 @given(st.text(), st.integers(0, len(NOTE)), st.integers(0, 5))
 @examples(1000)
 def test_no_text_breaks_the_parser(text: str, at: int, cut: int) -> None:

@@ -111,6 +111,7 @@ def test_every_proof_that_is_written_reads_as_itself(
     assert TlogProof.parse(proof.text()) == proof
 
 
+@pytest.mark.deep(stands_in="test_anything_else_is_refused")
 @given(st.text(), st.integers(0, 200), st.integers(0, 5))
 @examples(1000)
 def test_no_text_breaks_the_parser(text: str, at: int, cut: int) -> None:

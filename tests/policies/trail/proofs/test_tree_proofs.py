@@ -53,6 +53,9 @@ def test_published_consistency_proofs() -> None:
         assert held is (not wrong and len(after) == 32), (old, new, proof)
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/trail/proofs/test_wide_tree.py::test_every_proof_follows_from_few_stored_nodes"
+)
 def test_every_inclusion_proof_is_that_of_the_definition() -> None:
     for size in range(1, LARGEST + 1):
         node = reader(LEAVES[:size])
@@ -68,6 +71,9 @@ def test_every_inclusion_proof_is_that_of_the_definition() -> None:
                 assert not inclusion.verify(LEAVES[index], at, size, made, ROOTS[size])
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/trail/proofs/test_wide_tree.py::test_every_proof_follows_from_few_stored_nodes"
+)
 def test_every_consistency_proof_is_that_of_the_definition() -> None:
     for size in range(1, LARGEST + 1):
         node = reader(LEAVES[:size])
@@ -114,6 +120,7 @@ NUMBERS = st.one_of(
 HASHES = st.lists(st.binary(max_size=40) | st.binary(min_size=32, max_size=32), max_size=70)
 
 
+@pytest.mark.deep(stands_in="test_an_altered_proof_proves_nothing")
 @given(NUMBERS, NUMBERS, HASHES, st.binary(max_size=33), st.binary(min_size=32, max_size=32))
 @examples(1000)
 def test_no_size_and_no_hashes_break_the_verification(

@@ -99,6 +99,9 @@ def test_every_proof_follows_from_few_stored_nodes(data: st.DataObject, size: in
     assert consistency.verify(index + 1, old.root(known.hash), size, ROOTS[size], hashes)
 
 
+@pytest.mark.deep(
+    stands_in="test_missing_nodes_follow_from_those_below_and_missing_leaves_from_nothing"
+)
 @given(st.data(), st.integers(1, SIZE - 1))
 @examples(300)
 def test_a_proof_survives_the_purge_of_what_precedes(data: st.DataObject, kept: int) -> None:

@@ -33,6 +33,7 @@ def encoded(request: Any) -> bytes:
     return bytes(request.SerializeToString())
 
 
+@pytest.mark.deep(stands_in="tests/sidecar/doors/grpc/test_service.py::test_a_whole_body_decides")
 @given(
     method=TEXT.filter(bool),
     path=TEXT,
@@ -58,6 +59,9 @@ def test_what_google_writes_is_read(
     assert check.extensions == extensions
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/doors/grpc/test_service.py::test_a_comma_in_a_raw_header_is_a_comma"
+)
 @given(st.lists(st.tuples(NAME, st.binary(max_size=50), st.booleans()), max_size=20))
 def test_raw_headers_keep_their_order_and_repetitions(
     fields: list[tuple[str, bytes, bool]],

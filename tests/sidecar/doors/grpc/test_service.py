@@ -358,6 +358,7 @@ def _about(data: st.DataObject) -> Any:
     return request
 
 
+@pytest.mark.deep(stands_in="test_a_message_that_cant_be_read_is_a_recorded_denial")
 @pytest.mark.parametrize("kind", ["rest", "mcp", "qdrant", "s3"])
 def test_no_check_fails_its_call(tmp_path: Path, kind: str) -> None:
     """Whatever arrives: an answer, one record for each that decided, and an ALLOW only with its

@@ -72,6 +72,9 @@ def records_of(found: list[dict[str, Any]], door: str) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/test_every_door.py::test_every_door_gives_the_same_decision_record_and_metrics"
+)
 @pytest.mark.parametrize("kind", ["rest", "mcp", "qdrant"])
 def test_a_door_over_http_and_one_over_grpc_decide_alike(tmp_path: Path, kind: Any) -> None:
     listen = ListenAddress("127.0.0.1", free_port())
@@ -165,6 +168,7 @@ async def test_a_process_answers_drains_and_stops(tmp_path: Path) -> None:
         assert [each["decision"] for each in control.decisions()] == ["ALLOW", "DENY"]
 
 
+@pytest.mark.deep(stands_in="test_a_process_answers_drains_and_stops")
 def test_grpcio_is_imported_for_a_grpc_door_alone() -> None:
     script = "import sys, sidecar.__main__, sidecar.assembly; sys.exit('grpc' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -231,6 +231,9 @@ async def _put_when_there_is_room(spool: Spool, number: int) -> None:
             return
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/spool/test_room.py::test_room_comes_back_when_segments_are_acknowledged"
+)
 async def test_retained_segments_go_first_when_room_is_needed(tmp_path: Path) -> None:
     """Of 20 MiB an eighth may be retained: two segments of a mebibyte."""
     async with running(tmp_path, max_bytes=20 * MIB) as spool:
