@@ -157,6 +157,7 @@ class Battery:
         assert arrived.values("content-length") == []
         assert json.loads(answer.body) == {"sha256": hashlib.sha256(arrived.body).hexdigest()}
 
+    @pytest.mark.deep(stands_in="Battery::test_posted_json_arrives_as_it_was_sent")
     async def test_an_upload_with_a_length_keeps_it(self, setup: ClientSetup) -> None:
         answer, arrived = await self.both(setup, "put", "/open/upload", GREAT)
         assert answer.status == 200
@@ -174,6 +175,7 @@ class Battery:
         [lineage] = await setup.sidecar.lineage()
         assert lineage["detail"]["sha256"] == hashlib.sha256(PACKED).hexdigest()
 
+    @pytest.mark.deep(stands_in="Battery::test_a_redirect_to_what_is_denied_is_denied")
     async def test_a_redirect_is_the_clients_to_follow(self, setup: ClientSetup) -> None:
         answer, _ = await self.both(setup, "get", "/open/moved/on")
         assert answer.status == 302
@@ -202,6 +204,9 @@ class Battery:
         assert first == other == []
         assert sorted("; ".join(second).split("; ")) == ["one=1", "two=2"]
 
+    @pytest.mark.deep(
+        stands_in="tests/sidecar/proxy/pipeline/test_kept_connections.py::test_each_request_is_decided_and_recorded"
+    )
     async def test_connections_are_kept_as_without_the_sidecar(self, setup: ClientSetup) -> None:
         paths = [f"/open/document/{number}" for number in range(50)]
         with relaying(setup.origin) as direct, setup.directly(direct.port) as base:
@@ -215,6 +220,7 @@ class Battery:
         assert len(setup.library.connections) == 1, "the sidecar keeps its own"
         assert await setup.decisions() == [("ALLOW", path) for path in paths]
 
+    @pytest.mark.deep(stands_in="Battery::test_a_read_is_as_from_the_data_source")
     async def test_a_failure_of_the_data_source_is_its_own(self, setup: ClientSetup) -> None:
         for status in (404, 503):
             setup.library.clear()

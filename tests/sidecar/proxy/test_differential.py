@@ -46,6 +46,9 @@ class Pair:
     """How often it was asked again, since the connection it went over was lost."""
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/test_bypasses.py::test_what_is_allowed_arrives_as_it_was_judged"
+)
 @pytest.mark.parametrize("name", origins.ALL)
 def test_the_same_answer_straight_and_through(tmp_path: Path, name: str) -> None:
     with origins.ALL[name](tmp_path) as origin:

@@ -53,6 +53,7 @@ def test_a_budget_takes_no_more_than_it_has() -> None:
     assert (made.held, made.refused) == (0, 1)
 
 
+@pytest.mark.deep(stands_in="test_a_body_is_counted_until_its_request_is_answered")
 async def test_many_unfinished_bodies_hold_no_more_than_the_budget(tmp_path: Path) -> None:
     async with way_in(tmp_path, OWN) as made:
         tracemalloc.start()

@@ -154,6 +154,7 @@ public class Ask {
 """
 
 
+@pytest.mark.deep(stands_in="test_the_request_is_served_without_the_offer")
 @pytest.mark.skipif(servers.of_system("java") is None, reason="no JDK here")
 async def test_the_http_client_of_java_works_as_it_comes(setup: ProxySetup, tmp_path: Path) -> None:
     source = tmp_path / "Ask.java"

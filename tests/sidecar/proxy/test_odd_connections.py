@@ -128,6 +128,7 @@ class Odd:
             writer.transport.abort()
 
 
+@pytest.mark.deep(stands_in="test_nothing_is_left_of_a_websocket_inside_of_a_tunnel")
 async def test_nothing_is_left_of_odd_connections(tmp_path: Path) -> None:
     choice = random.Random(15)
     async with every_port(tmp_path, QUICK) as ports:

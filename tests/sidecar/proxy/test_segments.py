@@ -168,6 +168,7 @@ def messages(draw: st.DrawFn) -> list[Message]:
     return found
 
 
+@pytest.mark.deep(stands_in="TestEveryWay::test_a_large_body_arrives")
 @given(
     way=st.sampled_from(WAYS),
     kind=st.sampled_from(["qdrant", "rest"]),

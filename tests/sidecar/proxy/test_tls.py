@@ -149,6 +149,9 @@ async def test_http_1_1_is_agreed_on_and_nothing_else(tls: OverTls) -> None:
     writer.close()
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/test_segments.py::TestEveryWay::test_a_large_body_arrives"
+)
 async def test_bodies_pass_whole_in_both_directions(tls: OverTls) -> None:
     body = bytes(range(256)) * 40_000
     sent = hashlib.sha256(body).hexdigest()

@@ -115,6 +115,9 @@ async def test_a_document_that_is_lost_in_redis_fails_no_decision(tmp_path: Path
         pytest.fail("the candidate's document never came")
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_failover.py::test_decisions_and_revocations_go_on_without_redis"
+)
 async def test_without_redis_candidates_come_and_go_by_the_control_api(tmp_path: Path) -> None:
     async with following(tmp_path) as (control, running):
         await evaluated(running)
@@ -136,6 +139,7 @@ async def test_without_redis_candidates_come_and_go_by_the_control_api(tmp_path:
         assert await evaluated(running) == ("ALLOW", ["DENY"])
 
 
+@pytest.mark.deep(stands_in="test_a_missing_document_is_an_error_until_it_was_fetched")
 async def test_a_role_that_an_agent_makes_up_is_no_difference(tmp_path: Path) -> None:
     async with following(tmp_path) as (_, running):
         for number in range(50):

@@ -159,6 +159,7 @@ async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fau
         assert answer["policy_name"] == "default_deny"
 
 
+@pytest.mark.deep(stands_in="test_another_store_replaces_everything")
 async def test_it_starts_without_redis(tmp_path: Path) -> None:
     with redis.running(tmp_path / "redis") as server:
         control = FakeControlApiWithRedis(server)
@@ -179,6 +180,7 @@ async def test_it_starts_without_redis(tmp_path: Path) -> None:
             await control.stop()
 
 
+@pytest.mark.deep(stands_in="test_decisions_and_revocations_go_on_without_redis")
 async def test_an_unknown_key_is_refused_and_a_known_one_taken_while_redis_is_away(
     tmp_path: Path,
 ) -> None:
@@ -215,6 +217,7 @@ async def test_an_older_redis_is_not_returned_to(tmp_path: Path) -> None:
         assert not await allowed(running)
 
 
+@pytest.mark.deep(stands_in="test_decisions_and_revocations_go_on_without_redis")
 async def test_with_both_away_the_set_grows_stale_and_either_brings_it_back(tmp_path: Path) -> None:
     for first in ("redis", "control"):
         async with away(tmp_path / first) as (control, running):
@@ -231,6 +234,7 @@ async def test_with_both_away_the_set_grows_stale_and_either_brings_it_back(tmp_
             assert await allowed(running)
 
 
+@pytest.mark.deep(stands_in="test_an_older_redis_is_not_returned_to")
 async def test_flapping_never_goes_back_to_an_older_revision(tmp_path: Path) -> None:
     async with away(tmp_path, lost=False) as (control, running):
         for number in range(6):
@@ -267,6 +271,7 @@ async def test_an_older_set_is_refused_from_the_control_api_too(tmp_path: Path) 
         control.revision = seen
 
 
+@pytest.mark.deep(stands_in="test_an_older_set_is_refused_from_the_control_api_too")
 @pytest.mark.parametrize("what", ["tenant", "key"])
 async def test_another_tenant_s_or_signer_s_answer_is_refused(tmp_path: Path, what: str) -> None:
     async with away(tmp_path) as (control, running):
@@ -284,6 +289,9 @@ async def test_another_tenant_s_or_signer_s_answer_is_refused(tmp_path: Path, wh
         await waiting.until_told("it is stale", stale)
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/full_replica/test_trust.py::test_an_answer_that_is_wrong_changes_nothing"
+)
 async def test_a_body_that_is_not_its_digest_s_is_not_kept(tmp_path: Path) -> None:
     async with away(tmp_path) as (control, running):
         wide = role_document([policy(agent_role="role-1", allowed_sources=("*",))])
@@ -313,6 +321,7 @@ async def test_another_store_replaces_everything(tmp_path: Path) -> None:
         assert await allowed(running, source_id="rates")
 
 
+@pytest.mark.deep(stands_in="test_another_store_replaces_everything")
 async def test_more_changes_than_a_page_holds_leave_nothing_old(tmp_path: Path) -> None:
     async with away(tmp_path) as (control, running):
         assert not await allowed(running, agent_role="role-7", agent_id=None)
@@ -323,6 +332,9 @@ async def test_more_changes_than_a_page_holds_leave_nothing_old(tmp_path: Path) 
         assert await allowed(running)
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_redis_loop.py::test_a_revoked_sidecar_decides_no_more"
+)
 async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
     async with away(tmp_path) as (control, running):
         assert await allowed(running)

@@ -111,6 +111,7 @@ async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, 
         assert [entry for root in roots for entry in refusals(root, SIDECAR)] == []
 
 
+@pytest.mark.deep(stands_in="test_the_readme_s_user_may_do_all_that_a_sidecar_does")
 async def test_on_a_cluster_tenant_and_challenges_may_lie_apart(tmp_path: Path) -> None:
     async with reached(tmp_path, "cluster") as (control, roots):
         control.create_tenant()

@@ -128,6 +128,9 @@ async def test_a_flushed_redis_delays_and_changes_nothing(tmp_path: Path) -> Non
             assert not await allowed(running)
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_redis_client.py::test_the_readme_s_user_may_do_all_that_a_sidecar_does"
+)
 async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: Path) -> None:
     async with running_control_api(tmp_path) as control:
         control.create_tenant()

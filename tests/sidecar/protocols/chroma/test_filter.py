@@ -52,6 +52,7 @@ def plainly(found: Any) -> str:
     return json.dumps(found, sort_keys=True, default=str)
 
 
+@pytest.mark.deep(stands_in="test_queries_keep_their_arrays_parallel")
 @pytest.mark.parametrize("include", [None, ["documents"], [], ["metadatas", "embeddings", "uris"]])
 @pytest.mark.parametrize("where", [None, {"n": {"$gte": 0}}, {"level": {"$ne": "x"}}])
 async def test_get_shows_what_may_be_seen_and_nothing_else(
@@ -84,6 +85,7 @@ async def test_queries_keep_their_arrays_parallel(marked: Front) -> None:
     assert found["metadatas"] is None
 
 
+@pytest.mark.deep(stands_in="test_the_callers_condition_can_not_undo_ours")
 async def test_asking_for_a_hidden_record_by_its_id_shows_none(marked: Front) -> None:
     def read() -> Any:
         return collection(marked, marked.port).get(ids=["id1", "id3", "id5"])

@@ -34,6 +34,9 @@ def found(front: Front, port: int, collection: str, *, creates: bool = False) ->
     return [*retriever.invoke("text of"), *store.similarity_search_with_score("text of", k=1)]
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/protocols/chroma/test_reads.py::test_an_allowed_answer_is_chromas_byte_for_byte"
+)
 @pytest.mark.parametrize("creates", [False, True])
 async def test_a_retriever_finds_the_same_as_without_the_sidecar(
     front: Front, *, creates: bool

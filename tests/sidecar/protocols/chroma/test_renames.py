@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.sidecar.protocols.chroma.front import (
     Front,
     fronting,
@@ -65,6 +67,7 @@ async def test_a_closed_name_stays_closed_however_often_it_is_recreated(front: F
         denied(await front.ask("POST", f"{front.names}/{identity}/get", {}), "analysts-read")
 
 
+@pytest.mark.deep(stands_in="test_a_rename_through_the_sidecar_is_followed_at_once")
 async def test_concurrent_reads_and_renames_never_read_a_closed_collection(
     chroma: int, tmp_path: Path
 ) -> None:
@@ -102,6 +105,9 @@ async def test_concurrent_reads_and_renames_never_read_a_closed_collection(
         assert sum(await asyncio.gather(*readers)) > 0
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/protocols/chroma/test_reads.py::test_plain_names_and_levels_come_from_the_configuration"
+)
 async def test_concurrent_requests_are_judged_separately(front: Front) -> None:
     async def ask(number: int) -> tuple[str, int, bytes]:
         name = "open_docs" if number % 2 else "shut_docs"

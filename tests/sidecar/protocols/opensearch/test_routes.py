@@ -8,6 +8,7 @@ from pathlib import Path
 
 import elasticsearch
 import opensearchpy
+import pytest
 
 from sidecar.http.request_target import canonical
 from sidecar.protocols.opensearch.protocol import OpenSearch
@@ -75,6 +76,9 @@ def _elasticsearch_calls() -> Iterator[tuple[str, str]]:
                 yield methods.pop() if len(methods) == 1 else "*", plain
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/protocols/opensearch/test_lists_and_writes.py::test_admin_and_copying_apis_are_denied_even_with_writes"
+)
 def test_every_call_of_the_clients_has_a_class_or_is_left_out_on_purpose() -> None:
     dialect = OpenSearch(source(1, "opensearch"), CLOCK.monotonic)
     calls = {*_opensearch_calls(), *_elasticsearch_calls()}

@@ -192,6 +192,9 @@ async def test_tls_to_a_source_that_speaks_none_is_denied(made: Tunnels) -> None
     assert made.plain.connections == 0
 
 
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/tunnel/test_connect_tcp.py::test_a_slow_reader_holds_no_more_than_a_little"
+)
 async def test_a_tunnel_holds_no_memory_and_ends_in_good_order(made: Tunnels) -> None:
     made.tls.script = flood = Flood()
     reader, writer = await made.over_tls("api", limit=4096)
