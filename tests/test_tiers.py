@@ -28,6 +28,14 @@ def database(request): return request.param
 @pytest.mark.parametrize("case", range(3))
 def test_on_a_database(database, case): pass
 
+@tiers.rotating(0, 2)
+@pytest.mark.parametrize("page", range(20))
+def test_even(page): pass
+
+@tiers.rotating(1, 2)
+@pytest.mark.parametrize("page", range(20))
+def test_odd(page): pass
+
 @pytest.mark.deep(stands_in="test_product")
 def test_deep(): pass
 """
@@ -56,9 +64,11 @@ def test_the_gate_takes_each_value_once_and_one_database(tmp_path: Path) -> None
     assert {check for _, check in cases} == set("abcdef")
     assert len(product) < 30
     assert len([each for each in gate if each.startswith("test_on_a_database")]) == 3
+    turns = [each.partition("[")[2] for each in gate if each.startswith(("test_even", "test_odd"))]
+    assert sorted(turns) == sorted(f"{number}]" for number in range(20))
     assert "test_deep" not in gate
     everything = collected(tmp_path, "--deep")
-    assert len(everything) == 20 * 6 + 2 * 3 + 1
+    assert len(everything) == 20 * 6 + 2 * 3 + 40 + 1
     assert set(gate) < set(everything)
     assert collected(tmp_path, "test_x.py::test_deep") == ["test_deep"]
 

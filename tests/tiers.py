@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose the tier, before the first test module is imported."""
     config.addinivalue_line("markers", "deep(stands_in): not in the gate, where `stands_in` is")
     config.addinivalue_line("markers", "sampled(by, each): the gate takes some cases")
+    config.addinivalue_line("markers", "rotating(turn, of): the gate takes one case in so many")
     by_id = any("::" in str(each) for each in config.args)
     _tier[:] = [_DEEP] * (config.getoption("--deep") or by_id) + [_QUICK] * config.getoption(
         "--quick"
@@ -90,6 +91,9 @@ def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> Any:
     for mark in marks:
         if mark.name == "sampled":
             made = _sample(made, mark)
+        if mark.name == "rotating":
+            turn, of = mark.args
+            made = [item for item in made if _digest(item.callspec.id) % of == turn]
     return _on_one_database(made, f"{collector.nodeid}::{name}")
 
 
@@ -114,6 +118,12 @@ def sampled(*by: str, each: int = 1) -> pytest.MarkDecorator:
 
     The choice follows from the cases' ids, so that a new case moves few others."""
     return pytest.mark.sampled(by, each)
+
+
+def rotating(turn: int, of: int) -> pytest.MarkDecorator:
+    """The gate takes one in `of` of a test's cases: those whose turn it is, by their id. Several
+    tests with the same cases and different turns share them."""
+    return pytest.mark.rotating(turn, of)
 
 
 def one_of(choices: Sequence[str], key: str) -> list[str]:

@@ -22,6 +22,7 @@ import pytest
 
 from control_api.console.static import StaticFiles
 from control_api.verifier.report.__main__ import main as report
+from tests import tiers
 from tests.control_api.console.addresses import Address, address_of, hostile_queries, shown_pages
 from tests.control_api.console.hostile import HostileWorld, hostile_world
 from tests.control_api.console.payloads import PAYLOADS, some_of_each_class
@@ -122,6 +123,7 @@ def listed(visitor: Visitor, address: str) -> Iterator[Shown]:
         address = following[0].attributes["href"]
 
 
+@tiers.rotating(0, 4)
 @pytest.mark.parametrize("path", [page.path for page in shown_pages()])
 def test_a_page_shows_payloads_as_text(
     path: str, world: HostileWorld, visitor: Visitor, superadmin: Visitor
@@ -139,6 +141,7 @@ def test_a_page_shows_payloads_as_text(
         assert " ".join(each.split()) in whole, (path, each)
 
 
+@pytest.mark.deep(stands_in="test_a_page_shows_payloads_as_text")
 def test_filters_show_payloads_as_text(world: HostileWorld, visitor: Visitor) -> None:
     for number, page in enumerate(shown_pages()):
         if address_of(page.path) != Address():
@@ -152,6 +155,7 @@ def test_filters_show_payloads_as_text(world: HostileWorld, visitor: Visitor) ->
             check(visitor.get(f"{page.path}?{urlencode(dict.fromkeys(names, payload))}"))
 
 
+@pytest.mark.deep(stands_in="test_a_page_shows_payloads_as_text")
 def test_what_a_browser_and_a_provider_call_themselves_is_text(tmp_path: Path) -> None:
     """A person's name is what the identity provider says, which others may control."""
     with running(tmp_path) as api:
@@ -182,6 +186,7 @@ def test_a_table_for_spreadsheets_holds_no_formula(world: HostileWorld) -> None:
         assert {each, f"'{each}'"[:-1]} & cells, each
 
 
+@pytest.mark.deep(stands_in="test_a_table_for_spreadsheets_holds_no_formula")
 def test_a_report_shows_payloads_as_text(world: HostileWorld, tmp_path: Path) -> None:
     export = tmp_path / "log.jsonl"
     export.write_bytes(world.api.call("GET", "/v1/audit/export").raw)

@@ -106,6 +106,7 @@ def test_scopes_are_described_and_open_routes_need_no_key() -> None:
             assert operation["x-sluice-scopes"] == sorted(route.scopes)
 
 
+@pytest.mark.deep(stands_in="test_it_has_the_form_of_openapi_3_1")
 def test_it_passes_the_specification_s_own_schema() -> None:
     schemathesis.openapi.from_dict(DOCUMENT).validate()
 
@@ -148,6 +149,7 @@ def test_every_response_describes_its_headers() -> None:
     assert linked == listed
 
 
+@pytest.mark.deep(stands_in="test_examples_are_what_is_declared")
 def test_every_example_fits_its_schema() -> None:
     """All examples: of parameters, bodies, responses and errors."""
     checked = 0
@@ -203,6 +205,7 @@ def test_a_write_that_refuses_unknown_fields_says_so() -> None:
     assert set(schema("/v1/keys")["required"]) == {"name", "scope"}
 
 
+@pytest.mark.deep(stands_in="test_examples_are_what_is_declared")
 def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
     """Each response, parsed strictly as the type that the description was made from."""
     api.approved("agt_described")
@@ -283,6 +286,7 @@ def test_every_field_and_parameter_has_a_description() -> None:
     assert not lacking
 
 
+@pytest.mark.deep(stands_in="test_every_field_and_parameter_has_a_description")
 def test_every_entry_of_the_table_of_descriptions_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     used = set()
     describe_field = field_descriptions.describe

@@ -180,6 +180,7 @@ def test_a_dead_key_is_403_whatever_the_request(
     assert answer.body["error"] == "Forbidden"
 
 
+@pytest.mark.deep(stands_in="test_a_dead_key_is_403_whatever_the_request")
 def test_an_expired_key_is_403_on_every_route(api: ControlApi) -> None:
     tenant = Tenant.made(api, "expiring")
     key = tenant.post("/v1/keys", {"name": "short", "scope": "admin", "expires_days": 1})["key"]

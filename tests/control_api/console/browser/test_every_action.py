@@ -6,6 +6,7 @@ import pytest
 
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
+from tests import tiers
 from tests.control_api.browsing import Watched
 from tests.control_api.console.browser.keyboard import Keyboard
 from tests.control_api.console.browser.recipes import RECIPES
@@ -19,6 +20,7 @@ def test_every_action_has_a_recipe_and_no_recipe_is_left_over() -> None:
     assert {page.path for page in ACTIONS} == set(RECIPES)
 
 
+@tiers.rotating(0, 8)
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda page: page.path)
 async def test_an_action_is_done_by_the_keyboard(
     action: Page, world: World, watched: Watched, visitors: Visitors
