@@ -31,7 +31,7 @@ worker_processes 1;
 {user}
 events {{ worker_connections 1024; }}
 http {{
-  js_import answers from {apps}/nginx.js;
+  js_import answers from "{apps}/nginx.js";
   log_format cases "$http_x_case $request_method $request_uri";
   access_log {log} cases;
   client_body_temp_path {directory}/temporary;
