@@ -98,4 +98,4 @@ def test_ci_tests_the_compiled_core_where_it_can_be_compiled() -> None:
 
 def test_ci_runs_in_a_folder_whose_name_has_a_blank() -> None:
     text = (ROOT / ".ci" / "run").read_text()
-    assert 'mktemp -d "${HOME:-/tmp}/sluice ci.' in text
+    assert 'mktemp -d "$home/sluice ci.' in text
