@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiers
 from tests.architecture.tree import ROOT
 
 BIN = Path(sys.executable).parent
@@ -24,11 +25,15 @@ def lint_imports(config: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.deep(
+    stands_in="tests/architecture/test_documents.py::test_the_drawn_imports_are_the_imports"
+)
 def test_every_import_contract_holds() -> None:
     answer = lint_imports(ROOT / "pyproject.toml", ROOT)
     assert answer.returncode == 0, answer.stdout
 
 
+@tiers.sampled("name")
 @pytest.mark.parametrize(
     ("name", "line"),
     [

@@ -17,6 +17,7 @@ from policies.ground.settings import sentences
 from tests.deploy.launcher import ANYWHERE, sluice
 
 
+@pytest.mark.deep(stands_in="test_a_misspelt_command_suggests_the_nearest")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -114,6 +115,7 @@ def test_the_version_is_printed() -> None:
     assert answer.stdout.startswith("sluice ")
 
 
+@pytest.mark.deep(stands_in="test_every_command_explains_itself")
 def test_lint_takes_over_the_process_and_its_exit_code(tmp_path: Path) -> None:
     assert sluice("policy", "lint", "policies/definitions").returncode == 0
     folder = tmp_path / "default" / "retail"
@@ -140,6 +142,7 @@ def test_a_missing_settings_file_is_reported_with_how_to_make_one(
     assert said == told
 
 
+@pytest.mark.deep(stands_in="test_a_missing_settings_file_is_reported_with_how_to_make_one")
 def test_the_doctor_takes_over_with_all_its_arguments(tmp_path: Path) -> None:
     absent = str(tmp_path / "absent.yaml")
     assert sluice("doctor", "--config", absent).returncode == 2
@@ -168,6 +171,7 @@ def test_migrate_brings_a_database_to_head(tmp_path: Path) -> None:
     assert (tmp_path / "sluice.db").exists()
 
 
+@pytest.mark.deep(stands_in="test_migrate_brings_a_database_to_head")
 def test_migrate_brings_a_postgresql_to_head_and_again(postgres_url: str, tmp_path: Path) -> None:
     for _ in range(2):
         answer = sluice("migrate", SLUICE_DATA_DIR=str(tmp_path), SLUICE_DATABASE_URL=postgres_url)
@@ -175,6 +179,9 @@ def test_migrate_brings_a_postgresql_to_head_and_again(postgres_url: str, tmp_pa
     assert not (tmp_path / "sluice.db").exists()
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_log_key.py::test_there_is_no_key_to_rotate_before_the_first_start"
+)
 def test_rotating_a_missing_key_exits_with_1_and_makes_none(tmp_path: Path) -> None:
     answer = sluice("rotate-key", SLUICE_DATA_DIR=str(tmp_path))
     assert answer.returncode == 1

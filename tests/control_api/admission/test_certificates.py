@@ -183,6 +183,9 @@ async def test_a_leaf_is_renewed_after_half_of_its_life_by_the_same_authority(
     assert late.leaf == replica.leaf
 
 
+@pytest.mark.deep(
+    stands_in="test_the_old_authority_stays_trusted_as_long_as_a_leaf_of_it_may_be_served"
+)
 async def test_a_new_authority_is_trusted_before_it_is_served_and_the_old_one_until_it_is_safe(
     world: World,
 ) -> None:

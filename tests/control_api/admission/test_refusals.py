@@ -283,6 +283,7 @@ json_values = st.recursive(
 PLACES = sorted({pointer for _, each in REFUSED for pointer in each})
 
 
+@pytest.mark.deep(stands_in="test_a_change_is_refused_by_its_rule_alone")
 @given(st.dictionaries(st.sampled_from(PLACES), json_values, max_size=3))
 @examples(500)
 def test_no_pod_makes_the_rules_fail(changes: dict[str, Any]) -> None:

@@ -122,6 +122,7 @@ async def test_an_attack_is_found_by_its_means_and_not_by_less(
     assert found == {each: reason if each >= least else None for each in Evidence}
 
 
+@pytest.mark.deep(stands_in="test_an_attack_is_found_by_its_means_and_not_by_less")
 async def test_no_byte_of_an_entry_can_change(attacked: Attacked) -> None:
     [row] = await attacked.world.rows(f"SELECT entry FROM log_entries WHERE seq = {OPENED}")
     raw = bytes(row.entry)
@@ -169,6 +170,9 @@ FORKS = (
 )
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/checkpoints/test_witnesses.py::test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so"
+)
 async def test_a_witness_refuses_what_it_is_shown_after_an_attack_with_every_key(
     attacked: Attacked, tmp_path: Path
 ) -> None:

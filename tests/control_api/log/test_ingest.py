@@ -13,6 +13,7 @@ from control_api.log.verify import verify
 from policies.ground.errors import Conflict, Invalid, NotFound, SluiceError
 from policies.trail.lineage import retrieval_lineage
 from policies.trail.record import gap_record
+from tests import tiers
 from tests.control_api.log.lost_answers import lose_first_answer
 from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision, event_id
 
@@ -43,6 +44,7 @@ async def refused(world: World, payloads: list[Payload], kind: type[SluiceError]
     return caught.value
 
 
+@pytest.mark.deep(stands_in="test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all")
 async def test_a_batch_is_recorded_in_order(world: World) -> None:
     spool = Spool()
     batch = spool.records(5)
@@ -62,6 +64,7 @@ async def test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all(wor
     assert (await verify(world.store, TENANT))["valid"]
 
 
+@pytest.mark.deep(stands_in="test_two_posts_of_one_batch_at_once_record_it_once")
 async def test_the_same_batch_again_changes_nothing(world: World) -> None:
     batch = Spool().records(5)
     receipt = await take(world, batch)
@@ -117,12 +120,16 @@ async def test_a_record_twice_in_a_batch_is_refused(world: World) -> None:
     await refused(world, [batch[0], batch[0], batch[1]], Conflict)
 
 
+@pytest.mark.deep(stands_in="test_a_gap_is_refused_with_the_last_stored_record")
 async def test_a_first_record_that_is_not_number_0_is_refused(world: World) -> None:
     spool = Spool()
     spool.records(1)
     await refused(world, spool.records(1), Conflict)
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/trail/test_spool_chain.py::test_a_record_chains_only_by_a_whole_hash"
+)
 async def test_a_first_record_with_a_prev_is_refused(world: World) -> None:
     payload = Spool(prev="A" * 43 + "=").record(decision())
     await refused(world, [payload], Invalid)
@@ -137,6 +144,7 @@ async def test_a_record_that_follows_a_different_one_is_refused(world: World) ->
     assert "received: n 2, prev" in error.details
 
 
+@pytest.mark.deep(stands_in="test_a_record_that_follows_a_different_one_is_refused")
 async def test_a_copied_spool_that_diverged_is_detected(world: World) -> None:
     spool = Spool()
     await take(world, spool.records(1))
@@ -145,6 +153,7 @@ async def test_a_copied_spool_that_diverged_is_detected(world: World) -> None:
     await refused(world, copy.records(2), Conflict)
 
 
+@pytest.mark.deep(stands_in="test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all")
 async def test_an_id_from_another_source_is_refused(world: World) -> None:
     """If two spools record the same id, the second one is refused."""
     record = decision()
@@ -156,6 +165,7 @@ async def test_an_id_from_another_source_is_refused(world: World) -> None:
     assert await take(world, []) == NOTHING_HELD
 
 
+@pytest.mark.deep(stands_in="test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all")
 async def test_an_id_twice_in_one_batch_is_refused(world: World) -> None:
     spool, record = Spool(), decision()
     await refused(world, [spool.record(record), spool.record(record)], Invalid)
@@ -168,22 +178,30 @@ async def test_each_instance_counts_for_itself(world: World) -> None:
     assert (await verify(world.store, TENANT))["total"] == 6
 
 
+@pytest.mark.deep(stands_in="test_each_instance_counts_for_itself")
 async def test_each_tenant_counts_for_itself(world: World) -> None:
     batch = Spool().records(2)
     await take(world, batch)
     assert (await ingest(world.store, OTHER, "sidecar-1", "i1", batch)).n == 1
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/test_store.py::test_an_unknown_tenant_publishes_and_records_nothing"
+)
 async def test_an_unknown_tenant_records_nothing(world: World) -> None:
     with pytest.raises(NotFound):
         await ingest(world.store, "ten_none", "sidecar-1", "i1", Spool().records(1))
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_ingest_events.py::test_a_bad_record_is_422_and_nothing_of_its_batch_is_recorded"
+)
 async def test_a_record_of_another_source_is_refused(world: World) -> None:
     batch = Spool().records(1) + Spool(source="sidecar-2").records(1)
     await refused(world, batch, Invalid)
 
 
+@tiers.sampled("either_url", each=8)
 @pytest.mark.parametrize("payload", [None, 1, [], {}, {"core": {}, "open": {}}, {"core": 1}])
 async def test_an_invalid_record_refuses_the_whole_batch(world: World, payload: Any) -> None:
     error = await refused(world, [*Spool().records(2), payload], Invalid)
@@ -191,6 +209,9 @@ async def test_an_invalid_record_refuses_the_whole_batch(world: World, payload: 
     assert error.details.startswith("records[2]")
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/trail/test_spool_chain.py::test_a_member_of_another_type_is_refused"
+)
 @pytest.mark.parametrize("source_type", ["api\x00", "", "API", "a" * 33])
 async def test_an_invalid_source_type_is_refused(world: World, source_type: str) -> None:
     """The database could not store its count, and would block the spool behind it for good."""
@@ -199,12 +220,18 @@ async def test_an_invalid_source_type_is_refused(world: World, source_type: str)
     assert "`pub.request.source_type` is missing or has the wrong type" in error.details
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/trail/test_spool_chain.py::test_openings_that_do_not_open_are_refused"
+)
 async def test_an_opening_that_does_not_open_is_refused(world: World) -> None:
     (payload,) = Spool().records(1)
     payload["open"]["user_id"][1] = "someone-else"
     await refused(world, [payload], Invalid)
 
 
+@pytest.mark.deep(
+    stands_in="tests/policies/trail/test_spool_chain.py::test_every_kind_that_a_sidecar_may_send_is_read"
+)
 async def test_every_kind_that_a_sidecar_makes_is_recorded(world: World) -> None:
     spool = Spool()
     event = decision()
@@ -221,6 +248,9 @@ async def test_every_kind_that_a_sidecar_makes_is_recorded(world: World) -> None
     assert (await verify(world.store, TENANT))["valid"]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_ingest_statement.py::test_a_failed_statement_loses_and_duplicates_nothing"
+)
 async def test_a_lost_receipt_is_issued_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +262,7 @@ async def test_a_lost_receipt_is_issued_again(
     assert await eids(world) == named(batch)
 
 
+@pytest.mark.deep(stands_in="test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all")
 async def test_the_salt_of_an_event_is_the_sidecars(world: World) -> None:
     """The log holds the enforcement point's own commitments."""
     spool = Spool()

@@ -7,12 +7,14 @@ import pytest
 from control_api.log.purge_plan import PurgeMismatch
 from control_api.log.verify import verify
 from policies.ground.signing import Signer
+from tests import tiers
 from tests.control_api.log.purging import SIGNER, aged, purge, seqs, valid
 from tests.control_api.store.world import TENANT, World, opened, sql
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 
 
+@tiers.sampled("either_url", each=5)
 @pytest.mark.parametrize(
     "statement",
     [
@@ -66,6 +68,7 @@ TAMPERED = {
 }
 
 
+@tiers.sampled("either_url", each=5)
 @pytest.mark.parametrize("statement", TAMPERED.values(), ids=TAMPERED.keys())
 async def test_a_change_of_what_a_purge_left_is_found(either_url: str, statement: str) -> None:
     async with opened(either_url) as world:
@@ -80,6 +83,9 @@ async def test_a_change_of_what_a_purge_left_is_found(either_url: str, statement
         assert answer["reason"]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_attacks.py::test_an_attack_is_found_by_its_means_and_not_by_less"
+)
 async def test_the_oldest_rows_deleted_as_if_by_retention_are_found(world: World) -> None:
     """With an anchor that is right in everything, but signed by another key."""
     await aged(world, 60, 30)

@@ -13,6 +13,7 @@ from control_api.log import scan
 from control_api.log.ingest import ingest
 from control_api.log.verify import verify
 from control_api.store.log import index as log_index
+from tests import tiers
 from tests.control_api.store.world import (
     TENANT,
     Spool,
@@ -84,6 +85,7 @@ async def tamper(world: World, statement: str) -> dict[str, Any]:
     return await verify(world.store, TENANT)
 
 
+@tiers.sampled("statement")
 @pytest.mark.parametrize("statement", TAMPERED.values(), ids=TAMPERED.keys())
 async def test_a_change_of_an_entry_is_found_where_it_is(either_url: str, statement: str) -> None:
     async with logged(either_url) as world:
@@ -100,6 +102,7 @@ async def test_a_change_of_an_entry_is_found_where_it_is(either_url: str, statem
         assert answer["total"] == (SIZE if missing else 8)
 
 
+@pytest.mark.deep(stands_in="test_a_change_of_an_entry_is_found_where_it_is")
 async def test_a_row_moved_to_another_tenant_is_missed(either_url: str) -> None:
     async with logged(either_url) as world:
         answer = await tamper(world, "UPDATE log_entries SET tenant_id = 'ten_other' WHERE seq = 8")
@@ -135,6 +138,7 @@ HEADS = {
 }
 
 
+@tiers.sampled("statement")
 @pytest.mark.parametrize("statement", HEADS.values(), ids=HEADS.keys())
 async def test_a_change_at_an_end_or_of_the_head_is_found(either_url: str, statement: str) -> None:
     async with logged(either_url) as world:
@@ -144,6 +148,7 @@ async def test_a_change_at_an_end_or_of_the_head_is_found(either_url: str, state
         assert answer["reason"]
 
 
+@pytest.mark.deep(stands_in="test_an_empty_log_is_valid")
 async def test_removing_the_newest_rows_with_the_head_goes_undetected(
     either_url: str,
 ) -> None:
@@ -155,6 +160,7 @@ async def test_removing_the_newest_rows_with_the_head_goes_undetected(
         assert (answer["valid"], answer["total"]) == (True, 0)
 
 
+@pytest.mark.deep(stands_in="test_a_change_of_an_entry_is_found_where_it_is")
 async def test_swapped_rows_are_found(either_url: str) -> None:
     async with logged(either_url) as world:
         for statement in (
@@ -184,6 +190,7 @@ async def test_an_empty_log_is_valid(world: World) -> None:
     }
 
 
+@pytest.mark.deep(stands_in="test_a_log_that_grows_during_verification_is_valid")
 async def test_pages_of_any_size_give_the_same_answer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +245,7 @@ HIDDEN = {
 }
 
 
+@tiers.sampled("statement")
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("statement", HIDDEN.values(), ids=HIDDEN.keys())
 async def test_an_event_hidden_from_lists_is_found(either_url: str, statement: str) -> None:

@@ -90,6 +90,7 @@ async def test_no_answer_takes_more_than_its_budget(
             await arrive(client_of(hostile.issuer), hostile)
 
 
+@pytest.mark.deep(stands_in="test_no_answer_takes_more_than_its_budget")
 @pytest.mark.parametrize("path", [DISCOVERY, "/jwks", "/token", "/userinfo"])
 async def test_no_answer_but_a_json_object_is_read(hostile: HostileProvider, path: str) -> None:
     told: dict[str, Any] = {

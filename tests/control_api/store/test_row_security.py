@@ -109,6 +109,7 @@ async def test_nothing_is_written_for_another_tenant(two: World, statement: str)
         await two.store.write(TENANT, work)
 
 
+@pytest.mark.deep(stands_in="test_nothing_is_written_for_another_tenant")
 async def test_an_update_without_a_tenant_changes_only_own_rows(two: World) -> None:
     async def work(tx: Transaction) -> None:
         await tx.connection.execute(text("UPDATE tenants SET name = 'renamed'"))
@@ -122,6 +123,7 @@ async def test_an_update_without_a_tenant_changes_only_own_rows(two: World) -> N
     assert await sql(two.url, "SELECT tenant_id FROM openings") == [(OTHER,)]
 
 
+@pytest.mark.deep(stands_in="test_a_key_is_found_only_by_its_digest")
 async def test_a_session_without_a_setting_sees_nothing(two: World) -> None:
     async with role_of(two.url) as connection:
         for table in metadata.tables:
@@ -132,6 +134,9 @@ async def test_a_session_without_a_setting_sees_nothing(two: World) -> None:
         assert await connection.fetch("SELECT * FROM api_keys") == []
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/store/test_statements.py::test_only_used_privileges_are_granted"
+)
 @pytest.mark.parametrize(
     "statement",
     [
@@ -166,15 +171,18 @@ async def test_every_table_forces_row_security(two: World) -> None:
     assert walled == dict.fromkeys(metadata.tables, True)
 
 
+@pytest.mark.deep(stands_in="test_only_the_listed_tables_can_be_read_across_tenants")
 async def test_few_tables_have_a_policy_across_tenants(two: World) -> None:
     query = "SELECT tablename FROM pg_policies WHERE qual LIKE '%*%' OR qual = 'true'"
     assert {row[0] for row in await sql(two.url, query)} == ACROSS & set(metadata.tables)
 
 
+@pytest.mark.deep(stands_in="test_only_the_listed_tables_can_be_read_across_tenants")
 async def test_every_table_is_granted(two: World) -> None:
     assert set(GRANTS) == {*metadata.tables, "alembic_version"}
 
 
+@pytest.mark.deep(stands_in="test_every_table_forces_row_security")
 async def test_the_owner_is_bound_too(postgres_url: str) -> None:
     """An installation with one role, which creates the tables and serves."""
     await migrate(postgres_url)
@@ -193,6 +201,7 @@ async def test_a_role_that_bypasses_row_security_is_refused(postgres_url: str) -
     )
 
 
+@pytest.mark.deep(stands_in="test_a_role_that_bypasses_row_security_is_refused")
 async def test_missing_grants_are_refused_with_the_remedy(postgres_url: str) -> None:
     await migrate(postgres_url)
     with pytest.raises(BaseExceptionGroup) as caught:
@@ -203,11 +212,13 @@ async def test_missing_grants_are_refused_with_the_remedy(postgres_url: str) -> 
     )
 
 
+@pytest.mark.deep(stands_in="test_a_role_that_bypasses_row_security_is_refused")
 async def test_granting_to_a_missing_role_fails(postgres_url: str) -> None:
     with pytest.raises(UnusableDatabase, match="there is no role `nobody`"):
         await migrate(postgres_url, postgres_url.replace("//owner:", "//nobody:"))
 
 
+@pytest.mark.deep(stands_in="test_a_query_without_its_tenant_sees_one_tenants_rows")
 @pytest.mark.parametrize(
     "tenant_id", ["a'b", "a\\'b", "''; RESET ROLE; --", "a\\", ALL_TENANTS + "'"]
 )
@@ -218,6 +229,7 @@ async def test_a_tenants_name_is_never_read_as_sql(two: World, tenant_id: str) -
         assert (await connection.execute(text("SELECT 1 FROM tenants"))).all() == []
 
 
+@pytest.mark.deep(stands_in="test_a_query_without_its_tenant_sees_one_tenants_rows")
 async def test_connections_return_outside_any_transaction(two: World) -> None:
     """Readers that are cancelled at any point leave no transaction behind."""
     for pause in range(40):

@@ -322,6 +322,7 @@ def test_an_erasure_behind_a_part_excuses_missing_openings(
 # ------------------------------------------------------------------------------------- the file
 
 
+@pytest.mark.deep(stands_in="test_every_truncation_of_gzip_is_told")
 def test_every_truncation_is_told(tmp_path: Path, capsys: Capture) -> None:
     whole = export(ROWS[:2])
     path = tmp_path / "log.jsonl"

@@ -165,6 +165,9 @@ def test_a_body_has_a_limit_and_a_path_its_methods(witness: WitnessProcess) -> N
     assert b'sluice_witness_answers_total{answer="cosigned"}' in call(witness.port, "/metrics").body
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/witness/test_configuration.py::test_the_key_of_a_log_serves_its_next_origin_too"
+)
 def test_a_log_has_as_many_keys_as_it_has_lines(tmp_path: Path) -> None:
     log, rotated = Log("rotates.example", 9), Log("rotates.example", 9)
     with WitnessProcess(configure(tmp_path, log, rotated)) as witness:

@@ -39,6 +39,7 @@ def test_what_is_allowed_arrives_unchanged_and_what_is_denied_does_not(
     assert world.upstream.take() == []
 
 
+@pytest.mark.deep(stands_in="test_no_probe_gets_past_a_whole_recipe")
 @pytest.mark.parametrize("name", STARTED)
 def test_no_word_of_a_client_counts(name: str, world: Protected, gateways: Gateways) -> None:
     port = gateways.port(name)
@@ -56,6 +57,7 @@ def test_no_word_of_a_client_counts(name: str, world: Protected, gateways: Gatew
     assert [each for each in seen if spoken_for(world.event(each))] == []
 
 
+@pytest.mark.deep(stands_in="test_no_probe_gets_past_a_whole_recipe")
 @pytest.mark.parametrize("name", STARTED)
 def test_the_upstream_gets_nothing_but_what_was_judged(
     name: str, world: Protected, gateways: Gateways
@@ -85,6 +87,7 @@ def test_without_a_safety_line_its_probe_gets_past(
         assert PROBES[line](world, port)
 
 
+@pytest.mark.deep(stands_in="test_what_is_allowed_arrives_unchanged_and_what_is_denied_does_not")
 def test_the_readme_s_questions_are_answered(
     world: Protected, gateways: Gateways, tmp_path: Path
 ) -> None:

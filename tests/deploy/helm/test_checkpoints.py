@@ -14,6 +14,7 @@ from control_api.checkpoint_store.location import StoreLocation
 from control_api.maintenance.keys_secret import fresh_keys
 from control_api.security.witness_addresses import parse_witnesses
 from policies.trail.proofs.signed_note import COSIGNATURE, VerifierKey
+from tests import tiers
 from tests.deploy.helm.chart import (
     CHART,
     DEV,
@@ -81,6 +82,7 @@ STORES: dict[str, Values] = {
 CHANGED = {"sluice-checkpoints", "sluice-control"}
 
 
+@tiers.sampled("store")
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("files", [(), (DEV,)], ids=["production", "dev"])
 def test_every_combination_renders_valid_objects(store: str, files: tuple[Path, ...]) -> None:
@@ -143,6 +145,7 @@ def test_the_volume_is_shared_by_replicas_and_outlives_the_release() -> None:
     assert volume["persistentVolumeClaim"] == {"claimName": "trail"}
 
 
+@pytest.mark.deep(stands_in="test_every_combination_renders_valid_objects")
 def test_the_network_policy_opens_the_ports_of_bucket_and_witnesses() -> None:
     only = {"networkPolicies": {"egressPorts": [5432], "apiServerPorts": [6443]}}
     assert egress(rendered(only)) == [5432, 6443]
@@ -203,6 +206,7 @@ def test_values_that_can_not_be_used_are_refused(values: Values, said: str) -> N
     assert said in str(raised.value)
 
 
+@pytest.mark.deep(stands_in="test_nothing_is_set_by_default")
 def test_the_notes_warn_where_checkpoints_are_lost() -> None:
     warning = "`checkpoints.store` is not set"
     elsewhere = {"control": {"environment": {"SLUICE_CHECKPOINT_STORE": BUCKET}}}
@@ -218,6 +222,7 @@ def notes(values: Values, *options: str) -> str:
     return helm(*fixed, *options, values=values).partition("NOTES:")[2]
 
 
+@pytest.mark.deep(stands_in="test_the_volume_is_shared_by_replicas_and_outlives_the_release")
 def test_the_control_api_keeps_its_checkpoints_on_the_volume(tmp_path: Path) -> None:
     container, admin = running(checkpoints(store="volume", witnesses=WITNESSES), tmp_path)
     volume = tmp_path / "volumes" / "checkpoints" / "notes" / "default"
@@ -228,6 +233,7 @@ def test_the_control_api_keeps_its_checkpoints_on_the_volume(tmp_path: Path) -> 
     assert not (tmp_path / "volumes" / "data" / "checkpoints").exists()
 
 
+@pytest.mark.deep(stands_in="test_credentials_come_from_a_secret_or_the_service_account")
 def test_the_control_api_keeps_its_checkpoints_in_a_bucket(tmp_path: Path) -> None:
     session = pytest.importorskip("botocore.session").Session()
     session.set_credentials("key", "secret")

@@ -56,11 +56,17 @@ def valid_for(manifest: Manifest, version: str) -> bool:
     return float(version) >= SINCE.get(kind, 1.0)
 
 
+@pytest.mark.deep(
+    stands_in="tests/deploy/helm/test_values.py::test_values_that_can_be_used_are_accepted"
+)
 def test_the_chart_passes_the_strict_lint() -> None:
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), "--values", str(DEV))
 
 
+@pytest.mark.deep(
+    stands_in="tests/deploy/helm/test_kustomize.py::test_every_folder_builds_valid_objects"
+)
 def test_every_rendered_object_is_valid_on_every_version() -> None:
     every = unique()
     assert len(every) > 60

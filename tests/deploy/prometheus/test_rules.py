@@ -63,6 +63,7 @@ def test_promtool_takes_the_rules_and_the_configuration() -> None:
     promtool("check", "config", FOLDER / "prometheus.yaml")
 
 
+@pytest.mark.deep(stands_in="test_the_readme_s_commands_pass")
 def test_every_alert_fires_when_it_should_and_not_before() -> None:
     promtool("test", "rules", UNIT_TESTS)
 
@@ -92,6 +93,7 @@ def test_every_runbook_belongs_to_an_alert() -> None:
     assert {heading.lower() for heading in headings} == named
 
 
+@pytest.mark.deep(stands_in="test_every_alert_has_a_unit_test_in_which_it_fires")
 def test_the_rules_use_metrics_that_exist() -> None:
     exported = metrics("sidecar") | metrics("control_api")
     for rule in rules():
@@ -99,6 +101,7 @@ def test_the_rules_use_metrics_that_exist() -> None:
             assert name.removesuffix("_bucket") in exported, rule
 
 
+@pytest.mark.deep(stands_in="test_promtool_finds_no_fault_in_the_sidecar_s_metrics")
 def test_promtool_finds_no_fault_in_the_control_api_s_metrics(tmp_path: Path) -> None:
     need("promtool")
     with running(tmp_path) as api:

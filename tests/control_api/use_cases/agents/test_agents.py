@@ -199,6 +199,7 @@ def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: ControlApi) ->
     assert without_spans(fresh.admin("GET", "/v1/agents/a1")["activity"]) == idle
 
 
+@pytest.mark.deep(stands_in="test_an_agent_shows_what_it_did_in_the_last_seven_days")
 def test_the_registry_counts_its_agents_and_their_denials(tenant: ControlApi) -> None:
     tenant.approved("a1")
     tenant.approved("a2")
@@ -225,6 +226,9 @@ def test_the_registry_counts_its_agents_and_their_denials(tenant: ControlApi) ->
     }
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_agents.py::test_an_entry_is_edited_with_a_reason_and_emptied_fields_are_cleared"
+)
 def test_an_update_changes_the_fields_given_and_never_the_status(either_tenant: ControlApi) -> None:
     either_tenant.approved("a1")
     before = listed(either_tenant, "a1")

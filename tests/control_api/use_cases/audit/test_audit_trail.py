@@ -27,6 +27,9 @@ def test_events_are_listed_newest_first_with_every_field(tenant: ControlApi) -> 
     assert len(events[0]["timestamp"]) == len("2026-01-01T00:00:00.000000Z")
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_read.py::test_filters_find_exactly_the_matching_events"
+)
 def test_filters_narrow(tenant: ControlApi) -> None:
     tenant.approved("agt")
     tenant.evaluate(user_id="ann", session_id="s1")
@@ -51,6 +54,9 @@ def test_filters_narrow(tenant: ControlApi) -> None:
     assert {query: len(tenant.events(f"?{query}")) for query in expected} == expected
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_read.py::test_pages_neither_skip_nor_repeat_while_others_write"
+)
 def test_pages_neither_skip_nor_repeat_while_others_write(either_tenant: ControlApi) -> None:
     first = [either_tenant.evaluate()["event_id"] for _ in range(10)]
     seen = []
@@ -69,6 +75,7 @@ def test_a_session_s_trail_is_in_order_and_unknown_ones_are_404(api: ControlApi)
     assert api.call("GET", "/v1/audit/sessions/never").status == 404
 
 
+@pytest.mark.deep(stands_in="test_lineage_comes_in_pages")
 def test_lineage_is_recorded_on_its_event_and_read_in_order(either_tenant: ControlApi) -> None:
     event_id = either_tenant.evaluate()["event_id"]
     sent = [
@@ -104,6 +111,7 @@ def test_lineage_of_an_unknown_event_is_404(api: ControlApi) -> None:
     assert api.call("GET", f"/v1/audit/lineage/{body['event_id']}").status == 404
 
 
+@pytest.mark.deep(stands_in="test_lineage_of_an_unknown_event_is_404")
 def test_lineage_can_t_be_recorded_on_a_change(fresh: ControlApi) -> None:
     fresh.new_key("read")
     with sqlite3.connect(fresh.directory / "data" / "sluice.db") as database:
@@ -112,6 +120,9 @@ def test_lineage_can_t_be_recorded_on_a_change(fresh: ControlApi) -> None:
     assert fresh.call("POST", "/v1/audit/lineage", body).status == 404
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/context/test_evaluate_context.py::test_only_its_key_can_present_a_bound_agent"
+)
 def test_a_bound_key_records_lineage_as_its_binding_allows(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "bound", "scope": "evaluate"})
     for agent_id in ("mine", "yours"):
@@ -138,6 +149,9 @@ def _bind(api: ControlApi, key: str, key_id: str, agent_id: str) -> None:
     api.restart()
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_verification.py::test_a_changed_row_is_named_and_its_repair_is_noticed"
+)
 def test_a_tampered_log_is_answered_with_200_and_says_where(fresh: ControlApi) -> None:
     answers = [fresh.evaluate(user_id=f"u{number}") for number in range(3)]
     with sqlite3.connect(fresh.directory / "data" / "sluice.db") as database:

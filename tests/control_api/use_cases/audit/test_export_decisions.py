@@ -20,6 +20,7 @@ from control_api.log.export import decisions
 from control_api.maintenance import retention
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import REPORT_PREFIX
+from tests import tiers
 from tests.control_api.running_api import ControlApi, within
 from tests.control_api.store.world import sql
 from tests.control_api.use_cases.audit.test_export_log import alter, filled, url_of
@@ -126,6 +127,7 @@ def test_who_may_export(api: ControlApi) -> None:
     assert api.call("GET", PATH + "ecs", key=None).status == 401
 
 
+@pytest.mark.deep(stands_in="test_every_decision_in_the_order_of_the_log_and_nothing_else")
 def test_a_tenant_gets_its_own_decisions(either: ControlApi) -> None:
     filled(either, 3)
     other = either.admin("POST", "/v1/admin/tenants", {"name": "other"})
@@ -138,6 +140,7 @@ def test_a_tenant_gets_its_own_decisions(either: ControlApi) -> None:
     assert json.loads(answer.raw)["source"] == f"urn:sluice:{other['tenant_id']}"
 
 
+@pytest.mark.deep(stands_in="test_personal_fields_are_left_out_on_request")
 def test_an_erased_user_is_absent(either_tenant: ControlApi) -> None:
     event = either_tenant.evaluate(user_id="u-to-forget", query="mine")
     kept = either_tenant.evaluate(user_id="u-kept")
@@ -177,6 +180,7 @@ def test_pages_end_where_their_entries_are_large(
         assert exported(either, f"&from={whole[3]['seq']}&limit=5") == whole[3:8]
 
 
+@pytest.mark.deep(stands_in="test_pages_end_where_their_entries_are_large")
 def test_an_export_covers_the_log_as_of_its_start(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +236,9 @@ def cut_off(response: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in raw.splitlines()]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_export_log.py::test_a_reader_that_hangs_up_ends_the_export"
+)
 def test_a_reader_that_hangs_up_ends_the_export(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +282,9 @@ def test_a_purge_of_what_is_still_to_be_read_ends_the_export(
     connection.close()
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_export_log.py::test_a_revoked_key_reads_no_further"
+)
 def test_a_revoked_key_reads_no_further(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,6 +299,9 @@ def test_a_revoked_key_reads_no_further(
     connection.close()
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_export_log.py::test_a_purged_log_begins_at_its_anchor"
+)
 def test_a_purged_log_begins_at_its_anchor(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +326,7 @@ DAMAGE = {
 }
 
 
+@tiers.sampled("either")
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_entry_ends_the_export_behind_the_one_before(
     either: ControlApi, what: str, caplog: pytest.LogCaptureFixture
@@ -342,6 +356,7 @@ def test_a_changed_decision_is_not_exported(either: ControlApi) -> None:
     connection.close()
 
 
+@pytest.mark.deep(stands_in="test_a_changed_decision_is_not_exported")
 def test_damaged_openings_end_the_export(either: ControlApi) -> None:
     filled(either, 3)
     seq = exported(either)[1]["seq"]
@@ -367,6 +382,9 @@ def test_a_missing_entry_ends_the_export(
     assert exported(either, f"&to={seq}") == exported(either, "&limit=4") == whole[:4]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/exports/test_formats.py::test_a_forwarded_denial_says_so"
+)
 def test_a_denial_that_was_forwarded_says_so(fresh: ControlApi) -> None:
     fresh.evaluate(source_id="payroll")
     [row] = alter(fresh, "SELECT seq, entry FROM log_entries WHERE kind = 'decision'")

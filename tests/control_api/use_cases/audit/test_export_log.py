@@ -89,6 +89,7 @@ def filled(api: ControlApi, events: int = 12) -> ControlApi:
     return api
 
 
+@pytest.mark.deep(stands_in="test_a_part_begins_with_the_tree_before_it")
 def test_the_whole_log_arrives_and_verifies(either: ControlApi) -> None:
     lines = exported(filled(either))
     header = header_of(lines)
@@ -145,6 +146,9 @@ def test_a_limit_ends_the_part(either_tenant: ControlApi) -> None:
     assert seqs_of(exported(either_tenant, "?from=3&to=5&limit=9")) == whole[3:5]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_export_decisions.py::test_a_part_by_place_time_and_limit"
+)
 def test_bounds_may_be_times(either_tenant: ControlApi) -> None:
     lines = exported(filled(either_tenant))
     times = [orjson.loads(line.entry)["ts"] for line in entries_of(lines)]
@@ -227,6 +231,7 @@ def test_damage_is_exported_as_it_is(either: ControlApi, what: str) -> None:
     assert seqs_of([*rows[:3], *rows[4:]]) == [*range(3), *range(4, len(rows))]
 
 
+@pytest.mark.deep(stands_in="test_damage_is_exported_as_it_is")
 @pytest.mark.parametrize("new", [b"{\n}", b'{"user_id":["",""],"openings":{}}', b"no JSON"])
 def test_damaged_openings_are_exported_as_they_are(either: ControlApi, new: bytes) -> None:
     filled(either, 3)
@@ -237,6 +242,9 @@ def test_damaged_openings_are_exported_as_they_are(either: ControlApi, new: byte
     assert isinstance(lines[row.seq], DamagedLine) == (new != b"no JSON")
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_export_decisions.py::test_a_missing_entry_ends_the_export"
+)
 def test_missing_rows_are_missing_in_the_file(either: ControlApi) -> None:
     filled(either)
     alter(either, "DELETE FROM log_entries WHERE seq IN (2, 3)")
@@ -248,6 +256,7 @@ def test_missing_rows_are_missing_in_the_file(either: ControlApi) -> None:
     assert "export the whole log" in answer.body["message"]
 
 
+@pytest.mark.deep(stands_in="test_damage_is_exported_as_it_is")
 def test_types_that_sqlite_lets_into_a_row(fresh: ControlApi) -> None:
     filled(fresh)
     alter(fresh, "UPDATE log_entries SET entry = 'text' WHERE seq = 2")
@@ -256,6 +265,7 @@ def test_types_that_sqlite_lets_into_a_row(fresh: ControlApi) -> None:
     assert found[2:4] == [b"text", b"12"]
 
 
+@pytest.mark.deep(stands_in="test_an_erasure_while_an_export_runs_is_no_finding")
 def test_an_export_covers_the_log_as_of_its_start(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +315,7 @@ def test_a_reader_that_hangs_up_ends_the_export(
     assert fresh.evaluate()["decision"] == "ALLOW"
 
 
+@pytest.mark.deep(stands_in="test_a_reader_that_hangs_up_ends_the_export")
 def test_a_reader_that_takes_nothing_is_given_up(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -320,6 +331,9 @@ def test_a_reader_that_takes_nothing_is_given_up(
         connection.close()
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_export_decisions.py::test_more_exports_than_allowed_are_told_to_wait"
+)
 def test_more_exports_than_allowed_are_told_to_wait(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,6 +369,9 @@ def cut_off(response: Any) -> str:
     return reason
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/use_cases/audit/test_export_decisions.py::test_a_purge_of_what_is_still_to_be_read_ends_the_export"
+)
 def test_a_purge_of_what_is_still_to_be_read_ends_the_export(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,6 +422,7 @@ def test_a_purged_log_begins_at_its_anchor(
     assert header_of(exported(either, "?from=1")).first == header.first
 
 
+@pytest.mark.deep(stands_in="test_a_part_that_ends_before_an_erasure_brings_it_along")
 def test_checkpoints_stand_where_they_cover_what_came_before(either_tenant: ControlApi) -> None:
     filled(either_tenant)
     wanted = len(entries_of(exported(either_tenant)))

@@ -78,6 +78,7 @@ def test_a_policy_is_in_force_when_its_answer_leaves(either_tenant: ControlApi) 
     assert either_tenant.verified()["valid"]
 
 
+@pytest.mark.deep(stands_in="test_a_policy_is_in_force_when_its_answer_leaves")
 def test_a_deleted_policy_is_not_found_and_frees_its_name(api: ControlApi) -> None:
     first = made(api, name="short")["policy_id"]
     api.admin("DELETE", f"/v1/policies/{first}")
@@ -129,6 +130,7 @@ def test_if_match_is_honoured(api: ControlApi, tag: str, status: int) -> None:
     assert now["version"] == (2 if status == 200 else 1)
 
 
+@pytest.mark.deep(stands_in="test_if_match_is_honoured")
 def test_of_two_replacements_of_the_same_version_one_wins(either_tenant: ControlApi) -> None:
     policy = made(either_tenant)["policy_id"]
     answers: list[int] = []
@@ -174,6 +176,7 @@ def test_a_restore_brings_back_what_the_file_says(either: ControlApi) -> None:
     ]
 
 
+@pytest.mark.deep(stands_in="test_a_restore_brings_back_what_the_file_says")
 def test_a_restore_needs_a_file_and_a_free_name(tenant: ControlApi) -> None:
     own = made(tenant)["policy_id"]
     assert tenant.call("POST", f"/v1/policies/{own}/restore").status == 409
@@ -185,6 +188,7 @@ def test_a_restore_needs_a_file_and_a_free_name(tenant: ControlApi) -> None:
     assert tenant.call("GET", "/v1/policies/pol_none/history").status == 404
 
 
+@pytest.mark.deep(stands_in="test_a_policy_is_in_force_when_its_answer_leaves")
 def test_history_goes_page_by_page(api: ControlApi) -> None:
     policy = made(api, name="often")["policy_id"]
     for minutes in range(1, 8):
@@ -231,6 +235,9 @@ def test_a_role_with_too_many_bytes_of_policies_is_409(api: ControlApi) -> None:
     assert "wildcards" in answer.body["message"]
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/test_policies.py::test_policies_are_searched_and_paged"
+)
 def test_lists_filter_by_each_attribute(api: ControlApi) -> None:
     made(api, name="f1", agent_role="f", industry="banking", process_group="lending")
     made(api, name="f2", agent_role="f", industry="banking")
