@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -17,9 +18,9 @@ from typing import Any
 
 from sqlalchemy import make_url
 
-from tests import servers, waiting
+from tests import programs, servers, waiting
 from tests.ports import free_port
-from tests.postgres import UNPRIVILEGED
+from tests.postgres import UNPRIVILEGED, open_to_all
 
 SESSIONS = 4
 
@@ -50,6 +51,9 @@ def before(url: str, sessions: int = SESSIONS) -> Iterator[str]:
         account: dict[str, Any] = {}
         if os.geteuid() == 0:
             account = {"user": UNPRIVILEGED, "group": UNPRIVILEGED}
+            program = _within_reach(program, folder)
+            for file in ("users.txt", "pgbouncer.ini"):
+                (folder / file).chmod(0o644)  # whatever the umask
         with (folder / "pgbouncer.log").open("wb") as log:
             process = subprocess.Popen(
                 [str(program), "pgbouncer.ini"], cwd=folder, stdout=log, stderr=log, **account
@@ -60,6 +64,20 @@ def before(url: str, sessions: int = SESSIONS) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
+
+
+def _within_reach(program: Path, folder: Path) -> Path:
+    """A copy of a fetched program that `nobody` can run: the checkout may lie in a home directory.
+    A program of the system stays where it is."""
+    fetched = programs.folder("pgbouncer")
+    if not program.is_relative_to(fetched):
+        return program
+    copy = folder / "fetched"
+    shutil.copytree(fetched, copy, symlinks=True)
+    open_to_all(copy)
+    script = copy / program.relative_to(fetched)
+    script.write_text(script.read_text().replace(str(fetched), str(copy)))
+    return script
 
 
 def _listens(port: int, process: subprocess.Popen[bytes]) -> bool:

@@ -232,7 +232,17 @@ def within_reach(binaries: Path, folder: Path) -> Path:
     if (package.parent / libraries).exists():
         shutil.copytree(package.parent / libraries, copy / libraries)
     installation = copy / package.name / binaries.parent.name
-    return Path(shutil.copytree(binaries.parent, installation)) / binaries.name
+    shutil.copytree(binaries.parent, installation)
+    open_to_all(copy)
+    return installation / binaries.name
+
+
+def open_to_all(folder: Path) -> None:
+    """Let every user read a copy and run what is in it, whatever the umask and the modes that the
+    original has."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755)
 
 
 def _alive(process: int) -> bool:
