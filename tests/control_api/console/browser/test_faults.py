@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from playwright.async_api import Page
 
 from tests.control_api.browsing import Watched
+from tests.waiting import until_async
 
 OTHER_HOST = "new Image().src = 'http://tracker.example/pixel.png'"
 FAULTS = {
@@ -27,7 +26,5 @@ async def test_a_fault_is_noticed(fault: str, browser_page: Page, watched: Watch
     await browser_page.goto("/console/agents")
     assert watched.faults.lines == []
     await browser_page.evaluate(f"try {{ {FAULTS[fault]} }} catch {{}}; 0")
-    async with asyncio.timeout(20):
-        while not any(fault in line for line in watched.faults.lines):
-            await asyncio.sleep(0.01)
+    await until_async(fault, lambda: any(fault in line for line in watched.faults.lines))
     watched.faults.expect("")
