@@ -88,6 +88,7 @@ class SharedTab:
         if self._address not in ("", address):
             # The service there may have ended, which the last test's page would complain of.
             await self._goto("about:blank")
+            await self._session.send("Page.resetNavigationHistory")
         self._address, self._faults = address, faults
         await self._context.add_cookies([{**each} for each in cookies])  # type: ignore[typeddict-item]
         if self.page.viewport_size != viewport:
