@@ -160,6 +160,7 @@ def test_migrate_names_the_owner_s_setting_where_that_is_used(process: Any) -> N
     last_words(process("migrate", **owner), "SLUICE_MIGRATE_DATABASE_URL")
 
 
+@pytest.mark.deep(stands_in="test_a_start_gives_up_after_its_seconds")
 def test_a_start_waits_for_the_database_and_says_why_once(process: Any, postgres_url: str) -> None:
     url = serving(postgres_url)
     asyncio.run(migrate(postgres_url, url))
@@ -181,6 +182,7 @@ def test_a_start_gives_up_after_its_seconds(process: Any) -> None:
     assert service.said().count("trying again") == 1
 
 
+@pytest.mark.deep(stands_in="test_each_command_ends_with_the_setting_and_the_cause")
 @pytest.mark.parametrize("workers", ["1", "3"])
 def test_a_signal_ends_the_waiting(process: Any, workers: str) -> None:
     service = process(SLUICE_DATABASE_URL=REFUSED, SLUICE_WORKERS=workers)
@@ -198,6 +200,7 @@ def test_a_command_that_is_interrupted_shows_no_trace(process: Any) -> None:
     assert "Traceback" not in service.said()
 
 
+@pytest.mark.deep(stands_in="test_a_refusal_by_postgresql_is_reported_in_its_words")
 def test_several_workers_report_it_once_and_end(process: Any) -> None:
     service = process(SLUICE_DATABASE_URL=REFUSED, SLUICE_WORKERS="3", SLUICE_START_SECONDS="0")
     last_words(service, "SLUICE_DATABASE_URL")
@@ -221,6 +224,7 @@ def test_the_data_directory_s_database_is_named_by_its_setting(process: Any, dat
     last_words(process(), "SLUICE_DATA_DIR")
 
 
+@pytest.mark.deep(stands_in="test_a_silent_server_is_reported")
 @pytest.mark.parametrize("mount", ["ro", "size=64k"])
 def test_a_full_or_read_only_disk_is_reported(tmp_path: Path, mount: str) -> None:
     """On a file system of its own: root may write whatever a file's mode says."""

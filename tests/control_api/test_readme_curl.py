@@ -39,6 +39,7 @@ def real(request: pytest.FixtureRequest) -> str:
     return found or ""
 
 
+@pytest.mark.deep(stands_in="test_a_script_waits_until_every_sidecar_has_a_change")
 def test_each_command_is_answered_and_each_operation_is_shown(
     fresh: ControlApi, tmp_path: Path, real: str
 ) -> None:

@@ -28,6 +28,7 @@ from tests.postgres import serving, unbound
 __all__ = ["process"]  # a fixture
 
 
+@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
 def test_a_first_start_keeps_its_keys_in_a_private_file_and_out_of_a_log(process: Any) -> None:
     first = process()
     port = first.ready()
@@ -51,6 +52,7 @@ def test_a_first_start_keeps_its_keys_in_a_private_file_and_out_of_a_log(process
     assert again.first_keys() == keys
 
 
+@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
 def test_a_first_start_on_a_terminal_shows_its_keys(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     output = open(theirs, "w")  # noqa: SIM115  # the child's, closed below
@@ -69,6 +71,7 @@ def test_a_first_start_on_a_terminal_shows_its_keys(tmp_path: Path) -> None:
         os.close(ours)
 
 
+@pytest.mark.deep(stands_in="test_an_unknown_argument_exits_2")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_what_is_under_way_and_exits_0(process: Any, number: int) -> None:
     """Clients that never stop asking: each gets whole answers until the connection is closed."""
@@ -105,6 +108,7 @@ def test_a_signal_drains_what_is_under_way_and_exits_0(process: Any, number: int
     assert set(answered) <= recorded
 
 
+@pytest.mark.deep(stands_in="test_an_unknown_argument_exits_2")
 def test_a_taken_port_is_named_with_its_setting_and_exits_1(process: Any) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -142,6 +146,7 @@ def test_an_unknown_argument_exits_2(process: Any) -> None:
     assert "usage" in service.said()
 
 
+@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
 def test_migrate_does_not_go_through_a_pooler(process: Any, postgres_url: str) -> None:
     pooled = {"SLUICE_DATABASE_URL": postgres_url, "SLUICE_DATABASE_POOLED": "1"}
     refused = process("migrate", **pooled)
@@ -150,6 +155,7 @@ def test_migrate_does_not_go_through_a_pooler(process: Any, postgres_url: str) -
     assert process("migrate", **pooled, SLUICE_MIGRATE_DATABASE_URL=postgres_url).ended() == 0
 
 
+@pytest.mark.deep(stands_in="test_an_unknown_argument_exits_2")
 def test_migrate_brings_the_schema_to_head_and_exits_0(process: Any, postgres_url: str) -> None:
     refused = process(SLUICE_DATABASE_URL=postgres_url)
     assert refused.ended() == 1
@@ -192,6 +198,7 @@ def answered(url: str, statement: str) -> object:
     return asyncio.run(run())
 
 
+@pytest.mark.deep(stands_in="test_an_unknown_argument_exits_2")
 def test_a_store_that_can_t_be_used_exits_1_without_a_traceback(process: Any) -> None:
     service = process()
     service.ready()
@@ -206,6 +213,7 @@ def test_a_store_that_can_t_be_used_exits_1_without_a_traceback(process: Any) ->
     assert "Traceback" not in again.said()
 
 
+@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
 def test_a_secret_that_others_can_read_is_refused(process: Any) -> None:
     service = process()
     service.ready()
@@ -222,6 +230,7 @@ def test_a_secret_that_others_can_read_is_refused(process: Any) -> None:
     assert path.read_text() == "nonsense"
 
 
+@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
 def test_a_log_that_was_changed_stops_the_start(process: Any) -> None:
     service = process()
     service.ready()
@@ -233,6 +242,7 @@ def test_a_log_that_was_changed_stops_the_start(process: Any) -> None:
     assert again.ended() == 1
 
 
+@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
 def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\n"
@@ -264,6 +274,7 @@ def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     assert "the loop died" in done.stderr
 
 
+@pytest.mark.deep(stands_in="test_migrate_excludes_older_versions_only_when_told_to_finish")
 def test_a_client_that_hangs_up_undoes_nothing(fresh: ControlApi) -> None:
     body = json.dumps(asked()).encode()
     head = (

@@ -237,6 +237,7 @@ def test_loopback_without_tls_is_no_warning(
     assert not [each for each in caplog.records if "SLUICE_TLS" in each.getMessage()]
 
 
+@pytest.mark.deep(stands_in="test_the_metrics_show_when_the_certificate_expires")
 def test_several_workers_renew_and_drain(process: Any, files: Files, postgres_url: str) -> None:
     url = serving(postgres_url)
     asyncio.run(migrate(postgres_url, url))

@@ -68,6 +68,7 @@ def collector() -> Iterator[Collector]:
         thread.join()
 
 
+@pytest.mark.deep(stands_in="test_a_batch_is_a_span_for_each_item")
 def test_a_decision_is_a_span_under_its_caller_s(tmp_path: Path, collector: Collector) -> None:
     settings = {"SLUICE_TRACES_ENDPOINT": collector.address, "SLUICE_TRACES_SAMPLE_RATIO": "0"}
     with running(tmp_path, **settings) as api:

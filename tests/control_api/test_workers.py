@@ -103,6 +103,7 @@ def by_worker(text: str, sample: str) -> Counter[str]:
     return found
 
 
+@pytest.mark.deep(stands_in="test_a_worker_that_does_not_answer_is_left_out_and_counted")
 def test_a_first_start_makes_its_keys_once_and_every_worker_serves(start: Start) -> None:
     service = start()
     port, key = service.ready(), service.first_keys()["admin_key"]
@@ -140,6 +141,7 @@ def test_connections_are_spread_over_the_workers(shared: Process) -> None:
     assert min(spread.values()) >= 10
 
 
+@pytest.mark.deep(stands_in="test_connections_are_spread_over_the_workers")
 def test_one_scrape_covers_all_workers_and_has_each_family_once(start: Start) -> None:
     service = start(SLUICE_METRICS_LISTEN="127.0.0.1:0")
     service.ready()
@@ -178,6 +180,7 @@ def test_a_worker_that_does_not_answer_is_left_out_and_counted(shared: Process) 
     within(60, lambda: len(by_worker(metrics(port), METRIC_OF_EACH)) == WORKERS)
 
 
+@pytest.mark.deep(stands_in="test_a_worker_that_does_not_answer_is_left_out_and_counted")
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_worker_that_dies_is_restarted_and_no_client_is_refused(
     shared: Process, index: int
@@ -211,6 +214,7 @@ sys.exit(main([]))
 """To this supervisor a start that takes 0.5 s takes 50 s, as it does on a busy machine."""
 
 
+@pytest.mark.deep(stands_in="test_a_port_that_another_service_shares_is_taken")
 def test_a_worker_that_keeps_dying_ends_the_service_with_its_last_log_lines(
     start: Start,
 ) -> None:
@@ -229,6 +233,7 @@ def test_a_worker_that_keeps_dying_ends_the_service_with_its_last_log_lines(
     assert all(gone(pid) for pid in pids.values())
 
 
+@pytest.mark.deep(stands_in="test_a_port_that_another_service_shares_is_taken")
 def test_a_fault_that_stops_the_first_worker_ends_the_service(start: Start) -> None:
     first = start(SLUICE_WORKERS="1")
     first.ready()
@@ -240,6 +245,7 @@ def test_a_fault_that_stops_the_first_worker_ends_the_service(start: Start) -> N
     assert service.said().count("holds no signing key") == 1
 
 
+@pytest.mark.deep(stands_in="test_connections_are_spread_over_the_workers")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_all_workers_and_no_connection_is_lost(start: Start, number: int) -> None:
     """New connections all the time: each is answered, or refused before it stood."""
@@ -279,6 +285,7 @@ def test_a_signal_drains_all_workers_and_no_connection_is_lost(start: Start, num
     assert report["events"] >= len(answered)
 
 
+@pytest.mark.deep(stands_in="test_a_worker_that_does_not_answer_is_left_out_and_counted")
 def test_no_worker_outlives_a_supervisor_that_is_killed(start: Start) -> None:
     service = start()
     port, pids = service.ready(), workers(service)
@@ -297,6 +304,7 @@ def test_a_port_that_another_service_shares_is_taken(shared: Process, start: Sta
     assert "SLUICE_CONTROL_LISTEN" in second.said()
 
 
+@pytest.mark.deep(stands_in="test_a_port_that_another_service_shares_is_taken")
 def test_two_supervisors_do_not_share_a_data_directory(shared: Process, start: Start) -> None:
     second = start(SLUICE_DATA_DIR=str(shared.directory / "data"))
     assert second.ended() == 1
@@ -308,6 +316,7 @@ def test_a_scrape_works_below_a_path_too_long_for_a_socket(shared: Process) -> N
     assert len(by_worker(metrics(shared.ready()), METRIC_OF_EACH)) == WORKERS
 
 
+@pytest.mark.deep(stands_in="test_a_worker_that_does_not_answer_is_left_out_and_counted")
 def test_a_change_by_one_worker_is_in_force_in_all(shared: Process) -> None:
     port, admin = shared.ready(), shared.first_keys()["admin_key"]
     made = call(port, admin, "POST", "/v1/keys", {"name": "agents", "scope": "evaluate"})[1]

@@ -47,6 +47,7 @@ wait $served
 """
 
 
+@pytest.mark.deep(stands_in="test_the_dashboards_are_generated_in_a_clone")
 @pytest.mark.parametrize(("page", "title"), MAKE)
 def test_make_knows_every_target_and_runs_what_is_promised(
     page: str, title: str, tmp_path: Path
@@ -79,6 +80,7 @@ def test_the_dashboards_are_generated_in_a_clone(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in made] == before
 
 
+@pytest.mark.deep(stands_in="test_the_dashboards_are_generated_in_a_clone")
 def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> None:
     if shutil.which("psql") is None or shutil.which("curl") is None:
         pytest.skip("needs psql and curl")

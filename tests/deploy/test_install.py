@@ -69,6 +69,7 @@ def test_a_missing_python_is_reported_with_what_to_do(clone: Path) -> None:
     assert not (clone / ".venv").exists()
 
 
+@pytest.mark.deep(stands_in="test_a_missing_python_is_reported_with_what_to_do")
 def test_a_lock_that_does_not_match_installs_nothing(clone: Path) -> None:
     wheel = clone / "wheels" / "sample-1-py3-none-any.whl"
     wheel.parent.mkdir()
@@ -98,6 +99,7 @@ def other_venv(clone: Path) -> Path:
     return clone / ".venv"
 
 
+@pytest.mark.deep(stands_in="test_a_named_python_that_made_the_venv_leaves_it")
 def test_a_named_python_replaces_a_venv_of_another_one(clone: Path, other_venv: Path) -> None:
     answer = make(clone, "run", f"PYTHON={sys.executable}", PIP_NO_INDEX="1")
     assert "sluice of 3.13.0" not in answer.stdout

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from deploy.local.settings import ENVIRONMENT
 from tests.deploy.launcher import ANYWHERE, ROOT, Launcher, gone, paste, sluice, up, within
@@ -21,6 +22,7 @@ from tests.waiting import PATIENCE
 STARTED = "Paste into another terminal"
 
 
+@pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
 def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
     data = tmp_path / "a folder"
     with up(data) as first:
@@ -100,6 +102,7 @@ def no_secret_in(text: str, keys: list[str]) -> bool:
     return "sidecar" in text and not any(key in text for key in keys)
 
 
+@pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
 def test_sigterm_drains_like_ctrl_c_and_no_child_has_the_operators_key(tmp_path: Path) -> None:
     operators = {"SLUICE_API_KEY": "operator-key", "SLUICE_KEY_FILE": "a", "SLUICE_URL": "http://b"}
     with up(tmp_path / "data", **operators) as launcher:
@@ -112,6 +115,7 @@ def test_sigterm_drains_like_ctrl_c_and_no_child_has_the_operators_key(tmp_path:
         assert gone(children, seconds=PATIENCE)
 
 
+@pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
 def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
         launcher.until("sample data source ready")
@@ -120,6 +124,7 @@ def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> Non
         assert gone(children, seconds=PATIENCE)
 
 
+@pytest.mark.deep(stands_in="test_a_taken_port_is_named_with_its_setting")
 def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
         launcher.until(STARTED)
@@ -132,6 +137,7 @@ def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None
         assert gone(children, seconds=PATIENCE)
 
 
+@pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
 def test_a_fault_in_a_policy_file_shows_on_the_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "policies"
     shutil.copytree(ROOT / "policies" / "definitions", folder)
@@ -147,6 +153,7 @@ def test_a_fault_in_a_policy_file_shows_on_the_terminal(tmp_path: Path) -> None:
         assert launcher.interrupt() == 0
 
 
+@pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
 def test_a_killed_launcher_leaves_no_child(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
         launcher.until(STARTED)
@@ -181,6 +188,7 @@ def test_every_taken_port_is_named_at_once(tmp_path: Path) -> None:
     assert "--chroma-listen HOST:PORT or SLUICE_UP_CHROMA_LISTEN" in answer.stderr
 
 
+@pytest.mark.deep(stands_in="test_a_taken_port_is_named_with_its_setting")
 def test_free_ports_avoid_taken_ones_except_named_ones(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

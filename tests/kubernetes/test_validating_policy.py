@@ -91,6 +91,7 @@ def test_every_rule_has_its_validation(mode: str) -> None:
     assert rules == [rule.name for rule in RULES if rule.name not in absent]
 
 
+@pytest.mark.deep(stands_in="test_both_agree_on_updates")
 @pytest.mark.parametrize("mode", MODES)
 def test_both_agree_on_the_table(mode: str) -> None:
     """Which rule refuses what is tested with the rules themselves."""
@@ -203,6 +204,7 @@ forms = st.sampled_from(["true", "false", "False", ""]).map(
 )
 
 
+@pytest.mark.deep(stands_in="test_both_agree_on_updates")
 @pytest.mark.parametrize("mode", MODES)
 @given(
     changes=st.lists(st.sampled_from(EVERYTHING) | forms, max_size=4),
@@ -265,6 +267,7 @@ def _typed(have: Any, value: Any) -> bool:
     return type(have) is type(value)
 
 
+@pytest.mark.deep(stands_in="test_a_quantity_that_the_api_server_rewrites_is_not_rendered")
 @pytest.mark.parametrize("mode", MODES)
 @given(data=st.data())
 @examples(150)

@@ -28,6 +28,7 @@ def run(module: str, *arguments: str, **environ: str) -> subprocess.CompletedPro
     return fork_server.run([sys.executable, "-m", module, *arguments], {**kept, **environ})
 
 
+@pytest.mark.deep(stands_in="test_complaints_and_failures_are_lines_too")
 @redis.needs_redis
 def test_both_services_through_faults(tmp_path: Path) -> None:
     with redis.running(tmp_path / "redis") as server:
@@ -109,6 +110,7 @@ def test_what_no_code_caught_is_a_line_with_its_trace(tmp_path: Path) -> None:
             assert cause in errors, (package, done.stderr)
 
 
+@pytest.mark.deep(stands_in="test_complaints_and_failures_are_lines_too")
 @pytest.mark.parametrize("form", ["json", "text", None])
 def test_a_terminal_is_written_to_for_people_unless_told_otherwise(
     tmp_path: Path, form: str | None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.stack import Stack, call, wait_until
 
 
@@ -58,6 +60,7 @@ def test_policies_agents_and_keys(either_way: Stack) -> None:
     soon(stack, (403, ""))
 
 
+@pytest.mark.deep(stands_in="test_policies_agents_and_keys")
 def test_a_revoked_session_stays_so_without_the_control_api_and_over_a_restart(
     either_way: Stack,
 ) -> None:
@@ -75,6 +78,7 @@ def test_a_revoked_session_stays_so_without_the_control_api_and_over_a_restart(
     stack.control.start()
 
 
+@pytest.mark.deep(stands_in="test_policies_agents_and_keys")
 def test_a_tenant_s_sidecar_stops_and_goes_on_with_it(either_way: Stack) -> None:
     stack = either_way
     assert stack.evaluate()[1]["decision"] == "ALLOW"

@@ -62,6 +62,7 @@ def test_a_secret_takes_the_place_of_the_token(mode: str) -> None:
     assert settings(text)["key_file"] == "/etc/sluice/agent/sidecar.key"
 
 
+@pytest.mark.deep(stands_in="test_the_api_server_is_exempt_unless_it_is_to_be_judged")
 def test_the_proxy_can_be_killed_by_no_probe_and_has_no_rights() -> None:
     for name in VALUES:
         container = proxy(rendered(name))

@@ -54,6 +54,9 @@ def test_a_sidecar_accepts_what_the_chart_renders(name: str) -> None:
     assert found.sources == ()
 
 
+@pytest.mark.deep(
+    stands_in="test_an_ordinary_container_is_the_native_one_but_for_when_it_starts_and_ends"
+)
 def test_only_an_ordinary_container_can_be_stopped_by_a_request() -> None:
     text = rendered("ordinary")  # with `quitEndpoint`
     assert settings(text).quit_listen is None

@@ -129,6 +129,7 @@ def test_a_pod_gets_the_sidecar_and_keeps_what_it_has(pod: dict[str, Any], setti
     assert (again.outcome, again.patch) == (Outcome.unchanged, ())
 
 
+@pytest.mark.deep(stands_in="test_a_pod_has_a_limit_of_containers")
 @given(st.data(), st.sampled_from(["explicit", "transparent"]))
 def test_our_containers_return_to_the_front(data: st.DataObject, settings: str) -> None:
     chosen = fragment(settings)
@@ -151,6 +152,7 @@ def test_our_containers_return_to_the_front(data: st.DataObject, settings: str) 
     ]
 
 
+@pytest.mark.deep(stands_in="test_a_pod_gets_the_sidecar_and_keeps_what_it_has")
 @given(st.data(), pods())
 def test_any_json_gets_a_verdict(data: st.DataObject, pod: dict[str, Any]) -> None:
     """Whatever stands anywhere in a pod, the answer is a verdict and never an exception."""

@@ -76,6 +76,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.deep(stands_in="test_a_scalar_has_the_type_that_kubectl_sees")
 @given(VALUES)
 def test_what_is_written_is_read_again(value: Any) -> None:
     assert load(dump(value)) == value

@@ -116,6 +116,7 @@ def test_a_pod_gets_the_sidecar_and_a_stop_ends_with_0(started: Any) -> None:
     assert line["message"].startswith("pod `shop/cart` injected in ")
 
 
+@pytest.mark.deep(stands_in="test_a_changed_template_is_used_and_an_unusable_one_is_not")
 def test_unusable_settings_exit_with_2_and_every_complaint(started: Any, tmp_path: Path) -> None:
     process: Process = started(SLUICE_WEBHOOK_LISTEN="8443", SLUICE_WEBHOOK_LEAF_HOURS="never")
     assert process.process.wait(60) == 2
@@ -126,6 +127,7 @@ def test_unusable_settings_exit_with_2_and_every_complaint(started: Any, tmp_pat
     assert "SLUICE_WEBHOOK_TEMPLATE" in absent.messages()
 
 
+@pytest.mark.deep(stands_in="test_a_pod_gets_the_sidecar_and_a_stop_ends_with_0")
 def test_a_taken_port_exits_with_1_and_one_line(started: Any) -> None:
     first: Process = started()
     first.ready()

@@ -59,6 +59,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Rounds:
     return Rounds(monkeypatch)
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_each_type_fires_once(rounds: Rounds, either: ControlApi) -> None:
     either.approved("a1")
     either.approved("a2")
@@ -105,6 +106,7 @@ def test_old_events_are_not_in_the_window(fresh: ControlApi) -> None:
     assert fired(fresh, "denial_spike") == []
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_a_disabled_rule_does_not_fire(fresh: ControlApi) -> None:
     made = rule(fresh, "denial_spike", 1, enabled=False)
     rule(fresh, "high_deny_rate", 1, min_events=1)
@@ -117,6 +119,7 @@ def test_a_disabled_rule_does_not_fire(fresh: ControlApi) -> None:
     within(2.5, lambda: fired(fresh, "denial_spike"), "it fires once it is enabled")
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
     with hook() as receiver, running(tmp_path, **ALLOW) as api:
         made = rule(api, "denial_spike", 1, webhook_url=receiver.url)
@@ -134,6 +137,7 @@ def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
         assert "secret-token" not in json.dumps(api.admin("GET", FIRED))
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_a_failed_attempt_is_repeated_under_the_same_id_across_a_restart(tmp_path: Path) -> None:
     with hook() as receiver, running(tmp_path, **ALLOW) as api:
         receiver.status = 503
@@ -152,6 +156,7 @@ def test_a_failed_attempt_is_repeated_under_the_same_id_across_a_restart(tmp_pat
         assert len({headers["webhook-id"] for headers, _ in receiver.seen}) == 1
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_attempts_end_after_a_day(tmp_path: Path) -> None:
     with hook() as receiver, running(tmp_path, **ALLOW) as api:
         receiver.status = 500
@@ -163,6 +168,7 @@ def test_attempts_end_after_a_day(tmp_path: Path) -> None:
         assert failed["next_attempt_at"] is None
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 @pytest.mark.parametrize(("status", "ends"), [(410, "failed"), (302, "pending")])
 def test_gone_is_final_and_a_redirect_is_never_followed(
     tmp_path: Path, status: int, ends: str
@@ -178,6 +184,7 @@ def test_gone_is_final_and_a_redirect_is_never_followed(
         assert elsewhere.seen == []
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_a_receiver_that_hangs_delays_nothing_else(tmp_path: Path) -> None:
     with hook() as hanging, hook() as well, running(tmp_path, **ALLOW) as api:
         hanging.hang = True
@@ -191,6 +198,7 @@ def test_a_receiver_that_hangs_delays_nothing_else(tmp_path: Path) -> None:
         assert len(hanging.seen) <= 2, "it waited until the first attempts were given up"
 
 
+@pytest.mark.deep(stands_in="test_only_deliveries_settled_ninety_days_ago_are_deleted")
 def test_any_number_of_deliveries_to_a_receiver_that_hangs_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +215,7 @@ def test_any_number_of_deliveries_to_a_receiver_that_hangs_delays_no_other(
         assert len(hanging.seen) == 2
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_a_private_address_is_refused_when_it_is_called(tmp_path: Path) -> None:
     with hook() as receiver, running(tmp_path) as api:
         url = f"http://localhost:{receiver.port}/"
@@ -216,6 +225,7 @@ def test_a_private_address_is_refused_when_it_is_called(tmp_path: Path) -> None:
         assert receiver.seen == []
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_a_name_that_changes_between_check_and_call_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +249,7 @@ def test_a_name_that_changes_between_check_and_call_changes_nothing(
         assert receiver.seen == []
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_mail_arrives_and_says_what_was_measured(tmp_path: Path) -> None:
     with mailbox() as box:
         mail = {
@@ -258,6 +269,7 @@ def test_mail_arrives_and_says_what_was_measured(tmp_path: Path) -> None:
             assert "threshold 1" in message.get_content()  # type: ignore[attr-defined]
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 @pytest.mark.parametrize(("reply", "status"), [("554 no", "failed"), ("451 later", "pending")])
 def test_a_permanent_refusal_by_the_mail_server_is_final(
     tmp_path: Path, reply: str, status: str
@@ -278,6 +290,7 @@ def test_a_permanent_refusal_by_the_mail_server_is_final(
             )
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_without_a_mail_server_a_delivery_says_so(fresh: ControlApi) -> None:
     rule(fresh, "denial_spike", 1, email="ops@example.com")
     fresh.evaluate(source_id="payroll")
@@ -285,6 +298,7 @@ def test_without_a_mail_server_a_delivery_says_so(fresh: ControlApi) -> None:
     assert "SLUICE_SMTP_URL" in failed["last_error"]
 
 
+@pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
 def test_two_processes_fire_once(rounds: Rounds, tmp_path: Path, migrated_url: str) -> None:
     with hook() as receiver, running(tmp_path, database_url=migrated_url, **ALLOW) as one:
         other = ControlApi(tmp_path, policies=None, database_url=migrated_url, **ALLOW).start()

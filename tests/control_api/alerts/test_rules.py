@@ -13,6 +13,7 @@ RULE: dict[str, Any] = {"name": "many", "rule_type": "denial_spike", "threshold"
 HOOK = "https://hooks.example.com/services/T0/secret?token=x"
 
 
+@pytest.mark.deep(stands_in="test_an_impossible_rule_is_422")
 def test_a_rule_has_its_defaults_and_is_listed(either: ControlApi) -> None:
     answer = either.call("POST", RULES, RULE)
     rule = answer.body

@@ -86,6 +86,7 @@ def test_a_question_is_answered(run: Run) -> None:
     assert children() <= before
 
 
+@pytest.mark.deep(stands_in="test_a_question_is_answered")
 def test_the_next_question_finds_the_process_that_answered_the_last(run: Run) -> None:
     before = children()
 
@@ -117,6 +118,7 @@ def test_a_large_question_leaves_no_process(run: Run, monkeypatch: pytest.Monkey
     run(large())
 
 
+@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
 @pytest.mark.parametrize("how", ["idle", "killed"])
 def test_a_process_that_has_ended_meanwhile_is_replaced(
     run: Run, monkeypatch: pytest.MonkeyPatch, how: str
@@ -137,6 +139,7 @@ def test_a_process_that_has_ended_meanwhile_is_replaced(
     assert children() <= before
 
 
+@pytest.mark.deep(stands_in="test_a_question_is_answered")
 def test_computing_time_counts_for_each_question_anew(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +166,7 @@ def _computed(process_id: str) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.deep(stands_in="test_a_question_is_answered")
 def test_a_question_that_takes_too_long_is_not_computed_again(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +204,7 @@ def test_an_answer_after_the_end_leaves_no_process(run: Run) -> None:
     run(late())
 
 
+@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
 def test_a_question_whose_time_is_up_leaves_no_process(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +215,7 @@ def test_a_question_whose_time_is_up_leaves_no_process(
     assert children() <= before
 
 
+@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
 def test_a_caller_that_leaves_takes_its_analysis_along(run: Run) -> None:
     before = children()
 
@@ -226,12 +232,14 @@ def test_a_caller_that_leaves_takes_its_analysis_along(run: Run) -> None:
     assert children() <= before
 
 
+@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
 def test_computing_time_has_a_limit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "CPU_SECONDS", 1)
     with pytest.raises(Invalid, match="needs more than"):
         run(asked("one", MUCH))
 
 
+@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
 def test_a_tenant_has_one_analysis_at_a_time_and_all_have_two(run: Run) -> None:
     async def several() -> None:
         async with opened() as analyses:

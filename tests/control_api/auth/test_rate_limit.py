@@ -136,6 +136,7 @@ def test_the_limit_is_checked_after_the_key_and_before_all_else(strict: ControlA
         assert strict.call("GET", "/v1/keys", key=SUPERADMIN).status == 403
 
 
+@pytest.mark.deep(stands_in="test_sidecars_and_the_superadmin_are_not_limited")
 def test_without_the_setting_nothing_is_limited(tmp_path: Path) -> None:
     with running(tmp_path) as api:
         answers = [api.call("GET", "/v1/keys").status for _ in range(200)]

@@ -129,6 +129,7 @@ async def publish(world: World, key_id: str | None, **others: bytes) -> None:
     await world.store.write(TENANT, work)
 
 
+@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
 async def test_a_change_there_is_in_force_here(pair: tuple[Replica, Replica]) -> None:
     here, there = pair
     await publish(there.world, "live")
@@ -138,6 +139,7 @@ async def test_a_change_there_is_in_force_here(pair: tuple[Replica, Replica]) ->
     assert here.heard[-1] == Notice(TENANT, 2)
 
 
+@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
 async def test_two_replicas_that_write_at_once_agree(pair: tuple[Replica, Replica]) -> None:
     here, there = pair
     await publish(here.world, "first")
@@ -161,6 +163,7 @@ async def tenant_revision(connection: Any) -> int:
     return await documents.current(connection, TENANT)
 
 
+@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
 async def test_a_storm_of_notices_costs_few_reads(
     pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +197,7 @@ async def test_a_storm_of_notices_costs_few_reads(
     assert reads <= 2
 
 
+@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
 async def test_a_transaction_that_rolls_back_sends_no_notice(
     pair: tuple[Replica, Replica],
 ) -> None:
@@ -210,6 +214,7 @@ async def test_a_transaction_that_rolls_back_sends_no_notice(
     assert here.heard == [Notice(TENANT, 1)]
 
 
+@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
 async def test_what_is_not_a_notice_is_ignored(pair: tuple[Replica, Replica]) -> None:
     """Every role of the database may send on the channel."""
     here, there = pair
@@ -226,6 +231,7 @@ async def test_what_is_not_a_notice_is_ignored(pair: tuple[Replica, Replica]) ->
     await here.until(here.has_key(None))
 
 
+@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
 async def test_a_listening_connection_that_ends_comes_back(
     pair: tuple[Replica, Replica], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -263,6 +269,7 @@ async def test_a_server_that_is_away_is_tried_again(
     assert "s3cret" not in told
 
 
+@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
 async def test_a_connection_that_brings_no_notices_is_refused(
     postgresql_url: str,
     postgres_server: Server,
@@ -281,6 +288,7 @@ async def test_a_connection_that_brings_no_notices_is_refused(
     assert "a notice that was sent through SLUICE_DATABASE_URL does not arrive" in told
 
 
+@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
 async def test_a_pooler_in_transaction_mode_is_refused(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -304,6 +312,7 @@ async def test_a_url_that_can_never_work_is_fatal(postgresql_url: str) -> None:
     assert not raised.group_contains(UnusableDatabase, match="s3cret")
 
 
+@pytest.mark.deep(stands_in="test_a_url_that_can_never_work_is_fatal")
 @pytest.mark.parametrize("failing", [TENANT, OTHER])
 async def test_a_tenant_that_can_not_be_read_drops_no_other_of_its_round(
     pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch, failing: str

@@ -105,6 +105,7 @@ async def key_in_force(cache: TenantCache) -> str | None:
     return None if found is None else found.key_id
 
 
+@pytest.mark.deep(stands_in="test_a_refresh_that_read_before_the_deactivation_does_not_undo_it")
 async def test_a_write_here_hides_none_that_another_process_committed_before(
     pair: tuple[World, World],
 ) -> None:
@@ -133,6 +134,9 @@ async def test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_
     assert await key_in_force(cache) == "theirs"
 
 
+@pytest.mark.deep(
+    stands_in="test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_one"
+)
 async def test_a_database_that_went_back_is_followed(pair: tuple[World, World]) -> None:
     """Such as a standby that lacked the last commits: its next ones have revisions seen before."""
     here, there = pair

@@ -68,6 +68,7 @@ def test_each_witness_has_its_latest_cosigned_note() -> None:
     assert store.tenants() == ["acme"]
 
 
+@pytest.mark.deep(stands_in="test_the_latest_note_comes_first")
 def test_of_several_writers_one_is_accepted() -> None:
     name, accepted = bucket("writers"), []
     ready = threading.Barrier(4)

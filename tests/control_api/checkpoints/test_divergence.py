@@ -84,6 +84,7 @@ async def refused(world: World, notes: Path, reason: Reason) -> None:
     assert answer["checkpoint"]["size"] == before[0]
 
 
+@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
 async def test_newest_rows_deleted_and_the_head_fixed_up(world: World, notes: Path) -> None:
     await grow(world, 5)
     assert await maker(world, notes).make(TENANT) is not None
@@ -95,6 +96,7 @@ async def test_newest_rows_deleted_and_the_head_fixed_up(world: World, notes: Pa
     await refused(world, notes, Reason.ROOT_MISMATCH)
 
 
+@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
 async def test_a_younger_copy_is_behind(either_url: str, notes: Path) -> None:
     """All tables as they were, checkpoints included."""
     async with opened(either_url) as world:
@@ -108,6 +110,7 @@ async def test_a_younger_copy_is_behind(either_url: str, notes: Path) -> None:
         await refused(world, notes, Reason.LOG_BEHIND_CHECKPOINT)
 
 
+@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
 async def test_all_tables_emptied(world: World, notes: Path) -> None:
     await grow(world, 3)
     await maker(world, notes).make(TENANT)
@@ -125,6 +128,7 @@ async def test_a_log_of_another_epoch_is_behind_whatever_its_size(
     await refused(world, notes, Reason.LOG_BEHIND_CHECKPOINT)
 
 
+@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
 @pytest.mark.parametrize("signed_again", [False, True])
 async def test_the_whole_log_rewritten(world: World, notes: Path, signed_again: bool) -> None:
     """Even with the log's own key: the store has the note of what was there before."""
@@ -145,6 +149,7 @@ async def test_the_whole_log_rewritten(world: World, notes: Path, signed_again: 
     await refused(world, notes, Reason.ROOT_MISMATCH)
 
 
+@pytest.mark.deep(stands_in="test_a_new_row_that_was_edited_is_not_signed")
 async def test_rows_that_are_not_there_are_not_signed(world: World, notes: Path) -> None:
     await grow(world, 3)
     await maker(world, notes).make(TENANT)
@@ -174,6 +179,7 @@ async def test_a_note_by_another_key_is_not_followed(world: World, notes: Path) 
     await refused(world, notes, Reason.SIGNATURE_MISSING)
 
 
+@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
 async def test_decisions_go_on_and_are_told_once(
     world: World, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -191,6 +197,7 @@ async def test_decisions_go_on_and_are_told_once(
     assert set(signing.diverged) == {TENANT}
 
 
+@pytest.mark.deep(stands_in="test_a_new_row_that_was_edited_is_not_signed")
 async def test_an_operator_accepts_a_new_incarnation(
     either_url: str, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +243,7 @@ async def test_an_operator_accepts_a_new_incarnation(
         assert split_origin(row.origin) == (LOG, 1)
 
 
+@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
 async def test_a_store_that_is_behind_a_purge_can_be_accepted(world: World, notes: Path) -> None:
     """The log was purged by a replica with another store, or with the log's key by an insider."""
     await grow(world, 3)
@@ -253,6 +261,7 @@ async def test_a_store_that_is_behind_a_purge_can_be_accepted(world: World, note
     assert (await verified(world, notes))["valid"]
 
 
+@pytest.mark.deep(stands_in="test_a_log_of_another_epoch_is_behind_whatever_its_size")
 async def test_an_incarnation_written_into_the_database_changes_nothing(
     world: World, notes: Path
 ) -> None:
@@ -272,6 +281,7 @@ async def test_an_incarnation_written_into_the_database_changes_nothing(
     await refused(world, notes, Reason.LOG_BEHIND_CHECKPOINT)
 
 
+@pytest.mark.deep(stands_in="test_a_note_by_another_key_is_not_followed")
 async def test_a_lost_store_goes_on_from_the_database_and_says_so(
     world: World, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,7 @@ from control_api.checkpoint_store.file_store import FileStore
 from control_api.store.queries import checkpoints
 from policies.trail import checkpoint
 from policies.trail.merkle_tree import Frontier, leaf_hash
+from tests import tiers
 from tests.control_api.checkpoints.signer import STEPS
 from tests.control_api.checkpoints.signing import LOG, SIGNER, grow, latest, maker, sizes
 from tests.control_api.log.purging import valid
@@ -23,6 +24,7 @@ from tests.control_api.store.world import TENANT, World, opened
 PUBLISHED = ("published",)
 
 
+@tiers.rotating(0, 4)
 @pytest.mark.parametrize("step", [*STEPS, *PUBLISHED])
 async def test_a_kill_before(either_url: str, notes: Path, step: str) -> None:
     if step not in ("signature", "row") and either_url.startswith("postgresql"):

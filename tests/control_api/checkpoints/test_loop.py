@@ -49,6 +49,7 @@ async def test_only_logs_that_changed_are_signed(world: World, notes: Path) -> N
     assert latest(notes).size == 3
 
 
+@pytest.mark.deep(stands_in="test_only_logs_that_changed_are_signed")
 async def test_an_idle_log_gets_a_heartbeat_an_hour_from_one_replica(
     world: World, notes: Path
 ) -> None:
@@ -76,6 +77,7 @@ async def test_replicas_share_the_work(world: World, notes: Path) -> None:
     assert latest(notes).size == 2
 
 
+@pytest.mark.deep(stands_in="test_a_log_that_the_database_has_lost_is_found")
 async def test_a_failure_is_told_once_and_tried_again(
     world: World, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

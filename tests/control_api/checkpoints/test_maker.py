@@ -21,6 +21,7 @@ from tests.control_api.log.purging import valid
 from tests.control_api.store.world import OTHER, TENANT, World, decision, opened
 
 
+@pytest.mark.deep(stands_in="test_an_older_log_is_read_back_whole_and_signed")
 async def test_a_log_that_grows_is_signed_and_published(world: World, notes: Path) -> None:
     signing = maker(world, notes)
     assert await signing.make(TENANT) is None  # no log yet
@@ -63,6 +64,7 @@ async def test_an_older_log_is_read_back_whole_and_signed(world: World, notes: P
     assert made.size == latest(notes).size == 300
 
 
+@pytest.mark.deep(stands_in="test_a_checkpoint_that_is_published_late_does_not_follow_a_larger_one")
 async def test_replicas_that_sign_at_once_make_one_series(
     either_url: str, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,6 +17,7 @@ POLICY = {
 }  # fmt: skip
 
 
+@pytest.mark.deep(stands_in="test_a_question_about_an_agent_and_a_task")
 def test_a_cell_leads_to_the_clauses_and_the_agents(fresh: ControlApi) -> None:
     fresh.admin("POST", "/v1/policies", POLICY)
     fresh.approved("agt_clerk", "clerk")

@@ -133,6 +133,7 @@ def test_failures_are_counted_by_the_peer_and_not_by_a_header(
     assert len(addresses) == 8
 
 
+@pytest.mark.deep(stands_in="test_by_tls_the_cookie_is_for_tls_and_this_host_alone")
 def test_switched_off_there_is_no_console_and_no_cookie_opens_anything(tmp_path: Path) -> None:
     api = ControlApi(tmp_path).start()
     try:

@@ -34,6 +34,7 @@ def lists_of(shown: Shown) -> dict[str, list[str]]:
     return {card.find("h3").text: [each.text for each in card.find_all("li")] for card in cards}
 
 
+@pytest.mark.deep(stands_in="test_a_step_needs_a_reason_and_keeps_what_was_typed")
 def test_an_unknown_agent_is_registered_approved_and_suspended(fresh: ControlApi) -> None:
     """The issue's journey: it appears, is looked at, approved, reads, is suspended, is denied."""
     visitor = Visitor(fresh).sign_in(fresh.admin_key)
@@ -136,6 +137,7 @@ def test_an_entry_is_edited_with_a_reason_and_emptied_fields_are_cleared(
     assert agent["permitted_roles"] == ["sales", "support"]
 
 
+@pytest.mark.deep(stands_in="test_an_entry_is_edited_with_a_reason_and_emptied_fields_are_cleared")
 def test_the_three_lists_compare_use_with_the_policies(fresh: ControlApi) -> None:
     policy = {
         "name": "wide", "agent_role": "compared", "allowed_sources": ["a", "b*", "never"],

@@ -190,6 +190,7 @@ def test_another_tenant_s_rule_is_not_found(api: ControlApi, console: Visitor) -
     assert api.call("GET", path, key=theirs).status == 200
 
 
+@pytest.mark.deep(stands_in="test_what_fired_is_listed_with_its_delivery")
 def test_a_freeze_is_told_on_every_page(fresh: ControlApi) -> None:
     made_key = fresh.admin("POST", "/v1/keys", {"name": "duty", "scope": "admin"})
     console = Visitor(fresh).sign_in(made_key["key"])

@@ -59,6 +59,7 @@ def _tamper(api: ControlApi, event_id: str) -> int:
     return int(seq)
 
 
+@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
 def test_a_sound_log_is_told_as_what_was_verified(fresh: ControlApi) -> None:
     fresh.evaluate()
     console = Visitor(fresh).sign_in(fresh.admin_key)
@@ -88,6 +89,7 @@ def test_what_came_after_the_verification_is_not_told_as_verified(fresh: Control
     assert "is not verified yet" in shown.text or "at entry" in shown.text
 
 
+@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
 def test_a_verification_is_begun_by_a_reader_and_shows_its_progress(fresh: ControlApi) -> None:
     reader = Visitor(fresh).sign_in(fresh.new_key("read"))
     until("the button", lambda: "Verify again" in reader.get("/console/audit").text)
@@ -103,6 +105,7 @@ def test_a_verification_is_begun_by_a_reader_and_shows_its_progress(fresh: Contr
     assert reader.get("/console/audit").main.find_all("form", action="/console/audit/verify")
 
 
+@pytest.mark.deep(stands_in="test_a_download_that_cannot_be_is_told_on_the_page")
 def test_a_tampered_row_turns_the_page_red_and_names_itself(fresh: ControlApi) -> None:
     fresh.evaluate()
     event_id = fresh.evaluate()["event_id"]
@@ -122,6 +125,7 @@ def test_a_tampered_row_turns_the_page_red_and_names_itself(fresh: ControlApi) -
     assert not [each for each in shown.main.find_all("div", class_="good") if "Valid" in each.text]
 
 
+@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
 def test_a_damaged_record_that_is_no_decision_is_named_without_a_link(fresh: ControlApi) -> None:
     fresh.new_key("read")
     _signed(fresh)
@@ -138,6 +142,7 @@ def test_a_damaged_record_that_is_no_decision_is_named_without_a_link(fresh: Con
     assert not notice.find_all("a")
 
 
+@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
 def test_a_log_that_lost_its_newest_entries_is_red(fresh: ControlApi) -> None:
     for _ in range(3):
         fresh.evaluate()
@@ -149,6 +154,7 @@ def test_a_log_that_lost_its_newest_entries_is_red(fresh: ControlApi) -> None:
     assert "bad" in shown.main.find("div", class_="notice").attributes["class"]
 
 
+@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
 def test_a_note_that_was_changed_is_told_as_not_signed(fresh: ControlApi) -> None:
     fresh.evaluate()
     console = Visitor(fresh).sign_in(fresh.admin_key)
@@ -167,6 +173,7 @@ def test_a_note_that_was_changed_is_told_as_not_signed(fresh: ControlApi) -> Non
     assert "NOT SIGNED" in console.get("/console/audit").text
 
 
+@pytest.mark.deep(stands_in="test_what_came_after_the_verification_is_not_told_as_verified")
 def test_a_witness_is_up_to_date_or_behind_or_has_not_cosigned(
     fresh: ControlApi, tmp_path: Path
 ) -> None:
@@ -202,6 +209,7 @@ def test_a_witness_is_up_to_date_or_behind_or_has_not_cosigned(
     until("it is behind", lambda: "behind" in told()[0])
 
 
+@pytest.mark.deep(stands_in="test_decisions_that_match_are_downloaded")
 def test_checkpoints_are_listed_and_downloaded(api: ControlApi, console: Visitor) -> None:
     api.evaluate()
     size = _signed(api)
@@ -230,6 +238,7 @@ def test_the_list_of_checkpoints_tells_a_wrong_cursor(console: Visitor) -> None:
     assert "cursor" in shown.text
 
 
+@pytest.mark.deep(stands_in="test_decisions_that_match_are_downloaded")
 def test_the_downloaded_log_is_verified_offline(
     api: ControlApi, console: Visitor, tmp_path: Path
 ) -> None:

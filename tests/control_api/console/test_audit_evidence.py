@@ -61,6 +61,7 @@ def _verify(report: bytes, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.deep(stands_in="test_evidence_of_a_session_is_verified_offline")
 def test_evidence_of_an_event_with_its_lineage_is_verified_offline(
     api: ControlApi, console: Visitor, tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_report_that_cannot_be_is_told_on_the_page(
     assert shown.main.find("div", role="alert").text
 
 
+@pytest.mark.deep(stands_in="test_a_report_takes_no_longer_than_it_may")
 def test_a_log_that_does_not_hold_gives_no_report(fresh: ControlApi) -> None:
     event_id = fresh.evaluate()["event_id"]
     _signed(fresh, event_id)
@@ -174,6 +176,7 @@ async def test_an_export_is_no_larger_than_it_may_be(monkeypatch: pytest.MonkeyP
         await report.make_report(Stream("", _given(b"a" * 11)), "event", "e")
 
 
+@pytest.mark.deep(stands_in="test_an_export_is_no_larger_than_it_may_be")
 async def test_a_report_is_no_larger_than_it_may_be(
     api: ControlApi, console: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ def test_a_change_names_who_made_it_and_what_changed(api: ControlApi, console: V
     assert not oldest.find_all("del")
 
 
+@pytest.mark.deep(stands_in="test_how_long_records_are_kept_is_changed")
 def test_changes_are_paged_and_filtered(api: ControlApi, console: Visitor) -> None:
     for number in range(51):
         api.admin("POST", "/v1/agents", {"agent_id": f"agt_{number}", "agent_role": "paged"})
@@ -131,6 +132,7 @@ def test_a_reader_sees_holds_and_erasures_and_changes_neither(
         assert reader.post(f"/console/audit/{action}", {}).status == 403
 
 
+@pytest.mark.deep(stands_in="test_a_hold_that_lacks_something_is_refused_and_keeps_what_was_typed")
 def test_what_was_purged_is_shown_with_its_proof(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

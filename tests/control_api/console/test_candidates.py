@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.control_api.console.reader import Shown, Visitor
 from tests.control_api.running_api import ControlApi
 
@@ -35,6 +37,7 @@ def promoted(console: Visitor, shown: Shown) -> Shown:
     return console.submit(shown, "/console/candidate/promote", confirm="yes")
 
 
+@pytest.mark.deep(stands_in="test_a_whole_set_leaves_out_what_it_lacks")
 def test_a_change_is_tried_reviewed_and_promoted(fresh: ControlApi) -> None:
     console = Visitor(fresh).sign_in(fresh.admin_key)
     other = {
@@ -72,6 +75,7 @@ def test_a_change_is_tried_reviewed_and_promoted(fresh: ControlApi) -> None:
     }
 
 
+@pytest.mark.deep(stands_in="test_a_whole_set_leaves_out_what_it_lacks")
 def test_a_guardrail_is_named_and_keeps_a_candidate_from_being_promoted(fresh: ControlApi) -> None:
     console = Visitor(fresh).sign_in(fresh.admin_key)
     created(console, "wider", WIDER)
@@ -92,6 +96,7 @@ def test_a_guardrail_is_named_and_keeps_a_candidate_from_being_promoted(fresh: C
     assert fresh.evaluate(source_id="press")["decision"] == "ALLOW"
 
 
+@pytest.mark.deep(stands_in="test_a_whole_set_leaves_out_what_it_lacks")
 def test_only_what_was_reviewed_is_promoted(fresh: ControlApi) -> None:
     console = Visitor(fresh).sign_in(fresh.admin_key)
     created(console, "next", MENDED)
@@ -120,6 +125,7 @@ def test_a_whole_set_leaves_out_what_it_lacks(fresh: ControlApi) -> None:
     assert "Removed support-reads" in review(console, "less").text
 
 
+@pytest.mark.deep(stands_in="test_a_whole_set_leaves_out_what_it_lacks")
 def test_a_candidate_is_discarded(fresh: ControlApi) -> None:
     console = Visitor(fresh).sign_in(fresh.admin_key)
     shown = created(console, "next", MENDED)

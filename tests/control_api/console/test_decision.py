@@ -67,6 +67,7 @@ def test_what_was_released_and_done_is_told_in_words(fresh: ControlApi) -> None:
     assert summary[1:] == ["failed", 'channel: email to: {"team":["a","b"]}']
 
 
+@pytest.mark.deep(stands_in="test_the_ladder_is_that_of_the_policies_that_decided")
 def test_what_today_s_policies_say_stands_beside_it(fresh: ControlApi) -> None:
     allowed = fresh.evaluate(user_id="ann")
     console = Visitor(fresh).sign_in(fresh.admin_key)
@@ -102,6 +103,7 @@ def test_the_neighbours_in_a_session_are_linked(api: ControlApi, console: Visito
     assert f"/console/decision?id={ids[2]}" in links
 
 
+@pytest.mark.deep(stands_in="test_what_was_released_and_done_is_told_in_words")
 def test_the_browser_is_given_what_it_verifies(api: ControlApi, console: Visitor) -> None:
     event_id = api.evaluate()["event_id"]
     address = f"/console/decision/proof?id={event_id}"
@@ -114,6 +116,7 @@ def test_the_browser_is_given_what_it_verifies(api: ControlApi, console: Visitor
     assert file.raw.decode() == given["proof"]
 
 
+@pytest.mark.deep(stands_in="test_what_was_released_and_done_is_told_in_words")
 def test_the_evidence_is_verified_offline(
     api: ControlApi, console: Visitor, tmp_path: Path
 ) -> None:

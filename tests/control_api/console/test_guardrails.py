@@ -16,6 +16,7 @@ def created(console: Visitor, **fields: str) -> Shown:
     return console.submit(console.get(f"{LIST}/new"), "/console/guardrail/create", **fields)
 
 
+@pytest.mark.deep(stands_in="test_what_is_in_force_refuses_a_guardrail")
 def test_a_guardrail_is_created_changed_and_deleted(fresh: ControlApi) -> None:
     console = Visitor(fresh).sign_in(fresh.admin_key)
     assert "No guardrail" in console.get(LIST).text
@@ -72,6 +73,7 @@ def test_a_form_that_says_too_little_is_refused(
     assert text in shown.text
 
 
+@pytest.mark.deep(stands_in="test_what_is_in_force_refuses_a_guardrail")
 def test_a_files_guardrail_is_changed_in_its_file(fresh: ControlApi) -> None:
     file = fresh.policy_file.parent.parent / "guardrails.yaml"
     file.write_text("guardrails:\n  - name: filed\n    never: {sources: [payroll]}\n")

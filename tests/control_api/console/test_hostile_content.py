@@ -123,7 +123,7 @@ def listed(visitor: Visitor, address: str) -> Iterator[Shown]:
         address = following[0].attributes["href"]
 
 
-@tiers.rotating(0, 4)
+@tiers.rotating(0, 6)
 @pytest.mark.parametrize("path", [page.path for page in shown_pages()])
 def test_a_page_shows_payloads_as_text(
     path: str, world: HostileWorld, visitor: Visitor, superadmin: Visitor

@@ -39,6 +39,7 @@ def test_what_needs_a_person_is_on_top(api: ControlApi, console: Visitor) -> Non
     assert "1 agent waits for a role and approval" in shown.text
 
 
+@pytest.mark.deep(stands_in="test_a_first_run_shows_how_to_begin")
 def test_all_that_needs_a_person_leads_to_its_page(fresh: ControlApi) -> None:
     visitor = Visitor(fresh).sign_in(fresh.admin_key)
     assert needs(visitor) == {}
@@ -85,6 +86,7 @@ def test_all_that_needs_a_person_leads_to_its_page(fresh: ControlApi) -> None:
     assert leads == {*settled, "alerts/freeze", "policies/candidate"}
 
 
+@pytest.mark.deep(stands_in="test_what_needs_a_person_is_on_top")
 def test_what_was_settled_needs_no_one_any_longer(fresh: ControlApi) -> None:
     visitor = Visitor(fresh).sign_in(fresh.admin_key)
     good = fresh.policy_file.read_text()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from control_api.console.views.policies.differences import line_changes
 from control_api.console.views.policies.policy_text import read, written
 from policies.definitions.policy_form import FIELDS, LISTS
@@ -107,6 +109,7 @@ def test_a_policy_says_what_it_is_and_where_it_comes_from(
     assert console.get("/console/policy").status == 422
 
 
+@pytest.mark.deep(stands_in="test_a_policy_returns_to_its_file")
 def test_an_edit_is_reviewed_refused_mended_and_saved(fresh: ControlApi) -> None:
     api = fresh
     console = Visitor(api).sign_in(api.admin_key)

@@ -82,6 +82,7 @@ def test_what_ends_a_key_ends_its_sessions_everywhere(
     within(3, lambda: not is_signed_in(at(two, visitor)), "the other replica knows")
 
 
+@pytest.mark.deep(stands_in="test_a_session_begins_at_one_replica_and_ends_at_the_other")
 def test_of_several_browsers_with_one_link_one_gets_in(
     replicas: tuple[ControlApi, ControlApi], api: ControlApi
 ) -> None:

@@ -116,6 +116,7 @@ def test_a_person_of_several_tenants_chooses_one_and_changes_over(company: Compa
     assert shown.heading == "Choose a tenant"
 
 
+@pytest.mark.deep(stands_in="test_a_person_of_several_tenants_chooses_one_and_changes_over")
 def test_a_mapping_that_is_taken_away_ends_the_sessions_that_it_gave(company: Company) -> None:
     ann, ben, eve = (company.sign_in(person) for person in ("ann", "ben", "eve"))
     before = company.api.environ["SLUICE_OIDC_GROUPS"]
@@ -185,6 +186,7 @@ def test_the_attempt_s_cookie_is_short_lived_and_comes_back_from_the_provider(
     assert visitor.cookies
 
 
+@pytest.mark.deep(stands_in="test_what_the_provider_says_is_text")
 def test_a_provider_that_is_away_stops_neither_the_start_nor_keys(company: Company) -> None:
     company.provider.stop()
     company.restart()

@@ -57,6 +57,7 @@ def test_settings_are_changed_and_shown(api: ControlApi, superadmin: Visitor) ->
     assert "checked" not in changed.main.find("input", name="require_agent_id").attributes
 
 
+@pytest.mark.deep(stands_in="test_a_frozen_tenant_is_told")
 def test_what_the_operator_sets_for_all_is_told(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("masked")
     with running(folder, SLUICE_PII_MASKING="1") as api:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.clusters import ISSUER, KeySetServer, claims, pod_token, token
 from tests.control_api.enrolment.calls import (
     POLICY_SET,
@@ -18,6 +20,7 @@ from tests.control_api.running_api import SUPERADMIN, ControlApi, asked, running
 from tests.postgres import serving
 
 
+@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
 def test_a_registered_workload_gets_its_agent_and_two_keys(either_cluster: ControlApi) -> None:
     api = either_cluster
     register(api)
@@ -36,6 +39,7 @@ def test_a_registered_workload_gets_its_agent_and_two_keys(either_cluster: Contr
     api.verified()
 
 
+@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
 def test_the_agents_key_speaks_for_no_other_agent(cluster: ControlApi) -> None:
     register(cluster)
     cluster.approved("agt_other")
@@ -44,6 +48,7 @@ def test_the_agents_key_speaks_for_no_other_agent(cluster: ControlApi) -> None:
     assert (decided["decision"], decided["policy_name"]) == ("DENY", "key_agent_binding")
 
 
+@pytest.mark.deep(stands_in="test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere")
 def test_an_unknown_workload_waits_for_approval_and_gets_no_key(
     either_cluster: ControlApi,
 ) -> None:
@@ -96,6 +101,7 @@ def test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere(
         assert answer[name].encode() not in stored
 
 
+@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
 def test_a_repeated_token_gets_new_keys_and_the_earlier_ones_stay_alive(
     cluster: ControlApi,
 ) -> None:
@@ -110,6 +116,7 @@ def test_a_repeated_token_gets_new_keys_and_the_earlier_ones_stay_alive(
     assert (len(tokens), len(set(tokens))) == (3, 1)
 
 
+@pytest.mark.deep(stands_in="test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere")
 def test_an_enrolled_key_is_no_ordinary_key(cluster: ControlApi) -> None:
     register(cluster)
     answer = enrolled(cluster)
@@ -125,6 +132,7 @@ def test_an_enrolled_key_is_no_ordinary_key(cluster: ControlApi) -> None:
     assert "enrolment/agt_loans" in names
 
 
+@pytest.mark.deep(stands_in="test_every_key_that_was_issued_is_in_the_log_and_its_secret_nowhere")
 def test_a_key_dies_after_an_hour(either_cluster: ControlApi) -> None:
     api = either_cluster
     register(api)
@@ -137,6 +145,7 @@ def test_a_key_dies_after_an_hour(either_cluster: ControlApi) -> None:
     assert api.admin("GET", "/v1/keys?enrolled=true") == []
 
 
+@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
 def test_at_most_a_hundred_agents_wait_in_a_tenant(cluster: ControlApi) -> None:
     for number in range(100):
         assert enrolled(cluster, pod_token(f"a{number}"))["status"] == "draft"
@@ -148,6 +157,7 @@ def test_at_most_a_hundred_agents_wait_in_a_tenant(cluster: ControlApi) -> None:
     assert enrolled(cluster, pod_token("one-more"))["status"] == "draft"
 
 
+@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
 def test_a_deactivated_tenant_enrols_none_and_a_frozen_one_does(
     tmp_path: Path, key_server: KeySetServer
 ) -> None:
@@ -173,6 +183,7 @@ def test_a_deactivated_tenant_enrols_none_and_a_frozen_one_does(
         assert changes(api, "enrolment.refused", tenant)[0]["detail"]["reason"] == "tenant"
 
 
+@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
 def test_two_replicas_register_a_workload_once(
     tmp_path: Path, key_server: KeySetServer, migrated_url: str
 ) -> None:
@@ -193,6 +204,7 @@ def test_two_replicas_register_a_workload_once(
             second.stop()
 
 
+@pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")
 def test_a_workload_belongs_to_one_agent(cluster: ControlApi) -> None:
     register(cluster)
     body = {"agent_id": "b", "agent_role": "support", "workload": WORKLOAD}

@@ -22,6 +22,7 @@ def counted(api: ControlApi, outcome: str) -> float:
     return 0.0
 
 
+@pytest.mark.deep(stands_in="test_one_pod_can_not_fill_the_log")
 def test_every_hostile_token_gets_nothing_and_is_recorded(
     cluster: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:

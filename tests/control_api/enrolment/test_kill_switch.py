@@ -37,6 +37,7 @@ def test_the_keys_die_with_the_status_of_their_agent(cluster: ControlApi, status
     assert entry["detail"]["workload"] == WORKLOAD
 
 
+@pytest.mark.deep(stands_in="test_the_keys_die_with_the_status_of_their_agent")
 def test_a_key_from_before_a_suspension_never_comes_back(either_cluster: ControlApi) -> None:
     api = either_cluster
     register(api)
@@ -79,6 +80,7 @@ def test_a_sidecar_that_waits_is_sent_away_at_once(cluster: ControlApi) -> None:
         assert waiting.result(15).status == 403
 
 
+@pytest.mark.deep(stands_in="test_the_keys_die_with_the_status_of_their_agent")
 def test_a_suspension_reaches_the_other_replicas(
     tmp_path: Path, key_server: KeySetServer, migrated_url: str
 ) -> None:

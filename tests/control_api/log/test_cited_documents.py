@@ -102,6 +102,7 @@ async def test_what_an_older_replica_published_is_kept_when_it_is_replaced(world
     assert await kept(world) == {b"[1]": False, b"[2]": True}
 
 
+@pytest.mark.deep(stands_in="test_a_record_that_came_late_keeps_its_document")
 async def test_a_document_goes_when_no_entry_can_cite_it(world: World) -> None:
     await keep_days(world, 1)
     await publish(world, a=b"[1]", b=b"[2]")

@@ -90,6 +90,7 @@ async def redactions(world: World) -> list[dict[str, Any]]:
     return [orjson.loads(bytes(row.entry)) for row in rows]
 
 
+@pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
 async def test_an_erased_user_is_in_no_row_and_the_log_verifies(world: World) -> None:
     await seeded(world)
     before = await opened_seqs(world)
@@ -116,6 +117,7 @@ async def test_an_erased_user_is_in_no_row_and_the_log_verifies(world: World) ->
     assert page.events == []
 
 
+@pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
 async def test_an_erasure_can_be_repeated(world: World) -> None:
     await seeded(world)
     await erase(world, user_id=SEED)
@@ -137,6 +139,7 @@ async def test_a_session_loses_its_user_with_its_last_opening(world: World) -> N
     await valid(world)
 
 
+@pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
 async def test_an_event_with_more_lineage_than_a_step_takes(world: World) -> None:
     made = await world.log.append(TENANT, decision(user_id=SEED))
     for number in range(12):
@@ -146,6 +149,7 @@ async def test_an_event_with_more_lineage_than_a_step_takes(world: World) -> Non
     await valid(world)
 
 
+@pytest.mark.deep(stands_in="test_a_redaction_forged_by_sql_does_not_hide_the_loss")
 async def test_a_budget_ends_a_request_that_another_continues(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +165,7 @@ async def test_a_budget_ends_a_request_that_another_continues(
     assert await holding(world) == {}
 
 
+@pytest.mark.deep(stands_in="test_a_session_loses_its_user_with_its_last_opening")
 async def test_repeating_ends_for_a_session_larger_than_one_request(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +179,7 @@ async def test_repeating_ends_for_a_session_larger_than_one_request(
     await valid(world)
 
 
+@pytest.mark.deep(stands_in="test_a_session_loses_its_user_with_its_last_opening")
 async def test_two_replicas_erase_each_opening_once(world: World) -> None:
     await seeded(world)
     done = await asyncio.gather(*(erase(world, user_id=SEED) for _ in range(3)))
@@ -188,6 +194,7 @@ async def test_two_replicas_erase_each_opening_once(world: World) -> None:
     await valid(world)
 
 
+@pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
 @pytest.mark.parametrize(
     "statement",
     [
@@ -227,6 +234,7 @@ async def test_a_redaction_forged_by_sql_does_not_hide_the_loss(world: World) ->
     assert not (await verify(world.store, TENANT))["valid"]
 
 
+@pytest.mark.deep(stands_in="test_a_session_loses_its_user_with_its_last_opening")
 async def test_a_log_with_erased_entries_can_be_purged(world: World) -> None:
     await aged(world, 20, 10)
     [old] = await world.rows(
@@ -241,6 +249,7 @@ async def test_a_log_with_erased_entries_can_be_purged(world: World) -> None:
     assert (await verify(world.store, TENANT, (SIGNER.public,)))["valid"]
 
 
+@pytest.mark.deep(stands_in="test_a_hold_placed_during_an_erasure_stops_it")
 @pytest.mark.parametrize(
     ("object_type", "object_id"), [("session", "s-1"), ("agent", "agt_1"), ("user", SEED)]
 )

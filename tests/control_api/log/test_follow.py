@@ -144,6 +144,7 @@ async def test_a_slow_follower_gets_the_newest_and_the_number_of_the_others(
         stopping.set()
 
 
+@pytest.mark.deep(stands_in="test_each_matching_event_once_and_in_order")
 async def test_tails_are_bounded_by_owner_and_freed(world: World) -> None:
     stopping = asyncio.Event()
     tails = EventTails(world.store, stopping)

@@ -105,6 +105,7 @@ async def verified(world: World, total: int, tenant_id: str = TENANT) -> None:
     assert (answer["valid"], answer["total"], answer["reason"]) == (True, total, None)
 
 
+@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
 async def test_a_batch_with_a_cached_head_is_one_statement(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +119,7 @@ async def test_a_batch_with_a_cached_head_is_one_statement(
             await verified(world, 5, tenant_id)
 
 
+@pytest.mark.deep(stands_in="test_records_are_numbered_while_the_batch_before_is_committed")
 async def test_due_index_blocks_are_written_with_the_batch(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +133,7 @@ async def test_due_index_blocks_are_written_with_the_batch(
         await verified(world, 6000)
 
 
+@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
 async def test_a_head_moved_by_another_process_is_read_again(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +158,7 @@ async def test_a_change_in_between_is_not_overwritten(postgresql_url: str) -> No
         await verified(world, 6)
 
 
+@pytest.mark.deep(stands_in="test_a_change_in_between_is_not_overwritten")
 async def test_a_change_may_have_more_records_than_a_statement_takes(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +174,7 @@ async def test_a_change_may_have_more_records_than_a_statement_takes(
         assert await sql(postgresql_url, "SELECT count(*) FROM openings") == [(1050,)]
 
 
+@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
 async def test_a_head_of_the_same_size_with_another_leaf_is_read_again(
     postgresql_url: str,
 ) -> None:
@@ -201,6 +206,7 @@ async def test_records_are_numbered_while_the_batch_before_is_committed(
         await verified(world, 57)
 
 
+@pytest.mark.deep(stands_in="test_records_are_numbered_while_the_batch_before_is_committed")
 @pytest.mark.parametrize(
     "failure", ["head moved", "conflict", "lost before", "lost after", "id known"]
 )
@@ -228,6 +234,7 @@ async def test_records_numbered_behind_a_failed_batch_are_numbered_again(
         await verified(world, len(stored))
 
 
+@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
 async def test_two_processes_with_full_queues_write_one_log(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
 
@@ -255,6 +262,7 @@ async def test_a_known_id_answers_with_its_first_position(
         await verified(world, 2)
 
 
+@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_lost_connection_loses_and_duplicates_nothing(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch, when: str
@@ -282,6 +290,7 @@ async def test_a_lost_connection_loses_and_duplicates_nothing(
         await verified(world, 17)
 
 
+@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
 async def test_a_backend_killed_during_the_statement_loses_nothing(
     postgresql_url: str,
 ) -> None:
@@ -311,6 +320,7 @@ async def test_a_backend_killed_during_the_statement_loses_nothing(
         await verified(world, len(held))
 
 
+@pytest.mark.deep(stands_in="test_a_known_id_answers_with_its_first_position")
 async def test_a_connection_used_for_one_tenant_serves_another(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
         for _ in range(4):

@@ -22,6 +22,7 @@ async def old_log(world: World, held_at: int, **held: Any) -> None:
     await world.log.append(TENANT, decision())
 
 
+@pytest.mark.deep(stands_in="test_a_held_session_keeps_its_row")
 @pytest.mark.parametrize(
     ("object_type", "field"),
     [("session", "session_id"), ("agent", "agent_id"), ("user", "user_id")],
@@ -44,6 +45,7 @@ async def test_retention_stops_before_what_is_held(
     await valid(world)
 
 
+@pytest.mark.deep(stands_in="test_a_hold_placed_while_the_prefix_is_verified_keeps_it")
 async def test_a_hold_on_a_masked_user_keeps_what_its_mask_names(world: World) -> None:
     await old_log(world, 5, user_id="[EMAIL]")
     await hold(world, "user", "ann@example.com")

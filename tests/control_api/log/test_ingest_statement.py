@@ -81,6 +81,7 @@ async def test_a_batch_of_a_known_spool_is_one_statement(
         await verified(world, 289)
 
 
+@pytest.mark.deep(stands_in="test_a_revision_that_is_new_is_acknowledged")
 async def test_due_index_blocks_are_written_with_the_batch(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +108,7 @@ async def test_a_failed_statement_loses_and_duplicates_nothing(
         await verified(world, 15)
 
 
+@pytest.mark.deep(stands_in="test_each_tenant_has_spools_of_its_own")
 async def test_what_another_process_took_in_is_not_taken_again(postgresql_url: str) -> None:
     """Each has cached ends from before: of the log, of the spool, or of both."""
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
@@ -132,6 +134,7 @@ async def test_what_another_process_took_in_is_not_taken_again(postgresql_url: s
         await verified(two, 78)
 
 
+@pytest.mark.deep(stands_in="test_a_batch_of_a_known_spool_is_one_statement")
 async def test_posts_and_decisions_at_once_make_one_log(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
 

@@ -92,6 +92,7 @@ def test_there_is_no_key_to_rotate_before_the_first_start(tmp_path: Path) -> Non
         log_key.rotate(tmp_path)
 
 
+@pytest.mark.deep(stands_in="test_a_foreign_key_is_refused_with_what_to_copy")
 def test_a_killed_rotation_leaves_the_old_key_or_the_new_one(tmp_path: Path) -> None:
     first = log_key.open_or_make(tmp_path)
     code = (
@@ -129,6 +130,7 @@ def test_the_command_rotates_and_shows_only_public_halves(tmp_path: Path) -> Non
     assert b64(ring.signer.seed()) not in done.stdout + done.stderr
 
 
+@pytest.mark.deep(stands_in="test_a_purge_with_a_foreign_key_is_refused")
 def test_after_a_rotation_the_next_start_signs_with_the_new_key(either: ControlApi) -> None:
     before = key_of(either)
     assert before["log_key_history"] == []
@@ -178,6 +180,7 @@ def rotated_one_of_two(shared: ControlApi, other: ControlApi) -> None:
     shared.restart()
 
 
+@pytest.mark.deep(stands_in="test_the_file_holds_the_new_seed_and_only_the_old_keys_signature")
 def test_in_a_rolling_rotation_the_old_replica_continues_until_its_restart(
     shared: ControlApi, tmp_path: Path
 ) -> None:
@@ -212,6 +215,7 @@ def aged_and_purged(api: ControlApi) -> None:
     assert asyncio.run(work), lines
 
 
+@pytest.mark.deep(stands_in="test_a_store_of_an_older_version_registers_the_first_key")
 def test_a_purge_under_a_former_key_verifies_under_the_new_one(either: ControlApi) -> None:
     either.evaluate()
     aged_and_purged(either)

@@ -87,6 +87,7 @@ async def test_lost_nodes_come_back_whatever_the_size_of_the_log(world: World) -
     await proven(world)
 
 
+@pytest.mark.deep(stands_in="test_lost_nodes_come_back_whatever_the_size_of_the_log")
 async def test_a_process_that_dies_after_writing_nodes_loses_none(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ async def test_a_process_that_dies_after_writing_nodes_loses_none(
     assert await stored(world) == kept
 
 
+@pytest.mark.deep(stands_in="test_no_node_is_replaced_by_what_contradicts_a_signed_root")
 @pytest.mark.parametrize("most", [65_536, 12], ids=["all held", "some held"])
 async def test_forged_nodes_are_replaced_once_a_signed_root_is_passed(
     world: World, monkeypatch: pytest.MonkeyPatch, most: int
@@ -145,6 +147,7 @@ async def test_no_node_is_replaced_by_what_contradicts_a_signed_root(world: Worl
     assert set((await stored(world)).values()) == {WRONG}
 
 
+@pytest.mark.deep(stands_in="test_lost_nodes_come_back_whatever_the_size_of_the_log")
 async def test_nodes_above_the_cut_come_back_after_a_purge(world: World) -> None:
     await aged(world, 30, 45)
     checker = SelfChecker(world.store)

@@ -20,6 +20,7 @@ from tests.policies.world import naive_root
 LOG = "sluice/epoch/default"
 
 
+@pytest.mark.deep(stands_in="test_growth_is_proven_between_any_two_sizes")
 async def test_every_entry_is_proven_in_the_latest_checkpoint(world: World) -> None:
     await fill(world, 530)
     tree = await sign(world)
@@ -91,6 +92,7 @@ async def test_a_log_smaller_than_a_checkpoint_outside_says_so(world: World) -> 
         await prove_growth(world.store, TENANT, 6, None, PUBLICS)
 
 
+@pytest.mark.deep(stands_in="test_what_no_checkpoint_covers_is_not_proven")
 async def test_after_a_purge_what_is_left_is_still_proven(world: World, small_steps: None) -> None:
     await aged(world, 300, 250)
     early = await sign(world, size=100)
@@ -145,6 +147,7 @@ ALTERED = {
 """Each with whether it also concerns the growth from size 3."""
 
 
+@pytest.mark.deep(stands_in="test_missing_nodes_are_made_from_the_entries_within_a_bound")
 async def test_altered_rows_never_become_a_proof(world: World) -> None:
     await fill(world, 530)
     await sign(world)

@@ -37,6 +37,7 @@ async def test_old_entries_go_and_the_rest_verifies(world: World) -> None:
     assert answer["checkpoint"]["note"].startswith("sluice/epoch/default\n151\n")
 
 
+@pytest.mark.deep(stands_in="test_the_counts_match_the_entries_that_are_left")
 async def test_all_other_rows_of_an_entry_go_with_it(world: World) -> None:
     await aged(world, 100, 150)
     await purge(world).run(TENANT)
@@ -72,6 +73,7 @@ async def test_an_empty_log_is_not_purged(world: World) -> None:
     assert await purge(world).run(OTHER) == PurgeResult(0, None)
 
 
+@pytest.mark.deep(stands_in="test_entries_that_are_young_or_kept_for_good_stay")
 async def test_an_idle_log_does_not_purge_its_own_purges_for_ever(world: World) -> None:
     await aged(world, 30, 0)
     sizes = []
@@ -84,6 +86,7 @@ async def test_an_idle_log_does_not_purge_its_own_purges_for_ever(world: World) 
     assert await seqs(world) == [30]
 
 
+@pytest.mark.deep(stands_in="test_old_entries_go_and_the_rest_verifies")
 @pytest.mark.parametrize("seed", range(4))
 async def test_purges_at_any_cut_leave_a_valid_log(either_url: str, seed: int) -> None:
     chance = random.Random(seed)

@@ -25,6 +25,7 @@ class Died(Exception):
     """Simulates the death of the process."""
 
 
+@pytest.mark.deep(stands_in="test_an_event_below_the_cut_is_hidden_at_once")
 @pytest.mark.parametrize("point", CRASHES)
 async def test_a_crash_at(either_url: str, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     async with opened(either_url) as world:
@@ -96,6 +97,7 @@ async def test_an_event_below_the_cut_is_hidden_at_once(
             await read.event(world.store, TENANT, eid)
 
 
+@pytest.mark.deep(stands_in="test_a_longer_retention_set_meanwhile_stops_the_purge")
 async def test_two_concurrent_replicas_make_one_purge(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world, opened(postgresql_url) as other:
         await aged(world, 120, 40)
@@ -124,6 +126,7 @@ async def test_a_longer_retention_set_meanwhile_stops_the_purge(
     assert await seqs(world) == list(range(50))
 
 
+@pytest.mark.deep(stands_in="test_a_longer_retention_set_meanwhile_stops_the_purge")
 async def test_verification_succeeds_while_rows_are_removed_and_added(world: World) -> None:
     await aged(world, 400, 200)
     going = True

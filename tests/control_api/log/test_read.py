@@ -174,6 +174,7 @@ async def test_an_event_shows_the_request_and_the_decision(world: World) -> None
     assert (await events(world.store, TENANT, EventFilters(), 10)).events == [shown]
 
 
+@pytest.mark.deep(stands_in="test_lineage_is_shown_page_by_page_while_more_is_recorded")
 @pytest.mark.usefixtures("small_blocks")
 async def test_a_session_is_shown_in_order_page_by_page(world: World) -> None:
     written = []
@@ -249,6 +250,7 @@ async def test_lineage_is_shown_page_by_page_while_more_is_recorded(world: World
     assert shown == list(range(number))
 
 
+@pytest.mark.deep(stands_in="test_lineage_shows_an_event_and_its_actions_in_order")
 async def test_lineage_of_a_foreign_or_missing_event_is_not_found(world: World) -> None:
     record = decision()
     await world.log.append(OTHER, record)
@@ -259,6 +261,7 @@ async def test_lineage_of_a_foreign_or_missing_event_is_not_found(world: World) 
             await lineage(world.store, TENANT, eid, 1)
 
 
+@pytest.mark.deep(stands_in="test_lineage_shows_an_event_and_its_actions_in_order")
 async def test_an_index_of_full_blocks_answers_the_same_after_a_restart(either_url: str) -> None:
     """With the real block size, and enough entries to fill a block of each facet."""
     async with opened(either_url) as world:

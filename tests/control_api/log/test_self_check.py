@@ -43,6 +43,7 @@ async def size(world: World) -> int:
     return int(row.size)
 
 
+@pytest.mark.deep(stands_in="test_one_process_at_a_time_verifies_a_log")
 @pytest.mark.parametrize("same", [True, False], ids=["one process", "a new one each step"])
 async def test_it_follows_a_growing_purged_and_erased_log(world: World, same: bool) -> None:
     checker = SelfChecker(world.store) if same else None
@@ -58,6 +59,7 @@ async def test_it_follows_a_growing_purged_and_erased_log(world: World, same: bo
     assert (state.reason, state.finished_size) == (None, await size(world))
 
 
+@pytest.mark.deep(stands_in="test_removed_newest_rows_are_found")
 async def test_a_damaged_row_is_found_and_its_repair_noticed(world: World) -> None:
     await fill(world, 50)
     assert (await whole(world)).reason is None
@@ -123,6 +125,7 @@ async def test_one_process_at_a_time_verifies_a_log(
     assert verified == 1
 
 
+@pytest.mark.deep(stands_in="test_a_round_begins_though_entries_arrive_all_the_time")
 async def test_a_state_changed_by_hand_is_not_trusted(world: World) -> None:
     await fill(world, 30)
     await whole(world)

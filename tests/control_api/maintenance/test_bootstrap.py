@@ -86,6 +86,7 @@ async def test_a_configured_superadmin_key_is_neither_generated_nor_written(tmp_
     assert key not in repr(settings)
 
 
+@pytest.mark.deep(stands_in="test_a_malformed_first_start_file_is_replaced")
 async def test_of_two_first_starts_on_one_database_one_counts(
     tmp_path: Path, migrated_url: str
 ) -> None:

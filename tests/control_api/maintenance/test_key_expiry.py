@@ -49,6 +49,7 @@ def test_a_sidecar_s_key_has_no_expiry_unless_one_is_given(api: ControlApi) -> N
     assert provisioned["expires_at"] is None
 
 
+@pytest.mark.deep(stands_in="test_a_sidecar_s_key_has_no_expiry_unless_one_is_given")
 def test_the_metric_is_the_next_expiry_of_any_tenant(fresh: ControlApi) -> None:
     assert seconds(fresh) is None
     made(fresh, expires_days=300)
@@ -87,6 +88,7 @@ def test_the_log_warns_of_a_key_once_a_day_from_14_days_before(
         assert far["key_id"] in warnings(caplog)[1]
 
 
+@pytest.mark.deep(stands_in="test_the_log_warns_of_a_key_once_a_day_from_14_days_before")
 def test_a_restart_warns_again_and_knows_the_expiry_at_once(
     either: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:

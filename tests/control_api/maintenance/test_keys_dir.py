@@ -74,6 +74,7 @@ def test_a_mounted_key_that_others_can_use_is_refused(tmp_path: Path, mode: int)
         read_mounted(path)
 
 
+@pytest.mark.deep(stands_in="test_two_replicas_with_one_secret_are_one_installation")
 @pytest.mark.parametrize(
     ("changed", "said"),
     [

@@ -73,6 +73,7 @@ def test_there_is_no_anchor_before_a_purge(api: ControlApi) -> None:
     assert shown.keys() == {"retention_days", "policy", "anchor", "held_from"}
 
 
+@pytest.mark.deep(stands_in="test_settings_are_shown_in_words_and_changed_one_by_one")
 def test_every_hour_old_data_is_purged(either: ControlApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
     monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
@@ -96,6 +97,7 @@ def test_every_hour_old_data_is_purged(either: ControlApi, monkeypatch: pytest.M
     either.verified()
 
 
+@pytest.mark.deep(stands_in="test_settings_are_shown_in_words_and_changed_one_by_one")
 def test_a_tenant_whose_log_does_not_verify_delays_no_other(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +131,7 @@ def _sql(api: ControlApi, statement: str) -> None:
     connection.close()
 
 
+@pytest.mark.deep(stands_in="test_settings_are_shown_in_words_and_changed_one_by_one")
 def test_the_command_purges_beside_a_running_service(either: ControlApi) -> None:
     """By the real clock: nothing is old enough; the command says so, and all goes on."""
     either.evaluate()
@@ -154,6 +157,7 @@ def long_ago(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Control
         api.stop()
 
 
+@pytest.mark.deep(stands_in="test_there_is_no_anchor_before_a_purge")
 def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: ControlApi) -> None:
     for _ in range(30):
         long_ago.evaluate()
@@ -170,6 +174,7 @@ def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: ControlApi) 
     long_ago.verified()
 
 
+@pytest.mark.deep(stands_in="test_only_an_admin_changes_them")
 def test_the_command_exits_with_2_for_an_unknown_tenant_and_1_for_a_failure(
     fresh: ControlApi,
 ) -> None:
@@ -191,6 +196,7 @@ def test_the_command_exits_with_2_for_an_unknown_tenant_and_1_for_a_failure(
         fresh.start()
 
 
+@pytest.mark.deep(stands_in="test_settings_out_of_bounds_are_refused")
 def test_sessions_are_purged_independently_and_stay_ended(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +245,7 @@ def _changes(api: ControlApi) -> list[Any]:
     return [each["detail"] for each in entries if each["what"] == "sessions.purged"]
 
 
+@pytest.mark.deep(stands_in="test_there_is_no_anchor_before_a_purge")
 def test_a_claim_that_meets_the_purge_finds_an_ended_session(long_ago: ControlApi) -> None:
     """An agent that claims while a session is being purged never gets a new one."""
     for number in range(40):

@@ -15,6 +15,7 @@ from tests.control_api.oidc.signing_in import REDIRECT, client_of
 from tests.sidecar.proxy.certificates import authority
 
 
+@pytest.mark.deep(stands_in="test_what_one_replica_began_another_finishes")
 def test_what_is_not_configured_is_not_imported() -> None:
     """Authlib is an extra of the distribution."""
     script = (
@@ -129,6 +130,7 @@ async def test_the_service_s_clock_may_not_be_far_off(provider: RealProvider) ->
     assert (await client.signed_in("ann")).subject == "ann"
 
 
+@pytest.mark.deep(stands_in="test_the_service_s_clock_may_not_be_far_off")
 async def test_groups_may_be_at_the_userinfo_endpoint_only(provider: RealProvider) -> None:
     provider.restart(inToken=False)
     try:
@@ -140,6 +142,7 @@ async def test_groups_may_be_at_the_userinfo_endpoint_only(provider: RealProvide
         provider.restart(inToken=True)
 
 
+@pytest.mark.deep(stands_in="test_the_provider_s_certificate_is_checked")
 async def test_the_provider_changes_its_keys(provider: RealProvider) -> None:
     client = client_of(provider.issuer)
     assert (await client.signed_in("ann")).subject == "ann"
@@ -153,6 +156,7 @@ async def test_the_provider_changes_its_keys(provider: RealProvider) -> None:
     assert (await client.signed_in("ann")).subject == "ann"
 
 
+@pytest.mark.deep(stands_in="test_a_person_signs_in")
 @pytest.mark.parametrize(
     ("kind", "algorithm"), [("RSA", "PS256"), ("EC", "ES256"), ("OKP", "EdDSA")]
 )
@@ -168,6 +172,7 @@ async def test_the_provider_signs_by_another_algorithm(
         provider.restart()
 
 
+@pytest.mark.deep(stands_in="test_the_provider_s_certificate_is_checked")
 async def test_a_provider_that_signs_by_the_client_s_secret_is_refused(
     provider: RealProvider,
 ) -> None:
@@ -181,6 +186,7 @@ async def test_a_provider_that_signs_by_the_client_s_secret_is_refused(
         provider.restart()
 
 
+@pytest.mark.deep(stands_in="test_the_service_s_clock_may_not_be_far_off")
 async def test_the_service_may_be_a_public_client(provider: RealProvider) -> None:
     provider.add_client(REDIRECT, client_secret=None, token_endpoint_auth_method="none")
     del provider.configuration["clients"][0]["client_secret"]

@@ -63,6 +63,7 @@ def test_what_changes_is_listed(arguments: list[str], capsys: pytest.CaptureFixt
     assert "\r" not in told.err  # it is no terminal
 
 
+@pytest.mark.deep(stands_in="test_what_changes_is_listed")
 def test_only_what_was_recorded_since_is_read(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_wrong_password_is_logged_without_the_password(
     assert "hunter2" not in caplog.text
 
 
+@pytest.mark.deep(stands_in="test_a_server_with_an_untrusted_certificate_gets_no_data")
 def test_tls_uses_the_configured_authority(tmp_path: Path, server: redis.Redis) -> None:
     context, shown = certificate(tmp_path)
     with relaying(server.port, context) as relay:
@@ -135,6 +136,7 @@ def cluster(tmp_path: Path) -> Iterator[list[redis.Redis]]:
         yield nodes
 
 
+@pytest.mark.deep(stands_in="test_the_readmes_user_may_do_everything_the_service_does")
 def test_on_a_cluster_each_tenant_lies_where_its_slot_is(
     tmp_path: Path, cluster: list[redis.Redis]
 ) -> None:

@@ -41,6 +41,7 @@ def writes_succeed(api: ControlApi) -> None:
         api.approved(f"agt_{number}")
 
 
+@pytest.mark.deep(stands_in="test_a_service_that_stops_while_redis_hangs_stops_in_time")
 def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(tmp_path: Path) -> None:
     with redis.running(tmp_path / "redis") as server:
         server.stop()
@@ -54,6 +55,7 @@ def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(tmp_pat
             within(5, lambda: metric(api, "sluice_redis_behind_seconds") == 0)
 
 
+@pytest.mark.deep(stands_in="test_a_full_redis_is_logged_and_filled_when_there_is_room")
 def test_an_outage_logs_one_line_when_it_begins_and_one_when_it_ends(
     publishing: ControlApi, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -74,6 +76,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if "pushed to Redis" in r.getMessage()]
 
 
+@pytest.mark.deep(stands_in="test_a_full_redis_is_logged_and_filled_when_there_is_room")
 def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(
     publishing: ControlApi, reader: Reader
 ) -> None:
@@ -85,6 +88,7 @@ def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(
     reader.answered(reader.ask(), 10)
 
 
+@pytest.mark.deep(stands_in="test_a_redis_restored_from_an_older_dump_is_updated")
 def test_a_redis_that_hangs_delays_no_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +109,7 @@ def test_a_redis_that_hangs_delays_no_write(
         reader.answered(reader.ask(), 10)
 
 
+@pytest.mark.deep(stands_in="test_a_service_that_stops_while_redis_hangs_stops_in_time")
 def test_a_redis_that_hangs_is_given_up_and_connected_anew(
     publishing: ControlApi, reader: Reader
 ) -> None:
@@ -139,6 +144,7 @@ def test_a_redis_restored_from_an_older_dump_is_updated(
         assert "agent/agt_2" in (reader.changes()[-1].names or ())
 
 
+@pytest.mark.deep(stands_in="test_a_service_that_stops_while_redis_hangs_stops_in_time")
 def test_a_redis_that_became_a_replica_is_left_for_its_primary(tmp_path: Path) -> None:
     """As behind a name that leads to another server after a failover."""
     with (
@@ -186,6 +192,7 @@ RUBBISH = (
 )
 
 
+@pytest.mark.deep(stands_in="test_a_service_that_stops_while_redis_hangs_stops_in_time")
 @pytest.mark.parametrize("rubbish", RUBBISH)
 def test_a_redis_that_answers_nonsense_counts_as_down(tmp_path: Path, rubbish: bytes) -> None:
     with (

@@ -16,6 +16,7 @@ from tests.redis import needs_redis
 pytestmark = needs_redis
 
 
+@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
 def test_a_challenge_is_answered_with_the_store_s_revision(
     publishing: ControlApi, reader: Reader
 ) -> None:
@@ -27,6 +28,7 @@ def test_a_challenge_is_answered_with_the_store_s_revision(
     assert reader.answered(reader.ask()).revision == revision + 1
 
 
+@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
 def test_challenges_that_come_together_share_a_heartbeat(reader: Reader) -> None:
     reader.answered(reader.ask())
     before = len(reader.beats())
@@ -36,6 +38,7 @@ def test_challenges_that_come_together_share_a_heartbeat(reader: Reader) -> None
     assert len(reader.beats()) - before < 20
 
 
+@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
 def test_the_challenges_of_a_large_fleet_share_few_heartbeats(reader: Reader) -> None:
     reader.answered(reader.ask())
     before = len(reader.beats())
@@ -54,6 +57,7 @@ def test_the_challenges_of_a_large_fleet_share_few_heartbeats(reader: Reader) ->
     reader.answered(reader.ask())
 
 
+@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
 def test_an_unknown_or_deactivated_tenant_gets_no_heartbeat(
     publishing: ControlApi, reader: Reader
 ) -> None:
@@ -68,6 +72,7 @@ def test_an_unknown_or_deactivated_tenant_gets_no_heartbeat(
     assert unknown
 
 
+@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
 def test_malformed_entries_in_the_stream_are_skipped(
     publishing: ControlApi, reader: Reader
 ) -> None:
@@ -108,6 +113,7 @@ def test_malformed_repair_requests_are_skipped(reader: Reader) -> None:
     assert reader.fields() == fields
 
 
+@pytest.mark.deep(stands_in="test_repair_requests_expire")
 def test_a_repair_stream_of_another_type_is_replaced(reader: Reader) -> None:
     reader.follows()
     reader.redis.set(doubts_key("default"), "no stream")
@@ -124,6 +130,7 @@ def test_repair_requests_expire(reader: Reader) -> None:
     assert 0 < reader.redis.pttl(doubts_key("default")) <= 60_000
 
 
+@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
 def test_a_stream_whose_ids_are_used_up_is_replaced(reader: Reader) -> None:
     reader.answered(reader.ask())
     most = 2**64 - 1
@@ -139,6 +146,7 @@ def test_a_stream_whose_ids_are_used_up_is_replaced(reader: Reader) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
 def test_streams_of_another_type_are_replaced(reader: Reader) -> None:
     reader.answered(reader.ask())
     reader.redis.delete(CHALLENGES, beats_key("default"))
@@ -150,6 +158,7 @@ def test_streams_of_another_type_are_replaced(reader: Reader) -> None:
     reader.answered(reader.ask())
 
 
+@pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
 def test_a_flushed_redis_is_filled_by_the_first_challenge(reader: Reader) -> None:
     reader.follows()
     reader.redis.flushall()
@@ -175,6 +184,7 @@ def test_a_field_that_a_sidecar_reports_missing_is_restored(
     assert reader.changes() == pushed, "no revision moved"
 
 
+@pytest.mark.deep(stands_in="test_a_field_that_a_sidecar_reports_missing_is_restored")
 def test_a_field_that_should_not_be_there_is_removed(reader: Reader) -> None:
     reader.follows()
     reader.redis.hset(set_key("default"), mapping={"d/agent/ghost": "{}", "n/00.00": "[]"})

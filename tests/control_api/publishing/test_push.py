@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+
 from policies.sets.redis_keys import changes_key
 from tests.control_api.publishing.reader import Reader
 from tests.control_api.running_api import ControlApi, within
@@ -19,6 +21,7 @@ def test_the_first_start_s_documents_are_published(reader: Reader) -> None:
     assert head.since == 0 or reader.changes()[0].since == 0
 
 
+@pytest.mark.deep(stands_in="test_nothing_is_pushed_where_nothing_changed")
 def test_every_write_is_pushed_on_top_of_the_one_before(
     publishing: ControlApi, reader: Reader
 ) -> None:
@@ -50,6 +53,7 @@ def test_a_document_that_was_removed_is_gone_with_its_nodes(
     }
 
 
+@pytest.mark.deep(stands_in="test_a_document_that_was_removed_is_gone_with_its_nodes")
 def test_a_push_waits_for_no_heartbeat(publishing: ControlApi, reader: Reader) -> None:
     def last() -> object:
         return reader.redis.xrevrange(changes_key("default"), count=1)[0][0]
@@ -70,6 +74,7 @@ def test_nothing_is_pushed_where_nothing_changed(publishing: ControlApi, reader:
     assert reader.changes() == pushed
 
 
+@pytest.mark.deep(stands_in="test_the_first_start_s_documents_are_published")
 def test_a_set_survives_a_restart_of_the_service_untouched(
     publishing: ControlApi, reader: Reader
 ) -> None:

@@ -46,6 +46,7 @@ SPOILED: dict[str, Callable[[Any], object]] = {
 }
 
 
+@pytest.mark.deep(stands_in="test_a_rebuild_whose_replica_died_is_taken_over")
 @pytest.mark.parametrize("tamper", SPOILED)
 def test_a_damaged_set_equals_the_stores_again_after_one_challenge(
     reader: Reader, tamper: str
@@ -58,6 +59,7 @@ def test_a_damaged_set_equals_the_stores_again_after_one_challenge(
     assert reader.changes()
 
 
+@pytest.mark.deep(stands_in="test_a_replayed_older_set_is_updated")
 @pytest.mark.parametrize("tamper", SPOILED)
 def test_a_push_that_finds_a_damaged_set_repairs_it(reader: Reader, tamper: str) -> None:
     reader.api.approved("agt_1")
@@ -67,6 +69,7 @@ def test_a_push_that_finds_a_damaged_set_repairs_it(reader: Reader, tamper: str)
     reader.follows()
 
 
+@pytest.mark.deep(stands_in="test_an_older_head_with_newer_nodes_does_not_say_what_changed")
 @pytest.mark.parametrize("head", [b"", b"rubbish", b"\0" * 64 + b"{}"])
 def test_a_head_that_is_not_ours_is_replaced(reader: Reader, head: bytes) -> None:
     """A sidecar that can't believe it says so."""
@@ -106,6 +109,7 @@ def test_an_older_head_with_newer_nodes_does_not_say_what_changed(
     assert reader.changes()[-1].names is None
 
 
+@pytest.mark.deep(stands_in="test_an_older_head_with_newer_nodes_does_not_say_what_changed")
 def test_only_what_differs_is_written(publishing: ControlApi, reader: Reader) -> None:
     for number in range(30):
         publishing.approved(f"agt_{number}")
@@ -127,6 +131,7 @@ def test_a_rebuild_whose_replica_died_is_taken_over(publishing: ControlApi, read
     reader.follows()
 
 
+@pytest.mark.deep(stands_in="test_an_older_head_with_newer_nodes_does_not_say_what_changed")
 def test_a_store_restored_to_an_older_state_is_followed(
     publishing: ControlApi, reader: Reader
 ) -> None:
@@ -150,6 +155,7 @@ def test_a_store_restored_to_an_older_state_is_followed(
     reader.follows()
 
 
+@pytest.mark.deep(stands_in="test_an_older_head_with_newer_nodes_does_not_say_what_changed")
 def test_a_head_by_a_replaced_key_is_signed_again_on_request(
     publishing: ControlApi, reader: Reader
 ) -> None:

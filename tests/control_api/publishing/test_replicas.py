@@ -60,6 +60,7 @@ async def write(each: Replica, seed: int, times: int) -> None:
             await asyncio.sleep(chance.random() / 100)
 
 
+@pytest.mark.deep(stands_in="test_without_an_answer_from_the_store_no_heartbeat_is_sent")
 async def test_two_that_publish_at_once_leave_the_store_s_set_and_no_gap(
     pair: tuple[Replica, Replica], client: Any
 ) -> None:
@@ -73,6 +74,7 @@ async def test_two_that_publish_at_once_leave_the_store_s_set_and_no_gap(
     assert sum(each.count("failed") for each in pair) == 0
 
 
+@pytest.mark.deep(stands_in="test_no_heartbeat_is_older_than_what_it_answers")
 async def test_what_the_heads_name_is_all_that_changed(
     pair: tuple[Replica, Replica], client: Any
 ) -> None:
@@ -109,6 +111,7 @@ async def test_what_the_heads_name_is_all_that_changed(
     assert {name: body for name, body in held.items() if body is not None} == there
 
 
+@pytest.mark.deep(stands_in="test_without_an_answer_from_the_store_no_heartbeat_is_sent")
 async def test_two_under_a_redis_that_loses_things_meanwhile(
     pair: tuple[Replica, Replica], client: Any
 ) -> None:
@@ -138,6 +141,7 @@ async def test_two_under_a_redis_that_loses_things_meanwhile(
     await pair[0].settles(client)
 
 
+@pytest.mark.deep(stands_in="test_without_an_answer_from_the_store_no_heartbeat_is_sent")
 async def test_a_large_set_is_rebuilt_by_both_at_once_without_harm(
     pair: tuple[Replica, Replica], client: Any
 ) -> None:

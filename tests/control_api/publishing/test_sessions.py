@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 from policies.sets.redis_keys import session_key
 from policies.sets.signed_head import Claim
 from tests.control_api.publishing.reader import Reader
@@ -63,6 +65,7 @@ def test_a_revocation_is_never_undone(publishing: ControlApi, reader: Reader) ->
     within(5, lambda: state(reader, "s-1") == "revoked")
 
 
+@pytest.mark.deep(stands_in="test_a_revocation_is_never_undone")
 def test_many_claims_at_once_all_arrive(publishing: ControlApi, reader: Reader) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -72,6 +75,7 @@ def test_many_claims_at_once_all_arrive(publishing: ControlApi, reader: Reader) 
     within(5, lambda: all(state(reader, name) == "active" for name in names))
 
 
+@pytest.mark.deep(stands_in="test_a_claim_is_signed_and_expires_a_day_after_the_session")
 def test_a_key_of_another_type_in_its_place_is_replaced(
     publishing: ControlApi, reader: Reader
 ) -> None:
@@ -83,6 +87,7 @@ def test_a_key_of_another_type_in_its_place_is_replaced(
     within(5, lambda: state(reader, "s-1") == state(reader, "s-2") == "active")
 
 
+@pytest.mark.deep(stands_in="test_a_claim_is_signed_and_expires_a_day_after_the_session")
 def test_sessions_that_redis_missed_are_written_when_it_is_back(
     publishing: ControlApi, reader: Reader
 ) -> None:

@@ -141,6 +141,7 @@ COUNTED = (
 )
 
 
+@pytest.mark.deep(stands_in="test_the_migrations_produce_the_schema")
 async def test_the_decisions_of_existing_logs_are_counted(either_url: str) -> None:
     """More entries than the migration reads at once, of two tenants and several kinds."""
     async with opened(either_url) as world:
@@ -175,6 +176,7 @@ async def test_the_decisions_of_existing_logs_are_counted(either_url: str) -> No
         assert await world.rows(query, tenant=OTHER) == [(2,)]
 
 
+@pytest.mark.deep(stands_in="test_an_older_postgresql_schema_is_refused")
 async def test_the_map_is_built_over_existing_documents(either_url: str) -> None:
     query = "SELECT * FROM set_nodes ORDER BY tenant_id, node"
     async with opened(either_url) as world:
@@ -201,6 +203,7 @@ async def test_migrating_again_changes_nothing(either_url: str) -> None:
         pass
 
 
+@pytest.mark.deep(stands_in="test_an_older_postgresql_schema_is_refused")
 async def test_two_replicas_may_migrate_at_once(postgres_url: str) -> None:
     await asyncio.gather(*(migrate(postgres_url) for _ in range(4)))
     async with opened(postgres_url):
@@ -228,6 +231,7 @@ sys.exit("alembic" in sys.modules)
 """
 
 
+@pytest.mark.deep(stands_in="test_every_key_leads_with_the_tenant")
 async def test_alembic_is_imported_only_to_migrate(either_url: str) -> None:
     """The import takes a fifth of a start."""
     await migrate(either_url)

@@ -61,6 +61,7 @@ async def test_an_unchanged_document_is_not_published_again(world: World) -> Non
     assert heard == [(TENANT, 3, {"role/b": b"[3]"})]
 
 
+@pytest.mark.deep(stands_in="test_an_unchanged_document_is_not_published_again")
 async def test_a_removed_document_stays_without_a_body(world: World) -> None:
     await publish(world.store, {"role/a": b"[1]"})
     assert await publish(world.store, {"role/a": None}) == 2
@@ -83,6 +84,7 @@ async def test_publishing_twice_in_one_transaction_is_announced_once(world: Worl
     assert heard == [(TENANT, 4, {"a": b"1", "b": b"2", "c": b"2"})]
 
 
+@pytest.mark.deep(stands_in="test_two_replicas_keep_one_order")
 async def test_revisions_have_no_gap_and_listeners_hear_them_in_order(world: World) -> None:
     heard = listen(world.store)
     await asyncio.gather(

@@ -75,6 +75,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.deep(stands_in="test_a_purge_beyond_the_stores_checkpoint_is_named")
 @pytest.mark.parametrize("name", DAMAGES)
 async def test_each_damage_is_named(name: str, either_url: str, capsys: Capture) -> None:
     statement, reason, seq = DAMAGES[name]
@@ -117,6 +118,7 @@ async def note_of(world: World, size: int, *, fork: bool = False) -> str:
     return checkpoint.sign(Checkpoint(head.log, size, tree.root()), SIGNER)
 
 
+@pytest.mark.deep(stands_in="test_what_is_no_database_is_unusable")
 async def test_the_store_outside_shows_what_the_database_alone_hides(
     sqlite_url: str, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -174,6 +176,7 @@ async def test_a_purge_beyond_the_stores_checkpoint_is_named(
     assert answer.json["findings"][0]["seq"] == SIZE
 
 
+@pytest.mark.deep(stands_in="test_a_purge_beyond_the_stores_checkpoint_is_named")
 async def test_a_checkpoint_inside_a_purged_prefix_is_compared_where_stored_nodes_prove_it(
     sqlite_url: str, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -19,6 +19,7 @@ from tests.control_api.witness.running_witness import DYING, WitnessProcess, con
 CLOCK = Clock(lambda: 1_700_000_000_000_000, lambda: 0.0)
 
 
+@pytest.mark.deep(stands_in="test_nothing_is_signed_while_the_state_can_not_be_written")
 @pytest.mark.parametrize(
     ("step", "remembered"),
     [
@@ -51,6 +52,7 @@ def test_a_witness_killed_at_a_step_signs_no_second_version(
         assert again.end()[0] == 0
 
 
+@pytest.mark.deep(stands_in="test_nothing_is_signed_while_the_state_can_not_be_written")
 def test_of_two_versions_at_once_one_is_signed(tmp_path: Path) -> None:
     log = Log("raced.example", 30)
     with WitnessProcess(configure(tmp_path, log)) as witness, ThreadPoolExecutor(8) as pool:
@@ -60,6 +62,7 @@ def test_of_two_versions_at_once_one_is_signed(tmp_path: Path) -> None:
     assert sorted(answers) == [200, *[409] * 7]
 
 
+@pytest.mark.deep(stands_in="test_nothing_is_signed_while_the_state_can_not_be_written")
 def test_its_files_are_its_own(tmp_path: Path) -> None:
     log = Log("private.example", 3)
     config = configure(tmp_path, log)
@@ -75,6 +78,7 @@ def test_its_files_are_its_own(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
+@pytest.mark.deep(stands_in="test_nothing_is_signed_while_the_state_can_not_be_written")
 def test_it_does_not_start_with_a_memory_that_is_not_its_own(tmp_path: Path) -> None:
     log = Log("damaged.example", 3)
     config = configure(tmp_path, log)
@@ -121,6 +125,7 @@ def test_nothing_is_signed_while_the_state_can_not_be_written(tmp_path: Path) ->
         assert submit(witness.port, log.body(3, 5)).status == 200
 
 
+@pytest.mark.deep(stands_in="test_nothing_is_signed_while_the_state_can_not_be_written")
 def test_it_says_whose_next_checkpoint_begins_a_log(tmp_path: Path) -> None:
     logs = [Log("one.example", 3), Log("two.example", 3)]
     config = configure(tmp_path, *logs)
@@ -132,6 +137,7 @@ def test_it_says_whose_next_checkpoint_begins_a_log(tmp_path: Path) -> None:
     assert "`two.example` is known: its next begins it" in warning
 
 
+@pytest.mark.deep(stands_in="test_nothing_is_signed_while_the_state_can_not_be_written")
 def test_a_rewritten_log_is_logged_with_the_note_that_proves_it(tmp_path: Path) -> None:
     log = Log("caught.example", 9)
     with WitnessProcess(configure(tmp_path, log)) as witness:

@@ -148,12 +148,14 @@ def gitlab_jobs() -> dict[str, Steps]:
 RECIPES = pytest.mark.parametrize("recipe", [GITHUB, GITLAB], ids=["github", "gitlab"])
 
 
+@pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")
 @RECIPES
 def test_a_narrowed_policy_passes(recipe: Path, checkout: Path) -> None:
     commit(checkout, {"policies/two/lending/loans.yaml": NARROWED})
     assert failing(recipe, checkout) == []
 
 
+@pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")
 @RECIPES
 def test_a_widened_policy_fails_in_the_job_that_says_so(recipe: Path, checkout: Path) -> None:
     commit(checkout, {"policies/one/lending/loans.yaml": WIDENED})
@@ -161,6 +163,7 @@ def test_a_widened_policy_fails_in_the_job_that_says_so(recipe: Path, checkout: 
     assert "sluice policy diff" in failed
 
 
+@pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")
 @RECIPES
 def test_what_the_target_did_meanwhile_is_no_part_of_the_change(
     recipe: Path, checkout: Path
@@ -178,6 +181,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.deep(stands_in="test_each_action_is_pinned_by_its_commit")
 @RECIPES
 def test_each_step_fails_by_itself(recipe: Path, checkout: Path) -> None:
     jobs = github_jobs() if recipe is GITHUB else gitlab_jobs()
@@ -191,6 +195,7 @@ def test_each_step_fails_by_itself(recipe: Path, checkout: Path) -> None:
         path.write_text(before)
 
 
+@pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")
 @RECIPES
 def test_a_tenant_without_a_past_fails_for_a_person_to_decide(recipe: Path, checkout: Path) -> None:
     commit(checkout, {"policies/three/lending/loans.yaml": POLICY})

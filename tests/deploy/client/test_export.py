@@ -114,6 +114,7 @@ def test_it_comes_compressed_from_elsewhere(
     assert seqs_of(target) == whole(target)
 
 
+@pytest.mark.deep(stands_in="test_it_comes_compressed_from_elsewhere")
 @pytest.mark.parametrize("limits", [(4_000,), (9_000, 200, 12_000), (700, 20_000, 3_000, 15_000)])
 def test_it_continues_after_broken_connections(
     operator: Operator, filled: Stack, tmp_path: Path, limits: tuple[int, ...]
@@ -147,6 +148,7 @@ def test_what_arrived_is_kept_for_the_next_run(
     assert b'"later"' not in target.read_bytes()  # the log as of the first run's start
 
 
+@pytest.mark.deep(stands_in="test_it_comes_compressed_from_elsewhere")
 def test_a_connection_that_breaks_behind_the_last_entry_leaves_nothing_out(
     operator: Operator, filled: Stack, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def seen(out: Path) -> list[str]:
     return [json.loads(line)["user_id"] for line in whole.splitlines()]
 
 
+@pytest.mark.deep(stands_in="test_a_revoked_key_ends_it")
 def test_nothing_is_skipped_or_repeated_across_a_restart(
     operator: Operator, stack: Stack, tmp_path: Path
 ) -> None:

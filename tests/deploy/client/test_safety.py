@@ -110,6 +110,7 @@ def test_cells_are_safe_and_aligned() -> None:
     assert as_json("\x7f\u2028") == '"\\u007f\\u2028"'
 
 
+@pytest.mark.deep(stands_in="test_cells_are_safe_and_aligned")
 def test_colours_are_only_for_terminals(operator: Operator, stack: Stack) -> None:
     evaluate(stack, source_id="payroll")
     words = [*SLUICE, "events", "--limit", "1"]

@@ -126,6 +126,7 @@ def test_checkpoints_outlive_the_container_and_are_apart_from_the_database() -> 
     assert not [name for name, each in others.items() if any(host in volume for volume in each)]
 
 
+@pytest.mark.deep(stands_in="test_the_file_refers_to_nothing_that_init_does_not_write")
 def test_podman_compose_reads_the_file_as_we_do(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text(TEXT)
     (tmp_path / ".env").write_text("SLUICE_UID=1000\nSLUICE_GID=1000\nSLUICE_CONTROL_IMAGE=c\n")

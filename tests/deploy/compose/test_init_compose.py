@@ -69,6 +69,7 @@ def test_only_the_containers_user_reads_the_secrets(written: Path) -> None:
     assert not any(password in text for password in passwords for text in outside)
 
 
+@pytest.mark.deep(stands_in="test_a_refused_key_is_a_failure_and_says_so")
 def test_a_second_run_writes_a_missing_secret_as_it_was(written: Path) -> None:
     before = contents(written)
     (written / "secrets/database-url").unlink()
@@ -77,6 +78,7 @@ def test_a_second_run_writes_a_missing_secret_as_it_was(written: Path) -> None:
     assert contents(written) == before | {"compose.yaml": b"edited"}
 
 
+@pytest.mark.deep(stands_in="test_a_refused_key_is_a_failure_and_says_so")
 def test_two_installations_share_no_password(written: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     assert sluice("init", "--target", "compose", "--dir", str(other)).returncode == 0
@@ -102,6 +104,7 @@ def control(written: Path, tmp_path: Path) -> Iterator[int]:
         process.process.wait()
 
 
+@pytest.mark.deep(stands_in="test_a_refused_key_is_a_failure_and_says_so")
 def test_the_sample_agent_gets_what_its_policy_allows(written: Path, control: int) -> None:
     key = written / "secrets/keys/admin.key"
     provision = ("provision", "--url", f"http://127.0.0.1:{control}", "--key-file", str(key))

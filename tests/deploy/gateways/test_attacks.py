@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import documents
+from tests import documents, tiers
 from tests.deploy.gateways import recipes
 from tests.deploy.gateways.conftest import Gateways
 from tests.deploy.gateways.gateway_programs import STARTED, gateway
@@ -71,6 +71,7 @@ def test_no_probe_gets_past_a_whole_recipe(name: str, world: Protected, gateways
     assert [each for each, probe in PROBES.items() if probe(world, port)] == []
 
 
+@tiers.rotating(0, 4)
 @pytest.mark.parametrize(
     ("name", "number", "line"),
     [

@@ -122,6 +122,7 @@ def test_no_probe_gets_past(world: Protected, port: int) -> None:
     assert [name for name, probe in PROBES.items() if probe(world, port)] == []
 
 
+@pytest.mark.deep(stands_in="test_no_probe_gets_past")
 def test_the_upstream_gets_nothing_but_what_was_judged(world: Protected, port: int) -> None:
     check_what_passes(world, port)
 

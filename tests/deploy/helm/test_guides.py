@@ -162,6 +162,7 @@ def run(place: tuple[Path, dict[str, str]], script: str) -> subprocess.Completed
     )
 
 
+@pytest.mark.deep(stands_in="test_a_cluster_without_objects_has_findings")
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.parent.name))
 def test_every_command_of_a_guide_works_as_it_is_written(
     page: Path, place: tuple[Path, dict[str, str]]
@@ -193,6 +194,7 @@ def test_the_guides_register_the_agent_that_the_demo_is(
     assert "support-reads-the-handbook" in policies.stdout
 
 
+@pytest.mark.deep(stands_in="test_a_cluster_without_objects_has_findings")
 def test_a_mistyped_command_would_be_found(place: tuple[Path, dict[str, str]]) -> None:
     for wrong in (
         "kubectl -n agents rollout statuss deployment/support",

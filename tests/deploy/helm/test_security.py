@@ -64,6 +64,7 @@ def grants(manifests: list[Manifest]) -> set[tuple[str, str, str, str]]:
     }
 
 
+@pytest.mark.deep(stands_in="test_every_container_meets_the_restricted_standard")
 def test_the_rights_are_these_and_no_more() -> None:
     for choice in CHOICES:
         every = grants(choice.manifests)

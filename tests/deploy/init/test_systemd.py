@@ -63,6 +63,7 @@ def test_files_have_the_modes_that_they_need(root: Path) -> None:
     assert (root / "etc/sluice/keys").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.deep(stands_in="test_a_program_that_units_cannot_run_is_refused")
 def test_a_second_run_replaces_nothing_and_adds_what_is_missing(
     root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,6 +163,7 @@ def ready(port: int) -> bool:
         return False
 
 
+@pytest.mark.deep(stands_in="test_the_units_are_valid")
 def test_the_units_and_the_next_steps_lead_to_a_running_sidecar(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "root"
     shutil.copytree(root, folder)

@@ -79,6 +79,7 @@ def test_packages_of_the_same_names_neither_hide_ours_nor_are_hidden(
     assert theirs.stderr == "somebody else\n"
 
 
+@pytest.mark.deep(stands_in="test_a_command_without_its_extra_says_what_to_install")
 def test_up_runs_what_it_prints(complete: Path, tmp_path: Path) -> None:
     program = [str(complete.parent / "sluice")]
     data = tmp_path / "data"
@@ -97,6 +98,7 @@ def test_up_runs_what_it_prints(complete: Path, tmp_path: Path) -> None:
         assert gone(children, seconds=PATIENCE)
 
 
+@pytest.mark.deep(stands_in="test_packages_of_the_same_names_neither_hide_ours_nor_are_hidden")
 def test_workers_start_from_the_wheel_too(
     complete: Path, tmp_path: Path, migrated_url: str
 ) -> None:
@@ -160,6 +162,7 @@ def test_an_extra_is_recognised_by_the_modules_of_its_distributions() -> None:
         assert found == expected, extra
 
 
+@pytest.mark.deep(stands_in="test_a_command_without_its_extra_says_what_to_install")
 def test_other_pythons_run_the_command(wheel: Path, tmp_path: Path) -> None:
     pythons = dict(other_pythons())
     if not pythons:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Page
 
+from tests import tiers
 from tests.control_api.browsing import Watched, watching
 from tests.control_api.console.browser.visitors import Visitors, sign_in
 from tests.control_api.console.world import World
@@ -78,6 +79,7 @@ async def _state(tabs: Tabs, world: World, change: Change | None = None) -> obje
     return state
 
 
+@tiers.rotating(0, 5)
 @pytest.mark.parametrize("change", CHANGES)
 async def test_no_change_of_a_test_is_left_for_the_next(
     change: str, tabs: Tabs, world: World
@@ -86,6 +88,7 @@ async def test_no_change_of_a_test_is_left_for_the_next(
     assert await _state(tabs, world) == before
 
 
+@pytest.mark.deep(stands_in="test_no_change_of_a_test_is_left_for_the_next")
 async def test_a_test_gets_the_tab_of_an_earlier_one(tabs: Tabs, world: World) -> None:
     address = f"http://127.0.0.1:{world.api.port}"
     async with watching(tabs, address) as watched:
@@ -96,6 +99,7 @@ async def test_a_test_gets_the_tab_of_an_earlier_one(tabs: Tabs, world: World) -
         assert first in [await watched.page(), await watched.page()]
 
 
+@pytest.mark.deep(stands_in="test_no_change_of_a_test_is_left_for_the_next")
 async def test_a_test_that_signs_out_signs_out_nobody_else(
     tabs: Tabs, world: World, watched: Watched, visitors: Visitors
 ) -> None:

@@ -117,6 +117,7 @@ def test_golden_and_published_proofs_lead_to_their_roots() -> None:
     )
 
 
+@pytest.mark.deep(stands_in="test_mutated_entries_get_the_same_verdict")
 def test_every_pair_of_sizes_of_a_small_log_agrees() -> None:
     roots = [naive_root(LEAVES[:size]) for size in range(len(LEAVES) + 1)]
     cases: list[Case] = []
@@ -190,6 +191,7 @@ def mutations(draw: random.Random, text: str, count: int) -> Iterator[str]:
                 yield text[:at] + text[end:] + text[at:end]
 
 
+@pytest.mark.deep(stands_in="test_mutated_entries_get_the_same_verdict")
 @pytest.mark.parametrize(
     ("text", "case_of", "count"),
     [

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import orjson
+import pytest
 from sqlalchemy import Connection
 
 from control_api.log.ingest import ingest
@@ -109,6 +110,7 @@ async def test_an_event_from_the_future_counts_as_now(world: World) -> None:
     assert second <= world.now() // 1_000_000
 
 
+@pytest.mark.deep(stands_in="test_purged_entries_leave_the_counts")
 async def test_a_pair_of_role_and_source_is_first_allowed_once(world: World) -> None:
     await filled(world)
     query = "SELECT entry FROM log_entries WHERE tenant_id = :tenant AND decision = 'ALLOW'"
@@ -165,6 +167,7 @@ async def test_purged_entries_leave_the_counts(world: World) -> None:
             assert (key in after) == (key in again)
 
 
+@pytest.mark.deep(stands_in="test_counts_equal_a_scan_over_the_log")
 async def test_only_expired_buckets_are_dropped(world: World) -> None:
     await filled(world)
     before = await kept(world)

@@ -158,6 +158,7 @@ async def listed(world: World, session: str, newest: list[int]) -> None:
             assert [row.seq for row in rows] == newest[max(0, at - 7) : at][::-1]
 
 
+@pytest.mark.deep(stands_in="test_a_new_postgresql_database_gets_rows_of_several_entries")
 @pytest.mark.parametrize("seed", range(4))
 async def test_what_is_left_of_a_row_stays_in_the_index(
     world: World, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -185,6 +186,9 @@ async def test_what_is_left_of_a_row_stays_in_the_index(
     assert len(after) == len(set(after))
 
 
+@pytest.mark.deep(
+    stands_in="test_an_upgraded_postgresql_database_gets_them_once_older_versions_are_excluded"
+)
 async def test_one_transaction_may_complete_many_blocks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

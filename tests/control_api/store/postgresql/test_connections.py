@@ -142,6 +142,7 @@ async def test_a_stopped_replica_does_not_block_others_for_long(postgresql_url: 
             await waiting
 
 
+@pytest.mark.deep(stands_in="test_a_silent_server_is_given_up")
 async def test_two_replicas_with_sixteen_writers_each_make_one_log(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
 
@@ -168,6 +169,7 @@ def own_server() -> Iterator[Server]:
         owner.wait()
 
 
+@pytest.mark.deep(stands_in="test_dead_connections_are_replaced_silently")
 async def test_a_server_crash_loses_no_answered_record(own_server: Server) -> None:
     """One of its processes is killed: the server closes every connection and recovers."""
     with own_server.database() as owner:

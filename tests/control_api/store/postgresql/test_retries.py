@@ -56,6 +56,7 @@ def _as_tenant(writing: Any) -> Any:
     return lambda _: writing(TENANT)
 
 
+@pytest.mark.deep(stands_in="test_a_serialization_failure_is_retried")
 async def test_a_deadlocks_victim_is_retried(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +123,7 @@ async def test_an_aborted_append_is_retried(postgresql_url: str) -> None:
         assert tries == [False] * 4
 
 
+@pytest.mark.deep(stands_in="test_an_aborted_append_is_retried")
 async def test_retries_are_limited(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("control_api.store.store.RETRY_PAUSES", (0.001,) * 3)
     async with opened(postgresql_url) as world:
@@ -138,6 +140,7 @@ async def test_retries_are_limited(postgresql_url: str, monkeypatch: pytest.Monk
         assert tries == 4
 
 
+@pytest.mark.deep(stands_in="test_a_serialization_failure_is_retried")
 async def test_a_swallowed_error_is_not_committed(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
 

@@ -74,6 +74,7 @@ async def test_with_nothing_newer_a_page_is_empty(world: World) -> None:
     assert await fetch(world, 9, 10, 100) == documents.ChangePage(1, [], more=False)
 
 
+@pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
 async def test_following_while_others_publish_misses_nothing(world: World) -> None:
     async def write(number: int) -> None:
         for n in range(20):
@@ -124,6 +125,7 @@ async def test_documents_by_name_share_one_revision_and_fit_the_budget(world: Wo
     assert seen == {**bodies, "role/huge": b"y" * 5000}
 
 
+@pytest.mark.deep(stands_in="test_a_page_ends_within_a_publication_of_many")
 async def test_documents_by_name_never_mix_revisions(world: World) -> None:
     """Each publication writes the same body twice, so a mixed read would show two bodies."""
     await publish(world, {"role/a": b"0", "role/b": b"0"})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from control_api.domain.impact_retention import KEPT, MOST, forget_ended_runs
 from control_api.store.queries import impact_runs
 from control_api.store.queries.impact_runs import Reached, RunState, StoredRun
@@ -118,6 +120,7 @@ async def test_runs_of_all_tenants_are_found_longest_waiting_first(either_url: s
         assert found == [(TENANT, "imp_a"), (OTHER, "imp_b")]
 
 
+@pytest.mark.deep(stands_in="test_runs_of_all_tenants_are_found_longest_waiting_first")
 async def test_ended_runs_are_forgotten_by_age_and_by_number(either_url: str) -> None:
     async with opened(either_url) as world:
         now = world.now()

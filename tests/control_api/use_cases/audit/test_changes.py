@@ -44,6 +44,7 @@ def item(api: ControlApi, path: str, name: str, value: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.deep(stands_in="test_changes_are_filtered_and_paged")
 def test_the_digests_are_those_of_what_the_routes_show(either: ControlApi) -> None:
     api = either
     policy = api.admin("POST", "/v1/policies", BODY)["policy_id"]
@@ -131,6 +132,7 @@ def test_no_secret_and_nothing_personal_is_in_a_change(api: ControlApi) -> None:
     assert "erta" not in shown
 
 
+@pytest.mark.deep(stands_in="test_a_page_looks_at_a_bounded_number_of_entries")
 def test_the_reason_of_an_agents_change_is_in_the_log_and_in_the_list(either: ControlApi) -> None:
     api = either
     api.admin("POST", "/v1/agents", {"agent_id": "agt_why", "agent_role": "support"})
@@ -149,6 +151,7 @@ def test_the_reason_of_an_agents_change_is_in_the_log_and_in_the_list(either: Co
     assert api.verified()["valid"]
 
 
+@pytest.mark.deep(stands_in="test_changes_are_filtered_and_paged")
 def test_the_list_shows_whole_policies_and_what_differs_of_others(either: ControlApi) -> None:
     api = either
     many = [f"source-{number:05}" for number in range(900)]  # more than an entry shows

@@ -47,6 +47,7 @@ def used(api: ControlApi) -> dict[str, Any]:
     return event
 
 
+@pytest.mark.deep(stands_in="test_readiness_shows_that_a_log_is_damaged")
 async def test_an_erased_value_is_in_no_byte_of_the_database(either: ControlApi) -> None:
     url = either.settings.database_url
     event = used(either)
@@ -71,6 +72,7 @@ async def test_an_erased_value_is_in_no_byte_of_the_database(either: ControlApi)
     assert (again["redacted"], again["seq"]) == (0, None)
 
 
+@pytest.mark.deep(stands_in="test_the_user_of_a_hold_is_not_in_the_log")
 def test_a_held_session_is_kept_until_its_release(fresh: ControlApi) -> None:
     used(fresh)
     asked = {"object_type": "session", "object_id": "s-1", "reason": "litigation"}

@@ -106,6 +106,7 @@ def test_every_kind_of_entry_is_proven_by_its_id(api: ControlApi) -> None:
         assert proof(api, eid, headers=JSON).body["entry"]["kind"] == kind
 
 
+@pytest.mark.deep(stands_in="test_every_kind_of_entry_is_proven_by_its_id")
 def test_growth_is_proven_from_a_checkpoint_that_somebody_kept(api: ControlApi) -> None:
     proof(api, api.evaluate()["event_id"])
     kept = read(api, api.call("GET", "/v1/audit/checkpoint").raw.decode())

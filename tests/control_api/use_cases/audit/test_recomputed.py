@@ -67,6 +67,7 @@ def a_day(api: ControlApi) -> None:
     assert api.evaluate()["decision"] == "ALLOW"
 
 
+@pytest.mark.deep(stands_in="test_a_rewritten_verdict_is_found")
 def test_a_day_of_changes_and_decisions_is_derived_again(either: ControlApi) -> None:
     a_day(either)
     recomputer, found = walked(either)

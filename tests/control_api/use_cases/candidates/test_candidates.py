@@ -102,6 +102,7 @@ def test_the_same_policies_again_change_nothing_and_others_begin_anew(
     }  # fmt: skip
 
 
+@pytest.mark.deep(stands_in="test_a_candidate_is_evaluated_beside_the_active_policies")
 def test_a_promotion_makes_it_the_active_set(either: ControlApi) -> None:
     api = either
     kept = api.admin("GET", "/v1/policies")[0]
@@ -172,6 +173,7 @@ def test_changes_of_candidates_are_recorded(tenant: ControlApi) -> None:
     assert changes[-1]["after"]["name"] == "next"
 
 
+@pytest.mark.deep(stands_in="test_only_what_was_reviewed_is_promoted")
 def test_a_review_says_what_a_promotion_would_do(either_tenant: ControlApi) -> None:
     api = either_tenant
     auditor = OPEN | {"name": "audit-all", "agent_role": "auditor", "max_sensitivity": "low"}
@@ -248,6 +250,7 @@ def test_a_name_that_no_document_may_have_is_refused(api: ControlApi, name: str)
     assert api.admin("GET", ROUTE) == []
 
 
+@pytest.mark.deep(stands_in="test_at_most_three_and_dropped_with_its_documents")
 def test_a_large_set_is_taken_and_a_larger_one_refused(api: ControlApi) -> None:
     many = [
         READS | {"name": f"p{n}", "agent_role": f"r{n % 50}", "allowed_sources": ["x" * 200] * 8}

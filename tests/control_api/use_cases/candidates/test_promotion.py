@@ -47,6 +47,7 @@ def test_a_guardrail_refuses_a_promotion_and_nothing_changes(either_tenant: Cont
     assert counts(api, "next")["newly_allowed"] == 1
 
 
+@pytest.mark.deep(stands_in="test_each_decision_under_load_is_by_one_set_or_the_other")
 @pytest.mark.parametrize("step", ["record", "drop", "put_list"])
 def test_a_promotion_that_fails_in_the_middle_changes_nothing(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch, step: str

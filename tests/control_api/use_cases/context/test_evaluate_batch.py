@@ -9,6 +9,7 @@ import pytest
 from tests.control_api.running_api import ControlApi, asked
 
 
+@pytest.mark.deep(stands_in="test_a_batch_with_a_fault_is_422_as_a_whole")
 def test_a_batch_is_answered_in_order_with_an_event_each(either: ControlApi) -> None:
     sources = [("handbook", "payroll")[number % 3 == 0] for number in range(100)]
     body = {"items": [asked(source_id=source) for source in sources]}

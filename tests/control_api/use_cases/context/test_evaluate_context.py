@@ -108,6 +108,7 @@ def test_the_global_flag_demands_an_agent_id_before_any_other_check(tmp_path: An
         assert api.evaluate()["decision"] == "ALLOW"
 
 
+@pytest.mark.deep(stands_in="test_the_global_flag_demands_an_agent_id_before_any_other_check")
 def test_64_clients_at_once_leave_a_gapless_and_valid_log(either_tenant: ControlApi) -> None:
     key, before = either_tenant.new_key(), either_tenant.verified()["total"]
     each, answered = 20, []

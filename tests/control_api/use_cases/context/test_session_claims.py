@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.control_api.running_api import ControlApi, running
 
 
+@pytest.mark.deep(stands_in="test_a_session_expires_for_good_and_is_recorded_as_expired")
 def test_a_session_belongs_to_the_agent_that_claimed_it(either: ControlApi) -> None:
     either.approved("a")
     either.approved("b")

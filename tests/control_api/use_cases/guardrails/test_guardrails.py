@@ -66,6 +66,7 @@ def unwatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield api
 
 
+@pytest.mark.deep(stands_in="test_each_change_of_a_guardrail_is_in_the_log")
 def test_a_guardrail_is_created_shown_replaced_and_deleted(either_tenant: ControlApi) -> None:
     answer = either_tenant.call("POST", "/v1/guardrails", RULE)
     assert answer.status == 201
@@ -128,6 +129,7 @@ def test_what_a_file_may_not_say_a_request_may_not_either(
     assert api.admin("GET", "/v1/guardrails") == []
 
 
+@pytest.mark.deep(stands_in="test_each_change_of_a_guardrail_is_in_the_log")
 def test_a_guardrail_that_is_broken_already_is_refused(either_tenant: ControlApi) -> None:
     before = in_force(either_tenant)
     rule = {"name": "g", "never": {"sources": ["hand*"], "agents": ["absent"]}}
@@ -147,6 +149,7 @@ def test_a_guardrail_that_is_broken_already_is_refused(either_tenant: ControlApi
     assert in_force(either_tenant) == before
 
 
+@pytest.mark.deep(stands_in="test_each_change_of_a_guardrail_is_in_the_log")
 def test_no_write_of_a_policy_breaks_a_guardrail(either_tenant: ControlApi) -> None:
     either_tenant.admin("POST", "/v1/guardrails", RULE)
     either_tenant.admin("POST", "/v1/guardrails", ALWAYS)
@@ -181,6 +184,7 @@ def test_no_write_of_a_policy_breaks_a_guardrail(either_tenant: ControlApi) -> N
     either_tenant.verified()
 
 
+@pytest.mark.deep(stands_in="test_guardrails_belong_to_one_tenant")
 def test_a_restored_policy_keeps_the_guardrails(unwatched: ControlApi) -> None:
     api = unwatched
     (filed,) = api.admin("GET", "/v1/policies")
@@ -196,6 +200,7 @@ def test_a_restored_policy_keeps_the_guardrails(unwatched: ControlApi) -> None:
     assert api.evaluate(**found)["decision"] == "ALLOW"
 
 
+@pytest.mark.deep(stands_in="test_a_file_can_t_take_the_name_of_a_guardrail_of_the_api")
 def test_a_reload_that_breaks_a_guardrail_of_the_api_changes_nothing(
     unwatched: ControlApi,
 ) -> None:
@@ -229,6 +234,9 @@ guardrails:
 """
 
 
+@pytest.mark.deep(
+    stands_in="test_a_new_tenant_s_files_that_break_its_own_guardrails_are_not_loaded"
+)
 def test_guardrails_of_a_file_are_in_force_and_only_the_file_changes_them(
     unwatched: ControlApi,
 ) -> None:
@@ -260,6 +268,7 @@ def test_guardrails_of_a_file_are_in_force_and_only_the_file_changes_them(
     api.verified()
 
 
+@pytest.mark.deep(stands_in="test_guardrails_belong_to_one_tenant")
 def test_a_file_of_guardrails_that_is_broken_already_is_refused_as_a_whole(
     unwatched: ControlApi,
 ) -> None:
@@ -299,6 +308,7 @@ def test_a_file_can_t_take_the_name_of_a_guardrail_of_the_api(unwatched: Control
     assert rule["source"] == "api"
 
 
+@pytest.mark.deep(stands_in="test_guardrails_belong_to_one_tenant")
 def test_the_watcher_loads_guardrails_and_refuses_what_breaks_them(either: ControlApi) -> None:
     rules_file(either).write_text(FILE)
     within(5, lambda: either.admin("GET", "/v1/guardrails"))
@@ -317,6 +327,7 @@ def test_the_watcher_loads_guardrails_and_refuses_what_breaks_them(either: Contr
     either.verified()
 
 
+@pytest.mark.deep(stands_in="test_a_file_can_t_take_the_name_of_a_guardrail_of_the_api")
 def test_what_can_t_be_analysed_is_refused_and_never_skipped(either_tenant: ControlApi) -> None:
     either_tenant.admin("POST", "/v1/guardrails", RULE)
     before = in_force(either_tenant)

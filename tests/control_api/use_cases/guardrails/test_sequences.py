@@ -151,6 +151,7 @@ def test_no_sequence_of_accepted_writes_breaks_a_guardrail(
         api.verified()
 
 
+@pytest.mark.deep(stands_in="test_no_sequence_of_accepted_writes_breaks_a_guardrail")
 @pytest.mark.parametrize("seed", range(2))
 def test_no_writes_at_once_on_two_replicas_break_a_guardrail(
     tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -57,6 +57,7 @@ def execute(api: ControlApi, statement: str, **values: Any) -> list[Any]:
     return asyncio.run(sql(api.settings.database_url, statement, **values))
 
 
+@pytest.mark.deep(stands_in="test_two_policies_of_one_name_are_refused")
 def test_the_counts_are_those_of_each_entry_decided_by_hand(either: ControlApi) -> None:
     record_all(either, DECISIONS)
     found = ended(either, started(either))
@@ -85,6 +86,7 @@ def test_the_policies_in_force_change_nothing(busy: ControlApi) -> None:
     assert found["renamed"] == {"count": 0, "groups": [], "left_out": 0}
 
 
+@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
 def test_a_part_is_read_from_the_first_bound_up_to_the_second(busy: ControlApi) -> None:
     entries = entries_of(busy)
     first, until_seq = 100, 300
@@ -97,6 +99,7 @@ def test_a_part_is_read_from_the_first_bound_up_to_the_second(busy: ControlApi) 
     assert (empty["state"], empty["entries"], empty["progress"]) == ("done", 0, 1.0)
 
 
+@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
 def test_a_run_is_cancelled_and_stays_so(busy: ControlApi) -> None:
     impact_id = started(busy)
     assert busy.call("DELETE", f"{ROUTE}/{impact_id}").status == 200
@@ -125,6 +128,7 @@ def test_two_policies_of_one_name_are_refused(busy: ControlApi) -> None:
     assert "several policies have the name `support-wiki`" in answer.body["details"]
 
 
+@pytest.mark.deep(stands_in="test_the_policies_in_force_change_nothing")
 def test_a_large_set_is_taken_like_a_small_one(busy: ControlApi) -> None:
     many = [
         {**TOMORROW[1], "name": f"policy-{number}", "agent_role": f"role-{number}"}
@@ -138,6 +142,7 @@ def test_a_large_set_is_taken_like_a_small_one(busy: ControlApi) -> None:
     assert answer.body["details"] == "form: is not a known field"
 
 
+@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
 def test_a_log_that_was_changed_fails_the_run(fresh: ControlApi) -> None:
     for _ in range(5):
         fresh.evaluate()
@@ -151,6 +156,7 @@ def test_a_log_that_was_changed_fails_the_run(fresh: ControlApi) -> None:
     assert ended(fresh, started(fresh))["reason"].startswith(f"entries_missing: seq {last - 2}")
 
 
+@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
 def test_an_end_that_was_rewritten_is_not_proven(fresh: ControlApi) -> None:
     """The last entry has no successor that cites it, but the signed tree holds another."""
     fresh.evaluate()
@@ -165,6 +171,7 @@ def test_an_end_that_was_rewritten_is_not_proven(fresh: ControlApi) -> None:
     assert "can't be proven" in found["reason"]
 
 
+@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
 def test_a_service_that_was_killed_continues_the_run(process: Any) -> None:
     service: Process = process()
     port = service.ready()
@@ -202,6 +209,7 @@ def test_a_process_that_keeps_dying_fails_the_run(
     assert found["reason"] == "its process ended 5 times and had saved nothing"
 
 
+@pytest.mark.deep(stands_in="test_a_process_that_can_t_be_started_leaves_the_service_as_it_is")
 def test_a_process_that_is_slow_keeps_the_run(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def rows(api: ControlApi, query: str) -> list[Any]:
         return database.execute(query).fetchall()
 
 
+@pytest.mark.deep(stands_in="test_refused_files_are_shown_until_they_are_mended")
 def test_a_reload_says_what_it_added_updated_and_removed(unwatched: ControlApi) -> None:
     nothing: dict[str, Any] = {
         "added": [],
@@ -164,6 +165,7 @@ def test_a_policy_that_changes_its_role_leaves_the_one_it_had(unwatched: Control
     assert unwatched.evaluate(agent_role="other")["decision"] == "ALLOW"
 
 
+@pytest.mark.deep(stands_in="test_each_change_is_a_version_and_a_record_and_no_change_leaves_none")
 def test_a_change_on_disk_is_in_force_within_two_seconds(either: ControlApi) -> None:
     either.policy_file.write_text(POLICIES.replace("payroll", "handbook"))
     within(2, lambda: either.evaluate()["decision"] == "DENY")
@@ -180,6 +182,7 @@ def test_a_change_on_disk_is_in_force_within_two_seconds(either: ControlApi) -> 
     either.verified()
 
 
+@pytest.mark.deep(stands_in="test_without_a_policy_directory_policies_of_files_stay")
 def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: ControlApi) -> None:
     fresh.policy_file.write_text("policies: [\n")
 
@@ -247,6 +250,7 @@ def test_a_tenant_s_files_define_only_its_own_policies(unwatched: ControlApi) ->
     assert reload(unwatched)["unchanged"] == ["support-reads"]
 
 
+@pytest.mark.deep(stands_in="test_each_change_is_a_version_and_a_record_and_no_change_leaves_none")
 def test_two_replicas_that_see_the_same_change_make_one_version_of_it(either: ControlApi) -> None:
     other = ControlApi(either.directory, policies=None, database_url=database_of(either)).start()
     try:

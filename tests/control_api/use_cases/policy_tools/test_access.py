@@ -161,6 +161,7 @@ def test_a_question_about_nothing_is_refused(api: ControlApi) -> None:
     assert api.call("GET", f"{ROUTE}?source_id=a&level=top").status == 422
 
 
+@pytest.mark.deep(stands_in="test_the_rows_are_what_the_service_allows")
 def test_it_is_the_same_on_either_database(either: ControlApi) -> None:
     either.approved("agt_1")
     rows = access(either, source_id="handbook")
@@ -168,6 +169,7 @@ def test_it_is_the_same_on_either_database(either: ControlApi) -> None:
     assert {(*row["agents"], *row["agent_ids"]) for row in rows} == {("absent", "*", "agt_1")}
 
 
+@pytest.mark.deep(stands_in="test_a_question_about_nothing_is_refused")
 def test_an_agent_whose_key_was_revoked_may_read_nothing(fresh: ControlApi) -> None:
     own = fresh.admin("POST", "/v1/keys", {"name": "own", "scope": "evaluate"})
     fresh.approved("agt_1")

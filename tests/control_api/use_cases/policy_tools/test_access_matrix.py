@@ -7,6 +7,8 @@ from itertools import product
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
+
 from policies.definitions.model import SENSITIVITIES
 from tests.control_api.running_api import ControlApi
 from tests.policies.naive import matches
@@ -56,6 +58,7 @@ def decisions(api: ControlApi, role: str) -> dict[tuple[Any, ...], bool]:
     return dict(zip(every, found, strict=True))
 
 
+@pytest.mark.deep(stands_in="test_what_is_asked_is_validated")
 def test_every_cell_is_what_the_service_decides(either: ControlApi) -> None:
     api = either
     add(api, *POLICIES)
@@ -118,6 +121,7 @@ def test_a_large_table_is_made_in_a_process_of_its_own(fresh: ControlApi) -> Non
     ] == "high"
 
 
+@pytest.mark.deep(stands_in="test_a_large_table_is_made_in_a_process_of_its_own")
 def test_a_role_that_cant_be_analysed_says_so_beside_the_others(fresh: ControlApi) -> None:
     words = [f"*{first}{second}?*x" for first, second in product("abcdefgh", repeat=2)]
     add(fresh, *(policy(f"p{at}", "wild", [each], "low") for at, each in enumerate(words)))

@@ -36,6 +36,7 @@ def test_what_is_in_force_does_not_differ_from_itself(api: ControlApi) -> None:
     assert diff(api, *sent) == NOTHING
 
 
+@pytest.mark.deep(stands_in="test_what_is_in_force_does_not_differ_from_itself")
 def test_rows_say_what_changes_and_the_service_decides_so(fresh: ControlApi) -> None:
     api = fresh
     wider = IN_FORCE | {"max_sensitivity": "critical", "allowed_sources": ["handbook"]}
@@ -87,6 +88,7 @@ def test_a_body_that_is_not_an_object_is_400(api: ControlApi, raw: bytes) -> Non
     assert api.call("POST", ROUTE, raw=raw).status == 400
 
 
+@pytest.mark.deep(stands_in="test_what_is_in_force_does_not_differ_from_itself")
 def test_a_large_set_is_taken_and_a_larger_one_is_not(api: ControlApi) -> None:
     raw = b" " * (31 * 1024 * 1024) + json.dumps({"policies": [IN_FORCE]}).encode()
     answer = api.call("POST", ROUTE, raw=raw)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from control_api.analyses.here import MAX_TRIES
 from tests.control_api.running_api import ControlApi
 
@@ -79,6 +81,7 @@ def test_broken_guardrails_come_with_a_request_that_the_service_would_allow(
     assert review(api, NEW)["broken_guardrails"] == []
 
 
+@pytest.mark.deep(stands_in="test_policies_are_found_by_parts_of_their_names_and_sources")
 def test_a_change_reviewed_by_its_roles_has_the_answer_of_the_whole_set(fresh: ControlApi) -> None:
     api = fresh
     other = NEW | {"name": "auditors-read", "agent_role": "auditor", "allowed_sources": ["*"]}
@@ -141,6 +144,7 @@ def test_a_diff_takes_what_it_compares_with(api: ControlApi) -> None:
     assert (row["levels"], found["newly_denied"]) == (["medium", "high"], [])
 
 
+@pytest.mark.deep(stands_in="test_a_change_keeps_the_other_policies")
 def test_candidates_and_impact_runs_take_a_change(fresh: ControlApi) -> None:
     api = fresh
     change = {"policies": [NEW], "keep_others": True}

@@ -32,6 +32,7 @@ def revoked(api: ControlApi) -> set[str]:
     return {row["session_id"] for row in api.admin("GET", "/v1/sessions?status=revoked")}
 
 
+@pytest.mark.deep(stands_in="test_another_tenant_s_sessions_stay")
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
@@ -58,6 +59,7 @@ def test_sessions_that_match_all_filters_are_revoked(
     assert revoke(fresh, **wanted) == 0
 
 
+@pytest.mark.deep(stands_in="test_an_earlier_revocation_keeps_its_reason")
 def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: ControlApi) -> None:
     create_agents_and_keys(either)
     entries = either.verified()["total"]
@@ -83,6 +85,7 @@ def test_an_earlier_revocation_keeps_its_reason(fresh: ControlApi) -> None:
     assert fresh.admin("GET", "/v1/sessions/s1")["revocation_reason"] == "first"
 
 
+@pytest.mark.deep(stands_in="test_another_tenant_s_sessions_stay")
 def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: ControlApi) -> None:
     count = 2 * BATCH + 1
     for at in range(0, count, 100):
@@ -108,6 +111,7 @@ def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: Contro
     either.verified()
 
 
+@pytest.mark.deep(stands_in="test_another_tenant_s_sessions_stay")
 def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
     url = either.environ.get("SLUICE_DATABASE_URL")
     with running(either.directory, policies=None, database_url=url) as other:

@@ -89,6 +89,7 @@ def test_lists_filter_and_go_page_by_page(tenant: ControlApi) -> None:
     assert tenant.call("GET", "/v1/sessions?status=gone").status == 422
 
 
+@pytest.mark.deep(stands_in="test_a_session_expires_to_the_microsecond")
 def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either_tenant: ControlApi) -> None:
     agents = [f"a{number}" for number in range(8)]
     for agent in agents:
@@ -110,6 +111,7 @@ def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either_tenant: 
         assert decided == (expected or ("DENY", "session_agent_mismatch"))
 
 
+@pytest.mark.deep(stands_in="test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good")
 def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Any) -> None:
     with running(tmp_path) as one:
         other = ControlApi(tmp_path, policies=None)

@@ -135,6 +135,7 @@ def test_a_change_wakes_a_waiting_sidecar(fresh: ControlApi, what: str) -> None:
     assert document["revision"] == seen[0]["revision"] == page["revision"] + 1
 
 
+@pytest.mark.deep(stands_in="test_a_waiting_sidecar_is_answered_when_the_service_stops")
 def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> None:
     with running(tmp_path) as one:
         page, _ = whole(one)
@@ -168,6 +169,7 @@ def test_another_epoch_or_a_later_revision_is_a_reset(api: ControlApi) -> None:
     assert poll(api, 0, page["epoch"])["reset"] is False
 
 
+@pytest.mark.deep(stands_in="test_the_first_page_is_a_reset_and_decides_as_the_api_does")
 def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> None:
     names = [f"p{number}" for number in range(1300)]
     lines = [
@@ -221,6 +223,7 @@ def test_too_many_waiting_sidecars_are_asked_to_retry(
     assert api.call("GET", path).status == 503
 
 
+@pytest.mark.deep(stands_in="test_a_key_that_is_revoked_while_it_waits_learns_nothing")
 def test_a_session_is_claimed_once_and_everyone_learns_its_owner(either: ControlApi) -> None:
     body = {"session_id": "s", "agent_role": "support", "agent_id": "a", "user_id": "ann"}
     first = either.admin("POST", "/v1/sidecars/sessions/claim", body)

@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 from tests.control_api.running_api import ControlApi, asked
 
 REPORT = "/v1/sidecars/report"
@@ -111,6 +113,7 @@ def test_every_management_write_returns_its_revision(tenant: ControlApi) -> None
     assert "X-Sluice-Revision" not in refused.headers
 
 
+@pytest.mark.deep(stands_in="test_every_management_write_returns_its_revision")
 def test_waiting_ends_when_every_live_sidecar_has_the_revision(either_tenant: ControlApi) -> None:
     assert waited(either_tenant, 10**9, 5)[0] == []  # there is none
     tell(either_tenant, "s-1", revision=5)

@@ -22,6 +22,7 @@ def named(api: ControlApi, **changed: Any) -> str:
     return name
 
 
+@pytest.mark.deep(stands_in="test_a_freeze_without_a_reason_is_422")
 def test_a_freeze_denies_everything_and_is_lifted_again(either: ControlApi) -> None:
     either.approved("a1")
     none = {"frozen": False, "reason": None, "frozen_at": None}
@@ -61,6 +62,7 @@ def test_freezing_and_lifting_again_change_nothing(fresh: ControlApi) -> None:
     assert fresh.verified()["total"] == entries
 
 
+@pytest.mark.deep(stands_in="test_management_and_other_tenants_go_on")
 def test_a_freeze_holds_over_a_restart_and_other_settings(either: ControlApi) -> None:
     state = freeze(either)
     path = "/v1/admin/tenants/default/settings"
@@ -75,6 +77,7 @@ def test_a_freeze_holds_over_a_restart_and_other_settings(either: ControlApi) ->
     assert named(either) == "support-reads"
 
 
+@pytest.mark.deep(stands_in="test_freezing_and_lifting_again_change_nothing")
 def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
     url = either.environ.get("SLUICE_DATABASE_URL")
     with running(either.directory, policies=None, database_url=url) as other:

@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.control_api.running_api import POLICIES, ControlApi, asked, running, within
 
 TENANTS = "/v1/admin/tenants"
@@ -18,6 +20,7 @@ def made(api: ControlApi, name: str = "acme") -> tuple[str, str]:
     return answer.body["tenant_id"], answer.body["admin_key"]
 
 
+@pytest.mark.deep(stands_in="test_the_global_flag_holds_whatever_the_tenant_says")
 def test_a_tenant_begins_with_its_key_and_nothing_of_others(either: ControlApi) -> None:
     tenant_id, key = made(either)
     assert tenant_id.startswith("ten_")
@@ -57,6 +60,7 @@ def test_a_taken_name_is_409_even_in_a_race(either: ControlApi) -> None:
     assert len(either.admin("GET", TENANTS)) == 2
 
 
+@pytest.mark.deep(stands_in="test_a_new_tenant_s_policy_files_are_loaded")
 def test_a_setting_is_in_force_when_its_answer_leaves(either: ControlApi) -> None:
     tenant_id, key = made(either)
     path = f"{TENANTS}/{tenant_id}/settings"
@@ -85,6 +89,7 @@ def test_the_global_flag_holds_whatever_the_tenant_says(tmp_path: Path) -> None:
         assert api.evaluate()["policy_name"] == "agent_id_required"
 
 
+@pytest.mark.deep(stands_in="test_another_process_learns_of_a_deactivation_within_a_second")
 def test_deactivation_stops_keys_at_once_and_reactivation_brings_them_back(
     either: ControlApi,
 ) -> None:
@@ -104,6 +109,7 @@ def test_deactivation_stops_keys_at_once_and_reactivation_brings_them_back(
         assert either.call(method, f"{TENANTS}/none{each}").status == 404
 
 
+@pytest.mark.deep(stands_in="test_a_taken_name_is_409_even_in_a_race")
 def test_a_key_is_provisioned_without_the_tenant_s_credentials(either: ControlApi) -> None:
     tenant_id, _ = made(either)
     fields = {"name": "for them", "scope": "read", "expires_days": 7}

@@ -39,6 +39,7 @@ def receiver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Receive
     made.kill()
 
 
+@pytest.mark.deep(stands_in="test_a_receiver_that_is_killed_at_any_time_misses_nothing")
 def test_a_receiver_that_dies_before_or_after_it_acknowledges_misses_nothing(
     receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -100,6 +101,7 @@ def decided(port: int, key: str, count: int) -> list[str]:
     return [each["event_id"] for each in answer["results"]]
 
 
+@pytest.mark.deep(stands_in="test_a_receiver_that_is_killed_at_any_time_misses_nothing")
 def test_a_sender_that_is_killed_misses_nothing(receiver: Receiver, tmp_path: Path) -> None:
     target = tmp_path / "decisions"
     urls = f"{receiver.url},file://{target}?format=ecs"
@@ -133,6 +135,7 @@ def ids_in(target: Path) -> list[str]:
     return [json.loads(line)["event"]["id"] for line in whole]
 
 
+@pytest.mark.deep(stands_in="test_a_receiver_that_is_killed_at_any_time_misses_nothing")
 def test_two_replicas_push_everything_once(tmp_path: Path, migrated_url: str) -> None:
     """And when one is killed, the other goes on."""
     settings = {"SLUICE_DATABASE_URL": serving(migrated_url)}
@@ -163,6 +166,7 @@ def test_two_replicas_push_everything_once(tmp_path: Path, migrated_url: str) ->
         assert back <= 1
 
 
+@pytest.mark.deep(stands_in="test_a_receiver_that_is_killed_at_any_time_misses_nothing")
 def test_a_target_that_hangs_delays_no_other(tmp_path: Path) -> None:
     hanging = [Receiver(tmp_path / kind, kind).start("hang") for kind in ("otlp", "syslog")]
     good = Receiver(tmp_path / "good", "otlp").start()
@@ -191,6 +195,7 @@ def _failed(api: ControlApi, sample: str) -> bool:
     return metric(api, sample) >= 1
 
 
+@pytest.mark.deep(stands_in="test_a_receiver_that_is_killed_at_any_time_misses_nothing")
 @pytest.mark.parametrize("kind", ["otlp", "syslog"])
 def test_a_slow_target_gets_everything_once(tmp_path: Path, kind: str) -> None:
     receiver = Receiver(tmp_path / "receiver", kind).start("slow")

@@ -23,6 +23,7 @@ def receiver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Receive
     made.kill()
 
 
+@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
 def test_every_decision_comes_once_and_in_order(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start()
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
@@ -36,6 +37,7 @@ def test_every_decision_comes_once_and_in_order(receiver: Receiver, tmp_path: Pa
     assert receiver.faults() == ""
 
 
+@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
 def test_a_target_that_was_away_gets_everything_once_it_is_back(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -55,6 +57,7 @@ def test_a_target_that_was_away_gets_everything_once_it_is_back(
     ]
 
 
+@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
 def test_what_was_decided_last_is_pushed_before_the_service_ends(
     receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -66,6 +69,7 @@ def test_what_was_decided_last_is_pushed_before_the_service_ends(
     assert receiver.ids() == made
 
 
+@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
 def test_a_restart_goes_on_where_it_was_and_a_url_that_comes_back_too(
     receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -82,6 +86,7 @@ def test_a_restart_goes_on_where_it_was_and_a_url_that_comes_back_too(
     assert [each["event"]["id"] for each in other] == made
 
 
+@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
 def test_a_new_target_begins_with_the_oldest_entry(receiver: Receiver, tmp_path: Path) -> None:
     with running(tmp_path) as api:
         made = decide(api, 10)
@@ -92,6 +97,7 @@ def test_a_new_target_begins_with_the_oldest_entry(receiver: Receiver, tmp_path:
     assert receiver.ids() == made
 
 
+@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
 def test_every_tenant_is_pushed(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start()
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
@@ -128,6 +134,7 @@ def test_an_erased_user_is_absent(tmp_path: Path) -> None:
     assert second["actor"]["user"] == {"uid": "bob@example.org"}
 
 
+@pytest.mark.deep(stands_in="test_an_erased_user_is_absent")
 def test_another_authority_s_certificate_is_not_trusted(tmp_path: Path) -> None:
     receiver = Receiver(tmp_path / "receiver", "syslog", tls=True).start()
     try:

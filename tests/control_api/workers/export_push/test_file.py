@@ -49,6 +49,7 @@ def test_a_rotated_file_is_made_anew(tmp_path: Path) -> None:
     assert (ids(old), ids(target)) == (first, third)
 
 
+@pytest.mark.deep(stands_in="test_a_rotated_file_is_made_anew")
 @pytest.mark.parametrize("torn", [b'{"event":', b'{"a":1}\n{"event":', b"x" * 200_000])
 def test_half_a_line_of_a_death_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     target = tmp_path / "decisions"
@@ -62,6 +63,7 @@ def test_half_a_line_of_a_death_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     assert [json.loads(line)["event"]["id"] for line in rest] == made
 
 
+@pytest.mark.deep(stands_in="test_a_rotated_file_is_made_anew")
 def test_a_file_that_another_process_has_locked_is_waited_for(tmp_path: Path) -> None:
     target = tmp_path / "decisions"
     with target.open("wb") as other:

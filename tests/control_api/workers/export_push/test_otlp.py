@@ -26,6 +26,7 @@ def failed(api: ControlApi, times: int) -> bool:
     return metric(api, FAILURES) >= times
 
 
+@pytest.mark.deep(stands_in="test_requests_have_the_path_the_coding_and_the_headers_of_the_url")
 @pytest.mark.parametrize("status", ["429", "503", "401", "404", "500", "302", "400"])
 def test_an_answer_that_takes_nothing_is_repeated(
     receiver: Receiver, tmp_path: Path, status: str, caplog: pytest.LogCaptureFixture
@@ -42,6 +43,7 @@ def test_an_answer_that_takes_nothing_is_repeated(
     assert f"it answers {status}" in caplog.text or f"it answered {status}" in caplog.text
 
 
+@pytest.mark.deep(stands_in="test_requests_have_the_path_the_coding_and_the_headers_of_the_url")
 def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start("partial")
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
@@ -51,6 +53,7 @@ def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -
     assert receiver.ids() == made
 
 
+@pytest.mark.deep(stands_in="test_requests_have_the_path_the_coding_and_the_headers_of_the_url")
 def test_bad_data_is_left_out_and_what_is_beside_it_is_not(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -77,6 +77,7 @@ def test_httpx_is_the_one_dependency() -> None:
     assert "optional-dependencies" not in project
 
 
+@pytest.mark.deep(stands_in="test_the_readme_s_example_runs_as_installed")
 def test_no_framework_is_imported_unless_it_is_used(installed: Path, tmp_path: Path) -> None:
     for path in PACKAGE.glob("*.py"):
         tops = {
@@ -116,6 +117,7 @@ def test_the_readme_s_example_runs_as_installed(
     assert "Access to `payroll` was denied" in said
 
 
+@pytest.mark.deep(stands_in="test_the_readme_s_example_runs_as_installed")
 def test_the_readme_s_commands_install_the_guard_and_run_a_recipe(
     stack: Stack, tmp_path: Path
 ) -> None:
@@ -146,6 +148,7 @@ def test_the_readme_s_commands_install_the_guard_and_run_a_recipe(
     assert "Access to `payroll` was denied" in done.stdout
 
 
+@pytest.mark.deep(stands_in="test_the_readme_s_example_runs_as_installed")
 def test_it_runs_on_the_oldest_python(tmp_path: Path) -> None:
     python = _python_3_10()
     venv = empty_venv(tmp_path / "venv", python)

@@ -206,6 +206,7 @@ def test_many_checks_at_once_get_their_own_answers(stack: Stack) -> None:
     assert told(stack, script) == ["Denied", "ALLOW"] * 100
 
 
+@pytest.mark.deep(stands_in="test_many_checks_at_once_get_their_own_answers")
 def test_the_environment_makes_a_guard(stack: Stack, tmp_path: Path) -> None:
     file = tmp_path / "agent.key"
     file.write_text(f"{stack.agent_key}\n")

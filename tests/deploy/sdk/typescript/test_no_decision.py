@@ -171,6 +171,7 @@ def test_what_arrives_unasked_answers_no_later_check(late: bytes) -> None:
         assert server.connections == 2
 
 
+@pytest.mark.deep(stands_in="test_what_arrives_unasked_answers_no_later_check")
 def test_what_arrives_while_the_event_loop_is_busy_answers_no_later_check() -> None:
     """The connection holds an ALLOW before the question is sent, and Node has not seen it yet."""
 
