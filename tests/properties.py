@@ -7,7 +7,7 @@
 | `make deep MANY=1` (`--hypothesis-profile=many`) | all | drawn |
 | `--hypothesis-profile=bypass` | 50,000 of each property | drawn |
 
-So whoever runs the gate twice on one commit gets the same result twice. A drawn seed is printed;
+So two runs of the gate on one commit have the same result. A drawn seed is printed;
 `TEST_SEED` in the environment repeats it. The profile `bypass` looks for a spelling that is
 judged as one thing and forwarded as another. No profile has a deadline, since the machine may be
 busy.

@@ -25,9 +25,6 @@ def lint_imports(config: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.deep(
-    stands_in="tests/architecture/test_documents.py::test_the_drawn_imports_are_the_imports"
-)
 def test_every_import_contract_holds() -> None:
     answer = lint_imports(ROOT / "pyproject.toml", ROOT)
     assert answer.returncode == 0, answer.stdout

@@ -27,8 +27,8 @@ MAKE = {
         "deploy.install test", "-m pytest", "-m ruff", "-m tests.chaos", "-m tests.benchmarks",
     ],
     ("CONTRIBUTING.md", "develop"): [
-        "-m mypy", "lint-imports", "-m pytest -n auto --dist worksteal  -k session",
-        "--hypothesis-profile=many", "deploy.compile tree", "-m tests.chaos", "-m tests.benchmarks",
+        "-m mypy", "lint-imports", "-m pytest --workers=auto  -k session",
+        "--quick", "--deep", "deploy.compile tree", "-m tests.chaos", "-m tests.benchmarks",
     ],
     ("tests/chaos/README.md", "chaos"): ['tests.chaos "PostgreSQL put back" --seconds 10 --keep'],
 }  # fmt: skip
@@ -47,7 +47,6 @@ wait $served
 """
 
 
-@pytest.mark.deep(stands_in="test_the_dashboards_are_generated_in_a_clone")
 @pytest.mark.parametrize(("page", "title"), MAKE)
 def test_make_knows_every_target_and_runs_what_is_promised(
     page: str, title: str, tmp_path: Path
@@ -80,7 +79,7 @@ def test_the_dashboards_are_generated_in_a_clone(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in made] == before
 
 
-@pytest.mark.deep(stands_in="test_the_dashboards_are_generated_in_a_clone")
+@pytest.mark.deep(stands_in="test_make_knows_every_target_and_runs_what_is_promised")
 def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> None:
     if shutil.which("psql") is None or shutil.which("curl") is None:
         pytest.skip("needs psql and curl")

@@ -1,7 +1,7 @@
 """Measures what each test costs, in a worker: CPU seconds of all processes that it causes.
 
 What a fixture of a wider scope costs is no test's: a module's and a class's are counted for the
-file, those of a package or of the run for nobody.
+file, those of a package or of the run not at all.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ async def test_a_test_gets_the_tab_of_an_earlier_one(tabs: Tabs, world: World) -
 
 
 @pytest.mark.deep(stands_in="test_no_change_of_a_test_is_left_for_the_next")
-async def test_a_test_that_signs_out_signs_out_nobody_else(
+async def test_a_test_that_signs_out_signs_out_no_one_else(
     tabs: Tabs, world: World, watched: Watched, visitors: Visitors
 ) -> None:
     async with watching(tabs, watched.address) as earlier:
