@@ -25,6 +25,7 @@ def lint_imports(config: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.deep(stands_in="test_a_forbidden_import_is_found")
 def test_every_import_contract_holds() -> None:
     answer = lint_imports(ROOT / "pyproject.toml", ROOT)
     assert answer.returncode == 0, answer.stdout

@@ -41,6 +41,7 @@ def found(form: str) -> list[str]:
     return hits
 
 
+@pytest.mark.deep(stands_in="test_the_forms_are_found_where_they_stand")
 @pytest.mark.parametrize("form", STILTED)
 def test_no_file_is_stilted(form: str) -> None:
     assert not found(form)

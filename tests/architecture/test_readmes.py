@@ -75,6 +75,7 @@ def test_a_readme_tells_of_everything_declared(package: str, declared: object) -
     assert not [name for name in sorted(declared(package)) if not told(readme, name)]
 
 
+@pytest.mark.deep(stands_in="test_a_readme_tells_of_everything_declared")
 def test_the_discovery_finds_what_there_is() -> None:
     assert len(checks("policies")) == 10
     for package in ("sidecar", "control_api"):

@@ -18,6 +18,9 @@ PATIENCE = 6.0
 """Shorter faults and more patience than in `make chaos`: other tests run at the same time."""
 
 
+@pytest.mark.deep(
+    stands_in="tests/stories/test_kill.py::test_every_answered_decision_is_recorded_once_through_kills"
+)
 @redis.needs_redis
 async def test_the_promises_hold_under_the_most_telling_faults() -> None:
     """As a process of its own, like `make chaos`: the links need an event loop that never waits."""

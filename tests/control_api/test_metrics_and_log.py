@@ -8,12 +8,15 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.control_api.running_api import ControlApi, asked, running
 from tests.control_api.service_process import process
 
 __all__ = ["process"]  # a fixture
 
 
+@pytest.mark.deep(stands_in="test_no_label_of_a_metric_holds_a_caller_s_text")
 def test_metrics_can_have_a_port_of_their_own(tmp_path: Path) -> None:
     with running(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as api:
         assert api.started is not None
@@ -39,6 +42,7 @@ def test_no_label_of_a_metric_holds_a_caller_s_text(fresh: ControlApi) -> None:
     assert 'operation="get_agent",status="200"' in text
 
 
+@pytest.mark.deep(stands_in="test_no_label_of_a_metric_holds_a_caller_s_text")
 def test_log_lines_are_json_with_the_request_s_id_and_nothing_that_a_caller_sent(
     process: Any,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,7 @@ def test_a_list_of_networks_is_usable_by_the_command_if_it_is_admitted() -> None
     assert tried
 
 
+@pytest.mark.deep(stands_in="test_a_list_of_networks_is_usable_by_the_command_if_it_is_admitted")
 @given(value=network_values, namespace=namespaces)
 @examples(1000)
 def test_both_agree_on_any_list_of_networks(value: str, namespace: Namespace) -> None:
@@ -77,6 +79,7 @@ def test_both_agree_on_any_list_of_networks(value: str, namespace: Namespace) ->
     agree("transparent", pod, namespace)
 
 
+@pytest.mark.deep(stands_in="test_a_list_of_networks_is_usable_by_the_command_if_it_is_admitted")
 @given(value=st.sampled_from(["true", "false", "False", "", "false\n"]) | option_values)
 @examples(100)
 def test_both_agree_on_the_sidecars_form(value: str) -> None:
@@ -86,6 +89,7 @@ def test_both_agree_on_the_sidecars_form(value: str) -> None:
     assert bool(found) is (value != "false")
 
 
+@pytest.mark.deep(stands_in="test_a_list_of_networks_is_usable_by_the_command_if_it_is_admitted")
 @given(level=st.none() | option_values, skipped=st.none() | option_values, namespace=namespaces)
 @examples(500)
 def test_both_agree_on_any_value_of_an_option(

@@ -9,6 +9,9 @@ from tests.stories.clients import each_exactly_once, while_asking
 from tests.stories.test_kill import shipped
 
 
+@pytest.mark.deep(
+    stands_in="tests/stories/test_two_replicas_sign.py::test_two_replicas_and_two_witnesses"
+)
 @pytest.mark.parametrize(("sidecar", "control"), [(64, 0), (0, 64), (32, 32)])
 async def test_the_chain_is_gapless_and_valid_under_64_clients(
     stack: Stack, sidecar: int, control: int

@@ -3,11 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.properties import few
 from tests.stack import running, wait_until
 from tests.stories.clients import each_exactly_once, in_thread, while_asking
 
 
+@pytest.mark.deep(stands_in="test_a_stale_policy_set_denies_and_the_denials_are_recorded")
 async def test_the_log_catches_up_exactly_once_after_a_while_without_the_control_api(
     tmp_path: Path,
 ) -> None:

@@ -145,6 +145,7 @@ def on_postgresql(tmp_path: Path, migrated_url: str) -> Iterator[ControlApi]:
         yield api
 
 
+@pytest.mark.deep(stands_in="test_an_erased_value_is_in_no_byte_of_an_installation")
 async def test_an_erased_value_is_in_no_dump_and_after_vacuum_in_no_file_of_postgresql(
     on_postgresql: ControlApi, postgres_server: Server
 ) -> None:

@@ -3,6 +3,8 @@ measure takes effect in a connected sidecar within a second, and so does lifting
 
 from __future__ import annotations
 
+import pytest
+
 from tests.stack import Stack, call, wait_until
 from tests.stories.test_management_reaches_sidecars import soon
 
@@ -52,6 +54,7 @@ def test_controls_for_an_incident_reach_a_sidecar_and_lift_again(either_way: Sta
     assert names >= {"agent_not_approved", "session_revoked", "tenant_frozen"}
 
 
+@pytest.mark.deep(stands_in="test_controls_for_an_incident_reach_a_sidecar_and_lift_again")
 def test_a_freeze_outlives_the_control_api_and_restarts(either_way: Stack) -> None:
     stack = either_way
     assert stack.evaluate()[1]["decision"] == "ALLOW"

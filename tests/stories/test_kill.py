@@ -4,11 +4,13 @@ from functools import partial
 
 import pytest
 
+from tests import tiers
 from tests.properties import chance, few
 from tests.stack import Service, Stack, wait_until
 from tests.stories.clients import each_exactly_once, in_thread, pause, while_asking
 
 
+@tiers.rotating(0, 3)
 @pytest.mark.parametrize("victims", ["sidecar", "control", "both"])
 async def test_every_answered_decision_is_recorded_once_through_kills(
     stack: Stack, victims: str

@@ -11,6 +11,9 @@ FLOOD = 4000
 GROWTH = 6 * 2**20
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/http/test_malformed.py::test_a_body_that_is_not_a_json_object_is_400"
+)
 @pytest.mark.parametrize("service", ["sidecar", "control"])
 def test_a_flood_of_malformed_requests_leaves_no_entry_and_no_memory(
     stack: Stack, service: str

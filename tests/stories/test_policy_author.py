@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.tree import ROOT
 from tests.documents import SHELL
 from tests.ports import free_port
@@ -41,6 +43,9 @@ def _expecting(line: str) -> str:
     return f"code=0; {command} || code=$?; test $code = {code}"
 
 
+@pytest.mark.deep(
+    stands_in="tests/stories/test_management_reaches_sidecars.py::test_policies_agents_and_keys"
+)
 def test_the_walk_ends_with_the_new_policies_in_force(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "sluice"

@@ -2,9 +2,12 @@
 
 import time
 
+import pytest
+
 from tests.stack import Stack, wait_until
 
 
+@pytest.mark.deep(stands_in="test_a_broken_policy_file_changes_nothing")
 def test_a_policy_file_edited_on_disk_is_in_force_in_the_sidecar(
     stack: Stack,
 ) -> None:

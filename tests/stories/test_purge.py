@@ -11,6 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from control_api.settings import read
 from tests import fork_server
 from tests.benchmarks.purge import environ, fill
@@ -31,6 +33,9 @@ def purge(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return fork_server.run([sys.executable, "-m", "control_api", "purge"], {**os.environ, **env})
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/log/test_purge.py::test_old_entries_go_and_the_rest_verifies"
+)
 def test_half_of_a_log_goes_while_agents_ask(tmp_path: Path) -> None:
     port = free_port()
     env = environ(tmp_path, port)

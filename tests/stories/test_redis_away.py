@@ -22,6 +22,7 @@ def feed(stack: Stack) -> str:
     return str(ready["policy_feed"])
 
 
+@pytest.mark.deep(stands_in="test_a_redis_restored_from_an_older_dump_brings_nothing_back")
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_thirty_seconds_without_redis_deny_nothing(tmp_path: Path, fault: signal.Signals) -> None:
     with (

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from policies.sets.redis_keys import CHALLENGES, set_key
 from tests import redis
 from tests.stack import Stack, call, running, wait_until
@@ -111,6 +113,9 @@ def feed(stack: Stack) -> str:
     return str(call(stack.sidecar.port, "GET", "/health/ready")[1]["policy_feed"])
 
 
+@pytest.mark.deep(
+    stands_in="tests/stories/test_redis_away.py::test_a_redis_restored_from_an_older_dump_brings_nothing_back"
+)
 def test_moved_slots_and_a_dead_node_lose_nothing(tmp_path: Path) -> None:
     with redis.cluster(tmp_path / "redis", 3) as nodes:
         url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests import fork_server, redis
 from tests.ports import free_port
 from tests.postgres import serving
@@ -42,6 +44,7 @@ def allowed(stack: Stack, **changed: Any) -> bool:
     return bool(answer["decision"] == "ALLOW")
 
 
+@pytest.mark.deep(stands_in="test_a_sidecar_that_was_down_for_two_rotations_follows_both")
 def test_a_rotation_is_followed_by_a_sidecar_that_runs(either_way: Stack) -> None:
     stack = either_way
     assert allowed(stack)
@@ -111,6 +114,7 @@ def revoked_by(stack: Stack, port: int, key_id: str) -> None:
     assert answer[0] < 300, answer
 
 
+@pytest.mark.deep(stands_in="test_a_sidecar_that_was_down_for_two_rotations_follows_both")
 @redis.needs_redis
 def test_while_replicas_are_started_again_one_after_the_other_both_are_believed(
     tmp_path: Path, migrated_url: str

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import pods, redis
+from tests import pods, redis, tiers
 from tests.clusters import ISSUER, serving_keys
 from tests.pods import Pod
 from tests.stack import Stack, call, wait_until
@@ -27,6 +27,7 @@ def approve(stack: Stack) -> None:
         stack.admin("PATCH", AGENT + "/status", {"status": status})
 
 
+@tiers.rotating(1, 2)
 @pytest.mark.parametrize("way", ["http", pytest.param("redis", marks=redis.needs_redis)])
 def test_a_pods_life(tmp_path: Path, way: str) -> None:
     if way == "http":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from control_api.console.views.fleet import troubles
 from control_api.responses.sidecars import SidecarShown
 from sidecar.policy_cache.feed_loop import MAX_WAIT
@@ -23,6 +25,7 @@ def report(api: ControlApi, sidecar_id: str, revision: int, **changed: Any) -> N
     api.admin("POST", "/v1/sidecars/report", given)
 
 
+@pytest.mark.deep(stands_in="test_every_trouble_has_its_words")
 def test_sidecars_with_troubles_come_first_and_say_what_is_wrong(fresh: ControlApi) -> None:
     visitor = Visitor(fresh).sign_in(fresh.admin_key)
     assert "No sidecar has reported" in visitor.get("/console/fleet").text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.control_api.console.reader import Shown, Visitor
 from tests.control_api.running_api import ControlApi
 from tests.waiting import until
@@ -28,6 +30,7 @@ def ended(console: Visitor, impact_id: str) -> Shown:
     return console.get(f"{PATH}?id={impact_id}")
 
 
+@pytest.mark.deep(stands_in="test_a_run_is_cancelled")
 def test_a_run_shows_which_decisions_would_change(fresh: ControlApi) -> None:
     console = Visitor(fresh).sign_in(fresh.admin_key)
     event = fresh.evaluate(source_id="contracts")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.control_api.console.reader import Shown, Visitor
 
 PATH = "/console/policies/tests"
@@ -27,6 +29,7 @@ def run(console: Visitor, tests: str, **fields: str) -> Shown:
     return console.submit(console.get(PATH), "/console/policies/tests/run", tests=tests, **fields)
 
 
+@pytest.mark.deep(stands_in="test_faults_are_told_at_their_line")
 def test_a_file_of_tests_is_decided(console: Visitor, reader: Visitor) -> None:
     assert "2 cases" in run(console, TESTS).text
     shown = run(reader, TESTS, policies=OPEN)

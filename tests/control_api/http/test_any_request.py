@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
 from control_api.http.openapi_responses import statuses
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
@@ -65,6 +67,7 @@ class Caller:
         return json.dumps(body).encode()
 
 
+@pytest.mark.deep(stands_in="test_a_nul_in_any_text_is_the_callers_fault")
 def test_no_request_finds_a_bug_or_an_undescribed_status(either: ControlApi) -> None:
     either.approved("support")
     event_id = either.evaluate(session_id="s1")["event_id"]

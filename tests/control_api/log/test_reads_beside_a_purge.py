@@ -32,6 +32,7 @@ async def world(postgresql_url: str) -> AsyncIterator[World]:
         assert (await seqs(made))[0] == OLD
 
 
+@pytest.mark.deep(stands_in="test_an_export_begins_while_its_beginning_is_purged")
 async def test_a_service_starts_while_another_one_purges(world: World) -> None:
     with after_statement(ANCHOR_READ, partial(purge(world).run, TENANT)):
         await check_heads(world.store)
@@ -43,6 +44,7 @@ async def test_an_export_begins_while_its_beginning_is_purged(world: World) -> N
     assert (export.header.first, export.header.until) == (5, SIZE)
 
 
+@pytest.mark.deep(stands_in="test_an_export_begins_while_its_beginning_is_purged")
 async def test_roots_are_those_of_the_log_that_is_purged_meanwhile(world: World) -> None:
     expected = await roots_at(world.store, TENANT, [SIZE], SIZE)
     with after_statement(ANCHOR_READ, partial(purge(world).run, TENANT)):

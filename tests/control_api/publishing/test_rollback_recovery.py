@@ -88,6 +88,7 @@ def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
             assert document not in {each["name"] for each in page["documents"] if each["body"]}
 
 
+@pytest.mark.deep(stands_in="test_revoked_access_stays_revoked")
 def test_every_revoked_key_stays_revoked_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_every_revoked_key_stays_revoked_however_many_there_are(
                 assert answer.status == 403
 
 
+@pytest.mark.deep(stands_in="test_revoked_access_stays_revoked")
 def test_candidates_whose_newest_state_is_lost_are_dropped(tmp_path: Path) -> None:
     data, copy, route = tmp_path / "data", tmp_path / "copy", "/v1/policies/candidates"
     with redis.running(tmp_path / "redis") as server:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.deploy.client.conftest import Operator, environ_of, evaluate
 from tests.stack import ROOT, Stack
 
@@ -52,6 +54,7 @@ def test_a_freeze_denies_everything_until_it_is_lifted(operator: Operator, stack
     assert evaluate(stack)["decision"] == "ALLOW"
 
 
+@pytest.mark.deep(stands_in="test_sessions_are_revoked_by_filters_that_all_match")
 def test_the_examples_of_the_readme_work_as_they_are_written(
     operator: Operator, stack: Stack, tmp_path: Path
 ) -> None:

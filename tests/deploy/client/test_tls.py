@@ -29,6 +29,7 @@ def agents(api: ControlApi, *words: str) -> int:
     return run("agents", ["list", "--url", url, "--json", *words], key)
 
 
+@pytest.mark.deep(stands_in="test_a_client_certificate_is_presented_on_request")
 def test_only_a_certificate_of_the_named_authority_is_trusted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

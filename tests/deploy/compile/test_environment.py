@@ -39,6 +39,9 @@ print(generate_latest(registry).decode())
 """
 
 
+@pytest.mark.deep(
+    stands_in="test_a_base_class_of_a_library_is_refused_even_where_the_library_is_installed"
+)
 def test_the_types_allow_it_without_any_library() -> None:
     check_types()
 
@@ -52,6 +55,9 @@ def test_a_base_class_of_a_library_is_refused_even_where_the_library_is_installe
         check_types([str(source)])
 
 
+@pytest.mark.deep(
+    stands_in="test_a_base_class_of_a_library_is_refused_even_where_the_library_is_installed"
+)
 @pytest.mark.skipif(missing() is not None, reason=f"nothing can be compiled here: {missing()}")
 def test_a_compiled_module_works_with_the_library_that_it_was_compiled_without(
     tmp_path: Path,

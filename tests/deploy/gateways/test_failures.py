@@ -109,6 +109,7 @@ def stopped(world: Protected, service: str) -> Iterator[None]:
         process.signal(signal.SIGCONT)
 
 
+@pytest.mark.deep(stands_in="test_nothing_passes_while_the_sidecar_is_down_or_starts")
 def test_nothing_passes_while_the_sidecar_hangs(fronted: Fronted) -> None:
     with stopped(fronted.world, "sidecar"):
         found = fronted.refusals()
@@ -127,6 +128,7 @@ def test_nothing_passes_while_the_sidecar_is_down_or_starts(fronted: Fronted) ->
     assert fronted.world.unjudged(fronted.world.upstream.take()) == []
 
 
+@pytest.mark.deep(stands_in="test_nothing_passes_while_the_sidecar_is_down_or_starts")
 def test_what_passed_before_a_kill_under_load_is_on_record(fronted: Fronted) -> None:
     fronted.world.upstream.take()
     numbers = itertools.count()
@@ -184,6 +186,7 @@ def fill(fronted: Fronted) -> None:
             each.result(120)
 
 
+@pytest.mark.deep(stands_in="test_nothing_passes_while_the_sidecar_is_down_or_starts")
 def test_nothing_passes_when_there_is_no_room_for_records(fronted: Fronted) -> None:
     spool = {"dir": "small", "segment_bytes": MIB, "max_bytes": 3 * MIB}
     fronted.restart(spool=spool, staleness_seconds=86400)
@@ -194,6 +197,7 @@ def test_nothing_passes_when_there_is_no_room_for_records(fronted: Fronted) -> N
     fronted.everything_passes()
 
 
+@pytest.mark.deep(stands_in="test_nothing_passes_while_the_sidecar_is_down_or_starts")
 def test_nothing_passes_by_a_policy_set_that_is_stale(fronted: Fronted) -> None:
     fronted.restart(spool={"dir": "spool"}, staleness_seconds=1)
     with stopped(fronted.world, "control"):

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from control_api.maintenance.keys_secret import fresh_keys
 from tests.deploy.helm.chart import DEV, Choice, Manifest, find, rendered
 from tests.deploy.helm.container import Container
@@ -86,6 +88,7 @@ def secrets_of(keys: dict[str, bytes], url: str = "") -> dict[str, str]:
     }
 
 
+@pytest.mark.deep(stands_in="test_the_webhook_serves_with_certificates_from_files")
 def test_production_migrates_and_serves_on_postgresql(postgres_url: str, tmp_path: Path) -> None:
     keys = fresh_keys(os.urandom)
     values = {"control": {"piiMasking": True, "rateLimit": 50}}
@@ -116,6 +119,7 @@ def test_production_migrates_and_serves_on_postgresql(postgres_url: str, tmp_pat
         assert one.start("agents", "list", SLUICE_URL=url).wait(60) == 0, one.said()
 
 
+@pytest.mark.deep(stands_in="test_the_webhook_serves_with_certificates_from_files")
 def test_dev_serves_on_sqlite_with_policies_and_tls_of_the_values(tmp_path: Path) -> None:
     keys = fresh_keys(os.urandom)
     policies = {

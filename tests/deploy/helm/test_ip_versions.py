@@ -92,6 +92,9 @@ def sidecar_of(manifests: list[Manifest], folder: Path, pod: Namespace, keys: Fi
     return Container({"containers": [proxy]}, folder / "sidecar", volumes, {}, pod.pid)
 
 
+@pytest.mark.deep(
+    stands_in="tests/deploy/helm/test_containers.py::test_the_test_pod_lists_the_agents"
+)
 @pytest.mark.parametrize("name", PODS)
 def test_probes_are_answered_at_the_address_of_the_pod(name: str, tmp_path: Path) -> None:
     script, hosts = PODS[name]

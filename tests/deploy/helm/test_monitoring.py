@@ -24,6 +24,7 @@ def test_what_the_chart_carries_is_a_copy(name: str) -> None:
     assert copy.read_bytes() == COPIES[name].read_bytes(), f"cp {COPIES[name]} {copy}"
 
 
+@pytest.mark.deep(stands_in="test_rules_dashboards_and_scrapes_are_rendered_whole")
 def test_there_is_nothing_to_monitor_by_default() -> None:
     kinds = {each["kind"] for each in rendered({})}
     assert not kinds & {"ServiceMonitor", "PodMonitor", "PrometheusRule"}

@@ -6,6 +6,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.architecture.tree import files
 from tests.deploy.package.distribution import ROOT, build
 
@@ -30,6 +32,7 @@ def test_the_wheel_has_every_file_of_the_packages_below_one_name(wheel: Path) ->
     assert found == expected
 
 
+@pytest.mark.deep(stands_in="test_the_wheel_has_every_file_of_the_packages_below_one_name")
 def test_a_second_build_and_one_from_the_sdist_give_the_same_wheel(
     wheel: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.control_api.browsing import Watched
@@ -16,6 +17,7 @@ async def _opened(page: Page, world: World, text: str) -> None:
     await page.keyboard.insert_text(text)
 
 
+@pytest.mark.deep(stands_in="test_the_editor_works_on_a_small_screen")
 async def test_keys_and_values_are_suggested_from_the_schema(
     browser_page: Page, world: World
 ) -> None:
@@ -49,6 +51,7 @@ async def test_keys_and_values_are_suggested_from_the_schema(
     await expect(area).not_to_have_value("name: a\nmax_sensitivity: medium\nallowed_sources: [crm]")
 
 
+@pytest.mark.deep(stands_in="test_the_editor_works_on_a_small_screen")
 async def test_faults_appear_at_their_lines_and_go(browser_page: Page, world: World) -> None:
     page, area = browser_page, browser_page.locator("#f-text")
     good = "name: a\nagent_role: b\nallowed_sources: []\ndenied_sources: []\nmax_sensitivity: low"
@@ -67,6 +70,7 @@ async def test_faults_appear_at_their_lines_and_go(browser_page: Page, world: Wo
     await expect(page.locator("#editor-state")).to_have_text("No fault")
 
 
+@pytest.mark.deep(stands_in="test_the_editor_works_on_a_small_screen")
 async def test_tab_leaves_the_editor_both_ways(browser_page: Page, world: World) -> None:
     page, area = browser_page, browser_page.locator("#f-text")
     await _opened(page, world, "name: a\na")

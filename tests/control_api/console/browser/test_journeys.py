@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.control_api.browsing import watching
@@ -51,6 +52,7 @@ def _signed(api: ControlApi, event_id: str) -> None:
     until("a checkpoint", lambda: api.call("GET", path).status == 200)
 
 
+@pytest.mark.deep(stands_in="test_a_tampered_row_turns_the_page_red_and_the_overview_names_it")
 async def test_an_auditor_finds_a_decision_and_verifies_it_here_and_offline(
     fresh: ControlApi, tabs: Tabs, tmp_path: Path
 ) -> None:
@@ -125,6 +127,7 @@ async def test_a_tampered_row_turns_the_page_red_and_the_overview_names_it(
         await expect(verdict).to_contain_text("Verified by this browser")
 
 
+@pytest.mark.deep(stands_in="test_a_tampered_row_turns_the_page_red_and_the_overview_names_it")
 async def test_an_unknown_agent_is_approved_reads_is_suspended_and_denied(
     fresh: ControlApi, tabs: Tabs
 ) -> None:
@@ -175,6 +178,7 @@ async def _decide(tab: Page, title: str, status: str, reason: str) -> None:
     await expect(tab.get_by_role("heading", level=1)).to_contain_text(status)
 
 
+@pytest.mark.deep(stands_in="test_a_tampered_row_turns_the_page_red_and_the_overview_names_it")
 async def test_a_wider_policy_is_caught_refused_mended_tried_and_promoted(
     fresh: ControlApi, tabs: Tabs
 ) -> None:

@@ -45,6 +45,7 @@ async def _go_on(tab: Page) -> None:
     await expect(tab.locator("[data-verified-log].good")).to_be_visible()
 
 
+@pytest.mark.deep(stands_in="test_cosignatures_are_verified_and_their_keys_remembered")
 async def test_growth_that_a_purge_made_unprovable_is_the_readers_to_judge(
     fresh: ControlApi, tabs: Tabs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +78,7 @@ def _purge(api: ControlApi) -> None:
         connection.execute(f"DELETE FROM checkpoints WHERE number < ({newest})")
 
 
+@pytest.mark.deep(stands_in="test_cosignatures_are_verified_and_their_keys_remembered")
 async def test_an_accepted_incarnation_is_explained_and_confirmed(
     tmp_path: Path, tabs: Tabs
 ) -> None:

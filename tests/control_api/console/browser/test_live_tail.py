@@ -32,6 +32,7 @@ async def live(page: Page, user: str) -> None:
     await expect(page.locator(STATE)).to_have_text("Live")
 
 
+@pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
 async def test_a_pause_keeps_what_arrives_and_says_how_many(
     world: World, browser_page: Page
 ) -> None:
@@ -50,6 +51,7 @@ async def test_a_pause_keeps_what_arrives_and_says_how_many(
     assert await browser_page.evaluate("announced") == ["Paused", "Live"]
 
 
+@pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
 async def test_a_tail_begins_where_its_page_ends(
     world: World, browser_page: Page, monkeypatch: pytest.MonkeyPatch, watched: Watched
 ) -> None:
@@ -65,6 +67,7 @@ async def test_a_tail_begins_where_its_page_ends(
     await expect(browser_page.locator(STATE)).to_have_text("Live")
 
 
+@pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
 async def test_a_broken_tail_goes_on_without_a_gap_or_a_repetition(
     world: World, browser_page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ async def test_what_is_in_the_log_is_verified(fresh: ControlApi, tabs: Tabs) -> 
         )
 
 
+@pytest.mark.deep(stands_in="test_what_is_in_the_log_is_verified")
 @pytest.mark.parametrize(
     ("change", "told"),
     [

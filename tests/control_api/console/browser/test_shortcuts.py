@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import Page
 
 from tests.control_api.console.browser.test_every_page import FINDINGS, RULES
@@ -20,6 +21,7 @@ async def test_letters_lead_to_areas_until_they_are_switched_off(browser_page: P
     assert browser_page.url.endswith("/console/agents")
 
 
+@pytest.mark.deep(stands_in="test_letters_lead_to_areas_until_they_are_switched_off")
 async def test_the_list_of_shortcuts_is_usable_by_everyone(browser_page: Page, axe: str) -> None:
     await browser_page.goto("/console/agents")
     await browser_page.keyboard.type("?")

@@ -41,6 +41,7 @@ async def test_logs_of_two_tenants_grow_at_once_and_verify(pooled: World) -> Non
         assert (report["valid"], report["total"]) == (True, MANY)
 
 
+@pytest.mark.deep(stands_in="test_logs_of_two_tenants_grow_at_once_and_verify")
 async def test_no_transaction_sees_the_tenant_of_another(pooled: World) -> None:
     async def seen(tenant: str) -> tuple[str, str]:
         async with pooled.store.reading(tenant) as connection:
@@ -51,6 +52,7 @@ async def test_no_transaction_sees_the_tenant_of_another(pooled: World) -> None:
     assert all(tenant == acts_for for tenant, acts_for in answers)
 
 
+@pytest.mark.deep(stands_in="test_a_statement_that_runs_too_long_is_ended")
 async def test_sessions_keep_neither_settings_nor_statements(pooled: World) -> None:
     for tenant in (TENANT, OTHER) * 4:
         await pooled.log.append(tenant, decision())

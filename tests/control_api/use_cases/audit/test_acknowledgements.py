@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from policies.trail.record import heartbeat_record
 from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import Spool, event_id
@@ -19,6 +21,7 @@ def beat(api: ControlApi, sidecar_id: str, *revisions: int) -> None:
     api.admin("POST", "/v1/sidecars/events", body)
 
 
+@pytest.mark.deep(stands_in="test_the_revision_is_a_number_and_by_default_the_newest")
 def test_each_live_sidecar_has_applied_a_revision_or_is_missing(either: ControlApi) -> None:
     api = either
     for name in ("s-1", "s-2", "s-3"):

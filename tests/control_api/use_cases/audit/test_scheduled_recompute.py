@@ -68,6 +68,7 @@ class Rounds:
         return state
 
 
+@pytest.mark.deep(stands_in="test_a_running_service_tells_of_a_verdict_changed_with_its_own_key")
 async def test_any_process_continues_a_derivation(either: ControlApi) -> None:
     await asyncio.to_thread(a_day, either)
     either.stop()

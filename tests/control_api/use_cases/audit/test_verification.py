@@ -35,6 +35,7 @@ def ended(api: ControlApi) -> Any:
     return api.admin("GET", PATH)
 
 
+@pytest.mark.deep(stands_in="test_a_run_can_be_asked_for_again_while_it_runs")
 def test_a_run_verifies_the_whole_log_and_its_result_stays(api: ControlApi) -> None:
     before = api.admin("GET", PATH)
     assert (before["state"], before["finished_at"]) == ("pending", None)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.control_api.running_api import SUPERADMIN, ControlApi, running
 
 USER = "ann@example.com"
@@ -19,6 +21,7 @@ def shown(api: ControlApi, event_id: str) -> tuple[bool, str, str]:
     return event["pii_masked"], event["user_id"], event["query"]
 
 
+@pytest.mark.deep(stands_in="test_the_services_flag_overrides_a_tenants")
 def test_a_tenants_setting_holds_from_the_next_call_on(either: ControlApi) -> None:
     asked = {"user_id": USER, "query": "at 10.0.0.7"}
     before = either.evaluate(**asked)["event_id"]

@@ -143,6 +143,7 @@ def test_a_purge_of_what_is_still_to_be_read_ends_the_run(
     assert told(later)[-1].end == DONE
 
 
+@pytest.mark.deep(stands_in="test_a_run_counts_the_same_wherever_it_is_cut")
 def test_another_replica_continues_a_run(tmp_path: Path, postgresql_url: str) -> None:
     route = "/v1/policies/impact"
     with replicas(tmp_path, postgresql_url) as both:

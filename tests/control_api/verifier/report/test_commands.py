@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.control_api.verifier.report.made import Capture, made
 from tests.control_api.verifier.report.test_content import HOSTILE, hostile
 from tests.control_api.verifier.world import KEY, export, put
@@ -36,6 +38,7 @@ def test_the_readme_s_commands_write_and_verify_a_report(tmp_path: Path) -> None
     assert piped.returncode == 0, piped.stdout + piped.stderr
 
 
+@pytest.mark.deep(stands_in="test_the_readme_s_commands_write_and_verify_a_report")
 def test_a_browser_shows_the_page_and_runs_nothing_in_it(tmp_path: Path, capsys: Capture) -> None:
     chromium = need("chromium")
     made(tmp_path, capsys, "--agent", "agt_a", content=hostile(HOSTILE))

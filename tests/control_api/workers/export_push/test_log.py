@@ -34,6 +34,7 @@ def old(tmp_path: Path) -> ControlApi:
     return api
 
 
+@pytest.mark.deep(stands_in="test_an_entry_that_was_damaged_holds_up_none_behind_it")
 def test_what_retention_removed_is_told_and_the_rest_is_pushed(
     old: ControlApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -62,6 +63,7 @@ def test_what_retention_removed_is_told_and_the_rest_is_pushed(
     assert "retention removed" in caplog.text
 
 
+@pytest.mark.deep(stands_in="test_an_entry_that_was_damaged_holds_up_none_behind_it")
 def test_a_new_target_has_lost_nothing_that_was_removed_before(
     old: ControlApi, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import pickle
 from typing import Any
 
 import h11
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ values = st.recursive(
 bodies = st.dictionaries(st.sampled_from([*ALLOW, "other"]), values)
 
 
+@pytest.mark.deep(stands_in="test_a_damaged_response_is_never_another_decision")
 @given(bodies)
 def test_a_body_is_a_decision_only_with_four_texts(body: dict[str, Any]) -> None:
     found = read_decision(Answer(200, [TYPE], json.dumps(body).encode()))
