@@ -8,6 +8,7 @@ import functools
 import pytest
 
 from control_api.admission.injection.patch import apply
+from tests import tiers
 from tests.control_api.admission.goldens import VALUES
 from tests.kubernetes.cel_injection import MutatingPolicy
 from tests.kubernetes.cel_policy import ValidatingPolicy
@@ -31,6 +32,7 @@ def injected(golden: GoldenPod) -> dict[str, object]:
     return apply(golden.pod, operations)
 
 
+@tiers.rotating(0, 5)
 @pytest.mark.parametrize("golden", golden_pods(), ids=lambda each: each.case.name)
 def test_both_engines_make_the_same_pod(golden: GoldenPod) -> None:
     pod = injected(golden)

@@ -10,6 +10,7 @@ import pytest
 
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
+from tests import tiers
 from tests.control_api.console.addresses import address_of
 from tests.control_api.console.reader import Visitor
 from tests.control_api.console.world import World
@@ -62,6 +63,7 @@ def rows(world: World) -> dict[str, list[tuple[object, ...]]]:
     return {name: read(world, "SELECT " + parts.get(name, f'* FROM "{name}"')) for name in tables}
 
 
+@tiers.rotating(0, 3)
 @pytest.mark.parametrize("page", LOOKS, ids=lambda page: page.path)
 def test_a_get_changes_nothing(settled: World, visitors: dict[str, Visitor], page: Page) -> None:
     address = address_of(page.path)

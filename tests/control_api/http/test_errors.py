@@ -13,6 +13,7 @@ import pytest
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from policies.ground.errors import SluiceError, Unavailable
+from tests import tiers
 from tests.control_api.http.expected import EXPECTED
 from tests.control_api.http.world import MAKERS, Tenant, body_of, object_kind, path_of
 from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, running
@@ -76,6 +77,7 @@ def test_every_refusal_has_the_same_form(tenant: Tenant, route: Route) -> None:
     check(tenant.api.call("PROPFIND", route.path, key=tenant.keys["read"]), 405)
 
 
+@tiers.rotating(0, 3)
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
 def test_a_bug_is_500_and_shows_only_the_request_s_id(
     tenant: Tenant, route: Route, monkeypatch: pytest.MonkeyPatch

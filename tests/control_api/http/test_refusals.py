@@ -16,6 +16,7 @@ from sqlalchemy import Engine, event
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from control_api.store.queries import agents
+from tests import tiers
 from tests.control_api.http.test_walk import OWNED, ids, object_for
 from tests.control_api.http.world import Tenant, absent_like, body_of, path_of
 from tests.control_api.running_api import ControlApi, running
@@ -61,6 +62,7 @@ def _sent_once(tenant: Tenant, route: Route, object_id: str) -> list[str]:
     return sent
 
 
+@tiers.rotating(0, 3)
 @pytest.mark.parametrize("route", OWNED, ids=ids)
 def test_another_tenant_s_object_costs_the_statements_of_an_absent_one(
     ours: Tenant, theirs: Tenant, route: Route

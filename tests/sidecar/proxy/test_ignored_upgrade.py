@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import servers
+from tests import servers, tiers
 from tests.sidecar.proxy.proxy_setup import ProxySetup, until
 from tests.sidecar.proxy.raw_client import get
 from tests.sidecar.proxy.segmented_agent import OWN, WAYS, WayIn, answers, chunks, cut, way_in
@@ -90,6 +90,7 @@ def _more_than(count: int, read: bytes) -> bool:
     return len(answers(read)) > count
 
 
+@tiers.sampled("way", "body", "cuts", each=2)
 @pytest.mark.parametrize("cuts", ["one", "apart", "inside", "bytes"])
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("way", WAYS)

@@ -87,7 +87,7 @@ async def opened(
     return tab
 
 
-@tiers.rotating(1, 6)
+@tiers.rotating(1, 12)
 @SHOWN
 async def test_a_page_is_usable_by_everyone(
     page: Page, world: World, watched: Watched, visitors: Visitors, axe: str
@@ -100,7 +100,7 @@ async def test_a_page_is_usable_by_everyone(
     assert await tab.evaluate(MOVING) == 0
 
 
-@tiers.rotating(0, 6)
+@tiers.rotating(0, 12)
 @SHOWN
 async def test_a_page_fits_small_screens_and_large_type(
     page: Page, world: World, watched: Watched, visitors: Visitors
@@ -114,7 +114,7 @@ async def test_a_page_fits_small_screens_and_large_type(
     assert await tab.evaluate(OVERFLOW) == []
 
 
-@tiers.rotating(4, 6)
+@tiers.rotating(4, 12)
 @SHOWN
 async def test_tab_reaches_each_control_in_order_and_shows_where_it_is(
     page: Page, world: World, watched: Watched, visitors: Visitors
@@ -132,7 +132,7 @@ async def test_tab_reaches_each_control_in_order_and_shows_where_it_is(
     assert await tab.evaluate("window.unseen") == []
 
 
-@tiers.rotating(5, 6)
+@tiers.rotating(5, 12)
 @SHOWN
 async def test_the_first_tab_skips_to_the_content(
     page: Page, world: World, watched: Watched, visitors: Visitors
@@ -145,7 +145,7 @@ async def test_the_first_tab_skips_to_the_content(
     assert await tab.evaluate("document.activeElement.localName") == "main"
 
 
-@tiers.rotating(2, 6)
+@tiers.rotating(2, 12)
 @SHOWN
 async def test_a_page_shows_its_content_without_script(
     page: Page, world: World, watched: Watched, visitors: Visitors
@@ -157,7 +157,7 @@ async def test_a_page_shows_its_content_without_script(
         assert await without.locator(part).count() >= await with_script.locator(part).count(), part
 
 
-@tiers.rotating(3, 6)
+@tiers.rotating(3, 12)
 @SHOWN
 async def test_each_dialog_takes_the_focus_and_gives_it_back(
     page: Page, world: World, watched: Watched, visitors: Visitors

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiers
 from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup
 from tests.sidecar.proxy.raw_client import ask, get
 
@@ -131,6 +132,7 @@ UNREADABLE = {
 }  # fmt: skip
 
 
+@tiers.sampled("name", each=2)
 @pytest.mark.parametrize("name", UNREADABLE)
 async def test_unreadable(setup: ProxySetup, name: str) -> None:
     # What is refused is followed by a request that a parser in doubt would take for the next one.
