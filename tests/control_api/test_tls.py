@@ -92,6 +92,7 @@ def logged(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
     return [each.getMessage() for each in found if each.levelname == level]
 
 
+@pytest.mark.deep(stands_in="test_loopback_without_tls_is_no_warning")
 def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files: Files) -> None:
     with running(tmp_path, **files.environ()) as api:
         assert shown(api.port)
@@ -104,6 +105,7 @@ def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files
             api.call("GET", "/health")
 
 
+@pytest.mark.deep(stands_in="test_a_client_without_a_handshake_blocks_no_other")
 def test_a_client_needs_a_certificate_if_an_authority_is_set(tmp_path: Path, files: Files) -> None:
     clients = authority("clients")
     with running(tmp_path, **files.environ(*PARTS)) as api:
@@ -116,6 +118,7 @@ def test_a_client_needs_a_certificate_if_an_authority_is_set(tmp_path: Path, fil
         assert shown(api.port, authority().client(authority().issue("of another")))
 
 
+@pytest.mark.deep(stands_in="test_a_swapped_link_is_a_renewed_certificate")
 def test_a_renewed_certificate_is_served(tmp_path: Path, files: Files) -> None:
     with running(tmp_path, **files.environ()) as api:
         first = shown(api.port)
@@ -161,6 +164,7 @@ def test_a_swapped_link_is_a_renewed_certificate(tmp_path: Path, files: Files) -
         assert shown(api.port) == second != first
 
 
+@pytest.mark.deep(stands_in="test_a_swapped_link_is_a_renewed_certificate")
 def test_an_unusable_file_leaves_the_old_certificate_and_is_logged_once(
     tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:

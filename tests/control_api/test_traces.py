@@ -98,6 +98,7 @@ def test_a_batch_is_a_span_for_each_item(tmp_path: Path, collector: Collector) -
     assert len(collector.spans) == 3
 
 
+@pytest.mark.deep(stands_in="test_no_span_holds_the_user_or_the_query")
 def test_a_ratio_of_one_traces_every_decision(tmp_path: Path, collector: Collector) -> None:
     settings = {"SLUICE_TRACES_ENDPOINT": collector.address, "SLUICE_TRACES_SAMPLE_RATIO": "1"}
     with running(tmp_path, **settings) as api:
@@ -116,6 +117,7 @@ def test_no_span_holds_the_user_or_the_query(tmp_path: Path, collector: Collecto
     assert "salaries" not in str(span)
 
 
+@pytest.mark.deep(stands_in="test_no_span_holds_the_user_or_the_query")
 def test_a_collector_that_is_away_changes_no_answer(tmp_path: Path, collector: Collector) -> None:
     away = "http://127.0.0.1:9"
     with running(tmp_path, SLUICE_TRACES_ENDPOINT=away, SLUICE_TRACES_SAMPLE_RATIO="1") as api:

@@ -56,6 +56,7 @@ def test_a_misspelt_command_suggests_the_nearest() -> None:
     assert "there is no command `sidcar`; did you mean `sidecar`?" in answer.stderr
 
 
+@pytest.mark.deep(stands_in="test_the_defaults_of_help_are_those_that_are_read")
 @pytest.mark.parametrize(
     ("command", "used"),
     [
@@ -151,6 +152,7 @@ def test_the_doctor_takes_over_with_all_its_arguments(tmp_path: Path) -> None:
     assert "`me` is not a user id" in answer.stderr
 
 
+@pytest.mark.deep(stands_in="test_every_setting_of_the_control_api_has_its_sentence")
 def test_a_control_api_with_unusable_settings_exits_with_2_and_all_complaints(
     tmp_path: Path,
 ) -> None:

@@ -225,6 +225,7 @@ def test_the_profile_is_judged_alike(value: object) -> None:
 TIMES = st.from_regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 
 
+@pytest.mark.deep(stands_in="test_base64_is_read_alike")
 @given(TIMES | st.integers(-(10**16), 10**17).map(rfc3339) | st.text(max_size=30))
 def test_times_are_read_alike(text: str) -> None:
     found: list[object] = []

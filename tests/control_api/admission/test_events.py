@@ -99,6 +99,7 @@ async def test_a_dry_run_leaves_no_event(webhook: Webhook, server: FakeApiServer
     assert [each["involvedObject"]["name"] for each in server.events()] == ["after"]
 
 
+@pytest.mark.deep(stands_in="test_odd_metadata_makes_an_event_of_plain_texts")
 async def test_an_api_server_that_hangs_delays_no_review_and_the_queue_is_bounded(
     webhook: Webhook, server: FakeApiServer
 ) -> None:

@@ -32,6 +32,7 @@ def settings(text: str) -> Any:
     return load(held)
 
 
+@pytest.mark.deep(stands_in="test_only_allowed_options_reach_the_containers")
 def test_https_and_its_authority_reach_the_sidecar() -> None:
     assert settings(rendered("explicit"))["control"].startswith("http://")
     pem = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
@@ -40,6 +41,7 @@ def test_https_and_its_authority_reach_the_sidecar() -> None:
     assert settings(text)["control_tls"] == {"ca": pem}
 
 
+@pytest.mark.deep(stands_in="test_only_allowed_options_reach_the_containers")
 def test_sources_of_the_values_are_those_of_the_settings() -> None:
     assert settings(rendered("explicit"))["sources"] == []
     names = ("alias=kb", "kind=chroma", "upstream=http://chroma.data:8000", "sensitivity=medium")

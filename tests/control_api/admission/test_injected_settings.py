@@ -91,6 +91,7 @@ def test_sources_and_the_authority_of_the_values_are_accepted() -> None:
     assert [each.alias for each in found.sources] == ["kb"]
 
 
+@pytest.mark.deep(stands_in="test_sources_and_the_authority_of_the_values_are_accepted")
 def test_the_rules_for_authzen_are_those_of_the_values() -> None:
     text = rendered(
         "explicit",

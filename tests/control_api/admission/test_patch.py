@@ -41,6 +41,7 @@ def outcome(change: Any) -> Any:
         return "failed"
 
 
+@pytest.mark.deep(stands_in="test_a_path_is_escaped")
 @given(DOCUMENTS, st.lists(operations(), max_size=3))
 def test_the_result_is_that_of_another_implementation(
     document: dict[str, Any], asked: list[dict[str, Any]]

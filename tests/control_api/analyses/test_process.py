@@ -190,6 +190,7 @@ def test_a_question_that_takes_too_long_is_not_computed_again(
     run(both())
 
 
+@pytest.mark.deep(stands_in="test_a_large_question_leaves_no_process")
 def test_an_answer_after_the_end_leaves_no_process(run: Run) -> None:
     before = children()
 

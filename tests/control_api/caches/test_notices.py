@@ -255,6 +255,7 @@ async def test_a_listening_connection_that_ends_comes_back(
     assert told.count("notices of other processes' changes arrive again") == 2
 
 
+@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
 async def test_a_server_that_is_away_is_tried_again(
     postgresql_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

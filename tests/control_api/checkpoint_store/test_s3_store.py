@@ -52,6 +52,7 @@ def test_the_latest_note_comes_first() -> None:
     assert open_store(StoreLocation.parse("s3://latest/sluice")).latest("acme") is None
 
 
+@pytest.mark.deep(stands_in="test_the_latest_note_comes_first")
 def test_each_witness_has_its_latest_cosigned_note() -> None:
     store = open_store(StoreLocation.parse(f"s3://{bucket('cosigned')}/notes"))
     assert store.cosigned("acme") == []

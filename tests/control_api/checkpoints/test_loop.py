@@ -64,6 +64,9 @@ async def test_an_idle_log_gets_a_heartbeat_an_hour_from_one_replica(
         world.now.ahead += HOUR + 1
 
 
+@pytest.mark.deep(
+    stands_in="test_replicas_with_stores_of_their_own_say_so_and_stay_within_the_hour"
+)
 async def test_replicas_share_the_work(world: World, notes: Path) -> None:
     first, second = Turns(world, notes, 60.0), Turns(world, notes, 60.0)
     await grow(world, 1)

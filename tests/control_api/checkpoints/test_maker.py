@@ -118,6 +118,7 @@ async def signed_only(world: World, size: int) -> StoredCheckpoint:
     return StoredCheckpoint(at.origin, at.size, at.root, state.frontier(), note, world.now())
 
 
+@pytest.mark.deep(stands_in="test_tenants_are_apart")
 async def test_a_store_that_fails_shows_no_checkpoint(world: World, notes: Path) -> None:
     notes.write_text("no directory")
     signing = maker(world, notes)

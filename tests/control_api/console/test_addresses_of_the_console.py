@@ -85,6 +85,7 @@ def test_behind_a_proxy_the_configured_address_counts(proxied: ControlApi) -> No
     assert link.startswith(f"{PUBLIC}/console/sign-in#code=")
 
 
+@pytest.mark.deep(stands_in="test_by_tls_the_cookie_is_for_tls_and_this_host_alone")
 def test_an_address_by_http_gets_a_cookie_that_works_there(tmp_path: Path) -> None:
     with running(tmp_path, SLUICE_CONSOLE_URL="http://sluice.example:8700") as api:
         visitor = Visitor(api)

@@ -157,6 +157,7 @@ async def _given(*pieces: bytes, wait: float = 0) -> AsyncGenerator[bytes, None]
         yield piece
 
 
+@pytest.mark.deep(stands_in="test_an_export_is_no_larger_than_it_may_be")
 async def test_what_is_no_export_is_refused() -> None:
     with pytest.raises(Conflict) as raised:
         await report.make_report(Stream("", _given(b"no export")), "event", "e")

@@ -56,6 +56,7 @@ def test_changes_tell_a_wrong_filter(console: Visitor, query: str) -> None:
     assert shown.main.find("div", role="alert").text
 
 
+@pytest.mark.deep(stands_in="test_a_hold_that_lacks_something_is_refused_and_keeps_what_was_typed")
 def test_a_hold_is_placed_keeps_from_erasure_and_is_released(
     api: ControlApi, console: Visitor
 ) -> None:

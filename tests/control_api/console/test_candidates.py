@@ -145,6 +145,7 @@ def test_faults_of_a_text_are_told_at_their_line(console: Visitor) -> None:
     assert created(console, "next", "{").status == 422
 
 
+@pytest.mark.deep(stands_in="test_faults_of_a_text_are_told_at_their_line")
 def test_one_policy_and_a_list_of_policies_are_texts_too(api: ControlApi, console: Visitor) -> None:
     one = "name: a\nagent_role: b\nallowed_sources: []\ndenied_sources: []\nmax_sensitivity: low\n"
     assert "Added a" in _added(console, "one", one)

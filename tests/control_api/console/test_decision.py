@@ -134,6 +134,7 @@ def test_the_evidence_is_verified_offline(
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 1
 
 
+@pytest.mark.deep(stands_in="test_a_decision_in_a_frozen_tenant_is_explained_without_checks")
 @pytest.mark.parametrize("damaged", [b"nothing", b"{}", b'{"pub":7}', b"[]"])
 def test_a_damaged_entry_is_named(fresh: ControlApi, damaged: bytes) -> None:
     ids = [fresh.evaluate(session_id="s-damaged")["event_id"] for _ in range(2)]

@@ -24,6 +24,7 @@ def row_of(shown: Shown, name: str) -> str:
     return next(each.text for each in shown.main.find_all("tr") if name in each.text)
 
 
+@pytest.mark.deep(stands_in="test_a_new_key_is_shown_once")
 def test_the_list_tells_scope_state_and_binding(api: ControlApi, console: Visitor) -> None:
     made(api, "for good", expires_days=None)
     soon = made(api, "nearly over", expires_days=3)

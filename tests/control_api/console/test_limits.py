@@ -85,6 +85,9 @@ class Standing(MovableClock):
         return Clock(self.now, lambda: 100.0)
 
 
+@pytest.mark.deep(
+    stands_in="test_an_address_that_fails_again_and_again_is_answered_later_and_later"
+)
 def test_sessions_are_under_the_rate_limit_of_their_key(tmp_path: Path) -> None:
     api = ControlApi(tmp_path, SLUICE_RATE_LIMIT="3")
     api.time = Standing()

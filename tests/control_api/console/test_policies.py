@@ -143,6 +143,7 @@ def test_an_edit_is_reviewed_refused_mended_and_saved(fresh: ControlApi) -> None
     assert api.admin("GET", f"/v1/policies/{policy_id}")["allowed_sources"] == ["handbook", "desk"]
 
 
+@pytest.mark.deep(stands_in="test_a_reader_tries_a_change_and_saves_none")
 def test_a_change_by_another_is_shown_and_not_overwritten(
     api: ControlApi, console: Visitor
 ) -> None:

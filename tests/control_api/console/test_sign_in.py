@@ -115,6 +115,7 @@ def test_a_session_ends_when_its_key_is_rotated(api: ControlApi) -> None:
     assert not is_signed_in(visitor)
 
 
+@pytest.mark.deep(stands_in="test_a_session_ends_when_its_key_is_rotated")
 def test_a_session_ends_when_its_key_expires(fresh: ControlApi) -> None:
     key = fresh.new_key("read", expires_days=1)
     fresh.time.ahead += 86_000

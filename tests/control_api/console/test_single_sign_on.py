@@ -38,6 +38,7 @@ def changes(api: ControlApi, action: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.deep(stands_in="test_the_strongest_scope_of_the_groups_counts")
 def test_a_person_signs_in_and_what_they_do_is_theirs(company: Company) -> None:
     sign_in = Visitor(company.api).get("/console/sign-in?to=/console/agents")
     link = sign_in.page.find("a", class_="button").attributes["href"]
@@ -202,6 +203,9 @@ def test_a_provider_that_is_away_stops_neither_the_start_nor_keys(company: Compa
         company.restart()
 
 
+@pytest.mark.deep(
+    stands_in="test_the_attempt_s_cookie_is_short_lived_and_comes_back_from_the_provider"
+)
 def test_signing_out_offers_the_provider_s_sign_out(company: Company) -> None:
     visitor = company.sign_in("ann")
     out = visitor.submit(visitor.get("/console/account"), "/console/sign-out")

@@ -18,6 +18,7 @@ def shown_secret(shown: Shown) -> str:
     return shown.main.find("code", id="secret").text
 
 
+@pytest.mark.deep(stands_in="test_a_key_for_a_tenant_is_shown_once")
 def test_a_new_tenant_s_key_is_shown_once(api: ControlApi, superadmin: Visitor) -> None:
     form = superadmin.get("/console/tenants/new")
     created = superadmin.submit(form, "/console/tenants/create", name="northway")

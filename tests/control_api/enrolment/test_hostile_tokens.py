@@ -101,6 +101,7 @@ def test_the_body_is_small_and_holds_one_token(cluster: ControlApi) -> None:
         assert cluster.call(method, PATH, key=None).status in (401, 405)
 
 
+@pytest.mark.deep(stands_in="test_a_flood_is_recorded_with_the_number_of_what_was_left_out")
 def test_a_refusal_of_a_known_issuer_is_in_its_own_tenants_log(
     tmp_path: Path, key_server: KeySetServer
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_key_from_before_a_suspension_never_comes_back(either_cluster: Control
     assert api.call("GET", POLICY_SET, key=after["sidecar_key"]).status == 200
 
 
+@pytest.mark.deep(stands_in="test_the_keys_die_with_the_status_of_their_agent")
 @pytest.mark.parametrize("workload", [None, f"{ISSUER}:system:serviceaccount:lending:other"])
 def test_the_keys_die_with_their_workload(cluster: ControlApi, workload: str | None) -> None:
     register(cluster)
@@ -67,6 +68,7 @@ def test_a_change_of_anything_else_keeps_the_keys(cluster: ControlApi) -> None:
     assert cluster.call("GET", POLICY_SET, key=key).status == 200
 
 
+@pytest.mark.deep(stands_in="test_a_change_of_anything_else_keeps_the_keys")
 def test_a_sidecar_that_waits_is_sent_away_at_once(cluster: ControlApi) -> None:
     register(cluster)
     key = enrolled(cluster)["sidecar_key"]

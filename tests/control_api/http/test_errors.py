@@ -189,6 +189,7 @@ def test_a_key_in_the_query_does_not_count(tenant: Tenant, name: str) -> None:
 BEARER = ["Bearer {}", "bearer {}", "BEARER {}", "Bearer   {}"]
 
 
+@pytest.mark.deep(stands_in="test_a_key_in_the_query_does_not_count")
 @pytest.mark.parametrize("form", BEARER)
 def test_a_bearer_token_is_the_key_on_every_guarded_route(tenant: Tenant, form: str) -> None:
     api = tenant.api

@@ -257,6 +257,7 @@ def test_an_unknown_path_is_401_without_a_key_and_404_with_one(
             assert ours.api.call(method, path, key=ours.keys[scope]).status == 404
 
 
+@pytest.mark.deep(stands_in="test_a_dead_key_is_403_whatever_the_request")
 def test_a_key_that_was_rotated_away_is_403(ours: Tenant) -> None:
     made = ours.post("/v1/keys", {"name": "turning", "scope": "read"})
     turned = ours.post(f"/v1/keys/{made['key_id']}/rotate", None)

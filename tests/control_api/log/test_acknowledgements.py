@@ -62,6 +62,7 @@ async def test_the_first_record_at_each_newer_revision_counts(world: World) -> N
     ]
 
 
+@pytest.mark.deep(stands_in="test_a_new_spool_of_the_same_sidecar_continues")
 async def test_a_batch_that_comes_twice_counts_once(world: World) -> None:
     spool = Spool()
     payloads = [spool.record(record) for record in (beat(1), beat(2))]
@@ -76,6 +77,7 @@ async def test_a_new_spool_of_the_same_sidecar_continues(world: World) -> None:
     assert await stored(world) == [("sidecar-1", 4, 0), ("sidecar-1", 6, 2)]
 
 
+@pytest.mark.deep(stands_in="test_a_batch_that_advances_nothing_sends_no_statement_more")
 async def test_older_revisions_and_what_is_no_revision_count_for_nothing(world: World) -> None:
     spool = Spool()
     await ship(world, spool, beat(7))

@@ -99,6 +99,7 @@ async def test_an_unknown_tenant_fails_only_its_own_callers(world: World) -> Non
     assert isinstance(theirs, NotFound)
 
 
+@pytest.mark.deep(stands_in="test_an_id_twice_in_one_batch_has_one_position")
 async def test_a_known_id_answers_with_its_first_position(world: World) -> None:
     record = decision()
     first = await world.log.append(TENANT, record)
@@ -118,12 +119,14 @@ async def test_an_id_twice_in_one_batch_has_one_position(world: World) -> None:
     assert len(await stored(world)) == 1
 
 
+@pytest.mark.deep(stands_in="test_an_id_twice_in_one_batch_has_one_position")
 async def test_two_tenants_can_use_the_same_id(world: World) -> None:
     record = decision()
     await world.log.append(TENANT, record)
     assert (await world.log.append(OTHER, record)).seq == 0
 
 
+@pytest.mark.deep(stands_in="test_an_unknown_tenant_fails_only_its_own_callers")
 async def test_a_cancelled_callers_record_is_still_appended(world: World) -> None:
     record = decision()
     caller = asyncio.ensure_future(world.log.append(TENANT, record))
@@ -145,6 +148,7 @@ async def test_a_record_too_large_fails_only_its_own_caller(world: World) -> Non
     assert await stored(world) == [(0, good.eid)]
 
 
+@pytest.mark.deep(stands_in="test_a_full_disk_fails_every_caller_and_stores_nothing")
 async def test_time_never_runs_backwards_in_a_log(world: World) -> None:
     first = await world.log.append(TENANT, decision())
     world.now.ahead = -3_600_000_000
@@ -201,6 +205,7 @@ async def test_a_connection_lost_during_a_batch_loses_and_duplicates_nothing(
         assert len(await stored(world)) == 32
 
 
+@pytest.mark.deep(stands_in="test_a_lasting_fault_fails_every_caller")
 async def test_a_commit_whose_answer_is_lost_is_not_repeated(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,7 @@ async def test_a_batch_that_is_sent_again_is_counted_once(world: World) -> None:
     assert await totals(world, NEXT) == expected(records, NEXT)
 
 
+@pytest.mark.deep(stands_in="test_a_batch_that_is_sent_again_is_counted_once")
 async def test_a_batch_whose_answer_was_lost_is_counted_once(world: World) -> None:
     await listed(world, NEXT)
     records = some(4, 30)
@@ -170,6 +171,7 @@ async def test_a_candidate_counts_from_its_change_on_in_every_replica(either_url
         assert await totals(other, NEXT) == CandidateTotals()
 
 
+@pytest.mark.deep(stands_in="test_a_batch_that_is_sent_again_is_counted_once")
 async def test_without_candidates_nothing_is_counted(world: World) -> None:
     records, spool = some(9, 30), Spool()
     await take(world, spool, [spool.record(each) for each in records])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sqlalchemy import event, text
 
 from control_api.log.policy_set.changes import ChangeFilters, changes
@@ -17,6 +18,7 @@ async def change(world: World, what: str, *, tenant: str = TENANT, **given: Any)
     await world.log.append(tenant, record)
 
 
+@pytest.mark.deep(stands_in="test_other_tenants_and_other_kinds_are_not_listed")
 async def test_entries_of_an_older_version_show_null(world: World) -> None:
     await change(world, "policy.updated")
     await change(world, "agent.status", change=ObjectChange({"a": 1, "b": 2}, {"a": 1, "b": 3}))
@@ -34,6 +36,7 @@ async def test_other_tenants_and_other_kinds_are_not_listed(world: World) -> Non
     assert page == ([], None)
 
 
+@pytest.mark.deep(stands_in="test_other_tenants_and_other_kinds_are_not_listed")
 async def test_the_index_of_rare_kinds_finds_them(world: World) -> None:
     await change(world, "agent.status")
     sent: list[str] = []

@@ -84,6 +84,7 @@ async def test_documents_are_found_by_their_digests(world: World) -> None:
     assert found == {wanted[0]: b"[1]", wanted[1]: b"[2]"}
 
 
+@pytest.mark.deep(stands_in="test_what_an_older_replica_published_is_kept_when_it_is_replaced")
 async def test_an_older_version_s_documents_are_adopted_at_the_start(
     world: World, tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ async def test_a_record_that_came_late_keeps_its_document(world: World) -> None:
     assert await kept(world) == {b"[2]": True}
 
 
+@pytest.mark.deep(stands_in="test_documents_are_found_by_their_digests")
 async def test_nothing_goes_from_a_log_that_is_kept_for_good(world: World) -> None:
     await keep_days(world, 0)
     await publish(world, a=b"[1]")

@@ -92,6 +92,7 @@ async def test_each_matching_event_once_and_in_order(world: World) -> None:
     assert len(tails) == 0
 
 
+@pytest.mark.deep(stands_in="test_a_slow_follower_gets_the_newest_and_the_number_of_the_others")
 async def test_a_burst_is_bounded_and_counted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ async def test_a_burst_is_bounded_and_counted(
         stopping.set()
 
 
+@pytest.mark.deep(stands_in="test_a_slow_follower_gets_the_newest_and_the_number_of_the_others")
 async def test_a_follower_that_comes_back_misses_nothing(world: World) -> None:
     for number in range(5):
         await world.log.append(TENANT, decision(user_id=f"u{number}"))

@@ -80,6 +80,7 @@ async def test_two_posts_of_one_batch_at_once_record_it_once(world: World) -> No
     assert (await verify(world.store, TENANT))["valid"]
 
 
+@pytest.mark.deep(stands_in="test_records_out_of_order_are_refused")
 async def test_only_new_records_are_recorded(world: World) -> None:
     spool = Spool()
     first, second = spool.records(5), spool.records(5)
@@ -88,6 +89,7 @@ async def test_only_new_records_are_recorded(world: World) -> None:
     assert await eids(world) == named(first + second)
 
 
+@pytest.mark.deep(stands_in="test_a_gap_is_refused_with_the_last_stored_record")
 async def test_an_empty_batch_is_answered_with_the_last_stored_record(world: World) -> None:
     assert await take(world, []) == NOTHING_HELD
     spool = Spool()
@@ -105,6 +107,7 @@ async def test_a_gap_is_refused_with_the_last_stored_record(world: World) -> Non
     assert "received: n 3" in error.details
 
 
+@pytest.mark.deep(stands_in="test_a_record_twice_in_a_batch_is_refused")
 async def test_a_gap_within_a_batch_is_refused(world: World) -> None:
     batch = Spool().records(4)
     await refused(world, batch[:1] + batch[2:], Conflict)

@@ -85,6 +85,7 @@ async def test_what_does_not_exist_is_not_found(world: World) -> None:
         await prove_growth(world.store, TENANT, 1, 7, PUBLICS)
 
 
+@pytest.mark.deep(stands_in="test_what_does_not_exist_is_not_found")
 async def test_a_log_smaller_than_a_checkpoint_outside_says_so(world: World) -> None:
     await fill(world, 5)
     await sign(world)

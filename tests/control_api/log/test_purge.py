@@ -69,6 +69,7 @@ async def test_entries_that_are_young_or_kept_for_good_stay(world: World) -> Non
     assert await seqs(world) == list(range(40))
 
 
+@pytest.mark.deep(stands_in="test_entries_that_are_young_or_kept_for_good_stay")
 async def test_an_empty_log_is_not_purged(world: World) -> None:
     assert await purge(world).run(OTHER) == PurgeResult(0, None)
 

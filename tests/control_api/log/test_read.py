@@ -201,12 +201,14 @@ async def test_a_session_never_seen_is_not_found(world: World) -> None:
         await session_trail(world.store, TENANT, "one", 10)
 
 
+@pytest.mark.deep(stands_in="test_a_session_never_seen_is_not_found")
 async def test_a_session_claimed_but_unused_is_empty(world: World) -> None:
     sessions = SessionClaimer(world.store)
     await sessions.claim(TENANT, "one", "support", None, "u-1", 10, world.now())
     assert (await session_trail(world.store, TENANT, "one", 10)).events == []
 
 
+@pytest.mark.deep(stands_in="test_an_event_shows_the_request_and_the_decision")
 async def test_a_session_trail_ends_after_its_last_event(world: World) -> None:
     placed = await world.log.append(TENANT, decision(session_id="one"))
     assert (await session_trail(world.store, TENANT, "one", 10, placed.seq)).events == []

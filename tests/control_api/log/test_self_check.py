@@ -92,6 +92,7 @@ async def test_a_round_begins_though_entries_arrive_all_the_time(world: World) -
     assert (state.reason, state.finished_size) == (None, await size(world))
 
 
+@pytest.mark.deep(stands_in="test_removed_newest_rows_are_found")
 async def test_a_silent_erasure_is_found(world: World) -> None:
     await world.log.append(TENANT, decision())
     await sql(world.url, "DELETE FROM openings")

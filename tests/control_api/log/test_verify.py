@@ -172,6 +172,7 @@ async def test_swapped_rows_are_found(either_url: str) -> None:
         assert (answer["valid"], answer["total"]) == (False, 8)
 
 
+@pytest.mark.deep(stands_in="test_a_change_at_an_end_or_of_the_head_is_found")
 @pytest.mark.parametrize("size", ["'x'", "-1", "9e99", "1e30"])
 async def test_an_invalid_head_is_found(sqlite_url: str, size: str) -> None:
     """SQLite does not enforce column types."""

@@ -155,6 +155,7 @@ def test_a_provider_elsewhere_does_not_send_the_service_to_its_own_host(name: st
             parse_metadata({**described, name: inside}, settings_for(issuer))
 
 
+@pytest.mark.deep(stands_in="test_one_discovery_at_a_time_serves_all_who_wait")
 @pytest.mark.parametrize("kid", ["k", None])
 async def test_the_next_key_may_have_the_name_of_the_one_before(
     hostile: HostileProvider, kid: str | None

@@ -94,6 +94,7 @@ def test_a_sidecar_s_user_reads_its_own_tenant_and_asks(server: redis.Redis) -> 
             attempt()
 
 
+@pytest.mark.deep(stands_in="test_a_server_with_an_untrusted_certificate_gets_no_data")
 def test_a_wrong_password_is_logged_without_the_password(
     tmp_path: Path, server: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:

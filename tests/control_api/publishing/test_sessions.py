@@ -43,6 +43,7 @@ def test_a_claim_is_signed_and_expires_a_day_after_the_session(
     assert abs(left - (1440 * 60 + 86_400)) < 60
 
 
+@pytest.mark.deep(stands_in="test_a_claim_is_signed_and_expires_a_day_after_the_session")
 def test_every_later_claim_sees_the_first_owner(publishing: ControlApi, reader: Reader) -> None:
     claim(publishing, "s-1", agent_id="agt_1")
     claim(publishing, "s-1", agent_id="agt_2")

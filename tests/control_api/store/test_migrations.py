@@ -196,6 +196,7 @@ async def test_the_map_is_built_over_existing_documents(either_url: str) -> None
     assert await sql(either_url, query) == planted
 
 
+@pytest.mark.deep(stands_in="test_a_newer_schema_that_dropped_what_this_version_uses_is_refused")
 async def test_migrating_again_changes_nothing(either_url: str) -> None:
     await migrate(either_url)
     await migrate(either_url)
@@ -275,6 +276,7 @@ async def test_a_newer_schema_is_refused(either_url: str) -> None:
         await migrate(either_url)
 
 
+@pytest.mark.deep(stands_in="test_a_newer_schema_is_refused")
 async def test_a_newer_schema_that_keeps_what_this_version_uses_is_accepted(
     either_url: str,
 ) -> None:

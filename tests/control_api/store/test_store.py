@@ -36,6 +36,7 @@ async def publish(store: Store, changed: dict[str, bytes | None], tenant_id: str
     return await store.write(tenant_id, lambda tx: tx.publish(changed))
 
 
+@pytest.mark.deep(stands_in="test_an_unchanged_document_is_not_published_again")
 async def test_published_documents_are_read_back(world: World) -> None:
     heard = listen(world.store)
     assert await publish(world.store, {"role/a": b"[1]", "role/b": b"[2]"}) == 2
@@ -73,6 +74,7 @@ async def test_a_removed_document_stays_without_a_body(world: World) -> None:
     assert await publish(world.store, {"role/a": b"[1]"}) == 3
 
 
+@pytest.mark.deep(stands_in="test_two_replicas_keep_one_order")
 async def test_publishing_twice_in_one_transaction_is_announced_once(world: World) -> None:
     heard = listen(world.store)
 
@@ -98,6 +100,7 @@ async def test_revisions_have_no_gap_and_listeners_hear_them_in_order(world: Wor
         assert [revision for t, revision, _ in heard if t == tenant_id] == list(range(1, 41))
 
 
+@pytest.mark.deep(stands_in="test_an_unchanged_document_is_not_published_again")
 async def test_an_error_rolls_everything_back(world: World) -> None:
     heard = listen(world.store)
 
@@ -118,6 +121,7 @@ async def test_an_error_rolls_everything_back(world: World) -> None:
     assert (await verify(world.store, TENANT))["total"] == 0
 
 
+@pytest.mark.deep(stands_in="test_a_reader_on_postgresql_cannot_write")
 async def test_a_record_and_its_rows_are_committed_together(world: World) -> None:
     async def change(tx: Transaction) -> None:
         await tx.connection.execute(
@@ -133,6 +137,7 @@ async def test_a_record_and_its_rows_are_committed_together(world: World) -> Non
     assert (answer["valid"], answer["total"], answer["events"]) == (True, 2, 0)
 
 
+@pytest.mark.deep(stands_in="test_statements_on_postgresql_have_limits")
 async def test_a_cancelled_write_is_still_committed(world: World) -> None:
     heard = listen(world.store)
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -209,6 +214,7 @@ async def test_a_lost_connection_is_a_fault_and_the_next_write_succeeds(
         assert await publish(world.store, {"role/a": b"1"}) == 1
 
 
+@pytest.mark.deep(stands_in="test_a_reader_on_postgresql_cannot_write")
 async def test_work_that_reads_sees_what_is_committed_and_cannot_write(world: World) -> None:
     def names(connection: Connection) -> list[str]:
         return list(connection.execute(select(tenants.c.name)).scalars())
@@ -225,6 +231,7 @@ async def test_work_that_reads_sees_what_is_committed_and_cannot_write(world: Wo
         assert await world.store.run_reading(TENANT, names) == before
 
 
+@pytest.mark.deep(stands_in="test_a_lost_connection_is_a_fault_and_the_next_write_succeeds")
 async def test_a_reader_that_loses_its_connection_gets_a_read_fault(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
         with pytest.raises(ReadFault):

@@ -56,6 +56,7 @@ async def verify(capsys: Capture, url: str, *arguments: str) -> Answer:
     return await asyncio.to_thread(run, capsys, "--database", url, "--json", *arguments)
 
 
+@pytest.mark.deep(stands_in="test_what_is_no_database_is_unusable")
 async def test_a_log_holds_on_either_database(either_url: str, capsys: Capture) -> None:
     async with logged(either_url):
         answer = await verify(capsys, either_url)

@@ -121,6 +121,7 @@ def test_what_is_unusable_is_told_and_changes_nothing(monitor: Monitor, capsys: 
     assert not monitor.state.exists()
 
 
+@pytest.mark.deep(stands_in="test_each_run_verifies_what_is_new")
 def test_a_run_that_is_killed_leaves_the_last_state(monitor: Monitor) -> None:
     monitor.run()
     before = monitor.state.read_bytes()

@@ -57,6 +57,7 @@ def test_the_summary_says_what_is_proven(
     assert out == (GOLDEN / f"{name}.txt").read_text()
 
 
+@pytest.mark.deep(stands_in="test_the_summary_says_what_is_proven")
 def test_the_readme_s_command_verifies_a_file(tmp_path: Path) -> None:
     import gzip
 

@@ -85,6 +85,7 @@ def test_a_revoked_key_ends_it(operator: Operator, stack: Stack, tmp_path: Path)
     assert "403" in out.with_suffix(".err").read_text()
 
 
+@pytest.mark.deep(stands_in="test_a_revoked_key_ends_it")
 @pytest.mark.parametrize("most", [None, 5, 6, 20])
 def test_many_new_events_are_read_in_pages_while_the_log_grows(
     stack: Stack, monkeypatch: pytest.MonkeyPatch, most: int | None

@@ -269,6 +269,7 @@ def test_a_report_replaces_no_file(operator: Operator, stack: Stack, tmp_path: P
     assert left(stack, "hal-02c9") == 1
 
 
+@pytest.mark.deep(stands_in="test_a_terminal_is_asked")
 def test_the_readme_s_command_erases_a_person(
     operator: Operator, stack: Stack, tmp_path: Path
 ) -> None:

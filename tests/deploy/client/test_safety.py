@@ -178,6 +178,7 @@ def test_a_redirect_is_not_followed(operator: Operator) -> None:
     assert err.startswith("sluice: 302 Found: ")
 
 
+@pytest.mark.deep(stands_in="test_a_closed_pipe_ends_a_command_quietly")
 def test_no_slow_library_is_loaded() -> None:
     code = (
         "import sys; from deploy.client.run import run\n"

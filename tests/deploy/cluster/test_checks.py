@@ -310,6 +310,7 @@ def test_a_cluster_that_governs_nothing_is_not_sound() -> None:
 HOSTILE: list[Any] = [None, 7, "x", [], {}, [None], [[]], {"spec": 3}, {"a": {"b": []}}]
 
 
+@pytest.mark.deep(stands_in="test_a_cluster_that_governs_nothing_is_not_sound")
 @pytest.mark.parametrize("value", HOSTILE)
 def test_objects_of_any_shape_are_survived(value: Any) -> None:
     for number, each in enumerate(cluster()):

@@ -173,6 +173,7 @@ def test_the_webhook_serves_with_certificates_from_files(tmp_path: Path) -> None
         assert status(f"http://127.0.0.1:{webhook.ports[8701]}/metrics") == 200
 
 
+@pytest.mark.deep(stands_in="test_the_test_pod_lists_the_agents")
 def test_the_test_pod_trusts_the_authority_of_the_values(tmp_path: Path) -> None:
     tls = {"secretName": "sluice-tls", "ca": AUTHORITY.path.read_text()}
     manifests = rendered({"control": {"tls": tls}})

@@ -181,6 +181,7 @@ def test_a_cluster_without_objects_has_findings(place: tuple[Path, dict[str, str
     assert "injection" in done.stdout
 
 
+@pytest.mark.deep(stands_in="test_a_cluster_without_objects_has_findings")
 def test_the_guides_register_the_agent_that_the_demo_is(
     place: tuple[Path, dict[str, str]],
 ) -> None:

@@ -31,6 +31,7 @@ VALUES = st.recursive(
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
+@pytest.mark.deep(stands_in="test_what_was_encoded_decodes_to_itself_and_encodes_again")
 @given(VALUES)
 def test_within_the_profile_the_encoding_is_the_standard_librarys(value: object) -> None:
     plain = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

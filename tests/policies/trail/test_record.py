@@ -69,6 +69,7 @@ def test_a_refusals_bytes_are_canonical(situation: Situation) -> None:
     assert orjson.loads(record.pub)["facts"] == {}
 
 
+@pytest.mark.deep(stands_in="test_every_other_kinds_bytes_are_canonical")
 @given(
     st.dictionaries(st.text(CHARACTERS, max_size=5), VALUES, max_size=4), st.none() | IDENTIFIERS
 )

@@ -70,6 +70,7 @@ SOUND = [
 ]
 
 
+@pytest.mark.deep(stands_in="test_nothing_behind_a_doubtful_head_is_read")
 @given(
     messages=st.lists(st.tuples(st.sampled_from(SOUND), CHANGES), min_size=1, max_size=3),
     cuts=CUTS,

@@ -112,6 +112,7 @@ def test_the_certificate_is_among_those_watched(tmp_path: Path, pair: Pair) -> N
     assert certificates(settings(tmp_path, Place(), listen_tls=pair)) == (pair.certificate,)
 
 
+@pytest.mark.deep(stands_in="test_all_paths_are_served_over_tls")
 async def test_waiting_over_tls(running: RunningSidecar) -> None:
     port = str(running.address.port)
     for https, code in ((["--https"], 0), ([], 1)):

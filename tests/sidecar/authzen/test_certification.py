@@ -114,6 +114,7 @@ def pdp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DecisionPoint]:
         stack.control.stop()
 
 
+@pytest.mark.deep(stands_in="test_a_context_and_the_id_of_what_is_searched_change_nothing")
 def test_the_readme_s_commands_set_it_up(pdp: DecisionPoint) -> None:
     assert pdp.ask("/health/ready").body["status"] == "ready"
 

@@ -162,6 +162,7 @@ async def test_a_loss_is_noticed_though_there_is_nothing_new(
         check_log(log, *range(5))
 
 
+@pytest.mark.deep(stands_in="test_a_log_that_lost_what_it_had_is_sent_it_again")
 async def test_what_was_lost_and_is_not_kept_any_more_is_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.deep(stands_in="test_no_findings_without_root_exit_with_0")
 def test_findings_exit_with_1(tmp_path: Path) -> None:
     file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
     answer = doctor("--config", str(file), "--agent-uid", "4242")
@@ -46,6 +47,7 @@ def test_no_findings_without_root_exit_with_0(tmp_path: Path) -> None:
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
+@pytest.mark.deep(stands_in="test_no_findings_without_root_exit_with_0")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 def test_no_findings_exit_with_0(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
@@ -56,6 +58,7 @@ def test_no_findings_exit_with_0(tmp_path: Path) -> None:
     assert answer.stdout == "found nothing that can bypass this sidecar\n"
 
 
+@pytest.mark.deep(stands_in="test_the_environment_changes_the_settings_as_it_does_for_the_sidecar")
 def test_findings_can_be_printed_as_json(tmp_path: Path) -> None:
     file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
     answer = doctor("--config", str(file), "--agent-uid", "4242", "--json")

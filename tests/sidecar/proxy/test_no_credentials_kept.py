@@ -80,6 +80,7 @@ def test_the_walk_finds_what_is_there() -> None:
     assert holding(SECRET, {SECRET: 1}) == [SECRET]
 
 
+@pytest.mark.deep(stands_in="test_the_own_port_keeps_no_key")
 @pytest.mark.parametrize("kind", ["qdrant", "rest"])
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_proxy_keeps_none(tmp_path: Path, way: str, kind: str) -> None:

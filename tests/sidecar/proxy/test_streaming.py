@@ -341,6 +341,7 @@ async def test_an_answer_before_the_end_of_the_upload_is_relayed(setup: ProxySet
     server.close()
 
 
+@pytest.mark.deep(stands_in="test_a_half_close_in_the_middle_of_an_answer_cuts_nothing_off")
 async def test_connections_that_do_nothing_cost_little(setup: ProxySetup) -> None:
     before = resident()
     writers = []

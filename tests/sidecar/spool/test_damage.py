@@ -228,6 +228,7 @@ def pristine_spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.deep(stands_in="test_a_bad_header_before_good_frames_is_damage")
 @examples(150)
 @hypothesis.given(
     at=st.floats(0, 1), rubbish=st.binary(max_size=600), zeros=st.booleans(), rest=st.booleans()

@@ -80,6 +80,7 @@ def test_golden_commitments_open() -> None:
     assert not any(agree([*wrong, *((*each[:3], 7) for each in cases)]))
 
 
+@pytest.mark.deep(stands_in="test_golden_notes_proofs_and_keys_are_accepted")
 def test_golden_and_published_proofs_lead_to_their_roots() -> None:
     given = vector("proofs.json")
     leaves = [leaf_hash(b"entry %d" % number) for number in range(300)]

@@ -126,6 +126,7 @@ SAVES: list[Save] = [
 ]
 
 
+@pytest.mark.deep(stands_in="test_a_fault_is_told_and_the_watch_goes_on")
 def test_each_way_to_save_runs_the_tests_again(tmp_path: Path) -> None:
     root = tree(tmp_path)
     tests = root / "default/lending/loans_test.yaml"

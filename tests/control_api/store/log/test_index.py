@@ -41,6 +41,7 @@ def test_no_size_is_the_end_of_two_blocks() -> None:
         assert len(due) <= 1
 
 
+@pytest.mark.deep(stands_in="test_no_size_is_the_end_of_two_blocks")
 @pytest.mark.parametrize("seed", range(3))
 async def test_the_index_holds_exactly_the_entries_below_its_size(
     world: World, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -108,6 +108,7 @@ async def test_an_exhausted_pool_is_a_fault(
         await _look(world.store)
 
 
+@pytest.mark.deep(stands_in="test_an_exhausted_pool_is_a_fault")
 async def test_a_lock_that_is_held_too_long_is_a_fault(postgresql_url: str) -> None:
     async with impatient(postgresql_url, 3) as world:
         other = await asyncpg.connect(unbound(postgresql_url).replace("+asyncpg", ""))
@@ -119,6 +120,7 @@ async def test_a_lock_that_is_held_too_long_is_a_fault(postgresql_url: str) -> N
         assert await world.store.write(TENANT, lambda tx: tx.publish({"role/a": b"1"})) == 1
 
 
+@pytest.mark.deep(stands_in="test_an_exhausted_pool_is_a_fault")
 async def test_a_stopped_replica_does_not_block_others_for_long(postgresql_url: str) -> None:
     """It holds a tenant's row and sends nothing: PostgreSQL ends its transaction."""
     async with opened(postgresql_url) as world, opened(postgresql_url) as stopped:

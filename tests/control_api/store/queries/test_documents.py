@@ -55,6 +55,7 @@ async def test_a_page_ends_within_a_publication_of_many(world: World) -> None:
     assert len(await follow(world, 512, 1_000_000)) == 1200
 
 
+@pytest.mark.deep(stands_in="test_with_nothing_newer_a_page_is_empty")
 async def test_a_document_larger_than_a_page_comes_alone(world: World) -> None:
     await publish(world, {"a": b"1", "b": b"2" * 500, "c": b"3"})
     pages = []
@@ -88,6 +89,7 @@ async def test_following_while_others_publish_misses_nothing(world: World) -> No
         assert (await documents.load(connection, TENANT))[1] == await follow(world, 3, 1000)
 
 
+@pytest.mark.deep(stands_in="test_an_unknown_tenant_has_no_documents_by_name")
 async def test_an_unknown_tenant_has_no_documents(world: World) -> None:
     async with world.store.reading(TENANT) as connection:
         with pytest.raises(NotFound):
@@ -101,6 +103,7 @@ async def named(world: World, names: list[str], max_bytes: int = 1000) -> docume
         return await documents.by_name(connection, TENANT, names, max_bytes=max_bytes)
 
 
+@pytest.mark.deep(stands_in="test_an_unknown_tenant_has_no_documents_by_name")
 async def test_documents_by_name_share_one_revision_and_fit_the_budget(world: World) -> None:
     bodies: dict[str, bytes | None] = {f"role/{n}": b"x" * 100 for n in range(8)}
     await publish(world, {**bodies, "role/huge": b"y" * 5000, "role/gone": b"z"})

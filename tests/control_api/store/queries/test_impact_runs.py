@@ -56,6 +56,7 @@ async def stored(world: World) -> StoredRun:
     return found
 
 
+@pytest.mark.deep(stands_in="test_an_ended_run_stays_as_it_is")
 async def test_of_two_processes_that_claim_at_once_one_gets_the_run(either_url: str) -> None:
     async with opened(either_url) as one, opened(either_url) as other:
         await add(one, run_of("imp_1", one.now()))

@@ -145,6 +145,7 @@ def without_spans(activity: dict[str, Any]) -> dict[str, Any]:
     return activity
 
 
+@pytest.mark.deep(stands_in="test_an_agent_can_only_be_bound_to_a_live_key")
 def test_a_text_finds_agents_by_what_people_call_them(either_tenant: ControlApi) -> None:
     for agent_id, fields in (
         ("agt_1", {"display_name": "Returns 100%"}),

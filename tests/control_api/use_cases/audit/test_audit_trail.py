@@ -66,6 +66,7 @@ def test_pages_neither_skip_nor_repeat_while_others_write(either_tenant: Control
     assert seen == first[::-1]
 
 
+@pytest.mark.deep(stands_in="test_lineage_of_an_unknown_event_is_404")
 def test_a_session_s_trail_is_in_order_and_unknown_ones_are_404(api: ControlApi) -> None:
     answers = [api.evaluate(session_id="trail/1") for _ in range(5)]
     pages = list(api.pages("/v1/audit/sessions/trail%2F1?limit=2"))

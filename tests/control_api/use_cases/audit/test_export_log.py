@@ -137,6 +137,7 @@ def test_a_part_begins_with_the_tree_before_it(either_tenant: ControlApi) -> Non
         assert lines[1] == FrontierLine(first, tree.hashes)
 
 
+@pytest.mark.deep(stands_in="test_openings_are_there_unless_they_are_left_out")
 def test_a_limit_ends_the_part(either_tenant: ControlApi) -> None:
     whole = seqs_of(exported(filled(either_tenant)))
     for query, part in (("?limit=4", whole[:4]), ("?from=3&to=9&limit=2", whole[3:5])):

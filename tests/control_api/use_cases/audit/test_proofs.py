@@ -89,6 +89,7 @@ def test_json_also_has_the_openings(api: ControlApi, accept: str) -> None:
         assert opens(body["entry"]["cm"], path, opening)
 
 
+@pytest.mark.deep(stands_in="test_json_also_has_the_openings")
 @pytest.mark.parametrize("accept", ["text/plain", "*/*", "application/json;q=0", "", "x,,;"])
 def test_anything_else_gets_the_text(api: ControlApi, accept: str) -> None:
     event = api.evaluate()["event_id"]
@@ -125,6 +126,7 @@ def test_growth_is_proven_from_a_checkpoint_that_somebody_kept(api: ControlApi) 
     assert read(api, TlogProof.parse(text).note) == kept
 
 
+@pytest.mark.deep(stands_in="test_the_text_proves_the_entry_by_itself")
 def test_refusals_say_what_is_wrong(api: ControlApi) -> None:
     proof(api, api.evaluate()["event_id"])
     expected = {

@@ -83,6 +83,7 @@ def test_a_candidate_is_evaluated_beside_the_active_policies(either_tenant: Cont
     api.verified()
 
 
+@pytest.mark.deep(stands_in="test_changes_of_candidates_are_recorded")
 def test_the_same_policies_again_change_nothing_and_others_begin_anew(
     either_tenant: ControlApi,
 ) -> None:

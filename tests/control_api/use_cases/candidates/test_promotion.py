@@ -31,6 +31,7 @@ def state(api: ControlApi) -> Any:
     return (api.admin("GET", "/v1/policies"), api.admin("GET", ROUTE), held)
 
 
+@pytest.mark.deep(stands_in="test_each_decision_under_load_is_by_one_set_or_the_other")
 def test_a_guardrail_refuses_a_promotion_and_nothing_changes(either_tenant: ControlApi) -> None:
     api = either_tenant
     never = {"sources": ["payroll*"]}

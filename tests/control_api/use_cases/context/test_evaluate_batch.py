@@ -22,6 +22,7 @@ def test_a_batch_is_answered_in_order_with_an_event_each(either: ControlApi) -> 
     assert [found[each]["source_id"] for each in ids] == sources
 
 
+@pytest.mark.deep(stands_in="test_a_batch_claims_a_session_for_its_first_item")
 @pytest.mark.parametrize(
     ("semantics", "decided"),
     [("all", 4), ("stop_on_deny", 3), ("stop_on_allow", 1)],

@@ -68,6 +68,7 @@ def test_a_call_that_fails_before_the_session_records_nothing_of_it(api: Control
     assert "session" not in facts[refused["event_id"]]
 
 
+@pytest.mark.deep(stands_in="test_an_agent_claims_only_its_permitted_roles")
 def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(tenant: ControlApi) -> None:
     tenant.admin("POST", "/v1/agents", {"agent_id": "a", "agent_role": "support"})
     seen = []

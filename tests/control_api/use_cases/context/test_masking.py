@@ -35,6 +35,7 @@ def test_a_tenants_setting_holds_from_the_next_call_on(either: ControlApi) -> No
     assert either.verified()["total"] >= 3
 
 
+@pytest.mark.deep(stands_in="test_the_services_flag_overrides_a_tenants")
 def test_masked_events_are_found_by_the_masked_value(fresh: ControlApi) -> None:
     switch(fresh, True)
     event_id = fresh.evaluate(user_id=USER)["event_id"]

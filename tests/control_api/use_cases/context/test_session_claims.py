@@ -48,6 +48,7 @@ def test_a_session_expires_for_good_and_is_recorded_as_expired(tmp_path: Any) ->
         api.verified()
 
 
+@pytest.mark.deep(stands_in="test_a_session_expires_for_good_and_is_recorded_as_expired")
 def test_a_session_lives_as_long_as_the_role_s_strictest_policy_says(tmp_path: Any) -> None:
     policies = """\
 policies:

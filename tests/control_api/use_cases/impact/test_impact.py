@@ -112,6 +112,7 @@ def test_a_run_is_cancelled_and_stays_so(busy: ControlApi) -> None:
     assert execute(busy, "SELECT * FROM impact_policies") == []
 
 
+@pytest.mark.deep(stands_in="test_a_process_that_keeps_dying_fails_the_run")
 def test_a_third_run_at_once_is_refused(busy: ControlApi) -> None:
     runs = [started(busy) for _ in range(2)]
     answer = busy.call("POST", ROUTE, {"policies": TOMORROW})

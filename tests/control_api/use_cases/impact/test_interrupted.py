@@ -110,6 +110,7 @@ def test_a_run_counts_the_same_wherever_it_is_cut(
     assert message == whole[-1]
 
 
+@pytest.mark.deep(stands_in="test_a_purge_of_what_is_still_to_be_read_ends_the_run")
 def test_the_pages_change_no_count(
     recorded: tuple[ControlApi, Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def test_the_secret_is_nowhere_in_the_data_directory(fresh: ControlApi) -> None:
     fresh.start()
 
 
+@pytest.mark.deep(stands_in="test_pages_show_every_key_once_newest_first")
 @pytest.mark.parametrize(
     ("fields", "days"),
     [({}, 365), ({"expires_days": 1}, 1), ({"expires_days": 3650}, 3650)],

@@ -225,6 +225,7 @@ def test_a_policy_that_breaks_the_schema_is_422_and_changes_nothing(
     assert changes(api) == before
 
 
+@pytest.mark.deep(stands_in="test_a_taken_name_is_409")
 def test_a_role_with_too_many_bytes_of_policies_is_409(api: ControlApi) -> None:
     big = [f"{number:03}" + "x" * 250 for number in range(1000)]
     fields = {"agent_role": "big", "allowed_sources": big, "denied_sources": big}

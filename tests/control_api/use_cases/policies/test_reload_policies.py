@@ -92,6 +92,7 @@ def test_each_change_is_a_version_and_a_record_and_no_change_leaves_none(
     assert unwatched.verified()["total"] == total + 2
 
 
+@pytest.mark.deep(stands_in="test_a_policy_that_changes_its_role_leaves_the_one_it_had")
 def test_one_bad_file_changes_nothing_and_is_named_with_line_and_key(unwatched: ControlApi) -> None:
     before = unwatched.admin("GET", "/v1/policies")
     total = unwatched.verified()["total"]
@@ -110,6 +111,7 @@ def test_one_bad_file_changes_nothing_and_is_named_with_line_and_key(unwatched: 
     assert reload(unwatched)["added"] == ["good"]
 
 
+@pytest.mark.deep(stands_in="test_filters_and_pages_show_each_policy_once")
 def test_a_policy_that_a_user_modified_or_deleted_is_skipped(unwatched: ControlApi) -> None:
     unwatched.policy_file.write_text(POLICIES + ONE.replace("NAME", "deleted"))
     reload(unwatched)
@@ -135,6 +137,7 @@ def test_a_name_that_another_policy_has_is_a_fault_of_the_file(unwatched: Contro
     assert "name of another active policy" in answer.body["details"]
 
 
+@pytest.mark.deep(stands_in="test_a_policy_that_changes_its_role_leaves_the_one_it_had")
 def test_a_policy_that_comes_back_is_a_new_one(unwatched: ControlApi) -> None:
     before = unwatched.admin("GET", "/v1/policies")[0]
     unwatched.policy_file.unlink()
@@ -200,6 +203,7 @@ def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: ControlApi)
     within(2, lambda: fresh.evaluate()["decision"] == "DENY")
 
 
+@pytest.mark.deep(stands_in="test_a_tenant_s_files_define_only_its_own_policies")
 def test_a_directory_that_is_swapped_as_kubernetes_does_is_loaded(tmp_path: Path) -> None:
     home = tmp_path / "policies" / "default" / "demo"
     home.mkdir(parents=True)
@@ -274,6 +278,7 @@ def denies(api: ControlApi, number: int) -> bool:
     return "denied" in answer["reason"]
 
 
+@pytest.mark.deep(stands_in="test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest")
 def test_an_outdated_plan_is_made_again(
     unwatched: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def test_every_cell_is_what_the_service_decides(either: ControlApi) -> None:
     assert of_r["bx"] == {"level": None, "always": None, "depends_on": []}
 
 
+@pytest.mark.deep(stands_in="test_a_source_chooses_the_columns_that_overlap_it")
 def test_roles_and_sources_are_paged(fresh: ControlApi) -> None:
     add(fresh, *(policy(f"p{at}", f"role{at}", [f"s{at}", "z*"], "low") for at in range(5)))
     first = fresh.call("GET", f"{ROUTE}?agent_role=role*&limit=2&sources=2")

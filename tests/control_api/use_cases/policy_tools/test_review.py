@@ -65,6 +65,7 @@ def test_a_change_that_contradicts_itself_is_refused(api: ControlApi) -> None:
         assert (answer.status, "`without`" in answer.body["details"]) == (422, True)
 
 
+@pytest.mark.deep(stands_in="test_a_diff_takes_what_it_compares_with")
 def test_broken_guardrails_come_with_a_request_that_the_service_would_allow(
     fresh: ControlApi,
 ) -> None:

@@ -120,6 +120,7 @@ def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
         within(1, lambda: other.evaluate(session_id="s1")["policy_name"] == "session_revoked")
 
 
+@pytest.mark.deep(stands_in="test_a_session_may_have_the_id_revoke")
 @pytest.mark.parametrize("masking", ["0", "1"])
 def test_a_user_whose_id_was_masked_is_found(tmp_path: Any, masking: str) -> None:
     with running(tmp_path, SLUICE_PII_MASKING=masking) as api:

@@ -17,6 +17,7 @@ def statuses(api: ControlApi, query: str = "") -> dict[str, str]:
     return {each["session_id"]: each["status"] for each in found}
 
 
+@pytest.mark.deep(stands_in="test_lists_filter_and_go_page_by_page")
 def test_a_session_is_shown_with_what_was_decided_in_it(either_tenant: ControlApi) -> None:
     either_tenant.approved("a1")
     first = either_tenant.evaluate(session_id="s1", agent_id="a1", user_id="ann")

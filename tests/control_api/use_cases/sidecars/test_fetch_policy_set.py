@@ -78,6 +78,7 @@ def look_up(api: ControlApi, *names: str) -> dict[str, Any]:
     return page
 
 
+@pytest.mark.deep(stands_in="test_documents_carry_their_digest_and_come_in_order_of_revision")
 def test_documents_by_name_are_those_of_the_pages(fresh: ControlApi) -> None:
     fresh.approved("agt")
     page, documents = whole(fresh)
@@ -94,6 +95,7 @@ def test_documents_by_name_are_those_of_the_pages(fresh: ControlApi) -> None:
             assert document_digest(each["body"].encode()) == each["digest"]
 
 
+@pytest.mark.deep(stands_in="test_a_removed_document_comes_without_a_body")
 def test_a_document_is_looked_up_within_its_own_tenant(fresh: ControlApi) -> None:
     fresh.approved("agt")
     made = fresh.admin("POST", "/v1/admin/tenants", {"name": "other"})
@@ -116,6 +118,7 @@ def test_no_news_is_answered_after_the_wait(api: ControlApi) -> None:
     assert heartbeat["now"] > page["now"]
 
 
+@pytest.mark.deep(stands_in="test_documents_carry_their_digest_and_come_in_order_of_revision")
 @pytest.mark.parametrize("what", ["key", "agent", "policy"])
 def test_a_change_wakes_a_waiting_sidecar(fresh: ControlApi, what: str) -> None:
     page, _ = whole(fresh)

@@ -83,6 +83,7 @@ def test_the_list_comes_in_pages(tenant: ControlApi) -> None:
     assert 'rel="next"' in answer.headers["Link"]
 
 
+@pytest.mark.deep(stands_in="test_a_report_is_listed_as_it_was_sent")
 def test_a_restart_is_no_duplicate_and_a_copy_is(either_tenant: ControlApi) -> None:
     def duplicate() -> bool:
         return bool(either_tenant.admin("GET", LIST)[0]["duplicate"])

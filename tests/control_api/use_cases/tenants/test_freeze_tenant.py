@@ -88,6 +88,7 @@ def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
         within(1, lambda: named(either) == "support-reads")
 
 
+@pytest.mark.deep(stands_in="test_a_freeze_is_counted_under_its_own_name")
 def test_a_batch_and_a_simulation_are_denied_too(fresh: ControlApi) -> None:
     freeze(fresh)
     body = {"items": [asked(), asked(source_id="payroll"), asked()]}
@@ -114,6 +115,7 @@ def test_an_explanation_tells_how_to_lift_it(api: ControlApi, path: str) -> None
     }
 
 
+@pytest.mark.deep(stands_in="test_a_freeze_is_counted_under_its_own_name")
 def test_no_session_is_claimed_while_the_tenant_is_frozen(fresh: ControlApi) -> None:
     fresh.evaluate(session_id="before")
     freeze(fresh)

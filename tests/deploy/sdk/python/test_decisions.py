@@ -173,6 +173,7 @@ def test_a_thread_of_its_own_begins_without_a_user(guard: Guard, stack: Stack) -
     assert users == ({"ann", stack.agent_id} if len(found) == 2 else set())
 
 
+@pytest.mark.deep(stands_in="test_a_thread_of_its_own_begins_without_a_user")
 def test_many_threads_get_their_own_answers(guard: Guard) -> None:
     def ask(number: int) -> bool:
         open_to_all = number % 2 == 0
@@ -182,6 +183,7 @@ def test_many_threads_get_their_own_answers(guard: Guard) -> None:
         assert all(pool.map(ask, range(400)))
 
 
+@pytest.mark.deep(stands_in="test_both_errors_are_one_family")
 async def test_many_tasks_get_their_own_answers(guard: Guard) -> None:
     async def ask(number: int) -> bool:
         open_to_all = number % 2 == 0

@@ -57,6 +57,7 @@ def each(urls: dict[str, str], timeout: float) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.deep(stands_in="test_no_one_listens_and_no_tls")
 def test_nothing_but_a_decision_is_taken_for_one() -> None:
     with ExitStack() as stack:
         servers = {

@@ -298,6 +298,7 @@ LINES = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.deep(stands_in="test_a_malformed_note_is_refused")
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.just("\n")), st.lists(LINES))
 @examples(500)
 def test_every_note_that_is_written_reads_as_itself(text: str, lines: list[Signature]) -> None:

@@ -153,6 +153,7 @@ def _ours(data: bytes) -> ResponseMessage | None:
         return None
 
 
+@pytest.mark.deep(stands_in="test_a_connection_ends_where_the_response_says_so_or_has_no_other_end")
 def test_whatever_is_read_llhttp_reads_in_the_same_way() -> None:
     """Random heads of a fixed seed. What it refuses is refused here."""
     chance = random.Random(7)

@@ -108,6 +108,7 @@ async def test_what_was_replaced_or_removed_leaves_no_row(tmp_path: Path) -> Non
         assert role.clauses[0].version == 4
 
 
+@pytest.mark.deep(stands_in="test_a_change_that_was_killed_halfway_leaves_the_old_set")
 async def test_a_huge_change_leaves_no_row_behind_either(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.create_tenant()

@@ -71,6 +71,7 @@ async def test_a_missing_document_is_an_error_until_it_was_fetched(tmp_path: Pat
         assert await evaluated(running, **asked) == ("ALLOW", ["DENY"])
 
 
+@pytest.mark.deep(stands_in="test_a_document_that_is_lost_in_redis_fails_no_decision")
 async def test_no_decision_waits_for_a_document_that_does_not_come(tmp_path: Path) -> None:
     async with following(tmp_path) as (control, running):
         control.feeds = False

@@ -275,6 +275,7 @@ async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_p
             assert (await running.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
 
 
+@pytest.mark.deep(stands_in="test_many_changes_at_once_are_all_in_force")
 async def test_lookups_of_tried_keys_are_combined(tmp_path: Path) -> None:
     """Looked up one by one, they would delay a revocation."""
     async with running_control_api(tmp_path) as control:

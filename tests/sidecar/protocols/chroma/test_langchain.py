@@ -48,6 +48,7 @@ async def test_a_retriever_finds_the_same_as_without_the_sidecar(
     assert {(each[0], each[2]) for each in decisions} == {("ALLOW", front.source("open_docs"))}
 
 
+@pytest.mark.deep(stands_in="test_a_collection_that_does_not_exist_is_denied_with_what_to_do")
 @pytest.mark.parametrize("creates", [False, True])
 async def test_a_retriever_gets_the_reason_of_a_denial(front: Front, *, creates: bool) -> None:
     with pytest.raises(Exception, match="`allowed_sources`"):

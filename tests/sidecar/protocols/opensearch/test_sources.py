@@ -4,6 +4,8 @@ In front of a minimal server (`server.py`), since no wheel has the real one."""
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.opensearch.front import (
@@ -81,6 +83,7 @@ async def test_a_path_without_an_index_is_allowed_if_every_index_is(tmp_path: Pa
         assert {each[0] for each in await front.sources()} == {"ALLOW"}
 
 
+@pytest.mark.deep(stands_in="test_an_index_may_have_a_plain_name_in_policies")
 async def test_a_parameter_that_could_name_an_index_is_refused(front: Minimal) -> None:
     for query in (
         "index=shut_docs", "source=%7B%7D", "=source=%7B%7D", "x=1;index=shut_docs", "i%6edex=x",

@@ -129,6 +129,7 @@ class _Counted(bytearray):
         super().__delitem__(which)
 
 
+@pytest.mark.deep(stands_in="test_the_work_is_linear_in_the_number_of_events")
 @pytest.mark.parametrize("size", [1, 1460])
 def test_the_work_is_linear_in_the_length_of_one_event(
     size: int, monkeypatch: pytest.MonkeyPatch

@@ -223,6 +223,7 @@ def test_only_so_many_records_are_accepted() -> None:
         parse(split[: 6 * MOST_RECORDS + 5])
 
 
+@pytest.mark.deep(stands_in="test_segments_change_nothing")
 def test_small_segments_cost_little() -> None:
     """A byte at a time: a reader that began anew at each segment would need sixteen times as long
     for the longest hello as for a quarter of it."""
