@@ -1,16 +1,12 @@
-"""The gate takes a stable part of a product, and one of two databases; the deep tier takes all."""
+"""The gate takes a part of a product, and one of two databases; the deep tier takes all."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests import tiers
 from tests.stack import ROOT
 
 SUITE = """
@@ -71,15 +67,3 @@ def test_the_gate_takes_each_value_once_and_one_database(tmp_path: Path) -> None
     assert len(everything) == 20 * 6 + 2 * 3 + 40 + 1
     assert set(gate) < set(everything)
     assert collected(tmp_path, "test_x.py::test_deep") == ["test_deep"]
-
-
-def test_one_of_two_is_chosen_by_name_and_each_for_about_half(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tiers, "_tier", [])
-    chosen = [tiers.one_of(["a", "b"], f"test_{n}") for n in range(200)]
-    assert chosen == [tiers.one_of(["a", "b"], f"test_{n}") for n in range(200)]
-    counts = [len(list(each)) for _, each in itertools.groupby(sorted(chosen))]
-    assert all(60 < count < 140 for count in counts)
-    monkeypatch.setattr(tiers, "_tier", ["deep"])
-    assert tiers.one_of(["a", "b"], "test_x") == ["a", "b"]

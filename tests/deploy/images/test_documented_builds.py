@@ -79,6 +79,7 @@ def test_the_tool_is_told_what_the_readme_says(clone: Path, tmp_path: Path) -> N
     assert done.returncode != 0
 
 
+@pytest.mark.deep(stands_in="test_the_tool_is_told_what_the_readme_says")
 @pytest.mark.skipif(BASE is None, reason="SLUICE_IMAGE_BASE names no base to build from")
 def test_the_images_are_built_as_the_readme_says(clone: Path, tmp_path: Path) -> None:
     need("buildah")
