@@ -67,7 +67,7 @@ def test_the_readme_s_command_verifies_a_file(tmp_path: Path) -> None:
         "control_api/verifier/README.md", "verify a file, with the key's text in log.key"
     )
     root = Path(__file__).parents[3]
-    sluice = f'#!/bin/sh\nexec {sys.executable} -m deploy.command "$@"\n'
+    sluice = f'#!/bin/sh\nexec "{sys.executable}" -m deploy.command "$@"\n'
     program = tmp_path / "bin" / "sluice"
     program.parent.mkdir()
     program.write_text(sluice)

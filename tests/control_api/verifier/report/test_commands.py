@@ -25,7 +25,7 @@ def test_the_readme_s_commands_write_and_verify_a_report(tmp_path: Path) -> None
         "control_api/verifier/README.md",
         "write a report on an agent, and check it as its reader will",
     )
-    sluice = f'#!/bin/sh\nexec {sys.executable} -m deploy.command "$@"\n'
+    sluice = f'#!/bin/sh\nexec "{sys.executable}" -m deploy.command "$@"\n'
     put_program(tmp_path / "bin", "sluice", sluice)
     environ = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     done = paste(script, tmp_path, environ)

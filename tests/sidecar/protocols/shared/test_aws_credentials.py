@@ -75,7 +75,7 @@ async def test_credentials_that_renew_themselves_are_renewed_by_botocore(
         "                  'SessionToken': 't', 'Expiration': end.isoformat()}))\n"
     )
     config = tmp_path / "config"
-    config.write_text(f"[profile p]\ncredential_process = {sys.executable} {script}\n")
+    config.write_text(f'[profile p]\ncredential_process = "{sys.executable}" "{script}"\n')
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     async with signing_front(tmp_path, Aws(region=REGION, profile="p")) as front:
         await asyncio.gather(*(front.ask("GET", "/lake/a") for _ in range(5)))
