@@ -8,6 +8,7 @@ Making one takes root, or a group that was delegated to this user.
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 _SYSTEM = Path("/sys/fs/cgroup")
@@ -25,9 +26,10 @@ class Group:
     def __init__(self, name: str) -> None:
         """Raises `NoGroup`."""
         self._one = _VERSION_1.is_dir()
-        self._folder = (_VERSION_1 if self._one else _SYSTEM) / name
         try:
-            self._folder.mkdir()
+            # A group of the same name may be left over from a process that had this number before.
+            made = tempfile.mkdtemp(prefix=f"{name}-", dir=_VERSION_1 if self._one else _SYSTEM)
+            self._folder = Path(made)
             (self._folder / "cgroup.procs").write_text(str(os.getpid()))
         except OSError as error:
             raise NoGroup(f"no control group `{name}` can be made here: {error}") from error

@@ -8,7 +8,9 @@ Everything is imported before the user changes, because no other user can read t
 everywhere. Knows no expectation.
 """
 
+import importlib
 import os
+import pkgutil
 import select
 import socket
 import sys
@@ -130,9 +132,13 @@ WORDS: dict[str, Callable[..., str]] = {
 def main() -> int:
     uid, word, *told = sys.argv[1:]
     if word == "sidecar":
-        # Loaded while it can be read.
+        # Loaded while it can be read, with what a sidecar imports only when it needs it.
+        import sidecar
         from sidecar import __main__ as program
 
+        for module in pkgutil.walk_packages(sidecar.__path__, "sidecar."):
+            if not module.name.endswith(".__main__"):
+                importlib.import_module(module.name)
         "host.test".encode("idna")
         sys.argv = ["sidecar", "--config", *told, "--check"]
         with redirect_stdout(StringIO()):

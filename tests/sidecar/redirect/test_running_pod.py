@@ -7,6 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,20 +17,14 @@ import pytest
 
 from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
 from tests import waiting
-from tests.architecture.tree import ROOT
 from tests.packet_filter import possible
 from tests.sidecar.fake_control_api import AGENT as AGENT_ID
 from tests.sidecar.fake_control_api import EVALUATE_KEY, ROLE, SIDECAR_KEY
 from tests.sidecar.redirect.namespace import AGENT, ELSEWHERE, PORT, SIDECAR, Pod
 
-# The sidecar runs as a user of its own, and imports some modules only when it needs them.
-ENTERED = all(folder.stat().st_mode & 0o001 for folder in (ROOT, *ROOT.parents))
-pytestmark = [
-    pytest.mark.skipif(
-        not possible("nft", "iptables"), reason="needs root, network namespaces, nft and iptables"
-    ),
-    pytest.mark.skipif(not ENTERED, reason="another user can't enter the clone's folder"),
-]
+pytestmark = pytest.mark.skipif(
+    not possible("nft", "iptables"), reason="needs root, network namespaces, nft and iptables"
+)
 
 SOURCE_PORT, API_PORT, CONTROL_PORT = 8000, 8710, 8700
 SETTINGS = f"""
@@ -100,21 +95,24 @@ class RunningPod(Pod):
 
 
 @pytest.fixture
-def pod(tmp_path: Path) -> Iterator[RunningPod]:
-    # Another user must be able to go down to the folder.
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and len(folder.parts) > 2:
-            folder.chmod(folder.stat().st_mode | 0o011)
-    os.chown(tmp_path, SIDECAR, SIDECAR)
+def folder() -> Iterator[Path]:
+    """The sidecar's own. Its user couldn't go down to one below pytest's."""
+    with tempfile.TemporaryDirectory(prefix="sluice-pod-") as made:
+        os.chown(made, SIDECAR, SIDECAR)
+        yield Path(made)
+
+
+@pytest.fixture
+def pod() -> Iterator[RunningPod]:
     with RunningPod.made() as made:
         yield made
 
 
 def test_a_governed_pod_from_its_start_to_the_end_of_its_rules(
-    pod: RunningPod, tmp_path: Path
+    pod: RunningPod, folder: Path
 ) -> None:
     pod.redirected("--tool", "nft")
-    pod.start_sidecar(tmp_path)
+    pod.start_sidecar(folder)
     waiting.until("the sidecar is ready", pod.ready)
     host = f"kb.test:{SOURCE_PORT}"
     for address in ELSEWHERE:
@@ -146,9 +144,9 @@ def test_a_governed_pod_from_its_start_to_the_end_of_its_rules(
     assert decisions.count(["DENY", "underwriting", "rest://kb/secret"]) == 2
 
 
-def test_each_part_of_the_rules_is_missed(pod: RunningPod, tmp_path: Path) -> None:
+def test_each_part_of_the_rules_is_missed(pod: RunningPod, folder: Path) -> None:
     pod.redirected("--tool", "iptables")
-    pod.start_sidecar(tmp_path)
+    pod.start_sidecar(folder)
     for removed in list(REMOVALS)[1:]:
         waiting.until("the sidecar is ready", pod.ready)
         pod.script(REMOVALS[removed])
@@ -156,6 +154,6 @@ def test_each_part_of_the_rules_is_missed(pod: RunningPod, tmp_path: Path) -> No
         pod.redirected("--tool", "iptables")
 
 
-def test_without_rules_the_sidecar_is_never_ready(pod: RunningPod, tmp_path: Path) -> None:
-    pod.start_sidecar(tmp_path)
+def test_without_rules_the_sidecar_is_never_ready(pod: RunningPod, folder: Path) -> None:
+    pod.start_sidecar(folder)
     waiting.until("the first check has failed", lambda: pod.unready("UDP over"))
