@@ -38,13 +38,11 @@ def test_deep(): pass
 
 
 def collected(folder: Path, *options: str) -> list[str]:
-    (folder / "pytest.ini").write_text(
-        "[pytest]\nasyncio_default_fixture_loop_scope = function\ntestpaths = tests\n"
-    )
+    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
     (folder / "conftest.py").write_text('pytest_plugins = ("tests.runner.plugin", "tests.tiers")\n')
     (folder / "test_x.py").write_text(SUITE)
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *options]
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, check=False
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import sys
@@ -115,7 +116,7 @@ class Pool:
         if kind == worker.MORE:
             batch = self._waiting.popleft() if self._waiting else None
             fork.given.extend(batch or ())
-            fork.link.send(batch)
+            _send(fork, batch)
         elif kind == worker.BEGIN:
             fork.running, fork.since = message, time.monotonic()
             fork.given.remove(message)
@@ -170,7 +171,7 @@ class Pool:
         self._waiting.clear()
         for fork in self._forks:
             fork.given.clear()
-            fork.link.send(None)
+            _send(fork, None)
 
     def _end(self) -> None:
         """Wait for workers that are left after an interruption, then kill those that stay."""
@@ -181,3 +182,9 @@ class Pool:
             if fork.process.is_alive():
                 fork.process.kill()
                 fork.process.join()
+
+
+def _send(fork: _Fork, batch: list[int] | None) -> None:
+    """Tell a worker. If it has ended already, the next turn hears of it."""
+    with contextlib.suppress(ConnectionError):
+        fork.link.send(batch)

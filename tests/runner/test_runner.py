@@ -14,7 +14,6 @@ from tests.runner.batches import costliest_first
 from tests.stack import ROOT
 
 CONFTEST = 'pytest_plugins = ("tests.runner.plugin", "tests.tiers")\n'
-LOOPS = "asyncio_default_fixture_loop_scope = function\n"
 PASSES = """
 import pytest
 
@@ -62,13 +61,13 @@ def test_warns():
 def project(tmp_path: Path) -> Path:
     """A folder with a suite of its own."""
     (tmp_path / "tests").mkdir()
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n" + LOOPS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
     (tmp_path / "tests/conftest.py").write_text(CONFTEST)
     return tmp_path
 
 
 def run(project: Path, *options: str) -> tuple[int, str]:
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "--workers=2", *options]
     done = subprocess.run(
         command, cwd=project, env=environ, capture_output=True, text=True, check=False

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from tests import ports
-from tests.runner.measuring import Measuring
 
 MORE, BEGIN, REPORT, FINISHED = "more", "begin", "report", "finished"
 WARNING, COST, ENDED = "warning", "cost", "ended"
@@ -92,6 +91,8 @@ class Worker:
         plugins.register(self, "worker")
         if config.getoption("costs"):
             tell = functools.partial(self._tell, COST)
+            from tests.runner.measuring import Measuring  # which imports the store
+
             plugins.register(Measuring(config, tell), "measuring")
 
     def _next(self) -> int | None:
