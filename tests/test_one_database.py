@@ -1,4 +1,4 @@
-"""On which of two databases the gate runs a test."""
+"""Which of two alternatives the gate takes for a test."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 | Tier | Runs | Chosen by |
 |---|---|---|
 | quick | what costs less than QUICK CPU seconds a case | `make quick`, `--quick` |
-| gate | what is not marked deep; a part of a sampled product; one of two databases | `make test` |
+| gate | what is not marked deep; a part of a product; one database, one feed | `make test` |
 | deep | everything | `make deep`, `--deep` |
 
 `@pytest.mark.deep(stands_in="test_x")` takes a test out of the gate, and names the gate's test that
@@ -29,13 +29,14 @@ COSTLY = 0.2
 BUDGET = 1200.0
 """CPU seconds that the whole gate may cost by the table."""
 
-DATABASES = {"sqlite", "postgresql"}
+ALTERNATIVES = ({"sqlite", "postgresql"}, {"http", "redis"})
+"""Databases, and feeds of policies to a sidecar: the gate runs a test with one of each."""
 ON_BOTH = (
     "tests/control_api/store/",
     "tests/control_api/log/test_kill",
     "tests/control_api/log/test_verify",
 )
-"""Where the gate, too, runs a test on both databases. Elsewhere it takes one for each test."""
+"""Where the gate, too, runs a test on both databases."""
 
 _DEEP, _QUICK = "deep", "quick"
 _tier: list[str] = []
@@ -94,7 +95,7 @@ def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> Any:
         if mark.name == "rotating":
             turn, of = mark.args
             made = [item for item in made if _digest(item.callspec.id) % of == turn]
-    return _on_one_database(made, f"{collector.nodeid}::{name}")
+    return _on_one_alternative(made, f"{collector.nodeid}::{name}")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -131,20 +132,21 @@ def one_of(choices: Sequence[str], key: str) -> list[str]:
     return list(choices) if deep() else [choices[_digest(key) % len(choices)]]
 
 
-def _on_one_database(made: Any, node: str) -> Any:
-    """Of a test's cases on each database, those on one: on which, its name decides."""
+def _on_one_alternative(made: Any, node: str) -> Any:
+    """Of a test's cases with each alternative, those with one: with which, its name decides."""
     if not isinstance(made, list) or node.startswith(ON_BOTH):
         return made
-    of = {index: _databases(item) for index, item in enumerate(made)}
-    if set().union(*of.values()) != DATABASES:
-        return made
-    [chosen] = one_of(sorted(DATABASES), node)
-    return [item for index, item in enumerate(made) if of[index] <= {chosen}]
+    for alternatives in ALTERNATIVES:
+        of = {index: _values(item) & alternatives for index, item in enumerate(made)}
+        if set().union(*of.values()) == alternatives:
+            [chosen] = one_of(sorted(alternatives), node)
+            made = [item for index, item in enumerate(made) if of[index] <= {chosen}]
+    return made
 
 
-def _databases(item: Any) -> set[str]:
+def _values(item: Any) -> set[str]:
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return {value for value in values if isinstance(value, str)} & DATABASES
+    return {value for value in values if isinstance(value, str)}
 
 
 def _sample(made: Any, mark: pytest.Mark) -> list[Any]:

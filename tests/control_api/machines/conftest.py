@@ -20,7 +20,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
         def runs(machine: type[RuleBasedStateMachine]) -> None:
             machine.api = api
-            tried = settings(max_examples=few(25, at_least=8), stateful_step_count=25)
+            tried = settings(max_examples=few(25, at_least=4), stateful_step_count=25)
             run_state_machine_as_test(machine, settings=tried)
             assert api.verified()["valid"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from tests import tiers
 from tests.sidecar.clients.client_setup import WAYS, ClientSetup, client_setup
 
 
@@ -15,10 +16,11 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test runs on the ways that it names, else on those of its class, else on `WAYS`."""
+    """A test runs on the ways that it names, else on those of its class, else on `WAYS`:
+    in the gate on one of them, which its name decides."""
     marks = metafunc.definition.iter_markers("parametrize")
     if "setup" in metafunc.fixturenames and not any(mark.args[0] == "setup" for mark in marks):
-        ways = getattr(metafunc.cls, "ways", WAYS)
+        ways = tiers.one_of(getattr(metafunc.cls, "ways", WAYS), metafunc.definition.nodeid)
         metafunc.parametrize("setup", ways, indirect=True)
 
 

@@ -20,7 +20,7 @@ def test_every_action_has_a_recipe_and_no_recipe_is_left_over() -> None:
     assert {page.path for page in ACTIONS} == set(RECIPES)
 
 
-@tiers.rotating(0, 12)
+@tiers.rotating(0, 24)
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda page: page.path)
 async def test_an_action_is_done_by_the_keyboard(
     action: Page, world: World, watched: Watched, visitors: Visitors

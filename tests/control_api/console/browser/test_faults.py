@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page
 
+from tests import tiers
 from tests.control_api.browsing import Watched
 from tests.waiting import until_async
 
@@ -21,6 +22,7 @@ FAULTS = {
 }
 
 
+@tiers.rotating(0, 2)
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_is_noticed(fault: str, browser_page: Page, watched: Watched) -> None:
     await browser_page.goto("/console/agents")
