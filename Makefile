@@ -78,7 +78,7 @@ endif
 	@$(call install,run)
 
 # Tests fetch nothing. Without one of the programs, those that need it are skipped and say so.
-.venv/test.stamp: requirements.lock pyproject.toml tests/programs.py
+.venv/test.stamp: requirements.lock pyproject.toml tests/programs/sources.py
 	@$(call install,test)
 	@touch .venv/run.stamp
 	@$(BIN)/python -m tests.servers || true

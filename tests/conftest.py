@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import bytecode, fork_server, migrated, postgres, properties
-from tests.run_servers import SERVERS
+from tests.runner import bytecode
+from tests.support import fork_server, migrated, postgres, properties
+from tests.support.run_servers import SERVERS
 
-pytest_plugins = ("tests.runner.plugin", "tests.tiers")
+pytest_plugins = ("tests.runner.plugin", "tests.runner.tiers")
 
 properties.register()
 

@@ -1,7 +1,7 @@
 """What each test costs: CPU seconds a case, of all processes that it causes, in `costs.json`.
 
-The table decides in which tier a test belongs (`tiers.py`), in which order the batches run, and
-whether the gate keeps to its budget. `make costs ARGS=tests/…` measures tests and updates it.
+The table decides in which tier a test belongs (`runner/tiers.py`), in which order the batches run,
+and whether the gate keeps to its budget. `make costs ARGS=tests/…` measures tests and updates it.
 `python -m tests.costs move OLD NEW` follows a file or a folder that was moved; `… forget TEST …`
 removes tests that are gone.
 """

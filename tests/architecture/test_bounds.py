@@ -12,7 +12,7 @@ from tests.architecture.tree import ROOT
     stands_in="test_a_bound_inside_a_call_of_several_lines_may_say_so_on_its_own_line"
 )
 def test_no_test_gives_up_before_two_seconds() -> None:
-    """Wait for the event itself, with the patience of `waiting.py`; or move a clock
+    """Wait for the event itself, with the patience of `support/waiting.py`; or move a clock
     (`loop_clock.py`). Where the bound has to run out for the test to pass, say `# expires on
     purpose`."""
     found = {
@@ -45,7 +45,7 @@ def test_a_short_bound_is_found(code: str) -> None:
     assert [bound.line for bound in short_bounds(f"import asyncio\n{code}\n")] == [2]
     assert short_bounds(f"{code}  # expires on purpose\n") == []
     assert short_bounds(f"# expires on purpose: nothing answers\n{code}\n") == []
-    assert short_bounds(f"from tests.loop_clock import moving_clock\n{code}\n") == []
+    assert short_bounds(f"from tests.support.loop_clock import moving_clock\n{code}\n") == []
 
 
 def test_a_bound_inside_a_call_of_several_lines_may_say_so_on_its_own_line() -> None:

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 
 from tests.architecture.tree import ROOT
-from tests.documents import SHELL, blocks, pages
+from tests.support.documents import SHELL, blocks, pages
 
 # Test file, test, document: the titles of the blocks that it runs.
 RUN_BY = {

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiers
 from tests.architecture.tree import ROOT
+from tests.runner import tiers
 
 BIN = Path(sys.executable).parent
 

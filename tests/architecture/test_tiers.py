@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 
-from tests import costs, tiers
+from tests import costs
 from tests.architecture import tests_found
 from tests.architecture.tests_found import Function
 from tests.architecture.tree import ROOT
+from tests.runner import tiers
 
 MEASURE = "measure them: make costs ARGS='{}'"
 

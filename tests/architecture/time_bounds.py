@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 SHORTEST = 2.0
 ON_PURPOSE = "# expires on purpose"
-CLOCKS = ("tests.loop_clock",)
+CLOCKS = ("tests.support.loop_clock",)
 """Modules with a virtual clock."""
 READ_CLOCK = frozenset({"monotonic", "perf_counter", "process_time", "time"})
 REPLACE = frozenset({"replace", "_replace"})

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 
 from tests.benchmarks.measure import EVALUATE, SERVER, Figure, directory, load, request, turn_about
-from tests.stack import Stack
+from tests.support.stack import Stack
 
 RATE, CLIENTS, SECONDS = 2_000, 40, 12.0
 CALM = 3.0

@@ -14,8 +14,8 @@ from tests import servers
 from tests.benchmarks.measure import REST, Figure, directory, load, request
 from tests.benchmarks.memory import sidecar
 from tests.benchmarks.turns import Run, held, median, ratio, rounds_of
-from tests.ports import free_port
-from tests.stack import Service, call, wait_until
+from tests.support.ports import free_port
+from tests.support.stack import Service, call, wait_until
 
 _DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 _DOCUMENTS = 1000

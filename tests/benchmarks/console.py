@@ -24,7 +24,7 @@ from tests.benchmarks.measure import EVALUATE, SERVER, Figure, cpu_seconds, dire
 from tests.control_api.console.reader import Visitor
 from tests.control_api.console.world import World
 from tests.control_api.running_api import SUPERADMIN, ControlApi
-from tests.stack import Service, Stack, wait_until
+from tests.support.stack import Service, Stack, wait_until
 
 EVENTS, POLICIES = 1_000_000, 10_000
 MOST_MS = 100

@@ -20,7 +20,7 @@ from tests.control_api.console.addresses import address_of
 from tests.control_api.console.world import World, inhabited
 from tests.control_api.running_api import SUPERADMIN, ControlApi
 from tests.control_api.store.world import opened
-from tests.stack import Stack
+from tests.support.stack import Stack
 
 AGENTS, KEYS, SESSIONS, SIDECARS, TENANTS = 1_000, 500, 5_000, 1_000, 100
 IN_A_FILE = 2_000

@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 
 from tests.benchmarks.measure import EVALUATE, SERVER, Figure, directory
-from tests.clusters import ISSUER, pod_token, serving_keys
-from tests.stack import Stack
+from tests.support.clusters import ISSUER, pod_token, serving_keys
+from tests.support.stack import Stack
 
 ENROL = "/v1/sidecars/enrol"
 PODS, ACCOUNTS = 500, 20

@@ -27,8 +27,8 @@ import psutil
 from tests.benchmarks import large_log
 from tests.benchmarks.measure import EVALUATE, Figure, load, request
 from tests.control_api.running_api import asked
-from tests.ports import free_port
-from tests.stack import POLICIES, Service, call
+from tests.support.ports import free_port
+from tests.support.stack import POLICIES, Service, call
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = 300_000

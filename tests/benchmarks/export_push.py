@@ -23,7 +23,7 @@ import psutil
 from tests.benchmarks.measure import EVALUATE, Figure, load, request
 from tests.control_api.running_api import asked
 from tests.control_api.service_process import Process
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 CONNECTIONS, SECONDS = 32, 2.0
 RATE = 0.97

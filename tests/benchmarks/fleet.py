@@ -41,9 +41,9 @@ from policies.sets.policy_set import (
     role_document,
     role_name,
 )
-from tests import redis
-from tests.ports import free_port
-from tests.stack import Service, Stack
+from tests.support import redis
+from tests.support.ports import free_port
+from tests.support.stack import Service, Stack
 
 SIDECARS, WRITES = 50, 200
 POLICIES, AGENTS, KEYS = 50_000, 100_000, 100_000

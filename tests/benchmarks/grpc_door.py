@@ -25,9 +25,9 @@ from tests.benchmarks import mixed
 from tests.benchmarks.measure import CORES, LOAD, SERVER, Figure, bare, directory, request
 from tests.benchmarks.turns import held, median, ratio, rounds_of, with_cpu
 from tests.benchmarks.two_cores import shipped
-from tests.ports import free_port
 from tests.sidecar.doors.grpc.envoy import configuration
-from tests.stack import Service, Stack, listens, wait_until
+from tests.support.ports import free_port
+from tests.support.stack import Service, Stack, listens, wait_until
 
 SECONDS, ROUNDS = 5, 3
 CONNECTIONS = (1, 16, 64)

@@ -37,7 +37,7 @@ from tests.benchmarks.export import started
 from tests.benchmarks.measure import EVALUATE, Figure, load, request
 from tests.control_api.running_api import asked
 from tests.control_api.use_cases.impact.traffic import LEVELS, as_counted, by_hand
-from tests.stack import Service, call
+from tests.support.stack import Service, call
 
 ENTRIES = 300_000
 REQUESTS, ROLES = 2000, 100

@@ -24,10 +24,10 @@ import asyncpg
 
 from control_api.store.migrate import migrate
 from control_api.store.schema.log import log_entries, openings
-from tests import postgres
 from tests.benchmarks.measure import EVALUATE, MIB, SERVER, Figure, directory
 from tests.benchmarks.postgresql import copied, server
-from tests.stack import ROOT, Service, Stack, call
+from tests.support import postgres
+from tests.support.stack import ROOT, Service, Stack, call
 
 SENDERS = 4
 AT_ONCE = 2

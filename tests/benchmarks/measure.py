@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.ports import free_port
-from tests.stack import ROOT, Service, listens, wait_until
+from tests.support.ports import free_port
+from tests.support.stack import ROOT, Service, listens, wait_until
 
 EVALUATE = "/v1/context/evaluate"
 MIB = 2**20

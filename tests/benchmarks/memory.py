@@ -30,8 +30,8 @@ from tests.benchmarks.measure import (
     load,
     request,
 )
-from tests.ports import free_port
-from tests.stack import Service, Stack, call, running
+from tests.support.ports import free_port
+from tests.support.stack import Service, Stack, call, running
 
 KIB, GIB = 2**10, 2**30
 STREAMS = 4

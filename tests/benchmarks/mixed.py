@@ -19,7 +19,7 @@ import yaml
 
 from tests import servers
 from tests.benchmarks.measure import EVALUATE, LOAD, request
-from tests.stack import ROOT, Stack
+from tests.support.stack import ROOT, Stack
 
 AUTHZEN = "/access/v1/evaluation"
 ROLES = 100

@@ -22,12 +22,12 @@ import uvloop
 from control_api.store.migrate import migrate
 from control_api.store.schema.log import log_entries, openings
 from policies.trail.record import Record
-from tests import postgres
 from tests.benchmarks import mixed
 from tests.benchmarks.measure import SERVER, Figure, directory
 from tests.benchmarks.turns import with_cpu
 from tests.control_api.store.world import TENANT, World, decision, opened
-from tests.stack import Stack
+from tests.support import postgres
+from tests.support.stack import Stack
 
 WAITING = 64
 APPENDING = 128

@@ -22,13 +22,13 @@ from pathlib import Path
 from control_api.log import read
 from control_api.log.proofs.prove import prove_entry, prove_growth
 from control_api.store.migrate import migrate
-from tests import migrated
 from tests.benchmarks.make_log import make_log
 from tests.benchmarks.measure import Figure
 from tests.benchmarks.postgresql import server
 from tests.control_api.checkpoints.signing import SIGNER, maker
 from tests.control_api.store.world import TENANT, World, opened
-from tests.postgres import serving
+from tests.support import migrated
+from tests.support.postgres import serving
 
 ENTRIES = 1_000_000
 ASKED = 500

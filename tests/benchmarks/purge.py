@@ -28,8 +28,8 @@ from policies.ground.ids import uuid7
 from policies.trail.record import Record, make_record
 from tests.benchmarks.measure import EVALUATE, SERVER, Figure, directory, load, request
 from tests.control_api.store.world import decision
-from tests.ports import free_port
-from tests.stack import POLICIES, Service, call
+from tests.support.ports import free_port
+from tests.support.stack import POLICIES, Service, call
 
 DAY = 86_400_000_000
 AGO = 400 * DAY

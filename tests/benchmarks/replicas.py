@@ -24,12 +24,12 @@ from typing import Any
 import aiohttp
 
 from control_api.store.migrate import migrate
-from tests import postgres
 from tests.benchmarks import fleet
 from tests.benchmarks.measure import directory
 from tests.benchmarks.postgresql import server
-from tests.ports import free_port
-from tests.stack import Service, Stack
+from tests.support import postgres
+from tests.support.ports import free_port
+from tests.support.stack import Service, Stack
 
 SIDECARS, WRITES = 10, 200
 TARGET = 50.0

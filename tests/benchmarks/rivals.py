@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.mixed import cerbos_policies
-from tests.ports import free_port
-from tests.stack import Service, wait_until
+from tests.support.ports import free_port
+from tests.support.stack import Service, wait_until
 
 
 @dataclass(frozen=True)

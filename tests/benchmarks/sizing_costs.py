@@ -24,11 +24,11 @@ import redis.asyncio as redis_py
 
 from control_api.store.migrate import migrate
 from policies.sets.redis_keys import CHALLENGES, beats_key
-from tests import postgres, redis
 from tests.benchmarks.ingest import cpu
 from tests.benchmarks.ingest_sender import PATH, Records
 from tests.benchmarks.postgresql import server
-from tests.stack import Stack, call
+from tests.support import postgres, redis
+from tests.support.stack import Stack, call
 
 AT_ONCE = 16
 READERS = 200

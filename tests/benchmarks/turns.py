@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from tests.benchmarks.measure import Figure
-from tests.stack import Service
+from tests.support.stack import Service
 
 Run = Callable[[], dict[str, Any]]
 Rounds = list[dict[str, dict[str, Any]]]

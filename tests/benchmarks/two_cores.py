@@ -28,8 +28,8 @@ from tests.benchmarks.comparison import HEAD, Comparison, Row
 from tests.benchmarks.measure import EVALUATE, LOAD, SERVER, bare, directory
 from tests.benchmarks.spool import synced
 from tests.benchmarks.turns import Run, in_real_time, rounds_of, with_cpu
-from tests.ports import free_port
-from tests.stack import ROOT, Service, Stack, wait_until
+from tests.support.ports import free_port
+from tests.support.stack import ROOT, Service, Stack, wait_until
 
 CONNECTIONS = (1, 16, 64)
 ANSWER = 2048

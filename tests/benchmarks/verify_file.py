@@ -33,7 +33,7 @@ from policies.trail.spool_chain import core_hash, src_member
 from tests.benchmarks.make_log import KINDS, records
 from tests.benchmarks.measure import Figure
 from tests.policies.world import FULL, decided, full_facts
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 
 LOG, START = "default", 1_767_225_600_000_000
 SIGNER = Signer(bytes(32))

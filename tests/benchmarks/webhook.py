@@ -29,9 +29,9 @@ from tests.benchmarks.measure import (
 )
 from tests.control_api.admission.reviews import encoded, review
 from tests.control_api.admission.running_webhook import certificate_files
-from tests.ports import free_port
 from tests.sidecar.proxy.certificates import authority
-from tests.stack import ROOT, Service, listens, wait_until
+from tests.support.ports import free_port
+from tests.support.stack import ROOT, Service, listens, wait_until
 
 CONNECTIONS = 8
 TEMPLATE = ROOT / "control_api" / "admission" / "injection.yaml"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import uvloop
 
-from tests import properties
 from tests.chaos.faults import FAULTS
 from tests.chaos.matrix import Matrix
+from tests.support import properties
 
 SECONDS = 6.0
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from tests.chaos.system import SIDECARS, Process, System
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 Fault = Callable[[System, float], Awaitable[None]]
 

@@ -18,7 +18,7 @@ import aiohttp
 
 from tests.chaos.history import Answered, History, Version
 from tests.chaos.system import LIMIT, ROLES, SIDECARS, SOURCES, System
-from tests.properties import chance
+from tests.support.properties import chance
 
 CLIENTS = 64
 REST = 0.3

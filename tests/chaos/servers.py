@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests import postgres, waiting
+from tests.support import postgres, waiting
 
 SETTINGS = {**postgres.ROOM, "listen_addresses": "127.0.0.1", "wal_level": "replica"}
 

@@ -23,12 +23,12 @@ from typing import Any
 
 import yaml
 
-from tests import postgres
 from tests.chaos.link import Link
 from tests.chaos.servers import Postgres
-from tests.ports import free_port
-from tests.redis import Redis
-from tests.stack import Service, call
+from tests.support import postgres
+from tests.support.ports import free_port
+from tests.support.redis import Redis
+from tests.support.stack import Service, call
 
 SIDECARS, REPLICAS = 4, 2
 LIMIT = 10.0

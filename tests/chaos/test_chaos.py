@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import redis
+from tests.support import redis
 
 SELECTED = ("sidecar killed", "control killed", "PostgreSQL killed", "Redis flushed", "disk fails")
 SECONDS = 3.0

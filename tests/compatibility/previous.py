@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.stack import ROOT, Stack
+from tests.support.stack import ROOT, Stack
 
 
 def of_version(stack: Stack, source: Path = ROOT, *, service: str) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.compatibility.exchanges import KEYS, RECORDED, Exchange
 from tests.compatibility.previous import of_version, prepare
-from tests.stack import Stack
+from tests.support.stack import Stack
 
 HEADERS = ("Content-Type", "Content-Encoding")
 

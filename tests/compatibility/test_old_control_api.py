@@ -18,8 +18,8 @@ from sidecar.control.log_client import LogClient
 from sidecar.spool import RecordBatch
 from tests.compatibility.exchanges import RECORDED, Exchange, read
 from tests.compatibility.previous import of_version
-from tests.ports import free_port
-from tests.stack import Stack
+from tests.support.ports import free_port
+from tests.support.stack import Stack
 
 VERSIONS = sorted(path.name for path in RECORDED.iterdir())
 

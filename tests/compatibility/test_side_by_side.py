@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import redis
 from tests.compatibility.previous import of_version, prepare
-from tests.stack import ROOT, Stack, wait_until
+from tests.support import redis
+from tests.support.stack import ROOT, Stack, wait_until
 
 # The last commit of 0.1, the version before this one.
 PREVIOUS = "ea8a4494"

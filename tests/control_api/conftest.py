@@ -13,8 +13,8 @@ from tests.control_api import browsing
 from tests.control_api.running_api import ControlApi, running
 from tests.control_api.shared_api import new_tenant
 from tests.control_api.tabs import Tabs
-from tests.postgres import serving
 from tests.servers import need
+from tests.support.postgres import serving
 
 
 @pytest.hookimpl(tryfirst=True)

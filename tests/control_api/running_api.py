@@ -19,7 +19,7 @@ import uvloop
 from control_api.serve import Started, serve
 from control_api.settings import Settings, read
 from policies.ground.clock import Clock
-from tests import migrated, waiting
+from tests.support import migrated, waiting
 
 SUPERADMIN = "superadmin-" + "x" * 32
 POLICIES = """\

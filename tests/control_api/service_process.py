@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests import fork_server
 from tests.control_api.running_api import POLICIES, within
+from tests.support import fork_server
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0

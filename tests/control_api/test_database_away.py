@@ -28,9 +28,9 @@ from control_api.store.startup import open_with_retry
 from control_api.store.url import UnusableDatabase
 from tests.control_api.running_api import MovableClock, within
 from tests.control_api.service_process import ROOT, Process, process
-from tests.log_lines import entries
-from tests.postgres import serving
 from tests.sidecar.proxy.certificates import authority
+from tests.support.log_lines import entries
+from tests.support.postgres import serving
 
 __all__ = ["process"]  # a fixture
 

@@ -19,9 +19,9 @@ from control_api.settings import read
 from tests.control_api.console.reader import Visitor
 from tests.control_api.running_api import SUPERADMIN, ControlApi
 from tests.control_api.test_readme import README
-from tests.documents import commands as commands_of
-from tests.documents import paste
 from tests.sidecar.proxy.certificates import authority
+from tests.support.documents import commands as commands_of
+from tests.support.documents import paste
 
 STAND_IN = Path(__file__).with_name("curl.py")
 GUARDED = {route.name for route in ROUTES if route.scopes is not None}

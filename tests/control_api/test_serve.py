@@ -23,7 +23,7 @@ import pytest
 from control_api.store.schema.version import READABLE_SINCE, head
 from tests.control_api.running_api import ControlApi, asked, within
 from tests.control_api.service_process import ROOT, Process, call, process
-from tests.postgres import serving, unbound
+from tests.support.postgres import serving, unbound
 
 __all__ = ["process"]  # a fixture
 

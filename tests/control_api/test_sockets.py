@@ -8,7 +8,7 @@ import pytest
 
 from control_api.sockets import CannotListen, bind, bound
 from policies.ground.listen_address import ListenAddress
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 HOSTS = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 

@@ -20,8 +20,8 @@ from control_api.store.migrate import migrate
 from policies.ground.settings import SettingsError
 from tests.control_api.running_api import ControlApi, running, within
 from tests.control_api.service_process import Process, process
-from tests.postgres import serving
 from tests.sidecar.proxy.certificates import Authority, authority
+from tests.support.postgres import serving
 
 __all__ = ["process"]  # a fixture
 PARTS = ("certificate", "key", "client_ca")

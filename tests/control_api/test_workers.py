@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from tests import migrated
 from tests.control_api.running_api import asked, within
 from tests.control_api.service_process import Process, call
-from tests.log_lines import entries
-from tests.postgres import serving
-from tests.run_servers import SERVERS
+from tests.support import migrated
+from tests.support.log_lines import entries
+from tests.support.postgres import serving
+from tests.support.run_servers import SERVERS
 
 WORKERS = 3
 METRIC_OF_EACH = "sluice_policy_set_waiters"

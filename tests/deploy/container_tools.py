@@ -7,8 +7,8 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-from tests.documents import put
 from tests.servers import of_system
+from tests.support.documents import put
 
 # `docker compose` is a plugin there, and a program of its own here.
 _PODMAN = """#!/bin/sh

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests import postgres, redis
 from tests.deploy.launcher import ROOT, environ
-from tests.documents import commands, paste, put
-from tests.ports import free_port
 from tests.servers import of_system
 from tests.sidecar.proxy.certificates import authority
+from tests.support import postgres, redis
+from tests.support.documents import commands, paste, put
+from tests.support.ports import free_port
 
 MAKE = {
     ("README.md", "start"): ["deploy.install run", "sluice up"],

@@ -10,7 +10,7 @@ import pytest
 from deploy.local import ports
 from deploy.local.ports import PortsTaken, hold_ports
 from deploy.local.settings import Address, UpSettings
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 ANY = Address("127.0.0.1", 0)
 

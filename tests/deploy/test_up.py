@@ -16,8 +16,8 @@ import pytest
 
 from deploy.local.settings import ENVIRONMENT
 from tests.deploy.launcher import ANYWHERE, ROOT, Launcher, gone, paste, sluice, up, within
-from tests.documents import commands
-from tests.waiting import PATIENCE
+from tests.support.documents import commands
+from tests.support.waiting import PATIENCE
 
 STARTED = "Paste into another terminal"
 

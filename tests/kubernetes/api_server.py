@@ -25,8 +25,8 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.ports import free_port
-from tests.waiting import until
+from tests.support.ports import free_port
+from tests.support.waiting import until
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 PLUGINS = "MutatingAdmissionPolicy,MutatingAdmissionWebhook,PodSecurity,ServiceAccount"

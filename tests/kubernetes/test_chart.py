@@ -15,7 +15,7 @@ from control_api.maintenance.keys_secret import Cluster, NoSecret, create, fresh
 from tests.deploy.helm.chart import NAMESPACE, NEWEST, Choice, Manifest, find, pods
 from tests.deploy.helm.container import Container
 from tests.kubernetes.api_server import ISSUER, ApiServer, Refused
-from tests.waiting import until
+from tests.support.waiting import until
 
 FOREIGN = {"Certificate"}
 CHOICES = [

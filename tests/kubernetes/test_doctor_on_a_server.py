@@ -15,7 +15,7 @@ from tests.kubernetes.api_server import ApiServer, Refused
 from tests.kubernetes.rendered import NAMESPACE, one, rendered
 from tests.kubernetes.test_validating_policy import MODES, fragment
 from tests.servers import need
-from tests.waiting import until
+from tests.support.waiting import until
 
 WHERE = "doctored"
 WALL = {

@@ -23,8 +23,8 @@ from tests.deploy.helm.chart import NAMESPACE, NEWEST, ROOT, Choice, Manifest, f
 from tests.deploy.helm.container import Container
 from tests.kubernetes.api_server import ISSUER, ApiServer
 from tests.kubernetes.test_chart import install, token
-from tests.ports import free_port
-from tests.waiting import until
+from tests.support.ports import free_port
+from tests.support.waiting import until
 
 DEMO = ROOT / "deploy" / "kustomize" / "demo"
 HOST = "handbook.data.svc.cluster.local"

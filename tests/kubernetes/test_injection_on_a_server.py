@@ -16,7 +16,7 @@ from tests.control_api.admission.governed_pods import Pod, changed, plain_pod
 from tests.kubernetes.api_server import ApiServer, Refused
 from tests.kubernetes.golden_pods import GoldenPod, fragment, golden_pods, values
 from tests.kubernetes.rendered import rendered
-from tests.waiting import until
+from tests.support.waiting import until
 
 ENABLED = {"sluice/inject": "enabled"}
 POLICIES = "/apis/admissionregistration.k8s.io/v1"

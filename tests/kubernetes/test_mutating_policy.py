@@ -8,12 +8,12 @@ import functools
 import pytest
 
 from control_api.admission.injection.patch import apply
-from tests import tiers
 from tests.control_api.admission.goldens import VALUES
 from tests.kubernetes.cel_injection import MutatingPolicy
 from tests.kubernetes.cel_policy import ValidatingPolicy
 from tests.kubernetes.golden_pods import GoldenPod, golden_pods, values
 from tests.kubernetes.rendered import rendered
+from tests.runner import tiers
 
 mutating = functools.cache(lambda settings: MutatingPolicy(*values(settings)))
 validating = functools.cache(lambda settings: ValidatingPolicy(*values(settings)))

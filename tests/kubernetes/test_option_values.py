@@ -13,7 +13,7 @@ from control_api.admission.vocabulary import Namespace
 from sidecar.redirect.plan import networks as skipped_networks
 from tests.control_api.admission.governed_pods import changed, governed_pod
 from tests.kubernetes.test_validating_policy import agree, fragment, namespaces
-from tests.properties import examples
+from tests.support.properties import examples
 
 ports = st.integers(-1, 70000).map(str) | st.sampled_from(["00001", "65535", "65536", "000001", ""])
 items = st.one_of(

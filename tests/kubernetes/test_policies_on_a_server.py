@@ -23,7 +23,7 @@ from tests.control_api.admission.refused_pods import (
 from tests.kubernetes.api_server import ApiServer, Refused
 from tests.kubernetes.rendered import rendered
 from tests.kubernetes.test_validating_policy import MODES, fragment
-from tests.waiting import until
+from tests.support.waiting import until
 
 GOVERNED = Namespace("governed", {"sluice/inject": "enabled"})
 OPTIONAL = Namespace("optional", {"sluice/inject": "optional"})

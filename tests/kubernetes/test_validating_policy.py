@@ -37,7 +37,7 @@ from tests.control_api.admission.refused_pods import (
 )
 from tests.kubernetes.cel_policy import ValidatingPolicy
 from tests.kubernetes.rendered import one, rendered
-from tests.properties import examples
+from tests.support.properties import examples
 
 OPTIONS = "injection.options={log-level,skip-outbound-ports,skip-subnets}"
 MODES = {

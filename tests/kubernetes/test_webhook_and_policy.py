@@ -22,7 +22,7 @@ from tests.deploy.helm.container import Container
 from tests.kubernetes.api_server import ApiServer, Refused
 from tests.kubernetes.test_chart import install, token
 from tests.sidecar.proxy.certificates import authority
-from tests.waiting import until
+from tests.support.waiting import until
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicy"

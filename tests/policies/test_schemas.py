@@ -14,8 +14,8 @@ from policies.definitions.definition import DefinitionFaults, LoadError
 from policies.definitions.guardrail_file import load_guardrail_file
 from policies.definitions.load import parse_tree
 from policies.testing.parse import parse
-from tests.mutation import mutated
-from tests.properties import few
+from tests.support.mutation import mutated
+from tests.support.properties import few
 
 GUARDRAILS = """\
 guardrails:

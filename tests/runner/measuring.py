@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import fork_server, migrated
 from tests.costs import Cost
-from tests.run_servers import SERVERS
 from tests.runner.cpu import Group
+from tests.support import fork_server, migrated
+from tests.support.run_servers import SERVERS
 
 
 class Measuring:

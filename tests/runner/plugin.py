@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests import costs, skips
+from tests import costs
 from tests.costs import Cost
-from tests.runner import second_tries
+from tests.runner import second_tries, skips
 from tests.runner.batches import Batch, costliest_first
 from tests.runner.pool import Pool
 from tests.runner.progress import Progress

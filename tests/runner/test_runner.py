@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.runner.batches import costliest_first
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 
-CONFTEST = 'pytest_plugins = ("tests.runner.plugin", "tests.tiers")\n'
+CONFTEST = 'pytest_plugins = ("tests.runner.plugin", "tests.runner.tiers")\n'
 PASSES = """
 import pytest
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests import ports
+from tests.support import ports
 
 MORE, BEGIN, REPORT, FINISHED = "more", "begin", "report", "finished"
 WARNING, COST, ENDED = "warning", "cost", "ended"

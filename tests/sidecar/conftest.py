@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import redis
-from tests.loop_clock import LoopClock, moving_clock
 from tests.sidecar import fake_control_api
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, sidecar
+from tests.support import redis
+from tests.support.loop_clock import LoopClock, moving_clock
 
 BOTH = (
     "test_agent_listing",

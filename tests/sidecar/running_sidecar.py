@@ -30,8 +30,8 @@ from sidecar.settings.model import AgentSettings, SidecarSettings, UpstreamTls
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.writing.quiet import QUIET_SECONDS
-from tests import waiting
 from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY
+from tests.support import waiting
 
 EVALUATE = "/v1/context/evaluate"
 

@@ -16,11 +16,11 @@ from policies.definitions.model import TenantSettings
 from policies.sets.policy_set import candidate_name, role_document
 from policies.trail.spool_chain import read_payload
 from sidecar.policy_cache.document_fetcher import MissingDocument
-from tests.properties import few
 from tests.sidecar import candidate_world, fake_control_api
 from tests.sidecar.candidate_world import Oracle, World
 from tests.sidecar.fake_control_api import ROLE, FakeControlApi, policy
 from tests.sidecar.running_sidecar import RunningSidecar, retrieval, sidecar, until
+from tests.support.properties import few
 
 SEED = 16
 ITEMS = 100

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from sidecar.http.body_budget import BODY_BUDGET_BYTES
 from sidecar.http.request_body import MAX_BODY
-from tests.properties import examples
 from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.own_loop import Running, sidecar_with_runner
 from tests.sidecar.proxy.raw_client import leave
 from tests.sidecar.proxy.segmented_agent import Agent, answers, chunks, cut
 from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
 from tests.sidecar.wire import GOOD, connect, head, request, with_key
+from tests.support.properties import examples
 
 WHOLE = 1 << 24
 

@@ -30,12 +30,12 @@ from sidecar.proxy.assembly import Proxy
 from sidecar.settings.authzen import AuthzenSettings
 from sidecar.settings.doors import Door
 from sidecar.settings.model import RestRule, Source
-from tests.properties import few
 from tests.sidecar.doors.grpc.envoy_messages import message
 from tests.sidecar.doors.grpc.grpc_setup import CHECK
 from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, ROLE, fake_control_api
 from tests.sidecar.proxy.scripted_source import answer, data_source
 from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
+from tests.support.properties import few
 
 LOCAL = ListenAddress("127.0.0.1", 0)
 CRM = ("contracts", "contracts-2024", "rates", "payroll")

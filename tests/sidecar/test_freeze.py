@@ -18,10 +18,10 @@ from policies.sets.policy_set import (
     session_name,
     tenant_document,
 )
-from tests import redis
 from tests.sidecar.fake_control_api import AGENT, ROLE, FakeControlApi, fake_control_api
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, sidecar, until
+from tests.support import redis
 
 FROZEN_AT = 1_767_225_600_000_000
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from sidecar.heartbeats import COALESCE_SECONDS, SECONDS
 from sidecar.spool import SpoolFull
-from tests import waiting
 from tests.sidecar.fake_control_api import FakeControlApi, fake_control_api
 from tests.sidecar.running_sidecar import RunningSidecar, sidecar
+from tests.support import waiting
 
 
 @asynccontextmanager

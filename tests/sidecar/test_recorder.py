@@ -10,7 +10,6 @@ import pytest
 from policies.ground.canonical import b64
 from policies.trail.spool_chain import core_hash
 from sidecar.spool import SpoolSettings, SpoolUnwritable
-from tests import waiting
 from tests.sidecar.fake_control_api import (
     EVALUATE_KEY,
     fake_control_api,
@@ -24,6 +23,7 @@ from tests.sidecar.running_sidecar import (
     sidecar,
     until,
 )
+from tests.support import waiting
 
 SMALL = 1024 * 1024
 

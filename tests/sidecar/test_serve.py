@@ -18,9 +18,7 @@ from aiohttp import ClientConnectionError, ClientSession
 from policies.ground.listen_address import ListenAddress
 from sidecar.policy_cache.full_replica.poll_loop import PollLoop
 from sidecar.serve import LoopStopped, serve
-from tests import tiers, waiting
-from tests.ports import free_port
-from tests.properties import chance
+from tests.runner import tiers
 from tests.sidecar.fake_control_api import (
     AGENT,
     EVALUATE_KEY,
@@ -31,7 +29,10 @@ from tests.sidecar.fake_control_api import (
 )
 from tests.sidecar.running_sidecar import EVALUATE, FakeClock, ask, settings, until
 from tests.sidecar.running_sidecar import sidecar as running_of
-from tests.stack import ROOT
+from tests.support import waiting
+from tests.support.ports import free_port
+from tests.support.properties import chance
+from tests.support.stack import ROOT
 
 HEADERS = {"X-API-Key": EVALUATE_KEY, "Content-Type": "application/json"}
 

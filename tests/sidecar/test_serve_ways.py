@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_port
 from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.proxy.raw_client import Answered, ask
 from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 from tests.sidecar.running_sidecar import until
 from tests.sidecar.test_serve import Process, process
+from tests.support.ports import free_port
 
 
 async def through(proxy: int, target: str) -> Answered:

@@ -10,8 +10,6 @@ from policies.definitions.model import TenantSettings
 from policies.ground.canonical import rfc3339
 from policies.sets.policy_set import role_document, role_name
 from sidecar import sessions as sessions_module
-from tests import waiting
-from tests.loop_clock import LoopClock
 from tests.sidecar.fake_control_api import (
     AGENT,
     FAR,
@@ -21,6 +19,8 @@ from tests.sidecar.fake_control_api import (
     policy,
 )
 from tests.sidecar.running_sidecar import FakeClock, RunningSidecar, sidecar, until
+from tests.support import waiting
+from tests.support.loop_clock import LoopClock
 
 
 def foreign(state: str = "active", **changed: Any) -> dict[str, Any]:

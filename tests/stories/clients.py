@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 
-from tests.stack import Stack
-from tests.waiting import PATIENCE
+from tests.support.stack import Stack
+from tests.support.waiting import PATIENCE
 
 # What a client of a service that is killed sees: no answer. Anything else is a finding.
 NO_ANSWER = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.TimeoutError)

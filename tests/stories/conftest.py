@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import redis
-from tests.stack import Stack, running
+from tests.support import redis
+from tests.support.stack import Stack, running
 
 
 @pytest.fixture

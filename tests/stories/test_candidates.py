@@ -9,9 +9,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.stack import Stack, wait_until
 from tests.stories.clients import each_exactly_once, in_thread, while_asking
 from tests.stories.test_kill import shipped
+from tests.support.stack import Stack, wait_until
 
 ROUTE = "/v1/policies/candidates"
 TODAY = {

@@ -10,8 +10,8 @@ from typing import Any
 import chromadb
 import pytest
 
-from tests.ports import free_port
-from tests.stack import Service, Stack, call, running, wait_until
+from tests.support.ports import free_port
+from tests.support.stack import Service, Stack, call, running, wait_until
 
 POINT: list[Sequence[float]] = [[1.0, 0.0]]
 NEAREST = {"query_embeddings": [[1.0, 0.0]], "n_results": 1}

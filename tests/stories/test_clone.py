@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_port
-from tests.stack import Service, Stack, wait_until
 from tests.stories.clients import Heard, client, in_thread
+from tests.support.ports import free_port
+from tests.support.stack import Service, Stack, wait_until
 
 SHARED = 30
 """Records in the spool when it is cloned."""

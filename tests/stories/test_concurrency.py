@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from tests.stack import Stack, wait_until
 from tests.stories.clients import each_exactly_once, while_asking
 from tests.stories.test_kill import shipped
+from tests.support.stack import Stack, wait_until
 
 
 @pytest.mark.deep(

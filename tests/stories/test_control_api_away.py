@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.properties import few
-from tests.stack import running, wait_until
 from tests.stories.clients import each_exactly_once, in_thread, while_asking
+from tests.support.properties import few
+from tests.support.stack import running, wait_until
 
 
 @pytest.mark.deep(stands_in="test_a_stale_policy_set_denies_and_the_denials_are_recorded")

@@ -12,10 +12,10 @@ import chromadb
 import pytest
 import requests
 
-from tests.origins import Origin, nginx
-from tests.ports import free_port
-from tests.stack import Service, Stack, wait_until
 from tests.stories.test_chroma import NEAREST, chroma
+from tests.support.origins import Origin, nginx
+from tests.support.ports import free_port
+from tests.support.stack import Service, Stack, wait_until
 
 __all__ = ["chroma"]
 

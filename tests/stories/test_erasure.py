@@ -17,13 +17,13 @@ import pytest
 from control_api.maintenance import wal_folding
 from policies.ground.redis_url import RedisUrl
 from sidecar.settings.model import AgentSettings
-from tests import redis
 from tests.control_api import running_api
 from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import sql
-from tests.postgres import Server, owned, serving
 from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
-from tests.waiting import until as until_now
+from tests.support import redis
+from tests.support.postgres import Server, owned, serving
+from tests.support.waiting import until as until_now
 
 SEED = "seeded-5be0-person"
 NEEDLES = tuple(form.encode() for form in (SEED, SEED.encode().hex()))

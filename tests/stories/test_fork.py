@@ -16,7 +16,7 @@ import pytest
 
 from deploy.client.run import run
 from policies.trail import checkpoint
-from tests.stack import Stack, call, wait_until
+from tests.support.stack import Stack, call, wait_until
 
 
 @pytest.fixture

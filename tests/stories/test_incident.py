@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.stack import Stack, call, wait_until
 from tests.stories.test_management_reaches_sidecars import soon
+from tests.support.stack import Stack, call, wait_until
 
 FREEZE = "/v1/freeze"
 

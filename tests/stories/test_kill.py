@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from tests import tiers
-from tests.properties import chance, few
-from tests.stack import Service, Stack, wait_until
+from tests.runner import tiers
 from tests.stories.clients import each_exactly_once, in_thread, pause, while_asking
+from tests.support.properties import chance, few
+from tests.support.stack import Service, Stack, wait_until
 
 
 @tiers.rotating(0, 3)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import fork_server, redis
-from tests.log_lines import TIME, entries
-from tests.ports import free_port
-from tests.stack import ROOT, Stack, call, wait_until
+from tests.support import fork_server, redis
+from tests.support.log_lines import TIME, entries
+from tests.support.ports import free_port
+from tests.support.stack import ROOT, Stack, call, wait_until
 
 
 def messages(log: str, level: str) -> list[str]:

@@ -5,7 +5,7 @@ import http.client
 
 import pytest
 
-from tests.stack import Stack
+from tests.support.stack import Stack
 
 FLOOD = 4000
 GROWTH = 6 * 2**20

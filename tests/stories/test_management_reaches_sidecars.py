@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.stack import Stack, call, wait_until
+from tests.support.stack import Stack, call, wait_until
 
 
 def soon(stack: Stack, expected: tuple[int, str], **asked: Any) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.ports import free_port
-from tests.stack import Stack, call, wait_until
+from tests.support.ports import free_port
+from tests.support.stack import Stack, call, wait_until
 
 PERSONAL = {
     "EMAIL": "ann.private@example.com",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.tree import ROOT
-from tests.documents import SHELL
-from tests.ports import free_port
+from tests.support.documents import SHELL
+from tests.support.ports import free_port
 
 README = (ROOT / "policies" / "README.md").read_text()
 WALK = README[README.index("## Writing policies\n") : README.index("## Policy files\n")]

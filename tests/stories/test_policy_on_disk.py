@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.stack import Stack, wait_until
+from tests.support.stack import Stack, wait_until
 
 
 @pytest.mark.deep(stands_in="test_a_broken_policy_file_changes_nothing")

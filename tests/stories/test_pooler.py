@@ -21,11 +21,11 @@ from control_api.verifier.__main__ import main as verify
 from deploy.client.run import run as operate
 from policies.ground.signing import Signer
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
-from tests import pgbouncer
 from tests.benchmarks.purge import fill
-from tests.ports import free_port
-from tests.postgres import serving
-from tests.stack import ROOT, Service, Stack, call
+from tests.support import pgbouncer
+from tests.support.ports import free_port
+from tests.support.postgres import serving
+from tests.support.stack import ROOT, Service, Stack, call
 
 OLD, YOUNG, ASKED = 600, 200, 40
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from control_api.settings import read
-from tests import fork_server
 from tests.benchmarks.purge import environ, fill
-from tests.ports import free_port
-from tests.properties import few
-from tests.stack import Service, call
+from tests.support import fork_server
+from tests.support.ports import free_port
+from tests.support.properties import few
+from tests.support.stack import Service, call
 
 OLD = YOUNG = few(20_000, at_least=8_000)
 ASKED = {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import redis
-from tests.stack import Stack, call, running, wait_until
 from tests.stories.test_management_reaches_sidecars import agent_key_id, soon
+from tests.support import redis
+from tests.support.stack import Stack, call, running, wait_until
 
 pytestmark = redis.needs_redis
 

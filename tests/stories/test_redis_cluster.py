@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from policies.sets.redis_keys import CHALLENGES, set_key
-from tests import redis
-from tests.stack import Stack, call, running, wait_until
+from tests.support import redis
+from tests.support.stack import Stack, call, running, wait_until
 
 pytestmark = redis.needs_redis
 

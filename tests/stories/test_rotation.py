@@ -8,9 +8,9 @@ from functools import partial
 
 import aiohttp
 
-from tests import waiting
-from tests.stack import Stack
 from tests.stories.clients import in_thread
+from tests.support import waiting
+from tests.support.stack import Stack
 
 CLIENTS = 32
 ROTATIONS = 12

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests import fork_server, redis
-from tests.ports import free_port
-from tests.postgres import serving
-from tests.stack import Service, Stack, call, running, wait_until
+from tests.support import fork_server, redis
+from tests.support.ports import free_port
+from tests.support.postgres import serving
+from tests.support.stack import Service, Stack, call, running, wait_until
 
 
 def rotate(stack: Stack) -> None:

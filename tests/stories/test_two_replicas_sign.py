@@ -26,12 +26,12 @@ from deploy.client.run import run as operate
 from policies.ground.signing import Signer
 from policies.trail import checkpoint
 from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
-from tests import fork_server
 from tests.control_api.log.insider import Insider
 from tests.control_api.witness.running_witness import WitnessProcess
-from tests.ports import free_port
-from tests.postgres import serving
-from tests.stack import POLICIES, Service, call, wait_until
+from tests.support import fork_server
+from tests.support.ports import free_port
+from tests.support.postgres import serving
+from tests.support.stack import POLICIES, Service, call, wait_until
 
 TENANT = "default"
 PAUSE = 0.25

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import pods, redis, tiers
-from tests.clusters import ISSUER, serving_keys
-from tests.pods import Pod
-from tests.stack import Stack, call, wait_until
+from tests.runner import tiers
+from tests.support import pods, redis
+from tests.support.clusters import ISSUER, serving_keys
+from tests.support.pods import Pod
+from tests.support.stack import Stack, call, wait_until
 
 AGENT = "/v1/agents/lending.loans"
 WORKLOAD = f"{ISSUER}:system:serviceaccount:lending:loans"

@@ -32,7 +32,7 @@ from tests.control_api.admission.refused_pods import (
     REFUSED_IF_TRANSPARENT,
     placed,
 )
-from tests.properties import examples
+from tests.support.properties import examples
 
 EXPLICIT = template.packaged()
 INIT = {

@@ -16,7 +16,7 @@ from control_api.admission.certificates import controller, plan
 from control_api.admission.verdict import Outcome, Verdict
 from tests.control_api.admission.running_webhook import Webhook, running_webhook
 from tests.kubernetes.api_server import ApiServer, Refused, running
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 OWN = "sluice-system"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sluice-webhook"

@@ -24,9 +24,9 @@ from control_api.admission.verdict import Outcome
 from policies.ground.settings import SettingsError
 from tests.control_api.admission.reviews import encoded, review
 from tests.control_api.admission.running_webhook import certificate_files
-from tests.ports import free_port
 from tests.sidecar.proxy.certificates import authority
-from tests.waiting import until
+from tests.support.ports import free_port
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[3]
 POD = {"metadata": {"name": "cart"}, "spec": {"containers": [{"name": "cart", "image": "x"}]}}

@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import web
 from aiosmtpd.controller import Controller
 
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 
 @dataclass

@@ -21,7 +21,7 @@ from control_api.analyses.child import Child
 from control_api.analyses.job import Job
 from control_api.analyses.process import Analyses
 from policies.ground.errors import Invalid, Malformed, Unavailable
-from tests.waiting import until_async
+from tests.support.waiting import until_async
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 

@@ -23,10 +23,10 @@ from control_api.store.url import UnusableDatabase, parse_url
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_document, key_name
-from tests import pgbouncer
 from tests.control_api.store.databases import postgresql_url
 from tests.control_api.store.world import OTHER, TENANT, World, opened
-from tests.postgres import Server
+from tests.support import pgbouncer
+from tests.support.postgres import Server
 
 __all__ = ["postgresql_url"]
 DIGEST = key_digest("a key")

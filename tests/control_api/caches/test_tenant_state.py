@@ -11,7 +11,7 @@ from control_api.caches import tenant_state
 from control_api.caches.tenant_state import TenantState
 from policies.definitions.model import Agent, AgentStatus
 from policies.sets.policy_set import agent_document, agent_name
-from tests.waiting import turns
+from tests.support.waiting import turns
 
 
 def agent(agent_id: str, status: AgentStatus) -> bytes:

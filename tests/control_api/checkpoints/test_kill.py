@@ -15,11 +15,11 @@ from control_api.checkpoint_store.file_store import FileStore
 from control_api.store.queries import checkpoints
 from policies.trail import checkpoint
 from policies.trail.merkle_tree import Frontier, leaf_hash
-from tests import tiers
 from tests.control_api.checkpoints.signer import STEPS
 from tests.control_api.checkpoints.signing import LOG, SIGNER, grow, latest, maker, sizes
 from tests.control_api.log.purging import valid
 from tests.control_api.store.world import TENANT, World, opened
+from tests.runner import tiers
 
 PUBLISHED = ("published",)
 

@@ -11,7 +11,7 @@ from tests.control_api.console.reader import Shown, Visitor
 from tests.control_api.oidc.browser import Browser
 from tests.control_api.oidc.real_provider import SECRET, RealProvider
 from tests.control_api.running_api import ControlApi
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 ADMINS, AUDITORS = "sluice-admins=admin@default", "sluice-auditors=read@default"
 GROUPS = f"{ADMINS},{AUDITORS},sluice-operators=superadmin"

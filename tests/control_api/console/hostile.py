@@ -20,8 +20,8 @@ import pytest
 
 from tests.control_api.console.payloads import NAMES, PAYLOADS, some_of_each_class
 from tests.control_api.running_api import ControlApi, running
-from tests.run_servers import SERVERS
-from tests.waiting import until
+from tests.support.run_servers import SERVERS
+from tests.support.waiting import until
 
 _IDENTIFIERS = frozenset(NAMES)
 _SETTINGS = {"SLUICE_CHECKPOINT_SECONDS": "1"}

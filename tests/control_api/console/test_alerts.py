@@ -8,7 +8,7 @@ import pytest
 
 from tests.control_api.console.reader import Shown, Visitor
 from tests.control_api.running_api import ControlApi
-from tests.waiting import until
+from tests.support.waiting import until
 
 HOOK = "https://hooks.example.com/path-is-secret"
 

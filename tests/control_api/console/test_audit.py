@@ -18,7 +18,7 @@ from policies.trail.proofs.signed_note import COSIGNATURE, ED25519, VerifierKey
 from tests.control_api.console.reader import Visitor
 from tests.control_api.running_api import ControlApi, running
 from tests.control_api.witness.running_witness import WitnessProcess, configure
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from control_api.responses.stream import Stream
 from policies.ground.errors import Conflict, TooLarge, Unavailable
 from tests.control_api.console.reader import Shown, Visitor
 from tests.control_api.running_api import ControlApi, running
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.control_api.console.reader import Visitor
 from tests.control_api.running_api import ControlApi
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 def test_a_denial_shows_its_ladder_and_what_would_have_allowed_it(

@@ -22,12 +22,12 @@ import pytest
 
 from control_api.console.static import StaticFiles
 from control_api.verifier.report.__main__ import main as report
-from tests import tiers
 from tests.control_api.console.addresses import Address, address_of, hostile_queries, shown_pages
 from tests.control_api.console.hostile import HostileWorld, hostile_world
 from tests.control_api.console.payloads import PAYLOADS, some_of_each_class
 from tests.control_api.console.reader import Element, Shown, Visitor
 from tests.control_api.running_api import SUPERADMIN, running
+from tests.runner import tiers
 
 ADDRESS_ATTRIBUTES = {"href", "src", "action", "formaction", "xlink:href"}
 OWN_ADDRESSES = ("/console", "/docs", "/v1/", "#", "?")

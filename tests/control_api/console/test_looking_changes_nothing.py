@@ -10,12 +10,12 @@ import pytest
 
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
-from tests import tiers
 from tests.control_api.console.addresses import address_of
 from tests.control_api.console.reader import Visitor
 from tests.control_api.console.world import World
 from tests.control_api.running_api import SUPERADMIN
-from tests.waiting import until
+from tests.runner import tiers
+from tests.support.waiting import until
 
 LOOKS = [page for page in PAGES if page.method == "GET" and page.path != "/console/decisions/live"]
 """The live tail goes on until its reader leaves; it asks as `/console/decisions` does."""

@@ -9,11 +9,11 @@ from threading import Barrier
 
 import pytest
 
-from tests import migrated
 from tests.control_api.console.reader import Visitor
 from tests.control_api.running_api import SUPERADMIN, ControlApi, within
-from tests.postgres import serving
-from tests.run_servers import SERVERS
+from tests.support import migrated
+from tests.support.postgres import serving
+from tests.support.run_servers import SERVERS
 
 BROWSERS = 6
 

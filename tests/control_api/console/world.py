@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.control_api.running_api import ControlApi
-from tests.waiting import until
+from tests.support.waiting import until
 
 _HOUR = 3600
 _DAYS = 5

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import ISSUER, KeySetServer, serving_keys
 from tests.control_api.running_api import ControlApi, running
-from tests.postgres import serving
+from tests.support.clusters import ISSUER, KeySetServer, serving_keys
+from tests.support.postgres import serving
 
 
 @pytest.fixture

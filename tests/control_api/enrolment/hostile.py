@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from tests.clusters import (
+from tests.support.clusters import (
     EC_KID,
     OTHER_RSA,
     P384,
@@ -79,7 +79,7 @@ def es384(data: bytes) -> bytes:
 
 
 def der_es256(data: bytes) -> bytes:
-    from tests.clusters import EC
+    from tests.support.clusters import EC
 
     return EC.sign(data, ec.ECDSA(hashes.SHA256()))
 

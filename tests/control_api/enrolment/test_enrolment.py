@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import ISSUER, KeySetServer, claims, pod_token, token
 from tests.control_api.enrolment.calls import (
     POLICY_SET,
     WORKLOAD,
@@ -17,7 +16,8 @@ from tests.control_api.enrolment.calls import (
     register,
 )
 from tests.control_api.running_api import SUPERADMIN, ControlApi, asked, running
-from tests.postgres import serving
+from tests.support.clusters import ISSUER, KeySetServer, claims, pod_token, token
+from tests.support.postgres import serving
 
 
 @pytest.mark.deep(stands_in="test_two_clusters_with_the_same_names_are_two_agents")

@@ -14,8 +14,8 @@ from control_api.enrolment.issuer_keys import IssuerKeys, KeysUnavailable
 from control_api.metrics.labels import KeySetFetch
 from control_api.security.issuers import Issuer, IssuerFaults, parse_issuers
 from policies.ground.clock import Clock
-from tests.clusters import EC_KID, RSA_KID, KeySetServer, ec_jwk, key_set, rsa_jwk
-from tests.waiting import until_async
+from tests.support.clusters import EC_KID, RSA_KID, KeySetServer, ec_jwk, key_set, rsa_jwk
+from tests.support.waiting import until_async
 
 
 class World:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import ISSUER, KeySetServer
 from tests.control_api.enrolment.calls import (
     POLICY_SET,
     WORKLOAD,
@@ -17,7 +16,8 @@ from tests.control_api.enrolment.calls import (
     register,
 )
 from tests.control_api.running_api import ControlApi, running, within
-from tests.postgres import serving
+from tests.support.clusters import ISSUER, KeySetServer
+from tests.support.postgres import serving
 
 STATUS = "/v1/agents/agt_loans/status"
 

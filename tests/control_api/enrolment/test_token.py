@@ -11,9 +11,9 @@ import pytest
 from control_api.enrolment.key_set import UnusableKeySet, parse_key_set
 from control_api.enrolment.refusal import TokenRefused
 from control_api.enrolment.token import read_token, verify
-from tests import clusters
-from tests.clusters import EC_KID, claims, ec_jwk, es256, key_set, rsa_jwk, token
 from tests.control_api.enrolment.hostile import GOOD_NOW, HOSTILE
+from tests.support import clusters
+from tests.support.clusters import EC_KID, claims, ec_jwk, es256, key_set, rsa_jwk, token
 
 KEYS = parse_key_set(key_set())
 

@@ -14,7 +14,7 @@ from control_api.http.openapi_responses import statuses
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from tests.control_api.running_api import ControlApi
-from tests.properties import chance, few
+from tests.support.properties import chance, few
 
 TEXTS = [
     "", "a", "none", "\x00", "\ud7ff", "a" * 256, "a" * 257, "ü", "%", "%00", "..", "/", "'; --",

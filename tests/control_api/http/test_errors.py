@@ -13,10 +13,10 @@ import pytest
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from policies.ground.errors import SluiceError, Unavailable
-from tests import tiers
 from tests.control_api.http.expected import EXPECTED
 from tests.control_api.http.world import MAKERS, Tenant, body_of, object_kind, path_of
 from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, running
+from tests.runner import tiers
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
 SECRET = "a secret of ours: /somewhere/else"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from control_api.http.routes import ROUTES
-from tests import tiers
 from tests.fuzz import PHASES, SCOPES, one_round
-from tests.properties import few
+from tests.runner import tiers
+from tests.support.properties import few
 
 CHECKS = {
     "not_a_server_error",

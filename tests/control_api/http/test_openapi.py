@@ -24,7 +24,7 @@ from tests.control_api.console.reader import Visitor
 from tests.control_api.http.test_scopes import BODIES
 from tests.control_api.http.world import REQUIRED_QUERY
 from tests.control_api.running_api import ControlApi
-from tests.waiting import until
+from tests.support.waiting import until
 
 NOTHING = {"sources": ["a source that no policy allows"]}
 DOCUMENT: dict[str, Any] = json.loads(describe(ROUTES, __version__))

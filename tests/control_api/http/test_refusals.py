@@ -16,10 +16,10 @@ from sqlalchemy import Engine, event
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from control_api.store.queries import agents
-from tests import tiers
 from tests.control_api.http.test_walk import OWNED, ids, object_for
 from tests.control_api.http.world import Tenant, absent_like, body_of, path_of
 from tests.control_api.running_api import ControlApi, running
+from tests.runner import tiers
 
 LOOKS = 5
 """The service's background loops send statements, too: the least of several counts is used."""

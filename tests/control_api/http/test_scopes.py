@@ -15,9 +15,9 @@ from control_api.store.schema.tables import api_keys, documents, tenants
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import document_digest, key_document, key_name
-from tests import tiers
 from tests.control_api.http.world import REQUIRED_QUERY
 from tests.control_api.running_api import SUPERADMIN, ControlApi, asked, running, within
+from tests.runner import tiers
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
 OPEN = [route for route in ROUTES if route.scopes is None]

@@ -10,7 +10,6 @@ import pytest
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from policies.ground.keys import make_key
-from tests import tiers
 from tests.control_api.http.expected import (
     CREATES,
     EXPECTED,
@@ -28,6 +27,7 @@ from tests.control_api.http.world import (
     path_of,
 )
 from tests.control_api.running_api import SUPERADMIN, Answer, ControlApi, running
+from tests.runner import tiers
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
 OPEN_PATHS = {"/health", "/health/ready", "/metrics", "/openapi.json", "/docs", "/"}

@@ -25,7 +25,7 @@ from policies.trail.entry import index_of
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.spool_chain import core_hash
 from tests.control_api.store.world import TENANT
-from tests.postgres import unbound
+from tests.support.postgres import unbound
 
 TABLES = (log_entries, openings, log_heads, purges, sources, checkpoints, tree_nodes)
 Copy = dict[str, list[dict[str, Any]]]

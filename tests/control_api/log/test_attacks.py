@@ -25,7 +25,6 @@ from policies.sets.policy_set import role_document
 from policies.trail.findings import Finding, Reason
 from policies.trail.proofs.signed_note import ED25519, VerifierKey
 from policies.trail.recompute.recomputer import Recomputer
-from tests import migrated, postgres
 from tests.control_api.checkpoints.signing import LOG, SIGNER, grow, maker
 from tests.control_api.checkpoints.test_witnesses import Asking, address
 from tests.control_api.log.attacks import (
@@ -46,7 +45,8 @@ from tests.control_api.log.purging import DAY
 from tests.control_api.store.world import TENANT, Spool, action, opened
 from tests.control_api.witness.running_witness import WitnessProcess, configure
 from tests.policies.world import POLICY, RETRIEVAL, decided
-from tests.run_servers import SERVERS
+from tests.support import migrated, postgres
+from tests.support.run_servers import SERVERS
 
 
 @dataclass

@@ -19,7 +19,7 @@ from policies.ground.errors import SluiceError
 from policies.trail.change import change_record
 from policies.trail.record import Record
 from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id, opened, sql
-from tests.waiting import turns
+from tests.support.waiting import turns
 
 HEAD = "SELECT size, last_leaf, last_ts, frontier FROM log_heads WHERE tenant_id = :tenant"
 MOVED = "size = :size, last_leaf = :leaf, last_ts = :ts, frontier = :frontier"

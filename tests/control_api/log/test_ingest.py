@@ -13,9 +13,9 @@ from control_api.log.verify import verify
 from policies.ground.errors import Conflict, Invalid, NotFound, SluiceError
 from policies.trail.lineage import retrieval_lineage
 from policies.trail.record import gap_record
-from tests import tiers
 from tests.control_api.log.lost_answers import lose_first_answer
 from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision, event_id
+from tests.runner import tiers
 
 Payload = dict[str, Any]
 

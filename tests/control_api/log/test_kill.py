@@ -14,7 +14,7 @@ import pytest
 
 from control_api.log.verify import verify
 from tests.control_api.store.world import TENANT, opened
-from tests.properties import few
+from tests.support.properties import few
 
 
 def _killed(url: str, answered: Path, size: int) -> None:

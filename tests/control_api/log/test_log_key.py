@@ -21,11 +21,11 @@ from control_api.security.secret_file import UnusableFile
 from control_api.store.url import UnusableDatabase
 from policies.ground.canonical import b64
 from policies.ground.signing import endorsed
-from tests import fork_server
 from tests.control_api.running_api import ControlApi, running
 from tests.control_api.store.world import sql
-from tests.postgres import serving, unbound
-from tests.stack import ROOT
+from tests.support import fork_server
+from tests.support.postgres import serving, unbound
+from tests.support.stack import ROOT
 
 DAY = 86_400.0
 

@@ -7,9 +7,9 @@ import pytest
 from control_api.log.purge_plan import PurgeMismatch
 from control_api.log.verify import verify
 from policies.ground.signing import Signer
-from tests import tiers
 from tests.control_api.log.purging import SIGNER, aged, purge, seqs, valid
 from tests.control_api.store.world import TENANT, World, opened, sql
+from tests.runner import tiers
 
 pytestmark = pytest.mark.usefixtures("small_steps")
 

@@ -16,7 +16,6 @@ from control_api.store.queries.sessions import SessionClaimer
 from policies.ground.canonical import micros
 from policies.ground.errors import NotFound
 from policies.trail.change import change_record
-from tests import properties
 from tests.control_api.store.world import (
     OTHER,
     TENANT,
@@ -27,6 +26,7 @@ from tests.control_api.store.world import (
     event_id,
     opened,
 )
+from tests.support import properties
 
 HOUR = 3_600_000_000
 Event = dict[str, Any]

@@ -13,7 +13,6 @@ from control_api.log import scan
 from control_api.log.ingest import ingest
 from control_api.log.verify import verify
 from control_api.store.log import index as log_index
-from tests import tiers
 from tests.control_api.store.world import (
     TENANT,
     Spool,
@@ -23,6 +22,7 @@ from tests.control_api.store.world import (
     opened,
     sql,
 )
+from tests.runner import tiers
 
 SIZE = 40
 """Entries of the tampered log: decisions, lineage actions and a sidecar's records."""

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.control_api.running_api import ControlApi, running
-from tests.properties import few
+from tests.support.properties import few
 
 Run = Callable[[type[RuleBasedStateMachine]], None]
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from control_api.maintenance import retention
-from tests import fork_server
 from tests.control_api.running_api import ControlApi, within
 from tests.control_api.store.world import sql
+from tests.support import fork_server
 
 DAY = 86_400.0
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 
-from tests import waiting
-from tests.ports import free_port
 from tests.servers import need
+from tests.support import waiting
+from tests.support.ports import free_port
 
 DRIVER = Path(__file__).with_name("provider.mjs")
 CLIENT, SECRET = "sluice", "a secret+of the client/with % signs"

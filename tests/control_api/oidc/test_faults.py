@@ -18,7 +18,7 @@ from control_api.oidc.person import Person
 from control_api.oidc.refusal import ProviderUnavailable, Refusal, SignInRefused
 from tests.control_api.oidc.hostile_provider import DISCOVERY, HostileProvider, lying, new_key
 from tests.control_api.oidc.signing_in import Client, client_of, settings_for
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 
 @pytest_asyncio.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from control_api.policy_tools.__main__ import main
 from control_api.policy_tools.schemas import schema
-from tests import schemas
+from tests.support import schemas
 
 
 @pytest.mark.parametrize("kind", sorted(schemas.MADE))
@@ -20,7 +20,7 @@ def test_a_schema_is_printed(kind: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_shipped_schemas_are_what_validates() -> None:
-    assert schemas.stale() == [], "python -m tests.schemas"
+    assert schemas.stale() == [], "python -m tests.support.schemas"
 
 
 def test_the_default_is_that_of_policies(capsys: pytest.CaptureFixture[str]) -> None:

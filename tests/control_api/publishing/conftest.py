@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import redis
 from tests.control_api.publishing.reader import Reader
 from tests.control_api.running_api import ControlApi, running
+from tests.support import redis
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from policies.sets.merkle_map import ROOT, node_digest, nodes_of, prove
 from policies.sets.redis_keys import AT, CHALLENGES, beats_key, changes_key, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat, SetHead, SignatureRejected
 from tests.control_api.running_api import ControlApi, within
-from tests.redis import Redis
+from tests.support.redis import Redis
 
 TENANT = "default"
 _nonces = itertools.count(10_000_000)

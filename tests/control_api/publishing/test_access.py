@@ -10,13 +10,13 @@ import pytest
 import redis as redis_py
 
 from policies.sets.redis_keys import set_key
-from tests import redis
 from tests.control_api.publishing.reader import Reader
 from tests.control_api.publishing.test_faults import metric
 from tests.control_api.publishing.test_sessions import claim, state
 from tests.control_api.running_api import running, within
-from tests.redis_users import CONTROL, SECRET, SIDECAR, make_user, refusals
-from tests.relay import certificate, relaying
+from tests.support import redis
+from tests.support.redis_users import CONTROL, SECRET, SIDECAR, make_user, refusals
+from tests.support.relay import certificate, relaying
 
 pytestmark = redis.needs_redis
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from control_api.publishing import redis_client
-from tests import redis
 from tests.control_api.publishing.reader import Reader
 from tests.control_api.running_api import ControlApi, running, within
-from tests.relay import relaying
+from tests.support import redis
+from tests.support.relay import relaying
 
 pytestmark = redis.needs_redis
 

@@ -9,7 +9,7 @@ import pytest
 from policies.sets.redis_keys import changes_key
 from tests.control_api.publishing.reader import Reader
 from tests.control_api.running_api import ControlApi, within
-from tests.redis import needs_redis
+from tests.support.redis import needs_redis
 
 pytestmark = needs_redis
 

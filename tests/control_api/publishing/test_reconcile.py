@@ -14,7 +14,7 @@ from policies.ground.signing import Endorsement
 from policies.sets.redis_keys import changes_key, set_key
 from tests.control_api.publishing.reader import Reader
 from tests.control_api.running_api import ControlApi, within
-from tests.redis import needs_redis
+from tests.support.redis import needs_redis
 
 pytestmark = needs_redis
 SET, CHANGES = set_key("default"), changes_key("default")

@@ -16,11 +16,11 @@ from sqlalchemy import make_url
 
 from policies.sets.redis_keys import CHALLENGES, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat, SetHead
-from tests import redis
 from tests.control_api.publishing.replica import SIGNER, Replica, beats, heads, replica
 from tests.control_api.store.databases import postgresql_url
 from tests.control_api.store.world import TENANT
-from tests.relay import relaying
+from tests.support import redis
+from tests.support.relay import relaying
 
 __all__ = ["postgresql_url"]
 pytestmark = redis.needs_redis

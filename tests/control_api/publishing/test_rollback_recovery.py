@@ -12,9 +12,9 @@ import redis as redis_py
 from control_api.publishing import diff
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_name
-from tests import redis
 from tests.control_api.running_api import ControlApi, asked, running
-from tests.stack import wait_until
+from tests.support import redis
+from tests.support.stack import wait_until
 
 pytestmark = redis.needs_redis
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.control_api.store.world import World, opened
-from tests.postgres import serving
+from tests.support.postgres import serving
 
 
 @pytest.fixture

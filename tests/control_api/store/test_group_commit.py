@@ -10,7 +10,7 @@ from control_api.store import group_commit
 from control_api.store.errors import WriteFault
 from control_api.store.group_commit import GroupCommit, WriteQueueFull
 from policies.ground.errors import Conflict, SluiceError
-from tests.waiting import turns
+from tests.support.waiting import turns
 
 
 class Batches:

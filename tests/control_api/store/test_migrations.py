@@ -24,7 +24,7 @@ from control_api.store.schema.version import MIGRATIONS, head, revisions
 from control_api.store.transaction import Transaction
 from control_api.store.url import UnusableDatabase, parse_url
 from tests.control_api.store.world import OTHER, TENANT, Spool, action, decision, opened, sql
-from tests.postgres import unbound
+from tests.support.postgres import unbound
 
 
 async def within(url: str, ask: Any) -> Any:

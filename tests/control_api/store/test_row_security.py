@@ -22,7 +22,7 @@ from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from control_api.store.url import UnusableDatabase
 from tests.control_api.store.world import OTHER, TENANT, World, decision, opened, sql
-from tests.postgres import serving, unbound
+from tests.support.postgres import serving, unbound
 
 OF_NO_TENANT = {"installation", "log_keys"}
 ACROSS = OF_NO_TENANT | {

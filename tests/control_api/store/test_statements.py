@@ -29,14 +29,14 @@ from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
 from policies.trail.proofs.subtree import Node
 from policies.trail.record import heartbeat_record
-from tests import migrated
-from tests.clusters import ISSUER, key_set, pod_token
 from tests.control_api.console.reader import Visitor
 from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import TENANT, Spool, event_id, opened
 from tests.control_api.test_readme_curl import asked_by_commands
-from tests.postgres import serving
-from tests.waiting import until
+from tests.support import migrated
+from tests.support.clusters import ISSUER, key_set, pod_token
+from tests.support.postgres import serving
+from tests.support.waiting import until
 
 DAY, FIRED = 86_400, "/v1/alerts/fired"
 TABLES = sorted(metadata.tables, key=len, reverse=True)
@@ -79,7 +79,7 @@ def walked(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[set[str]]:
     """Runs every operation of the README, a sidecar's records, retention and a second start."""
-    from tests.run_servers import SERVERS
+    from tests.support.run_servers import SERVERS
 
     directory = tmp_path_factory.mktemp("walked")
     with migrated.database(*pytestconfig.stash[SERVERS]) as owner:

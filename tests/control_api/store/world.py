@@ -30,7 +30,7 @@ from policies.retrieval import Retrieval
 from policies.trail.lineage import ReportedAction, lineage_record
 from policies.trail.record import Record, decision_record
 from policies.trail.spool_chain import core_hash, spool_payload, src_member
-from tests.postgres import unbound
+from tests.support.postgres import unbound
 
 TENANT = "default"
 OTHER = "ten_other"

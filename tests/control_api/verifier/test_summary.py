@@ -9,8 +9,8 @@ import pytest
 
 from tests.control_api.verifier.world import KEY, ROWS, SIZE, WITNESS_KEY, export, note, put, run
 from tests.control_api.verifier.world import witnessed as cosigned
-from tests.documents import commands, paste
 from tests.policies.world import START, Log, decided
+from tests.support.documents import commands, paste
 
 Capture = pytest.CaptureFixture[str]
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from tests.architecture.tree import ROOT
-from tests.documents import blocks
+from tests.support.documents import blocks
 
 GITHUB, GITLAB = (ROOT / "deploy/ci" / name for name in ("github.yaml", "gitlab.yaml"))
 HOOKS = ROOT / ".pre-commit-hooks.yaml"

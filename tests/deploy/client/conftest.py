@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deploy.client.run import run
-from tests.stack import Stack
+from tests.support.stack import Stack
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from deploy.client.export import command
 from policies.trail.log_file.lines import EntryLine, HeaderLine, Line, PolicyLine, ProofLine
 from policies.trail.log_file.reader import LogFileReader
 from tests.deploy.client.conftest import Operator, evaluate
-from tests.stack import Stack
-from tests.waiting import until
+from tests.support.stack import Stack
+from tests.support.waiting import until
 
 EVENTS = 30
 

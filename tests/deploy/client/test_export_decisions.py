@@ -11,7 +11,7 @@ from deploy.client.export import command
 from deploy.client.export.decision_lines import FORMATS
 from tests.deploy.client.conftest import Operator, evaluate
 from tests.deploy.client.test_export import relay
-from tests.stack import Stack
+from tests.support.stack import Stack
 
 EVENTS = 30
 

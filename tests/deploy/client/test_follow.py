@@ -19,7 +19,7 @@ from deploy.client.connection import ApiConnection, RequestRefused
 from deploy.client.follow import EventFollower
 from deploy.client.output import Output
 from tests.deploy.client.conftest import Operator, environ_of, evaluate
-from tests.stack import Stack, wait_until
+from tests.support.stack import Stack, wait_until
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.client.conftest import Operator, environ_of, evaluate
-from tests.stack import ROOT, Stack
+from tests.support.stack import ROOT, Stack
 
 README = (ROOT / "deploy" / "README.md").read_text()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.client.conftest import Operator, evaluate
-from tests.stack import Stack
+from tests.support.stack import Stack
 
 
 def test_an_agent_from_registration_to_its_end(operator: Operator) -> None:

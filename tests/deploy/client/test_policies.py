@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.client.conftest import Operator
-from tests.stack import Stack
+from tests.support.stack import Stack
 
 POLICY = """\
 policies:

@@ -18,8 +18,8 @@ import pytest
 
 from deploy.client.connection import ApiConnection, ApiResponse, ApiUnreachable
 from tests.deploy.client.conftest import Operator, Said, environ_of, evaluate
-from tests.documents import commands, paste
-from tests.stack import Stack
+from tests.support.documents import commands, paste
+from tests.support.stack import Stack
 
 COMMAND = (sys.executable, "-m", "deploy.command", "redact")
 Redact = Callable[..., ApiResponse]

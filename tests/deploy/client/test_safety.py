@@ -12,7 +12,7 @@ import pytest
 
 from deploy.client.output import as_json, cell, safe, wide
 from tests.deploy.client.conftest import Operator, environ_of, evaluate
-from tests.stack import Stack
+from tests.support.stack import Stack
 
 SLUICE = [sys.executable, "-m", "deploy.command"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.deploy.container_tools import docker
 from tests.deploy.launcher import environ
-from tests.documents import commands, paste, put
+from tests.support.documents import commands, paste, put
 
 SCRIPT = commands("deploy/compose/README.md", "start")
 SLUICE = f'#!/bin/sh\nexec "{sys.executable}" -m deploy.command "$@"\n'

@@ -15,7 +15,7 @@ import pytest
 
 from tests.control_api.service_process import Process, call
 from tests.deploy.launcher import SLUICE, environ, sluice, within
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 SECRETS = {
     "seed", "roles.sql", "redis.acl", "sidecar.yaml", "postgres-password", "database-url",

@@ -10,10 +10,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests import documents, servers
+from tests import servers
 from tests.deploy.gateways import raw_requests, recipes
-from tests.ports import free_port
-from tests.stack import Service, wait_until
+from tests.support import documents
+from tests.support.ports import free_port
+from tests.support.stack import Service, wait_until
 
 PROGRAMS = {
     "caddy": "caddy",

@@ -20,8 +20,8 @@ import yaml
 from tests.deploy.gateways import recipes, recording_upstream
 from tests.deploy.gateways.gateway_programs import Behind
 from tests.deploy.gateways.recording_upstream import Seen, Upstream
-from tests.ports import free_port
-from tests.stack import Stack
+from tests.support.ports import free_port
+from tests.support.stack import Stack
 
 AGENT, ROLE = "agt_edge", "edge_reader"
 OTHER = "other_reader"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import documents, tiers
 from tests.deploy.gateways import recipes
 from tests.deploy.gateways.conftest import Gateways
 from tests.deploy.gateways.gateway_programs import STARTED, gateway
@@ -16,6 +15,8 @@ from tests.deploy.gateways.hostile_requests import check_what_passes
 from tests.deploy.gateways.probes import IDENTITY, PROBES, spoken_for
 from tests.deploy.gateways.protected import Protected
 from tests.deploy.gateways.raw_requests import get, one, status
+from tests.runner import tiers
+from tests.support import documents
 
 
 @pytest.mark.parametrize("name", STARTED)

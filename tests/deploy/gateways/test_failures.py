@@ -20,8 +20,8 @@ from tests import servers
 from tests.deploy.gateways.gateway_programs import PROGRAMS, STARTED, gateway
 from tests.deploy.gateways.protected import Protected, protected
 from tests.deploy.gateways.raw_requests import get, one, status
-from tests.stack import wait_until
-from tests.waiting import until
+from tests.support.stack import wait_until
+from tests.support.waiting import until
 
 MIB = 1024 * 1024
 PATIENCE = 5

@@ -21,8 +21,8 @@ from tests.deploy.gateways.hostile_requests import check_what_passes
 from tests.deploy.gateways.probes import PROBES
 from tests.deploy.gateways.protected import Protected
 from tests.deploy.gateways.raw_requests import get, one, status
-from tests.ports import free_port
 from tests.servers import need
+from tests.support.ports import free_port
 
 PREFIX = "nginx.ingress.kubernetes.io/"
 TEMPLATE = """\

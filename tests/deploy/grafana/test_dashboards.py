@@ -14,9 +14,9 @@ from deploy.grafana.agent import AGENT
 from deploy.grafana.board import Board, Graph
 from deploy.grafana.fleet import FLEET
 from deploy.grafana.render import rendered
-from tests import redis
 from tests.deploy.prometheus.server import Prometheus, prometheus
-from tests.stack import Stack, running
+from tests.support import redis
+from tests.support.stack import Stack, running
 
 BOARDS = [FLEET, AGENT]
 

@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from functools import partial
 
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 def status(address: str) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.deploy.helm.chart import ROOT, Manifest
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 Files = dict[str, bytes]
 

@@ -14,7 +14,6 @@ from control_api.checkpoint_store.location import StoreLocation
 from control_api.maintenance.keys_secret import fresh_keys
 from control_api.security.witness_addresses import parse_witnesses
 from policies.trail.proofs.signed_note import COSIGNATURE, VerifierKey
-from tests import tiers
 from tests.deploy.helm.chart import (
     CHART,
     DEV,
@@ -31,8 +30,9 @@ from tests.deploy.helm.chart import (
 )
 from tests.deploy.helm.container import Container
 from tests.deploy.helm.test_containers import ACCOUNT, asked, pod, ready, secrets_of
+from tests.runner import tiers
 from tests.sidecar.protocols.s3.moto_server import running_moto
-from tests.waiting import until
+from tests.support.waiting import until
 
 BUCKET = "s3://trail-1.example/sluice/prod"
 # Bytes whose base64 holds `+` and `/`; names that YAML or a shell would change.

@@ -17,9 +17,9 @@ from control_api.maintenance.keys_secret import fresh_keys
 from deploy.local.provision import AGENT_ID, ROLE
 from tests.deploy.helm.chart import DEV, Choice, Manifest, find, rendered
 from tests.deploy.helm.container import Container, Files
-from tests.packet_filter import possible
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.redirect.namespace import Namespace
+from tests.support.packet_filter import possible
 
 pytestmark = pytest.mark.skipif(
     not possible("curl"), reason="needs root, network namespaces and curl"

@@ -15,8 +15,8 @@ import pytest
 from policies import __version__
 from tests.deploy.container_tools import docker
 from tests.deploy.launcher import ROOT, environ
-from tests.documents import commands, paste, put
 from tests.servers import need, of_system
+from tests.support.documents import commands, paste, put
 
 PAGE = "deploy/images/README.md"
 BASE = os.environ.get("SLUICE_IMAGE_BASE")

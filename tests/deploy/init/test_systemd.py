@@ -17,8 +17,8 @@ import pytest
 from deploy.init import run, systemd
 from tests.deploy.init.unit import Unit
 from tests.deploy.launcher import PATIENCE, ROOT, environ, within
-from tests.ports import free_port
 from tests.servers import of_system
+from tests.support.ports import free_port
 
 UNITS = ("sluice-control.service", "sluice-sidecar@.service")
 # Not this checkout's, which may lie in a folder that units hide. The tests never run it.

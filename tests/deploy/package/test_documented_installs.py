@@ -14,7 +14,7 @@ import pytest
 
 from tests.deploy.launcher import environ
 from tests.deploy.package.distribution import OUTSIDE, ROOT, SITE_PACKAGES
-from tests.documents import commands, paste, put
+from tests.support.documents import commands, paste, put
 
 PAGE = "deploy/README.md"
 # pip itself downloads what a requirement's hash allows, from an index that tests don't need.

@@ -21,7 +21,7 @@ from tests.deploy.package.distribution import (
     lend_libraries,
     other_pythons,
 )
-from tests.waiting import PATIENCE
+from tests.support.waiting import PATIENCE
 
 SPREAD = ("policies", "sidecar", "control_api", "deploy")
 

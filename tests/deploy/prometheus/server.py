@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from tests import ports, waiting
 from tests.architecture.tree import ROOT
 from tests.servers import need
+from tests.support import ports, waiting
 
 
 class Prometheus:

@@ -13,7 +13,7 @@ from policies.analysis.rows import access_rows
 from policies.definitions.model import SENSITIVITIES
 from tests.policies.analysis import small
 from tests.policies.naive import listed
-from tests.properties import few
+from tests.support.properties import few
 
 SEEDS = range(few(few(300, at_least=75)))
 

@@ -12,7 +12,7 @@ from policies.analysis.rows import difference_rows
 from policies.definitions.model import Policy
 from policies.retrieval import parse_retrieval
 from tests.policies.analysis import small
-from tests.properties import few
+from tests.support.properties import few
 
 PAIRS = 5
 """A seed's pairs of policy sets. A full run compares 2,000 pairs, a usual one 100: brute force

@@ -14,7 +14,7 @@ from policies.definitions.model import SENSITIVITIES, Policy, Sensitivity
 from policies.retrieval import Retrieval
 from tests.policies.analysis import small
 from tests.policies.naive import matches
-from tests.properties import few
+from tests.support.properties import few
 
 SEEDS = range(few(100, at_least=40))
 # The entries have at most two characters: what they tell apart is a name's first character, its

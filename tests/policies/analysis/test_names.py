@@ -11,7 +11,7 @@ from policies.analysis.intersection import common, meet
 from policies.analysis.names import NameClasses, TooManyClasses, name_classes
 from policies.analysis.regions import Writer
 from tests.policies.naive import listed, matches
-from tests.properties import few
+from tests.support.properties import few
 
 NAMES = ["".join(each) for length in range(1, 6) for each in product("abx", repeat=length)]
 SEEDS = range(few(200))

@@ -14,7 +14,7 @@ from policies.analysis.explanation import Idle
 from policies.analysis.redundancy import idle
 from policies.definitions.model import Policy
 from tests.policies.analysis import small
-from tests.properties import few
+from tests.support.properties import few
 
 SEEDS = range(few(500))
 NEVER = "x" * 257

@@ -25,7 +25,7 @@ from policies.evaluate import evaluate
 from policies.retrieval import Retrieval
 from policies.sets.role import Role
 from tests.policies.analysis import small
-from tests.properties import few
+from tests.support.properties import few
 
 AGENTS = ("a", "ab", "b", "x", "absent")
 """Some of them are registered."""

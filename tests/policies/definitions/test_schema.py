@@ -11,9 +11,9 @@ import yaml
 from policies.definitions.definition import LoadError
 from policies.definitions.load import load_file
 from policies.definitions.policy_form import FIELDS, POLICY_FILE
-from tests.mutation import VALUES, mutated
 from tests.policies.definitions.policy_directory import ENTRY, of
-from tests.properties import few
+from tests.support.mutation import VALUES, mutated
+from tests.support.properties import few
 
 SCHEMA = jsonschema_rs.Draft202012Validator(POLICY_FILE.schema())
 NAMES = ("contracts", "kb-*", "?", "é 日本", "no", "12", "a: b", "x" * 256, "'\"#")

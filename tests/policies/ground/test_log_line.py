@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.ground.log_line import LONGEST_ERROR, LONGEST_MESSAGE, Entry, json_line, text_line
-from tests.properties import examples
+from tests.support.properties import examples
 
 ENTRY = Entry(0, "warning", "sluice.test", "it is so", "find-me", "Traceback:\n  boom")
 TEXT = st.text(st.characters(exclude_categories=[]))

@@ -14,7 +14,7 @@ from policies.testing.run import agrees, compiled, policy, run
 from tests.policies.analysis.small import AGENTS, ROLES, SOURCES, TASKS
 from tests.policies.analysis.small import policy as small_policy
 from tests.policies.testing.files import cases, definitions
-from tests.properties import few
+from tests.support.properties import few
 
 KEY = Key("k", "evaluate")
 

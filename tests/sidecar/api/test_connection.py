@@ -10,11 +10,11 @@ import orjson
 import pytest
 
 from sidecar.http.request_body import MAX_BODY
-from tests import waiting
 from tests.sidecar.error_bodies import is_error, refused
 from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, head, raw, request, with_key
+from tests.support import waiting
 
 
 async def test_a_body_over_the_limit_is_413_however_it_comes(running: RunningSidecar) -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from policies import __version__
 from policies.ground.listen_address import ListenAddress
-from tests import waiting
 from tests.sidecar.error_bodies import is_error, refused
 from tests.sidecar.fake_control_api import FakeControlApi, fake_control_api
 from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, sidecar
 from tests.sidecar.wire import GOOD, raw, request, with_key
+from tests.support import waiting
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from policies.trail.record import Record
 from sidecar import assembly
 from sidecar.http.server.head_cache import HeadCache
 from sidecar.spool.spool import PlacedRecord, Spool
-from tests import waiting
 from tests.sidecar.fake_control_api import EVALUATE_KEY, FakeControlApi
 from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, sidecar, until
 from tests.sidecar.wire import GOOD, answer_of, connect, raw, request, with_key
+from tests.support import waiting
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.properties import examples
 from tests.sidecar.own_loop import Running, sidecar_with_runner
 from tests.sidecar.proxy.bypasses import BYPASSES, Bypass
 from tests.sidecar.proxy.mutated_requests import CHANGES, CUTS, Change
 from tests.sidecar.proxy.segmented_agent import Agent
 from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar
 from tests.sidecar.wire import GOOD, request, with_key
+from tests.support.properties import examples
 
 # Host, framing, control characters and methods. The other rows are about what is forwarded.
 _ROWS = (6, 14, 24, 25)

@@ -12,11 +12,11 @@ from aiohttp import ClientSession
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.wait.__main__ import ask as ready_problem
-from tests.ports import free_port
 from tests.sidecar.fake_control_api import FakeControlApi, fake_control_api
 from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
 from tests.sidecar.test_serve import Process, process
-from tests.stack import ROOT
+from tests.support.ports import free_port
+from tests.support.stack import ROOT
 
 PATH = "/quitquitquit"
 

@@ -17,7 +17,7 @@ from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, settings, sidecar
 from tests.sidecar.wire import GOOD, request, with_key
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
-from tests.documents import commands, paste, put
-from tests.ports import free_port
 from tests.sidecar.authzen import scenario
 from tests.sidecar.authzen.scenario import Batch, Decided, Found
-from tests.stack import ROOT, Service, Stack, wait_until
+from tests.support.documents import commands, paste, put
+from tests.support.ports import free_port
+from tests.support.stack import ROOT, Service, Stack, wait_until
 
 FOLDER = ROOT / "deploy" / "authzen-certification"
 README = "deploy/authzen-certification/README.md"

@@ -6,13 +6,13 @@ from typing import Any
 
 import orjson
 
-from tests.mutation import mutated
-from tests.properties import few
 from tests.sidecar.authzen.questions import EVALUATION, EVALUATIONS, question
 from tests.sidecar.error_bodies import is_error
 from tests.sidecar.fake_control_api import EVALUATE_KEY, READ_KEY
 from tests.sidecar.own_loop import sidecar_with_runner
 from tests.sidecar.running_sidecar import RunningSidecar
+from tests.support.mutation import mutated
+from tests.support.properties import few
 
 REQUESTS = 10_000
 SEED = 17

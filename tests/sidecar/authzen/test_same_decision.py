@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.properties import examples
 from tests.sidecar.authzen.questions import EVALUATION, EVALUATIONS
 from tests.sidecar.fake_control_api import AGENT, ROLE
 from tests.sidecar.own_loop import Running, sidecar_with_runner
 from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar
+from tests.support.properties import examples
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 ROLES = st.sampled_from([ROLE, "teller"]) | NAMES

@@ -17,7 +17,6 @@ from policies.definitions.wildcard import is_pattern
 from sidecar.authzen.mapping import Mapper
 from sidecar.authzen.question import Entity
 from sidecar.settings.authzen import ActionRule, AuthzenSettings, ResourceRule
-from tests import properties
 from tests.sidecar.authzen.searching import (
     ADMIN_KEY,
     Client,
@@ -30,6 +29,7 @@ from tests.sidecar.authzen.searching import (
 )
 from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.running_sidecar import sidecar
+from tests.support import properties
 
 ROLES = ("clerk", "auditor", "admin")
 AGENTS = ("agt_a", "agt_b", "agt_c", "agt_d")

@@ -12,7 +12,6 @@ from policies.definitions.model import Key
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_name
 from policies.sets.redis_keys import set_key
-from tests import redis
 from tests.sidecar.authzen.searching import (
     ADMIN_KEY,
     Client,
@@ -24,6 +23,7 @@ from tests.sidecar.authzen.searching import (
 )
 from tests.sidecar.policy_cache.partial_replica.redis_set import running_control_api
 from tests.sidecar.running_sidecar import RunningSidecar, sidecar
+from tests.support import redis
 
 DOCUMENTS = {
     **keyed(ADMIN_KEY, Key("key_a", "admin")),

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.relay import relaying
 from tests.sidecar.clients.client import Client, GaveUp, Heard, act
 from tests.sidecar.clients.client_setup import WAYS, ClientSetup
 from tests.sidecar.clients.library import DOCUMENT, EVENTS, GREAT, PACKED, UNPACKED, Arrived
 from tests.sidecar.proxy.proxy_setup import until
+from tests.support.relay import relaying
 
 FIELDS = {
     "Authorization": "Bearer of-the-agent",

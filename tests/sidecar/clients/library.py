@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from tests import waiting
+from tests.support import waiting
 
 DOCUMENT = b'{"id": 7, "text": "r\xc3\xa9sum\xc3\xa9"}'
 GREAT = b"0123456789abcdef" * 128 * 1024

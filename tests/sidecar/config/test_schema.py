@@ -15,9 +15,9 @@ import yaml
 from policies.ground.settings import SettingsError
 from sidecar.config.help import keys
 from sidecar.config.schema import settings_schema
-from tests.mutation import mutated
-from tests.properties import few
 from tests.sidecar.config.settings_file import load
+from tests.support.mutation import mutated
+from tests.support.properties import few
 
 SCHEMA = jsonschema_rs.Draft202012Validator(settings_schema())
 # Sorted: the cases must not follow the hashes of this process.

@@ -22,7 +22,7 @@ from sidecar.control import enroller as module
 from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.control.enroller import PATH, Enroller
 from sidecar.control.identity import NOT_APPROVED, NOT_ENROLLED, EnrolledIdentity
-from tests.waiting import until_async
+from tests.support.waiting import until_async
 
 DOCUMENT = {enrolment_name("a"): enrolment_document("enr_1", "r")}
 

@@ -10,7 +10,6 @@ import pytest
 
 from sidecar.control.client import ControlClient
 from sidecar.control.shipper import LINGER_SECONDS
-from tests import waiting
 from tests.sidecar.control.running_shipper import KEY, check_log, make_shipper, shipping
 from tests.sidecar.spool.fake_log import MAX_BODY, FakeLog, refusal, serving
 from tests.sidecar.spool.running_spool import (
@@ -22,6 +21,7 @@ from tests.sidecar.spool.running_spool import (
     running,
     until,
 )
+from tests.support import waiting
 
 
 async def test_records_ship_once_in_order_and_leave_the_disk(tmp_path: Path) -> None:

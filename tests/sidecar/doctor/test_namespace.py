@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.architecture.tree import ROOT
-from tests.packet_filter import PATH, WITH_PROGRAMS, possible, tool
 from tests.sidecar.doctor.network_namespace import SOURCE_ADDRESS, SOURCE_PORT, WORLD
 from tests.sidecar.doctor.recorded_host import AGENT, SIDECAR, SOURCE, TEXT, write
+from tests.support.packet_filter import PATH, WITH_PROGRAMS, possible, tool
 
 SETTINGS = TEXT + SOURCE.replace("127.0.0.1:9", f"{SOURCE_ADDRESS}:{SOURCE_PORT}")
 

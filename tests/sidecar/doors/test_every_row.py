@@ -18,7 +18,7 @@ from sidecar.doors.check_judge import Outcome
 from sidecar.doors.judgement import Judgement
 from sidecar.settings.doors import Door
 from sidecar.settings.model import Aws
-from tests import tiers
+from tests.runner import tiers
 from tests.sidecar.doors.door_setup import Asked, gateway_key, shared_parts
 from tests.sidecar.doors.every_request import IDS, NAMES, TABLES, Request, requests
 from tests.sidecar.protocols.aws import REGION, credentials_file

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import Target, canonical, encode_segment
-from tests.properties import examples
+from tests.support.properties import examples
 
 READ = [
     # as sent, path as judged and forwarded, query as forwarded, decoded segments

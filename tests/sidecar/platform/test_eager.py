@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sidecar.platform import eager
-from tests import waiting
+from tests.support import waiting
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from policies.definitions.model import Policy
 from policies.ground.listen_address import ListenAddress
-from tests.ports import free_port
 from tests.sidecar.proxy.other_ways_in import Detour, Plain, detour
 from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source, warm
 from tests.sidecar.proxy.scripted_source import data_source
+from tests.support.ports import free_port
 
 Way = Callable[..., AbstractAsyncContextManager[ProxySetup]]
 

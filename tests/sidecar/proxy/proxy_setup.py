@@ -44,9 +44,9 @@ from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import Defaults, Source
 from sidecar.settings.spool import MIN_SEGMENT_BYTES, SpoolSettings
 from sidecar.spool.spool import Spool
-from tests import waiting
 from tests.sidecar.proxy.raw_client import Answered, ask
 from tests.sidecar.proxy.scripted_source import DataSource, data_source
+from tests.support import waiting
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests import tiers, waiting
+from tests.runner import tiers
 from tests.sidecar.proxy.bypass_setups import WAYS
 from tests.sidecar.proxy.bypasses import (
     BEHIND,
@@ -29,6 +29,7 @@ from tests.sidecar.proxy.bypasses import (
 from tests.sidecar.proxy.proxy_setup import ProxySetup
 from tests.sidecar.proxy.raw_client import Answered, ask
 from tests.sidecar.proxy.scripted_source import answer
+from tests.support import waiting
 
 
 class Running:

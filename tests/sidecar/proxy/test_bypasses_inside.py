@@ -14,12 +14,12 @@ from policies.ground.listen_address import ListenAddress
 from policies.sets.policy_set import PolicySet
 from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
 from sidecar.proxy.limits import LIMITS
-from tests.ports import free_port
 from tests.sidecar.proxy.bypass_setups import alone
 from tests.sidecar.proxy.bypasses import READER, get
 from tests.sidecar.proxy.proxy_setup import ProxySetup, Sidecar, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, one
 from tests.sidecar.proxy.scripted_source import data_source
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import uvloop
 
-from tests import origins, servers
-from tests.ports import free_port
+from tests import servers
 from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
-from tests.stack import Service, listens, wait_until
+from tests.support import origins
+from tests.support.ports import free_port
+from tests.support.stack import Service, listens, wait_until
 
 _MISFRAMED = "the server's answer can be read in two ways: a 502"
 _SILENT = "the server breaks off without an answer: a client of its own sees that, others a 502"

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests import origins
-from tests.origins import Origin
 from tests.sidecar.proxy.differential_cases import DIFFERENCES, UNKEPT, Case, cases
 from tests.sidecar.proxy.differential_client import Result, exchange
 from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
+from tests.support import origins
+from tests.support.origins import Origin
 
 AT_ONCE = 16
 

@@ -12,9 +12,9 @@ from policies.trail.record import Record
 from sidecar.protocols.rest import Rest
 from sidecar.spool.errors import SpoolFull, SpoolUnwritable
 from sidecar.spool.spool import PlacedRecord
-from tests import waiting
 from tests.sidecar.proxy.proxy_setup import ProxySetup, Sidecar, policy, proxy_setup, until
 from tests.sidecar.proxy.raw_client import get
+from tests.support import waiting
 
 POST = b"POST /a HTTP/1.1\r\nHost: kb\r\nContent-Length: 2\r\n\r\nhi"
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from policies.trail.record import Record
 from sidecar.settings.model import RestRule
-from tests.properties import examples
 from tests.sidecar.proxy.in_memory_transport import InMemory
 from tests.sidecar.proxy.mutated_requests import SOUND, Sent, sendings
 from tests.sidecar.proxy.proxy_setup import policy, sidecar, source
 from tests.sidecar.proxy.scripted_source import DataSource, Script, Seen, data_source
+from tests.support.properties import examples
 
 _ASKED_BY_ITSELF = "GET /aliases "
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import servers, tiers
+from tests import servers
+from tests.runner import tiers
 from tests.sidecar.proxy.proxy_setup import ProxySetup, until
 from tests.sidecar.proxy.raw_client import get
 from tests.sidecar.proxy.segmented_agent import OWN, WAYS, WayIn, answers, chunks, cut, way_in

@@ -9,12 +9,12 @@ import pytest
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.limits import LIMITS
-from tests import waiting
-from tests.loop_clock import LoopClock
-from tests.ports import free_port
 from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source, until
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
+from tests.support import waiting
+from tests.support.loop_clock import LoopClock
+from tests.support.ports import free_port
 
 
 async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Path) -> None:

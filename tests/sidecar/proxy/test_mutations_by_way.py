@@ -15,10 +15,10 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import waiting
-from tests.properties import examples
 from tests.sidecar.proxy.mutated_requests import Sent, sendings
 from tests.sidecar.proxy.segmented_agent import OWN, REDIRECTED, TUNNEL, WayIn, way_in
+from tests.support import waiting
+from tests.support.properties import examples
 
 Ways = tuple[asyncio.Runner, WayIn, WayIn]
 

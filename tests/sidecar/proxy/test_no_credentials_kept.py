@@ -11,13 +11,13 @@ import pytest
 
 from sidecar.http import headers
 from sidecar.http.client.connection import UpstreamConnection
-from tests import waiting
 from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
 from tests.sidecar.proxy.proxy_setup import until
 from tests.sidecar.proxy.scripted_source import Seen
 from tests.sidecar.proxy.segmented_agent import WAYS, answers, way_in
 from tests.sidecar.running_sidecar import sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
+from tests.support import waiting
 
 SECRET = "s3cr3t-0123456789-abcdef"
 FIELDS = (

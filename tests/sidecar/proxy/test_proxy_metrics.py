@@ -17,7 +17,6 @@ from sidecar.proxy.assembly import FORWARD_PROXY, ProxyPorts
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import CAUSES, ProxyMetrics
 from sidecar.telemetry.collectors import watch_proxy
-from tests import waiting
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.proxy_setup import (
     ProxySetup,
@@ -29,6 +28,7 @@ from tests.sidecar.proxy.proxy_setup import (
 )
 from tests.sidecar.proxy.raw_client import ask, get, one
 from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
+from tests.support import waiting
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.architecture.tree import ROOT
-from tests.packet_filter import PATH, WITH_PROGRAMS
 from tests.sidecar.doctor.test_namespace import POSSIBLE, RULES
 from tests.sidecar.proxy.network_namespace import HTTP, PORT, SOURCES, TCP, TLS
+from tests.support.packet_filter import PATH, WITH_PROGRAMS
 
 pytestmark = pytest.mark.skipif(not POSSIBLE, reason="no root, no iptables, or no namespace")
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.http.request_target import canonical
-from tests.properties import examples
 from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup
 from tests.sidecar.proxy.raw_client import ask
+from tests.support.properties import examples
 
 PIECES = [
     "/", "//", "secret", "open", "%73ecret", "sec%72et", "..", ".", "%2e%2e", "%2E", "%2f", "%5c",

@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from sidecar.proxy.limits import LIMITS
-from tests import waiting
-from tests.loop_clock import LoopClock
 from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup, until
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
 from tests.sidecar.proxy.scripted_source import Seen
+from tests.support import waiting
+from tests.support.loop_clock import LoopClock
 
 HOST = "Host: kb.test"
 GET = f"GET /a HTTP/1.1\r\n{HOST}\r\n\r\n".encode()

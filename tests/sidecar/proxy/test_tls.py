@@ -16,7 +16,6 @@ import pytest
 
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import UpstreamTls
-from tests import waiting
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.proxy_setup import (
     ProxySetup,
@@ -29,6 +28,7 @@ from tests.sidecar.proxy.proxy_setup import (
 )
 from tests.sidecar.proxy.raw_client import Answered, ask, get
 from tests.sidecar.proxy.scripted_source import Flood, Seen, answer, data_source
+from tests.support import waiting
 
 CLOSE = "Connection: close"
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import waiting
 from tests.sidecar.proxy.proxy_setup import (
     ProxySetup,
     policy,
@@ -13,6 +12,7 @@ from tests.sidecar.proxy.proxy_setup import (
 )
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.sidecar.proxy.scripted_source import Seen, answer, scripted
+from tests.support import waiting
 
 HOST = "Host: kb.test"
 

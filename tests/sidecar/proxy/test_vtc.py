@@ -16,9 +16,9 @@ import pytest
 import uvloop
 
 from tests import servers
-from tests.ports import free_port
 from tests.sidecar.proxy.other_ways_in import detoured
 from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
+from tests.support.ports import free_port
 
 _URL = re.compile(r'(txreq .*?-url "[^"]*")')
 SCRIPTS = sorted(Path(__file__).with_name("vtc").glob("*.vtc"))

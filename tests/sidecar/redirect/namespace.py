@@ -13,7 +13,7 @@ from typing import Self
 import pytest
 
 from tests.architecture.tree import ROOT
-from tests.packet_filter import PATH, WITH_PROGRAMS, possible
+from tests.support.packet_filter import PATH, WITH_PROGRAMS, possible
 
 ENVIRONMENT = os.environ | {"PATH": PATH, "PYTHONPATH": str(ROOT)}
 AGENT, SIDECAR, PORT = 1000, 20102, 8712

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.packet_filter import possible
 from tests.sidecar.redirect.namespace import (
     AGENT,
     ELSEWHERE,
@@ -15,6 +14,7 @@ from tests.sidecar.redirect.namespace import (
     SIDECAR,
     Pod,
 )
+from tests.support.packet_filter import possible
 
 pytestmark = pytest.mark.skipif(
     not possible(), reason="needs root, network namespaces, and `ip`, `nsenter` and `setpriv`"

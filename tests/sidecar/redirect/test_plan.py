@@ -23,7 +23,7 @@ from sidecar.redirect.plan import (
     port_ranges,
 )
 from sidecar.redirect.proof import NOWHERE
-from tests.documents import put
+from tests.support.documents import put
 
 PLAN = RedirectPlan(8712, 20102)
 FULL = replace(

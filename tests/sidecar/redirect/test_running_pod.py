@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from sidecar.platform.reserved_address import RESERVED, RESERVED_PORT
-from tests import waiting
-from tests.packet_filter import possible
 from tests.sidecar.fake_control_api import AGENT as AGENT_ID
 from tests.sidecar.fake_control_api import EVALUATE_KEY, ROLE, SIDECAR_KEY
 from tests.sidecar.redirect.namespace import AGENT, ELSEWHERE, PORT, SIDECAR, Pod
+from tests.support import waiting
+from tests.support.packet_filter import possible
 
 pytestmark = pytest.mark.skipif(
     not possible("nft", "iptables"), reason="needs root, network namespaces, nft and iptables"

@@ -24,7 +24,7 @@ from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import frame_at, read_header
 from sidecar.spool.writing.quiet import QUIET_SECONDS
-from tests.waiting import until_async
+from tests.support.waiting import until_async
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
 SOURCE = "sidecar-1"

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from sidecar.spool import State
 from sidecar.spool.recovery import recover
 from sidecar.spool.storage.disk import Disk
-from tests.properties import examples
 from tests.sidecar.spool.running_spool import (
     SEGMENT,
     SOURCE,
@@ -30,6 +29,7 @@ from tests.sidecar.spool.running_spool import (
     until,
 )
 from tests.sidecar.spool.stopped_segment import frames_of, overwrite
+from tests.support.properties import examples
 
 
 @pytest.mark.deep(

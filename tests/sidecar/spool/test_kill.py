@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from tests.properties import chance, few
 from tests.sidecar.spool.running_spool import check_chain, gaps, read_hash, running, shipped
-from tests.stack import ROOT
+from tests.support.properties import chance, few
+from tests.support.stack import ROOT
 
 SAID = 10_000, 80_000
 """Bytes that a life prints before it is killed, at 80 per record. An amount rather than a time,

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from sidecar.spool import Spool, SpoolSettings, SpoolSlow, SpoolUnwritable
-from tests.loop_clock import LoopClock, moving_clock
 from tests.sidecar.spool.running_spool import (
     MIB,
     FaultyDisk,
@@ -23,7 +22,8 @@ from tests.sidecar.spool.running_spool import (
     shipped,
     until,
 )
-from tests.waiting import until_told
+from tests.support.loop_clock import LoopClock, moving_clock
+from tests.support.waiting import until_told
 
 TIMEOUT = 600.0
 

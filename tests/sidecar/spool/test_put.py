@@ -13,7 +13,6 @@ import orjson
 import pytest
 
 from sidecar.spool import RecordTooLarge, Spool, SpoolLocked, SpoolUnwritable
-from tests import waiting
 from tests.sidecar.spool.running_spool import (
     CLOCK,
     MIB,
@@ -29,6 +28,7 @@ from tests.sidecar.spool.running_spool import (
     settings,
     shipped,
 )
+from tests.support import waiting
 
 
 async def test_records_ship_in_the_order_they_were_put_and_chained(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from tests.sidecar.spool.running_spool import (
     spares,
     until,
 )
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 
 LARGE = "q" * 50_000 + SEED
 

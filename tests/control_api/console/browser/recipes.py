@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from tests.control_api.console.world import World, policy
-from tests.waiting import until
+from tests.support.waiting import until
 
 _numbers = itertools.count(1)
 

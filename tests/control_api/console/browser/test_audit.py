@@ -14,7 +14,7 @@ from tests.control_api.console.browser.damage import turn_into_permission
 from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.running_api import ControlApi, running
 from tests.control_api.tabs import Tabs
-from tests.waiting import until
+from tests.support.waiting import until
 
 VERIFICATION = "/v1/audit/verification"
 

@@ -6,12 +6,12 @@ import pytest
 
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
-from tests import tiers
 from tests.control_api.browsing import Watched
 from tests.control_api.console.browser.keyboard import Keyboard
 from tests.control_api.console.browser.recipes import RECIPES
 from tests.control_api.console.browser.visitors import Visitors, sign_in
 from tests.control_api.console.world import World
+from tests.runner import tiers
 
 ACTIONS = [page for page in PAGES if page.method == "POST"]
 

@@ -9,11 +9,11 @@ from playwright.async_api import Page as Tab
 
 from control_api.console.page import Page
 from control_api.console.pages import PAGES
-from tests import tiers
 from tests.control_api.browsing import Watched
 from tests.control_api.console.addresses import ADDRESSES, address_of, shown_pages
 from tests.control_api.console.browser.visitors import Visitors
 from tests.control_api.console.world import World
+from tests.runner import tiers
 
 SHOWN = pytest.mark.parametrize("page", shown_pages(), ids=lambda page: page.path)
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]

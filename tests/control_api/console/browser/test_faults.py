@@ -7,7 +7,7 @@ from playwright.async_api import Page
 
 from tests import tiers
 from tests.control_api.browsing import Watched
-from tests.waiting import until_async
+from tests.support.waiting import until_async
 
 OTHER_HOST = "new Image().src = 'http://tracker.example/pixel.png'"
 FAULTS = {

@@ -17,7 +17,7 @@ from tests.control_api.console.browser.damage import turn_into_permission
 from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.running_api import ControlApi
 from tests.control_api.tabs import Tabs
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 async def _tab_to(tab: Page, name: str) -> None:

@@ -22,7 +22,7 @@ from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.running_api import ControlApi, running
 from tests.control_api.tabs import Tabs
 from tests.control_api.witness.running_witness import WitnessProcess, configure
-from tests.waiting import until
+from tests.support.waiting import until
 
 _VERIFIED = "Verified by this browser"
 

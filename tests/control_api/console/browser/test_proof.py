@@ -10,7 +10,7 @@ from tests.control_api.browsing import watching
 from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.running_api import ControlApi
 from tests.control_api.tabs import Tabs
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 async def verdict(tab: Page, event_id: str) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from playwright.async_api import Page
 
-from tests import tiers
 from tests.control_api.browsing import Watched, watching
 from tests.control_api.console.browser.visitors import Visitors, sign_in
 from tests.control_api.console.world import World
 from tests.control_api.tabs import Tabs
+from tests.runner import tiers
 
 Change = Callable[[Page], Awaitable[object]]
 # What a page can tell of the tab that it is in.

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from tests import migrated, postgres
 from tests.control_api.browsing import watching
 from tests.control_api.console.browser.visitors import sign_in
 from tests.control_api.running_api import ControlApi, asked, running
 from tests.control_api.store.world import sql
 from tests.control_api.tabs import Tabs
-from tests.run_servers import SERVERS
-from tests.waiting import until
+from tests.support import migrated, postgres
+from tests.support.run_servers import SERVERS
+from tests.support.waiting import until
 
 Tamper = Callable[["Tampered", str], None]
 _BATCH, _BATCHES = 50, 11

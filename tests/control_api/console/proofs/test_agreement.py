@@ -21,7 +21,7 @@ from tests import servers
 from tests.control_api.console.proofs.verdicts import Case, in_browser, in_python
 from tests.policies.trail.proofs.naive_proofs import naive_consistency, naive_path
 from tests.policies.world import naive_root
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 
 pytestmark = pytest.mark.skipif(servers.find("node") is None, reason=servers.how("node"))
 

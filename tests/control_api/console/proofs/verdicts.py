@@ -19,7 +19,7 @@ from policies.trail.proofs.signed_note import VerifierKey
 from policies.trail.proofs.tlog_proof import TlogProof
 from policies.trail.stored_entry import EntryFinding, check_entry, load_entry
 from tests import servers
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 
 MODULES = ROOT / "control_api" / "console" / "static"
 SCRIPT = Path(__file__).with_name("node_verifier.mjs")

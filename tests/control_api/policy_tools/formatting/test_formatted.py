@@ -20,7 +20,7 @@ from policies.definitions.policy_form import FIELDS
 from tests.control_api.policy_tools.formatting.written import Writer
 from tests.policies.definitions.test_schema import policy
 from tests.policies.test_schemas import GUARDRAILS, TESTS
-from tests.properties import few
+from tests.support.properties import few
 
 POLICY = json.loads(schema("policy"))
 

@@ -17,7 +17,7 @@ from tests.control_api.policy_tools.testing.trees import run
 from tests.control_api.running_api import ControlApi, running
 from tests.policies.analysis.small import SOURCES, TASKS
 from tests.policies.analysis.small import policy as small_policy
-from tests.properties import few
+from tests.support.properties import few
 
 ROLES = ("r0", "r1", "r2", "r3")
 AGENTS = (None, "a", "ab", "x", "draft", "suspended", "bound", "ghost")

@@ -17,8 +17,8 @@ from control_api.store.migrate import migrate
 from control_api.store.queries.redactions import ErasureTarget
 from control_api.store.schema.version import READABLE_SINCE
 from control_api.store.transaction import Transaction
-from tests import postgres
 from tests.control_api.store.world import TENANT, World, decision, event_id, opened, sql
+from tests.support import postgres
 
 
 def test_the_indexed_size_only_grows_and_is_never_far_behind() -> None:

@@ -11,11 +11,11 @@ import pytest
 from control_api.log.verify import verify
 from control_api.store.migrate import migrate
 from control_api.store.postgresql.role import GRANTS
-from tests import postgres
 from tests.chaos.servers import Postgres
 from tests.control_api.store.world import OTHER, TENANT, decision, opened
-from tests.documents import blocks
-from tests.ports import free_port
+from tests.support import postgres
+from tests.support.documents import blocks
+from tests.support.ports import free_port
 
 TITLE = "-- distribute by tenant"
 EXTENSION = "share/postgresql/*/extension/citus.control"

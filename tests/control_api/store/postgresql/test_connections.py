@@ -27,9 +27,9 @@ from control_api.store.schema.tables import tenants
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
-from tests import waiting
 from tests.control_api.store.world import OTHER, TENANT, Now, World, decision, opened, sql
-from tests.postgres import Server, running, serving, unbound
+from tests.support import waiting
+from tests.support.postgres import Server, running, serving, unbound
 
 OURS = "application_name = 'sluice' AND datname = current_database()"
 

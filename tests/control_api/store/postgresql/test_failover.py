@@ -16,10 +16,10 @@ from control_api.log.verify import verify
 from control_api.store.errors import WriteFault
 from control_api.store.migrate import migrate
 from control_api.store.store import Store
-from tests import postgres, waiting
 from tests.chaos.servers import Postgres
 from tests.control_api.store.world import TENANT, World, decision, opened
-from tests.ports import free_port
+from tests.support import postgres, waiting
+from tests.support.ports import free_port
 
 LIMITS = DatabaseLimits(seconds=1)
 

@@ -14,8 +14,8 @@ from sqlalchemy import text
 from control_api.database_limits import DatabaseLimits
 from control_api.log.verify import verify
 from control_api.store.errors import ReadFault
-from tests import pgbouncer
 from tests.control_api.store.world import OTHER, TENANT, World, decision, opened
+from tests.support import pgbouncer
 
 LIMITS = DatabaseLimits(connections=12, pooled=True)
 MANY = 40

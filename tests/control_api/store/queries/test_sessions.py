@@ -9,7 +9,7 @@ import pytest
 from control_api.store.counters.dimensions import MINUTE
 from control_api.store.queries.sessions import SessionClaimer, SessionRow, find
 from tests.control_api.store.world import OTHER, TENANT, World, opened
-from tests.properties import chance
+from tests.support.properties import chance
 
 
 async def claim(

@@ -11,7 +11,7 @@ from control_api.maintenance import self_verification, wal_folding
 from control_api.store.schema.columns import metadata
 from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import sql
-from tests.waiting import until
+from tests.support.waiting import until
 
 SEED = "seeded-93c1-person"
 

@@ -20,10 +20,10 @@ from control_api.log.export import decisions
 from control_api.maintenance import retention
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import REPORT_PREFIX
-from tests import tiers
 from tests.control_api.running_api import ControlApi, within
 from tests.control_api.store.world import sql
 from tests.control_api.use_cases.audit.test_export_log import alter, filled, url_of
+from tests.runner import tiers
 
 PATH = "/v1/audit/export?format="
 

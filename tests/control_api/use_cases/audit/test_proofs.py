@@ -20,7 +20,7 @@ from policies.trail.merkle_tree import leaf_hash
 from policies.trail.proofs import consistency, inclusion
 from policies.trail.proofs.tlog_proof import TlogProof
 from tests.control_api.running_api import Answer, ControlApi, running
-from tests.waiting import until
+from tests.support.waiting import until
 
 JSON = {"Accept": "application/json"}
 

@@ -22,7 +22,7 @@ from tests.control_api.log.insider import Insider, Line
 from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import TENANT, World, opened, sql
 from tests.control_api.use_cases.audit.test_recomputed import a_day
-from tests.waiting import until
+from tests.support.waiting import until
 
 DAY = 86_400_000_000
 

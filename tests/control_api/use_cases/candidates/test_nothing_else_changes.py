@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.control_api.running_api import ControlApi, running, within
 from tests.control_api.use_cases.candidates.test_candidates import ROUTE
-from tests.properties import chance, few
+from tests.support.properties import chance, few
 
 SOURCES = ("handbook", "contracts", "payroll", "rest://files/a", "unknown")
 LEVELS = ("low", "medium", "high", "critical")

@@ -15,7 +15,7 @@ from control_api.requests.retrieval import AskedRetrieval
 from policies.ground.errors import Invalid
 from policies.retrieval import parse_retrieval
 from tests.control_api.running_api import ControlApi, asked, running
-from tests.properties import examples
+from tests.support.properties import examples
 
 
 def test_an_allowed_retrieval_is_answered_with_the_policy_and_the_event(api: ControlApi) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests import migrated
 from tests.control_api.running_api import Answer, ControlApi
 from tests.control_api.use_cases.guardrails.replicas import Write, at_once, two
-from tests.postgres import serving
-from tests.waiting import until
+from tests.support import migrated
+from tests.support.postgres import serving
+from tests.support.waiting import until
 
 ROUNDS = 12
 Replicas = tuple[ControlApi, ControlApi]
@@ -24,7 +24,7 @@ RULE = {"name": "g", "never": {"sources": ["payroll*"]}}
 def replicas(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Replicas]:
-    from tests.run_servers import SERVERS
+    from tests.support.run_servers import SERVERS
 
     with (
         migrated.database(*pytestconfig.stash[SERVERS]) as url,

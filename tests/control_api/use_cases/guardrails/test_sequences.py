@@ -17,7 +17,7 @@ from tests.control_api.running_api import Answer, ControlApi, running
 from tests.control_api.use_cases.guardrails.replicas import at_once, two
 from tests.policies.analysis import small
 from tests.policies.analysis.test_guardrails import described, guardrail
-from tests.postgres import serving
+from tests.support.postgres import serving
 
 SOURCES = tuple(name for name in small.SOURCES if len(name) < 3)
 ASKED = [each for role in small.ROLES for each in small.requests(role, SOURCES)]

@@ -20,7 +20,7 @@ from tests.control_api.use_cases.impact.traffic import (
     entries_of,
     record_all,
 )
-from tests.waiting import until
+from tests.support.waiting import until
 
 __all__ = ["process"]
 ROUTE = "/v1/policies/impact"

@@ -30,7 +30,7 @@ from tests.control_api.use_cases.impact.traffic import (
     entries_of,
     record_all,
 )
-from tests.waiting import until
+from tests.support.waiting import until
 
 __all__ = ["postgresql_url"]
 POLICIES = encode([{**each, "policy_id": "", "version": 0} for each in TOMORROW])

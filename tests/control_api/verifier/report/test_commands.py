@@ -11,9 +11,9 @@ import pytest
 from tests.control_api.verifier.report.made import Capture, made
 from tests.control_api.verifier.report.test_content import HOSTILE, hostile
 from tests.control_api.verifier.world import KEY, export, put
-from tests.documents import commands, paste
-from tests.documents import put as put_program
 from tests.servers import need
+from tests.support.documents import commands, paste
+from tests.support.documents import put as put_program
 
 ROOT = Path(__file__).parents[4]
 

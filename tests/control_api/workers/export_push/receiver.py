@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.control_api.running_api import ControlApi, asked, within
-from tests.ports import free_port
 from tests.sidecar.proxy.certificates import authority
+from tests.support.ports import free_port
 
 MODULE = "tests.control_api.workers.export_push.receiver_process"
 

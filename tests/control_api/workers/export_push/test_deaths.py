@@ -22,7 +22,7 @@ from tests.control_api.workers.export_push.receiver import (
     metric,
     without_repeats,
 )
-from tests.postgres import serving
+from tests.support.postgres import serving
 
 KINDS = [("otlp", False), ("syslog", False), ("syslog", True)]
 POINTS = {

@@ -13,9 +13,9 @@ import pytest
 
 from tests.control_api.running_api import running, within
 from tests.control_api.workers.export_push.receiver import decide, lag
-from tests.ports import free_port
 from tests.servers import need
 from tests.sidecar.proxy.certificates import authority
+from tests.support.ports import free_port
 
 README = Path(__file__).resolve().parents[4] / "control_api/workers/export_push/README.md"
 

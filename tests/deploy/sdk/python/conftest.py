@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sluice_guard import Guard
-from tests.stack import Stack, running
+from tests.support.stack import Stack, running
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ import pytest
 
 from tests.architecture.tree import ROOT
 from tests.deploy.package.distribution import empty_venv
-from tests.fetching import Item
+from tests.programs.fetching import Item
 
 SDK = ROOT / "deploy" / "sdk" / "python"
 FOLDER = Path(os.environ.get("AGENT_FRAMEWORKS_DIR", Path(sys.prefix) / "frameworks"))

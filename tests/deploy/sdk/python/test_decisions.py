@@ -12,7 +12,7 @@ import pytest
 
 from sluice_guard import Decision, Denied, Guard, NotAllowed, Unavailable, acting
 from tests.deploy.sdk.python.conftest import event_of
-from tests.stack import Stack
+from tests.support.stack import Stack
 
 
 def test_an_allow_is_true_and_a_deny_is_false(guard: Guard) -> None:

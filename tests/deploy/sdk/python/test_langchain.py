@@ -14,7 +14,7 @@ from pydantic import Field
 
 from sluice_guard import Denied, Guard, Unavailable
 from tests.deploy.sdk.python.scripted_server import ALLOW, DENY, response, says, serving
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 KEY = "slc_" + "s3cret" * 8
 

@@ -26,8 +26,8 @@ from tests.deploy.sdk.python.scripted_server import (
     says,
     serving,
 )
-from tests.ports import free_port
 from tests.sidecar.proxy.certificates import authority
+from tests.support.ports import free_port
 
 KEY = "slc_" + "s3cret" * 8
 

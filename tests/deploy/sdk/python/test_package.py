@@ -25,8 +25,8 @@ from tests.deploy.package.distribution import (
 )
 from tests.deploy.sdk.python.framework_environment import SDK
 from tests.deploy.sdk.python.scripted_server import ALLOW, response, says, serving
-from tests.documents import blocks, commands, paste
-from tests.stack import Stack
+from tests.support.documents import blocks, commands, paste
+from tests.support.stack import Stack
 
 PAGE = "deploy/sdk/python/README.md"
 PACKAGE = SDK / "sluice_guard"

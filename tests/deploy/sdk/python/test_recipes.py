@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.sdk.python.framework_environment import SDK, python_with
-from tests.stack import Stack
+from tests.support.stack import Stack
 
 RECIPES = {
     "langchain_retriever": ("langchain", "langchain-1"),

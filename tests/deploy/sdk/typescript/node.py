@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers import need
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 
 PACKAGE = ROOT / "deploy" / "sdk" / "typescript"
 _HEAD = f"""\

@@ -10,7 +10,7 @@ import pytest
 
 from tests.deploy.sdk.python.conftest import event_of
 from tests.deploy.sdk.typescript.node import run
-from tests.stack import Stack, running
+from tests.support.stack import Stack, running
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from tests.deploy.sdk.python.scripted_server import ALLOW, DENY, response, says, serving
 from tests.deploy.sdk.python.test_no_decision import ANSWERS, BROKEN, KEY, SLOW
 from tests.deploy.sdk.typescript.node import run
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 CHECK = """
 const guard = (url, timeout = 0.5) => new Guard(url, given.key, "agt", "support", { timeout });

@@ -11,7 +11,7 @@ import pytest
 
 from tests.deploy.sdk.typescript.node import PACKAGE, npm, run_in
 from tests.servers import need
-from tests.stack import running
+from tests.support.stack import running
 
 README = (PACKAGE / "README.md").read_text()
 EXAMPLE = re.findall(r"```js\n(.*?)```", README, re.S)[0]

@@ -28,7 +28,7 @@ from policies.trail.proofs.signed_note import (
     Signature,
     VerifierKey,
 )
-from tests.properties import examples
+from tests.support.properties import examples
 
 PETER_KEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
 PETER_SEED = base64.b64decode("AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz")[1:]

@@ -18,7 +18,7 @@ from policies.trail.proofs import inclusion
 from policies.trail.proofs.tlog_proof import MAX_EXTRA, MAX_HASHES, MAX_TEXT, BadProof, TlogProof
 from tests.policies.trail.proofs.naive_proofs import reader
 from tests.policies.world import naive_root
-from tests.properties import examples
+from tests.support.properties import examples
 
 FIRST, SECOND = (hashlib.sha256(text).digest() for text in (b"hash1", b"hash2"))
 ONE, TWO = (base64.b64encode(each).decode() for each in (FIRST, SECOND))

@@ -15,7 +15,7 @@ from policies.trail.proofs import consistency, inclusion
 from policies.trail.proofs.subtree import MAX_SIZE, Part, frontier_nodes
 from tests.policies.trail.proofs.naive_proofs import naive_consistency, naive_path, reader
 from tests.policies.world import naive_root
-from tests.properties import examples
+from tests.support.properties import examples
 
 LARGEST = 200
 LEAVES = [leaf_hash(b"%d" % n) for n in range(LARGEST)]

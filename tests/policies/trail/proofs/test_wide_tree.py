@@ -10,7 +10,7 @@ from policies.trail.merkle_tree import Frontier, leaf_hash, node_hash
 from policies.trail.proofs import consistency, inclusion
 from policies.trail.proofs.subtree import Node, Part, frontier_nodes
 from policies.trail.proofs.wide_tree import LEVELS, WIDTH, KnownNodes, NodeGap, WideTree
-from tests.properties import examples
+from tests.support.properties import examples
 
 # More than one node of the second stored level.
 SIZE = WIDTH * WIDTH + 3 * WIDTH + 77

@@ -10,9 +10,9 @@ from typing import Any
 
 from sidecar.settings.model import Pair
 from tests import servers
-from tests.ports import free_port
 from tests.sidecar.doors.grpc.grpc_setup import KEY
-from tests.waiting import until_async
+from tests.support.ports import free_port
+from tests.support.waiting import until_async
 
 _TYPES = "type.googleapis.com/envoy.extensions"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 
 PROTO = ROOT / "sidecar/doors/grpc/authorization.proto"
 PACKAGE = "envoy.service.auth.v3"

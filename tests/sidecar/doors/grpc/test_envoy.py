@@ -18,13 +18,13 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.settings.doors import Door, DoorAgent, DoorTls
 from sidecar.settings.model import Pair
 from sidecar.spool import SpoolFull
-from tests.ports import free_port
 from tests.sidecar.doors.grpc.envoy import Envoy, client_tls, envoy
 from tests.sidecar.doors.grpc.grpc_setup import KEY, LOCAL, GrpcDoor, grpc_door
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.scripted_source import DataSource, data_source
-from tests.waiting import until_async, until_told
+from tests.support.ports import free_port
+from tests.support.waiting import until_async, until_told
 
 OTHER_KEY = make_key(b"other".ljust(32))
 BODY = {"max_request_bytes": 1000, "allow_partial_message": True, "pack_as_bytes": True}

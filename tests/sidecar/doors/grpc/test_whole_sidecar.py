@@ -18,14 +18,14 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.doors.grpc import wire
 from sidecar.settings.doors import Door
 from sidecar.settings.model import Source
-from tests.ports import free_port
 from tests.sidecar.doors.grpc.envoy_messages import message
 from tests.sidecar.doors.grpc.grpc_setup import CHECK, HEALTH, code
 from tests.sidecar.doors.grpc.test_messages import http
 from tests.sidecar.doors.http.checks import DOORS, SPEAKER, Answered, Checks, checks
 from tests.sidecar.fake_control_api import EVALUATE_KEY, ROLE, fake_control_api, policy
 from tests.sidecar.test_serve import process
-from tests.stack import ROOT
+from tests.support.ports import free_port
+from tests.support.stack import ROOT
 
 METADATA = (("x-api-key", EVALUATE_KEY),)
 PARTS = [

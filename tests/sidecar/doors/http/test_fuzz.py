@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from policies.ground.keys import make_key
-from tests.properties import chance, few
 from tests.sidecar.doors.http.checks import Checks, checks, question
 from tests.sidecar.fake_control_api import EVALUATE_KEY, policy
 from tests.sidecar.proxy.mutated_requests import TOKENS
+from tests.support.properties import chance, few
 
 CHECKS = 20_000
 AT_ONCE = 32

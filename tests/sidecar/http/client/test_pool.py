@@ -17,9 +17,9 @@ from sidecar.http.client.pool import Pool
 from sidecar.http.loop_guard import LoopGuard
 from sidecar.http.messages.disconnects import ConnectionLost
 from sidecar.http.messages.request_parser import HeadLimits
-from tests import waiting
-from tests.loop_clock import LoopClock
-from tests.ports import free_port
+from tests.support import waiting
+from tests.support.loop_clock import LoopClock
+from tests.support.ports import free_port
 
 LIMITS = ClientLimits(HeadLimits(1000, 1000, 20), 1000, 2, 5.0, 15.0)
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

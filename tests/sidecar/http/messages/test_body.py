@@ -6,7 +6,7 @@ import pytest
 
 from sidecar.http.messages.body import EMPTY, BodyStream
 from sidecar.http.messages.disconnects import BodyBrokenOff
-from tests import waiting
+from tests.support import waiting
 
 
 class Flow:

@@ -15,7 +15,7 @@ from sidecar.http.messages.request_parser import (
     RequestMessage,
     RequestParser,
 )
-from tests.properties import examples
+from tests.support.properties import examples
 
 LIMITS = HeadLimits(line=1000, field=2000, fields=10)
 KIB = 1024

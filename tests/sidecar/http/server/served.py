@@ -11,7 +11,7 @@ from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.http.server.request import HttpRequest, Serve
 from sidecar.http.server.response import Answer, Response
 from sidecar.http.server.service import Flow, ServerLimits, Service
-from tests import waiting
+from tests.support import waiting
 
 LIMITS = ServerLimits(
     HeadLimits(1000, 1000, 10),

@@ -9,7 +9,6 @@ import pytest
 from sidecar.http.messages.disconnects import BodyBrokenOff
 from sidecar.http.server.request import HttpRequest, Serve
 from sidecar.http.server.response import Answer, Deferred
-from tests import waiting
 from tests.sidecar.http.server.served import (
     LIMITS,
     Client,
@@ -20,6 +19,7 @@ from tests.sidecar.http.server.served import (
     post,
     with_body,
 )
+from tests.support import waiting
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 

@@ -6,7 +6,6 @@ import pytest
 
 from sidecar.http.server.request import HttpRequest
 from sidecar.http.server.response import Answer, Deferred, ResponseSent
-from tests import waiting
 from tests.sidecar.http.server.served import (
     LIMITS,
     Client,
@@ -17,6 +16,7 @@ from tests.sidecar.http.server.served import (
     post,
     with_body,
 )
+from tests.support import waiting
 
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 

@@ -15,10 +15,10 @@ from policies.sets.policy_set import (
     role_name,
     tenant_document,
 )
-from tests import waiting
 from tests.sidecar.fake_control_api import EVALUATE_KEY, ROLE, fake_control_api, many_roles, policy
 from tests.sidecar.policy_cache.full_replica.polling_replica import polling_replica
 from tests.sidecar.running_sidecar import EVALUATE, sidecar
+from tests.support import waiting
 
 
 async def test_a_first_replica_is_whole_and_fresh(tmp_path: Path) -> None:

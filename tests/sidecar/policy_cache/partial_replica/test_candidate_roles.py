@@ -14,7 +14,6 @@ import pytest
 
 from policies.sets.policy_set import candidate_name
 from policies.sets.redis_keys import document_field, set_key
-from tests import redis
 from tests.sidecar.candidate_world import World
 from tests.sidecar.fake_control_api import ROLE, policy
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
@@ -24,6 +23,7 @@ from tests.sidecar.policy_cache.partial_replica.redis_set import (
     running_control_api,
 )
 from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
+from tests.support import redis
 
 pytestmark = redis.needs_redis
 

@@ -25,7 +25,6 @@ from policies.sets.policy_set import (
 )
 from policies.sets.redis_keys import set_key
 from sidecar.policy_cache.partial_replica import failover
-from tests import redis, waiting
 from tests.sidecar.fake_control_api import (
     EVALUATE_KEY,
     ROLE,
@@ -36,6 +35,7 @@ from tests.sidecar.fake_control_api import (
 )
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.running_sidecar import EVALUATE, FakeClock, RunningSidecar, sidecar, until
+from tests.support import redis, waiting
 
 pytestmark = redis.needs_redis
 

@@ -13,11 +13,11 @@ from policies.sets.policy_set import agent_document, agent_name
 from policies.sets.redis_keys import document_field, node_field, set_key
 from sidecar.policy_cache.agent_documents import ListingInterrupted
 from sidecar.policy_cache.document_fetcher import FetchFailed
-from tests import redis
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.policy_cache.partial_replica.redis_set import running_control_api
 from tests.sidecar.policy_cache.test_agent_listing import everyone, listed
 from tests.sidecar.running_sidecar import RunningSidecar, sidecar
+from tests.support import redis
 
 pytestmark = redis.needs_redis
 

@@ -22,12 +22,12 @@ from policies.sets.policy_set import (
 )
 from policies.sets.redis_keys import CHALLENGES, changes_key, document_field, session_key, set_key
 from policies.sets.signed_head import Claim
-from tests import redis
-from tests.redis_users import SECRET, SIDECAR, make_user, refusals
-from tests.relay import certificate, relaying
 from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, FAR, ROLE, many_roles, policy
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar, until
+from tests.support import redis
+from tests.support.redis_users import SECRET, SIDECAR, make_user, refusals
+from tests.support.relay import certificate, relaying
 
 pytestmark = redis.needs_redis
 

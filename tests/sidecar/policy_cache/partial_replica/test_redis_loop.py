@@ -29,7 +29,6 @@ from policies.sets.redis_keys import (
     set_key,
 )
 from policies.sets.signed_head import Claim
-from tests import redis
 from tests.sidecar.fake_control_api import (
     AGENT,
     EVALUATE_KEY,
@@ -48,6 +47,7 @@ from tests.sidecar.policy_cache.partial_replica.redis_set import (
     running_control_api,
 )
 from tests.sidecar.running_sidecar import EVALUATE, FakeClock, sidecar, until
+from tests.support import redis
 
 pytestmark = redis.needs_redis
 

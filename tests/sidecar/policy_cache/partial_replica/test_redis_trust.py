@@ -11,7 +11,6 @@ from policies.ground.signing import Signer
 from policies.sets.merkle_map import path
 from policies.sets.policy_set import role_document, role_name
 from policies.sets.redis_keys import HEAD, changes_key, document_field, doubts_key, set_key
-from tests import redis, waiting
 from tests.sidecar.fake_control_api import ROLE, policy
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
 from tests.sidecar.policy_cache.partial_replica.redis_set import (
@@ -22,6 +21,7 @@ from tests.sidecar.policy_cache.partial_replica.redis_set import (
     running_control_api,
 )
 from tests.sidecar.running_sidecar import FakeClock, sidecar, until
+from tests.support import redis, waiting
 
 pytestmark = redis.needs_redis
 

@@ -13,7 +13,7 @@ from sidecar.policy_cache.partial_replica.request_coalescer import (
     MAX_WAITING,
     RequestCoalescer,
 )
-from tests import waiting
+from tests.support import waiting
 
 
 class Source:

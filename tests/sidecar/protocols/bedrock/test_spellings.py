@@ -16,7 +16,6 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from sidecar.settings.model import Aws
-from tests.properties import examples
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, credentials_file, fault
 from tests.sidecar.protocols.bedrock.server import OPEN, SHUT
 from tests.sidecar.protocols.module_setup import kept_open
@@ -24,6 +23,7 @@ from tests.sidecar.protocols.shared.signing_front import SigningFront, signing_f
 from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import ask
 from tests.sidecar.proxy.scripted_source import Seen, answer
+from tests.support.properties import examples
 
 ARN = "arn:aws:bedrock:eu-west-1:123456789012"
 # A member and its possible values, valid or not.

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_port
 from tests.sidecar.protocols.chroma.front import Front, direct, fronting
+from tests.support.ports import free_port
 
 
 @pytest.fixture(scope="session")

@@ -23,10 +23,10 @@ from sidecar.protocols.mcp.uri import canonical_uri
 from sidecar.protocols.messages import SourceRef, Unresolved, Visibility
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
-from tests.properties import examples
 from tests.sidecar.protocols.mcp.wire import Wire, wired
 from tests.sidecar.protocols.module_setup import kept_open
 from tests.sidecar.proxy.proxy_setup import source
+from tests.support.properties import examples
 
 
 @pytest.mark.parametrize(

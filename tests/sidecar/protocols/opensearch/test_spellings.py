@@ -20,10 +20,10 @@ from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.languages.esql import indices_of_esql
 from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
 from sidecar.protocols.opensearch.languages.sql import indices_of_sql
-from tests.properties import examples
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
 from tests.sidecar.protocols.opensearch.front import READERS, named_server
 from tests.sidecar.proxy.raw_client import ask
+from tests.support.properties import examples
 
 SERVER = named_server()
 

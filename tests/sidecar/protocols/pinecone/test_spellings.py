@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.properties import examples
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
 from tests.sidecar.protocols.module_setup import kept_open
 from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.properties import examples
 
 NAMES = st.sampled_from(["open", "open", "shut", "", None, "__default__", "sh\u017ft", "Open"])
 SEGMENTS = st.sampled_from(["open", "open", "shut", "sh%75t", "__default__", "%73hut", "open%2f"])

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.properties import examples
 from tests.sidecar.protocols.minimal import Minimal, minimal
 from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.scripted_source import Seen, answer
+from tests.support.properties import examples
 
 ALIASES = {"docs": "open_docs", "open_alias": "shut_docs", "shut_alias": "open_docs"}
 NAMES = ["open_docs", "shut_docs", *ALIASES, "shut%5fdocs", "sh%75t_docs", "open_docs%2F..", "%2e"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 
 @contextmanager

@@ -13,13 +13,13 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from sidecar.settings.model import Aws
-from tests.properties import examples
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, credentials_file, fault
 from tests.sidecar.protocols.module_setup import kept_open
 from tests.sidecar.protocols.shared.signing_front import SigningFront, signing_front
 from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.raw_client import ask
 from tests.sidecar.proxy.scripted_source import Seen, answer
+from tests.support.properties import examples
 
 PIECES = [
     "/", "//", "shut", "open", "%73hut", "sh%75t", "lake", "l%61ke", "vault", "..", ".", "%2e%2e",

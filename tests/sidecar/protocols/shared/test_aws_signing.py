@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from sidecar.settings.model import Aws
-from tests.ports import free_port
 from tests.sidecar.protocols.aws import (
     ACCESS,
     SECRET,
@@ -22,6 +21,7 @@ from tests.sidecar.protocols.s3.front import client
 from tests.sidecar.protocols.shared.signing_front import SECRETS, SigningFront
 from tests.sidecar.proxy.proxy_setup import listening, sidecar, source, until
 from tests.sidecar.proxy.scripted_source import answer
+from tests.support.ports import free_port
 
 AGENTS = (
     "Authorization: AWS4-HMAC-SHA256 Credential=AKIAAGENT/20261121/eu/s3/aws4_request",

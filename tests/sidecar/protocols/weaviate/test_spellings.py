@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.properties import examples
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
 from tests.sidecar.protocols.weaviate.server import ALIASES, Server
 from tests.sidecar.proxy.proxy_setup import policy
+from tests.support.properties import examples
 
 NAMES = st.sampled_from(["Open", "Open", "Open", "OpenMore", "Shut", "shut", "OpenAlias", "Docs"])
 WHERE = st.sampled_from([

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiers
+from tests.runner import tiers
 from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup
 from tests.sidecar.proxy.raw_client import ask, get
 

@@ -6,10 +6,10 @@ import asyncio
 import pytest
 
 from sidecar.protocols.rest import Rest
-from tests import waiting
 from tests.sidecar.proxy.proxy_setup import ProxySetup, until
 from tests.sidecar.proxy.raw_client import Answered, get, leave
 from tests.sidecar.proxy.scripted_source import Seen, answer
+from tests.support import waiting
 
 POST = (
     b"POST /a HTTP/1.1\r\nHost: kb\r\nContent-Type: application/json\r\n"

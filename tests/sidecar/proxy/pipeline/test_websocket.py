@@ -13,7 +13,6 @@ from aiohttp import WSMsgType, web
 
 from policies.definitions.model import TenantSettings
 from sidecar.proxy.limits import LIMITS
-from tests import waiting
 from tests.sidecar.proxy.proxy_setup import (
     ProxySetup,
     Sidecar,
@@ -26,6 +25,7 @@ from tests.sidecar.proxy.proxy_setup import (
 )
 from tests.sidecar.proxy.raw_client import Answered, get, leave
 from tests.sidecar.proxy.scripted_source import Seen, answer
+from tests.support import waiting
 
 ASK = (
     b"GET /a HTTP/1.1\r\nHost: kb\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"

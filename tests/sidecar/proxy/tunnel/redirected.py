@@ -12,7 +12,6 @@ from sidecar.http.authority import Authority
 from sidecar.proxy.assembly import TRANSPARENT, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import UpstreamTls
-from tests import waiting
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask
@@ -21,6 +20,7 @@ from tests.sidecar.proxy.tunnel.test_client_hello import (
     SERVER_NAME,
     server_name,
 )
+from tests.support import waiting
 
 ALERT = b"\x15\x03\x03\x00\x02\x02\x31"
 ELSEWHERE = "192.0.2.66"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from policies.definitions.model import Policy
-from tests import waiting
 from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source, until
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
 from tests.sidecar.proxy.test_forward_proxy import proxying
 from tests.sidecar.proxy.tunnel.redirected import greets
+from tests.support import waiting
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

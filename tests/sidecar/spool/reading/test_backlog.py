@@ -27,7 +27,7 @@ from tests.sidecar.spool.running_spool import (
     until,
     written,
 )
-from tests.waiting import POLL, turns
+from tests.support.waiting import POLL, turns
 
 LARGE = "q" * 50_000
 

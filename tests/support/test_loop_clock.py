@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from tests import waiting
-from tests.loop_clock import moving_clock
+from tests.support import waiting
+from tests.support.loop_clock import moving_clock
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

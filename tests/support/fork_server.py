@@ -27,7 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
     "control_api": ("serve", "workers.supervise", "maintenance.purge_command"),
     "sidecar": ("__main__",),
@@ -145,7 +145,7 @@ def _server(module: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST)
     with theirs:
-        command = [sys.executable, "-m", "tests.fork_server", module, str(theirs.fileno())]
+        command = [sys.executable, "-m", "tests.support.fork_server", module, str(theirs.fileno())]
         return ours, subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
 
 

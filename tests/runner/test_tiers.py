@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 
 SUITE = """
 import pytest
-from tests import tiers
+from tests.runner import tiers
 
 @tiers.sampled("page", "check")
 @pytest.mark.parametrize("check", list("abcdef"))
@@ -39,7 +39,9 @@ def test_deep(): pass
 
 def collected(folder: Path, *options: str) -> list[str]:
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
-    (folder / "conftest.py").write_text('pytest_plugins = ("tests.runner.plugin", "tests.tiers")\n')
+    (folder / "conftest.py").write_text(
+        'pytest_plugins = ("tests.runner.plugin", "tests.runner.tiers")\n'
+    )
     (folder / "test_x.py").write_text(SUITE)
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *options]
     environ = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from tests import fetching
-from tests.fetching import Item
+from tests.programs import fetching
+from tests.programs.fetching import Item
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
-"""A WSGI origin, served by waitress: `python -m tests.origin_apps.wsgi PORT`. Writes one line a
-request: the field `X-Case`, method and target."""
+"""A WSGI origin, served by waitress: `python -m tests.support.origin_apps.wsgi PORT`.
+
+Writes one line a request: the field `X-Case`, method and target."""
 
 import http
 import sys
@@ -8,7 +9,7 @@ from typing import Any
 
 from waitress import serve
 
-from tests.origin_apps.answers import answer
+from tests.support.origin_apps.answers import answer
 
 
 def app(environ: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:

@@ -18,9 +18,11 @@ from typing import Any
 
 from sqlalchemy import make_url
 
-from tests import programs, servers, waiting
-from tests.ports import free_port
-from tests.postgres import UNPRIVILEGED, open_to_all
+from tests import servers
+from tests.programs import sources
+from tests.support import waiting
+from tests.support.ports import free_port
+from tests.support.postgres import UNPRIVILEGED, open_to_all
 
 SESSIONS = 4
 
@@ -69,7 +71,7 @@ def before(url: str, sessions: int = SESSIONS) -> Iterator[str]:
 def _within_reach(program: Path, folder: Path) -> Path:
     """A copy of a fetched program that `nobody` can run: the checkout may lie in a home directory.
     A program of the system stays where it is."""
-    fetched = programs.folder("pgbouncer")
+    fetched = sources.folder("pgbouncer")
     if not program.is_relative_to(fetched):
         return program
     copy = folder / "fetched"

@@ -1,7 +1,7 @@
 """The JSON Schemas that the package ships, made from what validates the files.
 
-python -m tests.schemas            write them
-python -m tests.schemas --check    exit with 1 if one is not as it would be written
+python -m tests.support.schemas            write them
+python -m tests.support.schemas --check    exit with 1 if one is not as it would be written
 """
 
 import json
@@ -15,7 +15,7 @@ from policies.definitions.policy_form import POLICY_FILE
 from policies.testing.file_form import TEST_FILE
 from sidecar.config.schema import settings_schema
 
-FOLDER = Path(__file__).parent.parent / "policies" / "schemas"
+FOLDER = Path(__file__).parents[2] / "policies" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 MADE: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
@@ -49,7 +49,7 @@ def main() -> int:
     found = stale()
     if sys.argv[1:] == ["--check"]:
         for name in found:
-            print(f"{path(name)} is stale: python -m tests.schemas", file=sys.stderr)
+            print(f"{path(name)} is stale: python -m tests.support.schemas", file=sys.stderr)
         return int(bool(found))
     for name in found:
         path(name).write_text(text(name))

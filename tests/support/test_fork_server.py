@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import fork_server
-from tests.fork_server import ROOT, Fork, Started
-from tests.ports import free_port
+from tests.support import fork_server
+from tests.support.fork_server import ROOT, Fork, Started
+from tests.support.ports import free_port
 
 
 def started(path: Path, command: Sequence[str], **environ: str) -> Started:

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests import servers
-from tests.ports import free_port
-from tests.stack import Service, listens, wait_until
+from tests.support.ports import free_port
+from tests.support.stack import Service, listens, wait_until
 
 APPS = Path(__file__).with_name("origin_apps")
 
@@ -129,7 +129,7 @@ def uvicorn(directory: Path, parser: str = "h11") -> Iterator[Origin]:
     """An ASGI server, which parses with h11 unless told otherwise."""
     _need_module("uvicorn")
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "tests.origin_apps.asgi:app"]
+    command = [sys.executable, "-m", "uvicorn", "tests.support.origin_apps.asgi:app"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--http", parser, "--lifespan", "off"]
     command += ["--no-access-log", "--log-level", "critical", "--timeout-keep-alive", "120"]
     name = f"uvicorn-{parser}"
@@ -142,7 +142,7 @@ def waitress(directory: Path) -> Iterator[Origin]:
     """A WSGI server with its own parser."""
     _need_module("waitress")
     port = free_port()
-    command = [sys.executable, "-m", "tests.origin_apps.wsgi", str(port)]
+    command = [sys.executable, "-m", "tests.support.origin_apps.wsgi", str(port)]
     with _running("waitress", command, directory, port) as service:
         yield Origin("waitress", port, service.log, service.pid)
 

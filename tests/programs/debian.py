@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from tests.programs import Debian
+from tests.programs.sources import Debian
 
 _APT = "apt-get"
 _ANY_USER = ("-o", "APT::Sandbox::User=root")

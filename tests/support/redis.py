@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests import servers
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 PATIENCE = 20.0
 SLOTS = 16384

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 SUPERUSER, OWNER, SERVICE = "sluice", "owner", "service"
 UNPRIVILEGED = 65534
@@ -138,12 +138,14 @@ def _as(url: str, role: str) -> str:
 def running(folder: Path, owner: int, *, durable: bool = False) -> Server:
     """The test run's server. The first caller starts it. `owner` is the run's process id."""
     answer, log = folder / "postgres.json", folder / "postgres.log"
+    command = [sys.executable, "-m", "tests.support.postgres"]
     with (folder / "postgres.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not log.exists():
             with log.open("wb") as output:
                 guard = subprocess.Popen(
-                    [sys.executable, __file__, str(folder), str(owner), str(int(durable))],
+                    [*command, str(folder), str(owner), str(int(durable))],
+                    cwd=Path(__file__).parents[2],
                     stdout=output,
                     stderr=output,
                     start_new_session=True,  # a Ctrl-C ends the tests first

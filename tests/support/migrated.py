@@ -17,8 +17,8 @@ from pathlib import Path
 from control_api.store import sqlite as sqlite_store
 from control_api.store.migrate import migrate
 from control_api.store.url import parse_url
-from tests import postgres
-from tests.postgres import Server, serving
+from tests.support import postgres
+from tests.support.postgres import Server, serving
 
 
 @contextlib.contextmanager

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import properties
+from tests.support import properties
 
 pytest_plugins = ["pytester"]
 
 CONFTEST = """
-from tests import properties
+from tests.support import properties
 
 properties.register()
 
@@ -28,7 +28,7 @@ def pytest_configure(config):
 """
 DRAWN = """
 from hypothesis import given, settings, strategies
-from tests import properties
+from tests.support import properties
 
 def test_chance():
     print("drew", properties.chance("a").random(), settings.get_current_profile_name())
@@ -46,7 +46,7 @@ Run = Callable[..., list[str]]
 def draw(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs two tests in a pytest of its own, and returns what they drew."""
     monkeypatch.delenv(properties.SEED, raising=False)
-    monkeypatch.setenv("PYTHONPATH", str(Path(properties.__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(properties.__file__).parents[2]))
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(DRAWN)
 

@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.clusters import pod_token
-from tests.ports import free_port
-from tests.stack import Service, call
+from tests.support.clusters import pod_token
+from tests.support.ports import free_port
+from tests.support.stack import Service, call
 
 SETTINGS = "SLUICE_SIDECAR_SETTINGS"
 

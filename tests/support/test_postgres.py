@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests import postgres
+from tests.support import postgres
 
 
 async def ask(url: str, *statements: str) -> int:

@@ -11,9 +11,9 @@ import os
 import shutil
 import subprocess
 
-from tests import programs
+from tests.programs import sources
 
-_FETCHED = programs.place("nft").parent
+_FETCHED = sources.place("nft").parent
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:{_FETCHED}"
 WITH_PROGRAMS = (
     ["sh", "-c", 'mount --bind "$0" /usr/local/sbin && exec "$@"', str(_FETCHED)]

@@ -18,7 +18,7 @@ from typing import Any
 import uvloop
 
 from policies.ground.clock import Clock
-from tests import waiting
+from tests.support import waiting
 
 
 class LoopClock:

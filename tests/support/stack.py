@@ -18,10 +18,10 @@ from typing import Any
 
 import yaml
 
-from tests import fork_server, migrated, waiting
-from tests.ports import free_port
+from tests.support import fork_server, migrated, waiting
+from tests.support.ports import free_port
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 POLICIES = """\
 policies:

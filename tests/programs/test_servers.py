@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests import kubernetes_programs, programs
-from tests.programs import Debian
+from tests.programs import kubernetes, sources
+from tests.programs.sources import Debian
 from tests.servers import need
 
 UNPACK = """
 import sys
 from pathlib import Path
-from tests import kubernetes_programs
-print(kubernetes_programs.program("helm", Path(sys.argv[1])))
+from tests.programs import kubernetes
+print(kubernetes.program("helm", Path(sys.argv[1])))
 """
 VERSION = {"ip": "-V", "rsyslogd": "-v", "varnishd": "-V", "varnishtest": "-h"}
 """How a program is asked for its version, or for anything that needs its libraries."""
@@ -44,7 +44,7 @@ def test_two_workers_unpack_the_same_program_at_once(tmp_path: Path) -> None:
     assert b"version.BuildInfo" in version.stdout
 
 
-@pytest.mark.parametrize("name", sorted(kubernetes_programs.PROGRAMS))
+@pytest.mark.parametrize("name", sorted(kubernetes.PROGRAMS))
 def test_an_unpacked_program_is_executable(name: str) -> None:
     assert os.access(need(name), os.X_OK)
 
@@ -53,8 +53,8 @@ def test_an_unpacked_program_is_executable(name: str) -> None:
     "name",
     sorted(
         name
-        for name, source in programs.BROUGHT.items()
-        if isinstance(programs.SOURCES[source], Debian)
+        for name, source in sources.BROUGHT.items()
+        if isinstance(sources.SOURCES[source], Debian)
     ),
 )
 def test_a_debian_program_runs_with_its_own_libraries(name: str) -> None:

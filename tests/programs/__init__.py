@@ -1,0 +1,1 @@
+"""Fetches the programs of others that tests run."""

@@ -1,0 +1,1 @@
+"""Holds what tests in several folders use: one of each."""
