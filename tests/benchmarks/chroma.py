@@ -15,7 +15,8 @@ from tests.benchmarks.measure import REST, Figure, directory, load, request
 from tests.benchmarks.memory import sidecar
 from tests.benchmarks.turns import Run, held, median, ratio, rounds_of
 from tests.support.ports import free_port
-from tests.support.stack import Service, call, wait_until
+from tests.support.stack import Service, call
+from tests.support.waiting import AWAY, until
 
 _DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 _DOCUMENTS = 1000
@@ -34,7 +35,7 @@ def chroma(directory: Path, cores: set[int]) -> Iterator[tuple[int, bytes]]:
     server.start(ready=False)
     try:
         heartbeat = "/api/v2/heartbeat"
-        wait_until("chroma is up", lambda: call(port, "GET", heartbeat)[0] == 200, 60)
+        until("chroma is up", lambda: call(port, "GET", heartbeat)[0] == 200, despite=AWAY)
         yield port, _filled(port)
     finally:
         server.stop()

@@ -24,7 +24,8 @@ from tests.benchmarks.measure import EVALUATE, SERVER, Figure, cpu_seconds, dire
 from tests.control_api.console.reader import Visitor
 from tests.control_api.console.world import World
 from tests.control_api.running_api import SUPERADMIN, ControlApi
-from tests.support.stack import Service, Stack, wait_until
+from tests.support.stack import Service, Stack
+from tests.support.waiting import AWAY, until
 
 EVENTS, POLICIES = 1_000_000, 10_000
 MOST_MS = 100
@@ -75,7 +76,12 @@ def pages(stack: Stack, world: World) -> Iterator[Figure]:
     }
     # The verification of a long log takes half of a core for a minute after the start.
     path = "/v1/audit/verification"
-    wait_until("the log is verified", lambda: not stack.admin("GET", path)["running"], 600)
+    until(
+        "the log is verified",
+        lambda: not stack.admin("GET", path)["running"],
+        despite=AWAY,
+        seconds=600,
+    )
     for address, who in addresses(world):
         before = cpu_seconds(stack.control)
         try:

@@ -106,7 +106,7 @@ async def propagation(folder: Path, sidecars: int, writes: int) -> None:
             for each in fleet:
                 each.start(ready=False)
             for each in fleet:
-                await asyncio.to_thread(each.wait_ready, 120)
+                await asyncio.to_thread(each.wait_ready)
             connector = aiohttp.TCPConnector(limit=0)
             async with aiohttp.ClientSession(connector=connector) as session:
                 measuring = Measuring(stack, [each.port for each in fleet], session)
@@ -197,13 +197,13 @@ async def large(folder: Path, part: int) -> None:
         stack.control.start()
         began = time.perf_counter()
         stack.sidecar.start(ready=False)
-        await asyncio.to_thread(stack.sidecar.wait_ready, 120)
+        await asyncio.to_thread(stack.sidecar.wait_ready)
         waited = time.perf_counter() - began
         print(f"the first start, which may wait for Redis to be filled: {waited:.2f} s")
         stack.sidecar.stop()
         began = time.perf_counter()
         stack.sidecar.start(ready=False)
-        await asyncio.to_thread(stack.sidecar.wait_ready, 120)
+        await asyncio.to_thread(stack.sidecar.wait_ready)
         ready = time.perf_counter() - began
         first, following = await decisions(stack, keys, part)
         resident = stack.sidecar.resident() / 1024 / 1024

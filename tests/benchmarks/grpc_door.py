@@ -27,7 +27,8 @@ from tests.benchmarks.turns import held, median, ratio, rounds_of, with_cpu
 from tests.benchmarks.two_cores import shipped
 from tests.sidecar.doors.grpc.envoy import configuration
 from tests.support.ports import free_port
-from tests.support.stack import Service, Stack, listens, wait_until
+from tests.support.stack import Service, Stack, listens
+from tests.support.waiting import until
 
 SECONDS, ROUNDS = 5, 3
 CONNECTIONS = (1, 16, 64)
@@ -83,7 +84,7 @@ def _running(name: str, command: list[str], port: int, root: Path) -> Iterator[S
     service = Service(name, command, {}, root / f"{name}.log", port, SERVER)
     service.start(ready=False)
     try:
-        wait_until(f"{name} listens", lambda: listens(port), 30)
+        until(f"{name} listens", lambda: listens(port))
         yield service
     finally:
         service.kill()

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.ports import free_port
-from tests.support.stack import ROOT, Service, listens, wait_until
+from tests.support.stack import ROOT, Service, listens
+from tests.support.waiting import until
 
 EVALUATE = "/v1/context/evaluate"
 MIB = 2**20
@@ -109,7 +110,7 @@ def bare(directory: Path, kind: str, argument: str, cores: set[int]) -> Iterator
     command = [sys.executable, "-m", "tests.benchmarks.bare", str(port), kind, argument]
     service = Service(kind, command, {}, directory / f"{kind}.log", port, cores)
     service.start(ready=kind not in ("upstream", "vectors", "flood"))
-    wait_until(f"{kind} listens", lambda: listens(port))
+    until(f"{kind} listens", lambda: listens(port))
     try:
         yield service
     finally:

@@ -17,7 +17,8 @@ from typing import Any
 
 from tests.benchmarks.mixed import cerbos_policies
 from tests.support.ports import free_port
-from tests.support.stack import Service, wait_until
+from tests.support.stack import Service
+from tests.support.waiting import AWAY, until
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _running(
     service = Service(name, command, {}, log, port, place.cores)
     service.start(ready=False)
     try:
-        wait_until(f"{name} answers", lambda: _status(port, path) == 200, 30)
+        until(f"{name} answers", lambda: _status(port, path) == 200, despite=AWAY)
         yield service
     except AssertionError as error:
         raise AssertionError(f"{error}\n{service.tail()}") from None

@@ -29,7 +29,8 @@ from tests.benchmarks.measure import EVALUATE, LOAD, SERVER, bare, directory
 from tests.benchmarks.spool import synced
 from tests.benchmarks.turns import Run, in_real_time, rounds_of, with_cpu
 from tests.support.ports import free_port
-from tests.support.stack import ROOT, Service, Stack, wait_until
+from tests.support.stack import ROOT, Service, Stack
+from tests.support.waiting import AWAY, until
 
 CONNECTIONS = (1, 16, 64)
 ANSWER = 2048
@@ -101,7 +102,7 @@ def shipped(stack: Stack) -> None:
         assert found
         return float(found[1])
 
-    wait_until("the spool is shipped", lambda: waiting() < 64, 120)
+    until("the spool is shipped", lambda: waiting() < 64, despite=AWAY, seconds=120)
 
 
 def our_turn(options: Options, ours: Started, sent: mixed.Mixed, connections: int) -> Run:

@@ -31,7 +31,8 @@ from tests.control_api.admission.reviews import encoded, review
 from tests.control_api.admission.running_webhook import certificate_files
 from tests.sidecar.proxy.certificates import authority
 from tests.support.ports import free_port
-from tests.support.stack import ROOT, Service, listens, wait_until
+from tests.support.stack import ROOT, Service, listens
+from tests.support.waiting import until
 
 CONNECTIONS = 8
 TEMPLATE = ROOT / "control_api" / "admission" / "injection.yaml"
@@ -101,7 +102,7 @@ def webhook(made: Path) -> Iterator[Service]:
     service = Service("webhook", command, environ, made / "webhook.log", health, SERVER)
     service.start()
     service.port = port
-    wait_until("the webhook listens", lambda: listens(port))
+    until("the webhook listens", lambda: listens(port))
     try:
         yield service
     finally:
@@ -115,7 +116,7 @@ def rival(made: Path, kind: str) -> Iterator[Service]:
     command = [sys.executable, "-m", module, str(port), str(made / "tls"), kind]
     service = Service(kind, command, {}, made / f"{kind}.log", port, SERVER)
     service.start(ready=False)
-    wait_until(f"{kind} listens", lambda: listens(port))
+    until(f"{kind} listens", lambda: listens(port))
     try:
         yield service
     finally:

@@ -61,7 +61,7 @@ class Postgres:
 
     def start(self) -> None:
         """Start the server; retried while processes of the previous one are still ending."""
-        deadline = time.monotonic() + postgres.PATIENCE
+        deadline = time.monotonic() + waiting.PATIENCE
         while time.monotonic() < deadline:
             (self._data / "postmaster.pid").unlink(missing_ok=True)
             options = [f"--{name}={value}" for name, value in self.settings.items()]

@@ -15,7 +15,8 @@ import pytest
 
 from tests.compatibility.previous import of_version, prepare
 from tests.support import redis
-from tests.support.stack import ROOT, Stack, wait_until
+from tests.support.stack import ROOT, Stack
+from tests.support.waiting import AWAY, until
 
 # The last commit of 0.1, the version before this one.
 PREVIOUS = "ea8a4494"
@@ -76,9 +77,10 @@ def test_an_upgrade_service_by_service_loses_no_decision(previous: Path, stack: 
     decide(stack)
     # What an operator does now reaches it.
     stack.admin("POST", "/v1/sessions/revoke", {"user_id": "ann", "reason": "a test"})
-    wait_until(
+    until(
         "the old sidecar knows of the revocation",
         lambda: stack.evaluate(session_id="s-1")[1]["decision"] == "DENY",
+        despite=AWAY,
     )
     # Then the sidecar, on its own cache and spool.
     stack.sidecar.stop()

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import uvloop
 from control_api.serve import Started, serve
 from control_api.settings import Settings, read
 from policies.ground.clock import Clock
-from tests.support import migrated, waiting
+from tests.support import migrated
 
 SUPERADMIN = "superadmin-" + "x" * 32
 POLICIES = """\
@@ -238,9 +238,3 @@ def running(directory: Path, **settings: Any) -> Iterator[ControlApi]:
         yield api
     finally:
         api.stop()
-
-
-def within(seconds: float, true: Callable[[], object], what: str = "it") -> None:
-    """Fails where `true` does not come true in time: the given one on a quiet machine, and longer
-    on a busy one."""
-    waiting.until(what, true, seconds)

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import POLICIES, within
+from tests.control_api.running_api import POLICIES
 from tests.support import fork_server
+from tests.support.waiting import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120.0
-"""Seconds that a busy machine may take to start or stop a service."""
 
 
 class Process:
@@ -62,7 +61,7 @@ class Process:
             assert self.process.poll() is None, self.said()
             return mark in self.said()
 
-        within(PATIENCE, listening, "it listens")
+        until("it listens", listening)
         return int(self.said().partition(mark)[2].split('"')[0])
 
     def ended(self, seconds: float = PATIENCE) -> int:

@@ -27,10 +27,10 @@ from playwright.async_api import (
 )
 
 from tests.control_api.page_faults import Faults, report_faults
+from tests.support.waiting import PATIENCE
 
 ColorScheme = Literal["light", "dark"]
 VIEWPORT: ViewportSize = {"width": 1280, "height": 800}
-_PATIENCE = 20
 _OF_BOTH = (
     *("add_init_script", "expose_binding", "expose_function", "on", "once", "route"),
     *("route_from_har", "route_web_socket", "set_default_timeout"),
@@ -68,7 +68,7 @@ class SharedTab:
     async def opened(cls, browser: Browser, *, script: bool) -> SharedTab:
         """A new one; without `script`, its pages can't run any."""
         context = await browser.new_context(java_script_enabled=script)
-        context.set_default_timeout(_PATIENCE * 1000)
+        context.set_default_timeout(PATIENCE * 1000)
         page = await context.new_page()
         tab = cls(context, page, await context.new_cdp_session(page))
         await report_faults(context, tab._host, tab._note)
@@ -101,7 +101,7 @@ class SharedTab:
     async def reset(self) -> bool:
         """Undo what a test did. Returns whether the tab is as good as new."""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(PATIENCE):
                 return await self._reset()
         except (Error, TimeoutError):  # it crashed, was closed, or its script runs for ever
             return False

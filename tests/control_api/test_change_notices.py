@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import asked, within
-from tests.control_api.service_process import PATIENCE, Process, call, process
+from tests.control_api.running_api import asked
+from tests.control_api.service_process import Process, call, process
 from tests.control_api.store.databases import postgresql_url
 from tests.control_api.store.world import sql
+from tests.support.waiting import until
 
 __all__ = ["postgresql_url", "process"]
 KEYS = "/v1/keys"
@@ -61,7 +62,7 @@ def test_a_change_at_one_replica_is_in_force_at_the_other(
         here, there = (each.ready() for each in both)
         admin = both[0].first_keys()["admin_key"]
         for port in (here, there):
-            within(PATIENCE, partial(listens, port), "it listens")
+            until("it listens", partial(listens, port))
         revoked_at_the_other(here, there, admin)
         ended = asyncio.run(
             sql(
@@ -72,7 +73,7 @@ def test_a_change_at_one_replica_is_in_force_at_the_other(
         )
         assert len(ended) == 2
         for each in both:
-            within(PATIENCE, partial(says, each, "changes arrive again"), "it listens again")
+            until("it listens again", partial(says, each, "changes arrive again"))
             assert says(each, "SLUICE_DATABASE_URL: the connection was closed")
         revoked_at_the_other(here, there, admin)
         revoked_at_the_other(there, here, admin)
@@ -88,7 +89,7 @@ def revoked_at_the_other(here: int, there: int, admin: str) -> None:
     assert status == 201
     assert allowed(there, made["key"])
     assert call(here, admin, "DELETE", f"{KEYS}/{made['key_id']}")[0] == 200
-    within(PATIENCE, lambda: not allowed(there, made["key"]), "it is refused")
+    until("it is refused", lambda: not allowed(there, made["key"]))
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,12 @@ from control_api.store.database import connect
 from control_api.store.migrate import migrate
 from control_api.store.startup import open_with_retry
 from control_api.store.url import UnusableDatabase
-from tests.control_api.running_api import MovableClock, within
+from tests.control_api.running_api import MovableClock
 from tests.control_api.service_process import ROOT, Process, process
 from tests.sidecar.proxy.certificates import authority
 from tests.support.log_lines import entries
 from tests.support.postgres import serving
+from tests.support.waiting import until
 
 __all__ = ["process"]  # a fixture
 
@@ -41,7 +42,7 @@ COMMANDS = [(), ("migrate",), ("purge",)]
 
 def last_words(service: Process, setting: str, code: int = 1) -> str:
     """What an ended service said at the end: one line that names the setting, and no trace."""
-    assert service.ended(120) == code, service.said()
+    assert service.ended() == code, service.said()
     said = service.said()
     assert "Traceback" not in said, said
     assert PASSWORD not in said
@@ -169,7 +170,10 @@ def test_a_start_waits_for_the_database_and_says_why_once(process: Any, postgres
         reserved.bind(("127.0.0.1", 0))
         away = reserved.getsockname()[1]
         service = process(SLUICE_DATABASE_URL=url.replace(f":{port}/", f":{away}/"))
-        within(120, lambda: "connection refused; trying again for 30 s" in service.said())
+        until(
+            "it says that it tries again",
+            lambda: "connection refused; trying again for 30 s" in service.said(),
+        )
         assert service.process.poll() is None
         with _forwarding(reserved, (host, int(port))):
             service.ready()
@@ -186,17 +190,17 @@ def test_a_start_gives_up_after_its_seconds(process: Any) -> None:
 @pytest.mark.parametrize("workers", ["1", "3"])
 def test_a_signal_ends_the_waiting(process: Any, workers: str) -> None:
     service = process(SLUICE_DATABASE_URL=REFUSED, SLUICE_WORKERS=workers)
-    within(120, lambda: "trying again" in service.said())
+    until("it says that it tries again", lambda: "trying again" in service.said())
     service.process.send_signal(signal.SIGTERM)
-    assert service.ended(120) == 0, service.said()
+    assert service.ended() == 0, service.said()
     assert "Traceback" not in service.said()
 
 
 def test_a_command_that_is_interrupted_shows_no_trace(process: Any) -> None:
     service = process("migrate", SLUICE_DATABASE_URL=REFUSED)
-    within(120, lambda: "trying again" in service.said())
+    until("it says that it tries again", lambda: "trying again" in service.said())
     service.process.send_signal(signal.SIGINT)
-    assert service.ended(120) == 1
+    assert service.ended() == 1
     assert "Traceback" not in service.said()
 
 

@@ -21,9 +21,10 @@ import asyncpg
 import pytest
 
 from control_api.store.schema.version import READABLE_SINCE, head
-from tests.control_api.running_api import ControlApi, asked, within
+from tests.control_api.running_api import ControlApi, asked
 from tests.control_api.service_process import ROOT, Process, call, process
 from tests.support.postgres import serving, unbound
+from tests.support.waiting import until
 
 __all__ = ["process"]  # a fixture
 
@@ -97,7 +98,7 @@ def test_a_signal_drains_what_is_under_way_and_exits_0(process: Any, number: int
     threads = [threading.Thread(target=client) for _ in range(16)]
     for thread in threads:
         thread.start()
-    within(10, lambda: len(answered) > 100)
+    until("requests are answered", lambda: len(answered) > 100)
     service.process.send_signal(number)
     assert service.ended() == 0, service.said()
     for thread in threads:
@@ -286,5 +287,5 @@ def test_a_client_that_hangs_up_undoes_nothing(fresh: ControlApi) -> None:
         with socket.create_connection(("127.0.0.1", fresh.port)) as connection:
             connection.sendall(head + body)
             time.sleep(0.002)
-    within(5, lambda: fresh.verified()["events"] > before)
+    until("the log has grown", lambda: fresh.verified()["events"] > before)
     fresh.verified()

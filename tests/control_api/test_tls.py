@@ -18,10 +18,11 @@ import pytest
 from control_api.settings import read
 from control_api.store.migrate import migrate
 from policies.ground.settings import SettingsError
-from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.running_api import ControlApi, running
 from tests.control_api.service_process import Process, process
 from tests.sidecar.proxy.certificates import Authority, authority
 from tests.support.postgres import serving
+from tests.support.waiting import until
 
 __all__ = ["process"]  # a fixture
 PARTS = ("certificate", "key", "client_ca")
@@ -247,11 +248,14 @@ def test_several_workers_renew_and_drain(process: Any, files: Files, postgres_ur
     asyncio.run(migrate(postgres_url, url))
     service: Process = process(SLUICE_DATABASE_URL=url, SLUICE_WORKERS="2", **files.environ())
     mark = "listens on https://127.0.0.1:"
-    within(120, lambda: mark in service.said() or service.process.poll() is not None)
+    until(
+        "it listens, or has ended",
+        lambda: mark in service.said() or service.process.poll() is not None,
+    )
     port = int(service.said().partition(mark)[2].split('"')[0])
     assert shown(port)
     second = files.renew()
     assert {shown(port) for _ in range(12)} == {second}
     os.kill(service.process.pid, signal.SIGTERM)
-    assert service.ended(120) == 0, service.said()
+    assert service.ended() == 0, service.said()
     assert "Traceback" not in service.said()

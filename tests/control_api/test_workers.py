@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import asked, within
+from tests.control_api.running_api import asked
 from tests.control_api.service_process import Process, call
 from tests.support import migrated
 from tests.support.log_lines import entries
 from tests.support.postgres import serving
 from tests.support.run_servers import SERVERS
+from tests.support.waiting import until
 
 WORKERS = 3
 METRIC_OF_EACH = "sluice_policy_set_waiters"
@@ -145,7 +146,7 @@ def test_connections_are_spread_over_the_workers(shared: Process) -> None:
 def test_one_scrape_covers_all_workers_and_has_each_family_once(start: Start) -> None:
     service = start(SLUICE_METRICS_LISTEN="127.0.0.1:0")
     service.ready()
-    within(5, lambda: "metrics on" in service.said())
+    until("it says where the metrics are", lambda: "metrics on" in service.said())
     port = int(service.said().partition("metrics on http://127.0.0.1:")[2].split("/")[0])
     text = metrics(port)
     heads = [line for line in text.splitlines() if line.startswith(("# HELP", "# TYPE"))]
@@ -174,10 +175,10 @@ def test_a_worker_that_does_not_answer_is_left_out_and_counted(shared: Process) 
                 sum(by_worker(text, "sluice_workers_unanswered_total").values()) >= 1
             )
 
-        within(60, left_out)
+        until("the dead worker is left out", left_out)
     finally:
         os.kill(pids[1], signal.SIGCONT)
-    within(60, lambda: len(by_worker(metrics(port), METRIC_OF_EACH)) == WORKERS)
+    until("every worker is shown", lambda: len(by_worker(metrics(port), METRIC_OF_EACH)) == WORKERS)
 
 
 @pytest.mark.deep(stands_in="test_a_worker_that_does_not_answer_is_left_out_and_counted")
@@ -191,7 +192,7 @@ def test_a_worker_that_dies_is_restarted_and_no_client_is_refused(
     # Connections that come meanwhile wait for the one that follows.
     for _ in range(40):
         assert call(port, key, "POST", "/v1/context/evaluate", asked())[0] == 200
-    within(60, lambda: sorted(workers(shared)) == [0, 1, 2])
+    until("every worker is there", lambda: sorted(workers(shared)) == [0, 1, 2])
     after = workers(shared)
     assert after[index] != before[index]
     assert {i: pid for i, pid in after.items() if i != index} == {
@@ -200,7 +201,7 @@ def test_a_worker_that_dies_is_restarted_and_no_client_is_refused(
     assert f"worker {index} ended by SIGKILL" in shared.said()
     # Each line of the supervisor and of every worker is one.
     assert entries(shared.said())
-    within(60, lambda: len(by_worker(metrics(port), METRIC_OF_EACH)) == WORKERS)
+    until("every worker is shown", lambda: len(by_worker(metrics(port), METRIC_OF_EACH)) == WORKERS)
 
 
 BUSY = """
@@ -225,7 +226,7 @@ def test_a_worker_that_keeps_dying_ends_the_service_with_its_last_log_lines(
     # From now on no worker can start.
     (service.directory / "data" / "log.key").write_text("nonsense")
     os.kill(pids[1], signal.SIGKILL)
-    assert service.ended(120) == 1
+    assert service.ended() == 1
     said = service.said()
     assert said.count("holds no signing key") >= 4
     assert "worker 1 ended 5 times in a row" in said
@@ -271,7 +272,7 @@ def test_a_signal_drains_all_workers_and_no_connection_is_lost(start: Start, num
     threads = [threading.Thread(target=client) for _ in range(16)]
     for thread in threads:
         thread.start()
-    within(20, lambda: len(answered) > 200)
+    until("requests are answered", lambda: len(answered) > 200)
     service.process.send_signal(number)
     assert service.ended() == 0, service.said()
     for thread in threads:
@@ -290,7 +291,7 @@ def test_no_worker_outlives_a_supervisor_that_is_killed(start: Start) -> None:
     service = start()
     port, pids = service.ready(), workers(service)
     service.process.kill()
-    within(20, lambda: all(gone(pid) for pid in pids.values()))
+    until("all workers have ended", lambda: all(gone(pid) for pid in pids.values()))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
     # What it left behind is in nobody's way.
@@ -320,9 +321,15 @@ def test_a_scrape_works_below_a_path_too_long_for_a_socket(shared: Process) -> N
 def test_a_change_by_one_worker_is_in_force_in_all(shared: Process) -> None:
     port, admin = shared.ready(), shared.first_keys()["admin_key"]
     made = call(port, admin, "POST", "/v1/keys", {"name": "agents", "scope": "evaluate"})[1]
-    within(10, lambda: all(_status(port, made["key"]) == 200 for _ in range(20)))
+    until(
+        "every worker accepts the key",
+        lambda: all(_status(port, made["key"]) == 200 for _ in range(20)),
+    )
     call(port, admin, "DELETE", f"/v1/keys/{made['key_id']}")
-    within(10, lambda: all(_status(port, made["key"]) == 403 for _ in range(20)))
+    until(
+        "every worker refuses the key",
+        lambda: all(_status(port, made["key"]) == 403 for _ in range(20)),
+    )
     assert {_status(port, made["key"]) for _ in range(30)} == {403}
 
 

@@ -9,15 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
+from tests.support.waiting import PATIENCE, until
+
 ROOT = Path(__file__).resolve().parents[2]
 SLUICE = [sys.executable, "-m", "deploy.command"]
-PATIENCE = 90.0
 ANYWHERE = [
     option
     for name in ("control", "sidecar", "source", "chroma")
@@ -55,9 +56,12 @@ class Launcher:
     def printed(self) -> str:
         return self._output.read_text()
 
-    def until(self, text: str) -> None:
-        """Waits until `text` is printed."""
-        within(lambda: text in self.printed or self.process.poll() is not None)
+    def until_printed(self, text: str) -> None:
+        """Return once `text` is printed."""
+        until(
+            f"`{text}` is printed",
+            lambda: text in self.printed or self.process.poll() is not None,
+        )
         assert text in self.printed, self.printed
 
     def children(self) -> list[psutil.Process]:
@@ -116,16 +120,9 @@ def up(
                 child.kill()
 
 
-def within(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait, but don't fail at the timeout: the test's own assertion does."""
-    deadline = time.monotonic() + seconds
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.05)
-
-
-def gone(processes: list[psutil.Process], seconds: float) -> bool:
+def gone(processes: list[psutil.Process]) -> bool:
     """Whether all of them end in time."""
-    return not psutil.wait_procs(processes, timeout=seconds)[1]
+    return not psutil.wait_procs(processes, timeout=PATIENCE)[1]
 
 
 def paste(command: str, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:

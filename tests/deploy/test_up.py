@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from deploy.local.settings import ENVIRONMENT
-from tests.deploy.launcher import ANYWHERE, ROOT, Launcher, gone, paste, sluice, up, within
+from tests.deploy.launcher import ANYWHERE, ROOT, Launcher, gone, paste, sluice, up
 from tests.support.documents import commands
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import until
 
 STARTED = "Paste into another terminal"
 
@@ -26,7 +26,7 @@ STARTED = "Paste into another terminal"
 def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
     data = tmp_path / "a folder"
     with up(data) as first:
-        first.until(STARTED)
+        first.until_printed(STARTED)
         keys = [first.key(name) for name in ("agent", "admin", "superadmin")]
         assert len(set(keys)) == 3
         # This output goes to a file, like a container's, so it shows where the keys are.
@@ -41,13 +41,13 @@ def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
         assert len(children) >= 3
         assert first.interrupt() == 0
         assert "stopped" in first.printed
-        assert gone(children, seconds=PATIENCE)
+        assert gone(children)
 
     # The operator has removed the secrets. The second start creates nothing, so it needs none.
     (data / "first-start.json").unlink()
     kept = (data / "up.json").read_bytes()
     with up(data) as second:
-        second.until(STARTED)
+        second.until_printed(STARTED)
         assert "collections made" not in second.printed
         assert second.key("agent") == keys[0]
         assert (data / "up.json").read_bytes() == kept
@@ -70,7 +70,7 @@ def assert_the_pasted_commands_do_what_they_say(command: Callable[[str], str]) -
     assert json.loads(paste(command("DENY$")).stdout)["decision"] == "DENY"
 
     verify = command("VERIFY")
-    within(lambda: json.loads(paste(verify).stdout)["events"] >= 4, seconds=10)
+    until("the events are in the log", lambda: json.loads(paste(verify).stdout)["events"] >= 4)
     verified = json.loads(paste(verify).stdout)
     assert verified["valid"] is True
     assert verified["events"] >= 4
@@ -106,35 +106,35 @@ def no_secret_in(text: str, keys: list[str]) -> bool:
 def test_sigterm_drains_like_ctrl_c_and_no_child_has_the_operators_key(tmp_path: Path) -> None:
     operators = {"SLUICE_API_KEY": "operator-key", "SLUICE_KEY_FILE": "a", "SLUICE_URL": "http://b"}
     with up(tmp_path / "data", **operators) as launcher:
-        launcher.until(STARTED)
+        launcher.until_printed(STARTED)
         children = launcher.children()
         for child in children:
             assert not operators.keys() & child.environ().keys()
         launcher.process.send_signal(signal.SIGTERM)
         assert launcher.process.wait(60) == 0
-        assert gone(children, seconds=PATIENCE)
+        assert gone(children)
 
 
 @pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
 def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
-        launcher.until("sample data source ready")
+        launcher.until_printed("sample data source ready")
         children = launcher.children()
         assert launcher.interrupt() == 0
-        assert gone(children, seconds=PATIENCE)
+        assert gone(children)
 
 
 @pytest.mark.deep(stands_in="test_a_taken_port_is_named_with_its_setting")
 def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
-        launcher.until(STARTED)
+        launcher.until_printed(STARTED)
         children = launcher.children()
         sidecar = next(child for child in children if "sidecar" in child.cmdline())
         sidecar.kill()
         assert launcher.process.wait(60) == 1
         assert "the sidecar ended by SIGKILL" in launcher.printed
         assert str(tmp_path / "data" / "logs" / "sidecar.log") in launcher.printed
-        assert gone(children, seconds=PATIENCE)
+        assert gone(children)
 
 
 @pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
@@ -144,10 +144,10 @@ def test_a_fault_in_a_policy_file_shows_on_the_terminal(tmp_path: Path) -> None:
     file = next((folder / "default").rglob("customer_support.yaml"))
     whole = file.read_text()
     with up(tmp_path / "data", SLUICE_POLICY_DIR=str(folder)) as launcher:
-        launcher.until(STARTED)
+        launcher.until_printed(STARTED)
         file.write_text(whole.replace("max_sensitivity", "max_sensitivty"))
-        launcher.until("customer_support.yaml")
-        launcher.until("did you mean `max_sensitivity`?")
+        launcher.until_printed("customer_support.yaml")
+        launcher.until_printed("did you mean `max_sensitivity`?")
         told = [each for each in launcher.printed.splitlines() if file.name in each]
         assert all(line.startswith("control API: error: ") for line in told)
         assert launcher.interrupt() == 0
@@ -156,10 +156,10 @@ def test_a_fault_in_a_policy_file_shows_on_the_terminal(tmp_path: Path) -> None:
 @pytest.mark.deep(stands_in="test_a_data_directory_in_use_is_refused")
 def test_a_killed_launcher_leaves_no_child(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
-        launcher.until(STARTED)
+        launcher.until_printed(STARTED)
         children = launcher.children()
         launcher.process.kill()
-        assert gone(children, seconds=30)
+        assert gone(children)
 
 
 def test_a_taken_port_is_named_with_its_setting(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_free_ports_avoid_taken_ones_except_named_ones(tmp_path: Path) -> None:
         assert named.returncode == 1
         assert named.stderr.count("can't listen on") == 1
         with up(tmp_path / "data", "--free-ports", listen=(), **variables) as launcher:
-            launcher.until(STARTED)
+            launcher.until_printed(STARTED)
             assert address not in launcher.printed
             assert len({*re.findall(r"http://(127\.0\.0\.1:\d+)", launcher.printed)}) == 4
             assert launcher.interrupt() == 0

@@ -78,7 +78,7 @@ class ApiServer:
             headers={"Authorization": f"Bearer {self.token}"},
             timeout=60,
         )
-        until("the API server is ready", self._ready, 120)
+        until("the API server is ready", self._ready)
         self.kubeconfig().write_text(json.dumps(self._kubeconfig(certificate)))
         # No controller makes the namespaces' accounts here.
         self.account("default", "default")

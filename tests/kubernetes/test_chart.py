@@ -143,7 +143,7 @@ def test_the_webhook_makes_its_certificate_with_the_rights_of_the_chart(
         return all("caBundle" in each["clientConfig"] for each in entries)
 
     try:
-        until("the authority is published", published, 60)
+        until("the authority is published", published)
         # An upgrade applies the same manifests: what the webhook wrote stays.
         install(server, manifests)
         assert published()
@@ -197,7 +197,7 @@ def test_a_pod_enrols_at_a_control_api_with_the_rights_of_the_chart(
         return False
 
     try:
-        until("the control API is ready", ready, 60)
+        until("the control API is ready", ready)
         workload = f"{ISSUER}:system:serviceaccount:agents:support"
         agent = {"agent_id": "support", "agent_role": "support", "workload": workload}
         assert admin.post("/v1/agents", json=agent).status_code == 201

@@ -65,7 +65,7 @@ def started(container: Container, address: str, **changed: str) -> Iterator[Cont
         return False
 
     try:
-        until(f"{address} is ready", ready, 60)
+        until(f"{address} is ready", ready)
         yield container
     finally:
         process.terminate()

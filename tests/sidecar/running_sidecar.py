@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.writing.quiet import QUIET_SECONDS
 from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY
-from tests.support import waiting
+from tests.support.waiting import until_async
 
 EVALUATE = "/v1/context/evaluate"
 
@@ -170,7 +170,7 @@ class RunningSidecar:
     async def follows(self, revision: int) -> None:
         """Return once the sidecar has this revision of the policy set."""
         policy_set = self.parts.policies.policy_set
-        await until("the sidecar follows", lambda: policy_set.revision >= revision)
+        await until_async("the sidecar follows", lambda: policy_set.revision >= revision)
 
     async def problems(self) -> dict[str, str]:
         """What `/health/ready` says is wrong."""
@@ -196,18 +196,13 @@ class RunningSidecar:
 
     async def payloads(self) -> list[dict[str, Any]]:
         """What is in the spool: each record as `core`, with the openings of what it hides."""
-        await until("everything is on disk", lambda: not self.spool.bytes_waiting)
+        await until_async("everything is on disk", lambda: not self.spool.bytes_waiting)
         batch = await self.spool.batch(1 << 30, 1 << 20)
         return [] if batch is None else [orjson.loads(payload) for payload in batch.payloads]
 
     async def responses(self) -> list[dict[str, Any]]:
         """`pub.response` of each decision in the spool."""
         return [r["pub"]["response"] for r in await self.records() if r["kind"] == "decision"]
-
-
-async def until(what: str, true: Callable[[], object], seconds: float = 10) -> None:
-    """Wait until `true`, which other tasks make so; longer on a busy machine."""
-    await waiting.until_async(what, true, seconds)
 
 
 def settings(tmp_path: Path, control: ControlApiPlace, **changed: Any) -> SidecarSettings:
@@ -267,7 +262,7 @@ async def sidecar(
                 await listener.start()
             started = RunningSidecar(parts, spool, clock, session, stop)
             if synced:
-                await until("the policy set is there", lambda: not parts.readiness.problems())
+                await until_async("the policy set is there", lambda: not parts.readiness.problems())
             yield started
         finally:
             for listener in parts.listeners:

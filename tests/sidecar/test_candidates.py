@@ -19,8 +19,9 @@ from sidecar.policy_cache.document_fetcher import MissingDocument
 from tests.sidecar import candidate_world, fake_control_api
 from tests.sidecar.candidate_world import Oracle, World
 from tests.sidecar.fake_control_api import ROLE, FakeControlApi, policy
-from tests.sidecar.running_sidecar import RunningSidecar, retrieval, sidecar, until
+from tests.sidecar.running_sidecar import RunningSidecar, retrieval, sidecar
 from tests.support.properties import few
+from tests.support.waiting import until_async
 
 SEED = 16
 ITEMS = 100
@@ -56,7 +57,7 @@ async def holds(running: RunningSidecar, world: World, role: str) -> None:
             return False
         return True
 
-    await until("the candidates' documents are here", here)
+    await until_async("the candidates' documents are here", here)
 
 
 async def last_candidates(running: RunningSidecar) -> Any:
@@ -192,7 +193,7 @@ async def test_under_load_each_decision_is_by_the_sets_of_its_recorded_revision(
         oracles[revision] = Oracle(control, world)
         await running.follows(revision)
         goal = answered + 20
-        await until("some are decided by it", lambda: not askers or answered >= goal)
+        await until_async("some are decided by it", lambda: not askers or answered >= goal)
 
     askers: list[asyncio.Task[None]] = []
     world = World(candidate_world.policies(draw), {})
@@ -266,7 +267,7 @@ async def _asked(running: RunningSidecar, bodies: list[dict[str, Any]]) -> Any:
 
 async def _take(running: RunningSidecar) -> list[dict[str, Any]]:
     """The records since the last call."""
-    await until("everything is on disk", lambda: not running.spool.bytes_waiting)
+    await until_async("everything is on disk", lambda: not running.spool.bytes_waiting)
     batch = await running.spool.batch(1 << 30, 1 << 20)
     assert batch is not None
     await running.spool.acknowledge(batch.instance, batch.last_n)

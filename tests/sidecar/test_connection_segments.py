@@ -18,9 +18,10 @@ from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.own_loop import Running, sidecar_with_runner
 from tests.sidecar.proxy.raw_client import leave
 from tests.sidecar.proxy.segmented_agent import Agent, answers, chunks, cut
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
+from tests.sidecar.running_sidecar import RunningSidecar, sidecar
 from tests.sidecar.wire import GOOD, connect, head, request, with_key
 from tests.support.properties import examples
+from tests.support.waiting import until_async
 
 WHOLE = 1 << 24
 
@@ -45,7 +46,7 @@ async def sent(
     agent = Agent(running.ports[0])
     async with asyncio.timeout(20):
         await agent.send(cut(b"".join(messages), sizes), turns)
-        received = await agent.until(lambda read: len(answers(read)) >= len(messages), 20)
+        received = await agent.received_once(lambda read: len(answers(read)) >= len(messages))
     told = answers(received)
     assert [status for status, _ in told] == [200] * len(messages)
     assert {orjson.loads(body)["decision"] for _, body in told} == {"ALLOW"}
@@ -108,7 +109,7 @@ def test_a_body_beyond_the_budget_is_turned_away(running: Running) -> None:
             lease.grow(BODY_BUDGET_BYTES - 1000)
             agent = Agent(served.ports[0])
             await agent.send(cut(message(300_000), itertools.repeat(65_536)), 2)
-            received = await agent.until(lambda read: bool(answers(read)))
+            received = await agent.received_once(lambda read: bool(answers(read)))
             agent.close()
             return received
 
@@ -134,7 +135,7 @@ async def test_a_client_that_hangs_up_in_mid_body_is_one_line(
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
             writer.write(b"half")
             leave(writer) if resets else writer.close()
-            await until("it is told", lambda: "hung up" in caplog.text)
+            await until_async("it is told", lambda: "hung up" in caplog.text)
             assert (await running.call("GET", "/health")).status == 200
             assert await running.records() == []
     lines = [each for each in caplog.records if each.name == "sidecar.api.dispatch"]

@@ -1,6 +1,5 @@
 """What a sidecar decides, and that every decision is recorded."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,8 @@ from tests.sidecar.fake_control_api import (
     fake_control_api,
     policy,
 )
-from tests.sidecar.running_sidecar import (
-    EVALUATE,
-    RunningSidecar,
-    ask,
-    retrieval,
-    sidecar,
-    until,
-)
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, retrieval, sidecar
+from tests.support.waiting import until_async
 
 
 async def test_an_allowed_retrieval_is_answered_and_recorded(
@@ -93,7 +86,7 @@ async def test_a_stale_policy_set_denies_and_is_recorded(
     unknown = await running.call("POST", EVALUATE, orjson.dumps(ask()), key="slc_unknown")
     assert unknown.status == 403
     await control.start()
-    await until("the set is confirmed", lambda: not running.parts.readiness.problems())
+    await until_async("the set is confirmed", lambda: not running.parts.readiness.problems())
     assert (await running.evaluate())["decision"] == "ALLOW"
 
 
@@ -179,6 +172,8 @@ async def test_a_policy_changed_at_the_control_api_takes_effect(
 ) -> None:
     assert (await running.evaluate())["decision"] == "ALLOW"
     control.publish({role_name(ROLE): role_document([policy(allowed_sources=())])})
-    async with asyncio.timeout(20):
-        while (await running.evaluate())["decision"] == "ALLOW":
-            await asyncio.sleep(0.01)
+
+    async def denied() -> bool:
+        return bool((await running.evaluate())["decision"] != "ALLOW")
+
+    await until_async("the change is in force", denied)

@@ -20,8 +20,9 @@ from policies.sets.policy_set import (
 )
 from tests.sidecar.fake_control_api import AGENT, ROLE, FakeControlApi, fake_control_api
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, sidecar, until
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, sidecar
 from tests.support import redis
+from tests.support.waiting import until_async
 
 FROZEN_AT = 1_767_225_600_000_000
 
@@ -49,7 +50,7 @@ def settings(control: FakeControlApi, **changed: Any) -> dict[str, bytes | None]
 
 
 async def followed(running: RunningSidecar, revision: int) -> None:
-    await until("it follows", lambda: running.parts.policies.policy_set.revision >= revision, 5)
+    await until_async("it follows", lambda: running.parts.policies.policy_set.revision >= revision)
 
 
 async def test_a_freeze_denies_everything_and_is_lifted(

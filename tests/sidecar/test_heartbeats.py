@@ -44,7 +44,7 @@ async def beaten(running: RunningSidecar, revision: int) -> list[int]:
     async def noted() -> bool:
         return revision in await beats(running)
 
-    await waiting.until_told("a heartbeat", noted)
+    await waiting.until_async("a heartbeat", noted)
     return await beats(running)
 
 

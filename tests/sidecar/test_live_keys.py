@@ -1,7 +1,7 @@
 """Keys that are revoked, expire or lose their scope, at the next request."""
 
-import asyncio
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -22,14 +22,8 @@ from tests.sidecar.fake_control_api import (
     FakeControlApi,
     fake_control_api,
 )
-from tests.sidecar.running_sidecar import (
-    EVALUATE,
-    RunningSidecar,
-    ask,
-    retrieval,
-    sidecar,
-    until,
-)
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, ask, retrieval, sidecar
+from tests.support.waiting import until_async
 
 
 async def test_what_is_revoked_is_refused_within_a_second(
@@ -42,18 +36,23 @@ async def test_what_is_revoked_is_refused_within_a_second(
             agent_name(AGENT): agent_document(Agent(AGENT, "deprecated", (ROLE,))),
         }
     )
-    async with asyncio.timeout(20):
-        while (await running.call("POST", EVALUATE, orjson.dumps(ask()))).status != 403:
-            await asyncio.sleep(0.01)
+
+    async def refused() -> bool:
+        return (await running.call("POST", EVALUATE, orjson.dumps(ask()))).status == 403
+
+    await until_async("the revoked key is refused", refused)
     # With another key, it is the agent that is refused.
     other = key_document(Key("key_r", "evaluate"))
     control.publish({key_name(key_digest(READ_KEY)): other})
-    async with asyncio.timeout(20):
-        while True:
-            body = orjson.dumps(ask())
-            answer = (await running.call("POST", EVALUATE, body, key=READ_KEY)).json()
-            if "decision" in answer:
-                break
+    answer: dict[str, Any] = {}
+
+    async def decided() -> bool:
+        nonlocal answer
+        body = orjson.dumps(ask())
+        answer = (await running.call("POST", EVALUATE, body, key=READ_KEY)).json()
+        return "decision" in answer
+
+    await until_async("the other key is known", decided)
     assert answer["policy_name"] == "agent_not_approved"
 
 
@@ -83,7 +82,7 @@ async def test_an_agent_whose_key_was_revoked_is_denied_and_recorded(
     assert (await running.parts.enforcer.evaluate(retrieval(), key)).decision.decision == "ALLOW"
     assert running.parts.enforcer.permits(retrieval(), key)
     control.publish({key_name(key_digest(EVALUATE_KEY)): None})
-    await until("it follows", lambda: agent.key() is None)
+    await until_async("it follows", lambda: agent.key() is None)
     pending = await running.parts.enforcer.evaluate(retrieval(), agent.key())
     assert pending.decision.policy_name == "key_not_valid"
     assert not running.parts.enforcer.permits(retrieval(), agent.key())

@@ -12,7 +12,8 @@ from policies.definitions.model import TenantSettings
 from policies.retrieval import Retrieval
 from policies.trail.spool_chain import read_payload
 from tests.sidecar.fake_control_api import ROLE, FakeControlApi, fake_control_api
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
+from tests.sidecar.running_sidecar import RunningSidecar, sidecar
+from tests.support.waiting import until_async
 
 USER, QUERY = "ann@example.com", "card 4111 1111 1111 1111"
 
@@ -25,7 +26,7 @@ async def control() -> AsyncIterator[FakeControlApi]:
 
 async def recorded(running: RunningSidecar) -> list[dict[str, Any]]:
     """What the spool's records commit to, and whether they say that masking was on."""
-    await until("everything is on disk", lambda: not running.spool.bytes_waiting)
+    await until_async("everything is on disk", lambda: not running.spool.bytes_waiting)
     batch = await running.spool.batch(1 << 30, 1 << 20)
     found = []
     for raw in [] if batch is None else batch.payloads:

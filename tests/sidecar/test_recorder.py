@@ -21,9 +21,9 @@ from tests.sidecar.running_sidecar import (
     ask,
     retrieval,
     sidecar,
-    until,
 )
 from tests.support import waiting
+from tests.support.waiting import until_async
 
 SMALL = 1024 * 1024
 
@@ -86,7 +86,7 @@ async def test_if_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_path:
                 answer = (await running.call("POST", EVALUATE, orjson.dumps(ask()))).json()
                 return bool(answer.get("decision") == "ALLOW")
 
-            await waiting.until_told("it is allowed", allows)
+            await waiting.until_async("it is allowed", allows)
 
 
 async def test_a_disk_that_fails_answers_503_and_no_decision(
@@ -102,7 +102,7 @@ async def test_a_disk_that_fails_answers_503_and_no_decision(
         assert str(tmp_path) not in answer.text()
     assert "spool" in await running.problems()
     disk.fails = False
-    await until("the disk is tried again", lambda: running.spool.refusal is None)
+    await until_async("the disk is tried again", lambda: running.spool.refusal is None)
     assert (await running.evaluate())["decision"] == "ALLOW"
     assert await running.problems() == {}
 
@@ -157,7 +157,7 @@ async def test_a_client_that_hangs_up_undoes_nothing(
 ) -> None:
     disk.hangs.clear()
     call = asyncio.create_task(running.evaluate(source_id="rates"))
-    await until("it is in the spool's hands", lambda: running.spool.bytes_waiting)
+    await until_async("it is in the spool's hands", lambda: running.spool.bytes_waiting)
     call.cancel()
     await asyncio.wait([call])
     await waiting.turns()
@@ -172,11 +172,11 @@ async def test_records_reach_the_log_in_order_and_once(tmp_path: Path) -> None:
         control.create_tenant()
         async with sidecar(tmp_path, control, ships=True) as running:
             answers = await asyncio.gather(*(running.evaluate() for _ in range(64)))
-            await until("they ship", lambda: len(control.records) == 64)
+            await until_async("they ship", lambda: len(control.records) == 64)
             logged = [record["eid"] for record in control.records]
             assert sorted(logged) == sorted(answer["event_id"] for answer in answers)
             assert [record["src"]["n"] for record in control.records] == list(range(64))
-            await until("the receipt is here", lambda: running.parts.shipper.shipped == 64)
+            await until_async("the receipt is here", lambda: running.parts.shipper.shipped == 64)
             assert await running.metric("sluice_shipped_records_total") == 64
 
 

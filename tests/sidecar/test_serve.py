@@ -27,12 +27,13 @@ from tests.sidecar.fake_control_api import (
     FakeControlApi,
     fake_control_api,
 )
-from tests.sidecar.running_sidecar import EVALUATE, FakeClock, ask, settings, until
+from tests.sidecar.running_sidecar import EVALUATE, FakeClock, ask, settings
 from tests.sidecar.running_sidecar import sidecar as running_of
 from tests.support import waiting
 from tests.support.ports import free_port
 from tests.support.properties import chance
 from tests.support.stack import ROOT
+from tests.support.waiting import until_async
 
 HEADERS = {"X-API-Key": EVALUATE_KEY, "Content-Type": "application/json"}
 
@@ -69,13 +70,7 @@ class Process:
             stderr=asyncio.subprocess.PIPE,
         )
         if ready:
-            for _ in range(1000):
-                if self.process.returncode is not None:
-                    raise AssertionError(await self.log())
-                if await self.status("/health/ready") == 200:
-                    return
-                await asyncio.sleep(0.01)
-            raise AssertionError("the sidecar was not ready in time")
+            await until_async("the sidecar is ready", self._ready)
 
     async def status(self, path: str) -> int:
         """0 if no process listens."""
@@ -87,6 +82,16 @@ class Process:
                 return answer.status
         except (ClientConnectionError, OSError):
             return 0
+
+    async def stopping(self) -> bool:
+        """Whether it says that it stops, or has stopped."""
+        return await self.status("/health") != 200
+
+    async def _ready(self) -> bool:
+        assert self.process is not None
+        if self.process.returncode is not None:
+            raise AssertionError(await self.log())
+        return await self.status("/health/ready") == 200
 
     async def evaluate(self, session: ClientSession, **changed: str) -> dict[str, str]:
         async with session.post(
@@ -102,7 +107,7 @@ class Process:
         assert self.process is not None
         self.process.send_signal(number)
 
-    async def ended(self, seconds: float = 20) -> int:
+    async def ended(self, seconds: float = waiting.PATIENCE) -> int:
         """The exit code."""
         assert self.process is not None
         async with asyncio.timeout(seconds):
@@ -158,11 +163,9 @@ async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path:
         await sidecar.start()
         async with ClientSession() as session:
             under_way = asyncio.create_task(sidecar.evaluate(session, session_id="s-1"))
-            await until("it asks", lambda: control.claims)
+            await until_async("it asks", lambda: control.claims)
             sidecar.tell(signal.SIGTERM)
-            async with asyncio.timeout(20):
-                while await sidecar.status("/health") == 200:
-                    await asyncio.sleep(0.01)
+            await until_async("it stops", sidecar.stopping)
             control.hold_claims.set()
             answer = await under_way
         assert await sidecar.ended() == 0
@@ -186,7 +189,7 @@ async def test_a_stop_without_the_control_api_keeps_the_records_for_the_next_sta
             await sidecar.start()
             answers.append(await sidecar.evaluate(session))
         await control.start()
-        await until("they ship", lambda: len(decided_in(control)) == 21)
+        await until_async("they ship", lambda: len(decided_in(control)) == 21)
         logged = decided_in(control)
         assert logged == [answer["event_id"] for answer in answers]
         sidecar.tell(signal.SIGTERM)
@@ -216,7 +219,7 @@ async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
             await sidecar.start()
             clients = [asyncio.create_task(client(sidecar)) for _ in range(16)]
             enough = len(answered) + draw.randrange(1, 200)
-            await until("so many are answered", lambda e=enough: len(answered) >= e)  # type: ignore[misc]
+            await until_async("so many are answered", lambda e=enough: len(answered) >= e)  # type: ignore[misc]
             sidecar.tell(signal.SIGKILL)
             await sidecar.ended()
             await asyncio.gather(*clients)
@@ -244,9 +247,9 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         await sidecar.start()
         async with ClientSession() as session:
             under_way = asyncio.create_task(sidecar.evaluate(session, session_id="s-1"))
-            await until("it asks", lambda: control.claims)
+            await until_async("it asks", lambda: control.claims)
             sidecar.tell(signal.SIGTERM)
-            await waiting.until_told("it takes the first to heart", partial(drains, sidecar))
+            await waiting.until_async("it takes the first to heart", partial(drains, sidecar))
             sidecar.tell(signal.SIGTERM)
             assert await sidecar.ended(2) == -signal.SIGTERM
             # On a busy machine the claim's two seconds may have passed before the second signal.
@@ -365,7 +368,7 @@ async def test_an_idle_sidecar_stops_quickly(tmp_path: Path) -> None:
             serve(told, FakeClock().clock, os.urandom, stop, announced.set)
         )
         await announced.wait()
-        await until("it follows", lambda: control.polls)
+        await until_async("it follows", lambda: control.polls)
         stop.set()
         async with asyncio.timeout(20):  # sooner than its long poll ends
             await serving

@@ -9,9 +9,9 @@ import pytest
 from tests.sidecar.fake_control_api import fake_control_api
 from tests.sidecar.proxy.raw_client import Answered, ask
 from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
-from tests.sidecar.running_sidecar import until
 from tests.sidecar.test_serve import Process, process
 from tests.support.ports import free_port
+from tests.support.waiting import until_async
 
 
 async def through(proxy: int, target: str) -> Answered:
@@ -83,7 +83,7 @@ async def test_an_open_tunnel_does_not_delay_a_stop(tmp_path: Path) -> None:
             await _stopped(sidecar)
             for each in (writer, idle):
                 each.close()
-        await until("it ships", lambda: control.records)
+        await until_async("it ships", lambda: control.records)
 
 
 @pytest.mark.deep(
@@ -113,11 +113,9 @@ async def test_a_response_under_way_at_a_stop_ends_its_connection(tmp_path: Path
             target, port = ("/a", reverse) if way == "reverse" else (f"http://{where}/a", proxy)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(f"GET {target} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
-            await until("the source has the request", lambda: upstream.begun)
+            await until_async("the source has the request", lambda: upstream.begun)
             sidecar.tell(signal.SIGTERM)
-            async with asyncio.timeout(20):
-                while await sidecar.status("/health") == 200:
-                    await asyncio.sleep(0.01)
+            await until_async("it stops", sidecar.stopping)
             release.set()
             head, _, body = (await reader.read()).partition(b"\r\n\r\n")
             writer.close()
@@ -125,7 +123,7 @@ async def test_a_response_under_way_at_a_stop_ends_its_connection(tmp_path: Path
             assert b"\r\nConnection: close" in head
             assert body == b"whole"
             assert await sidecar.ended() == 0
-        await until("it ships", lambda: control.records)
+        await until_async("it ships", lambda: control.records)
 
 
 async def _stopped(sidecar: Process) -> None:

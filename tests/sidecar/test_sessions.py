@@ -18,9 +18,10 @@ from tests.sidecar.fake_control_api import (
     fake_control_api,
     policy,
 )
-from tests.sidecar.running_sidecar import FakeClock, RunningSidecar, sidecar, until
+from tests.sidecar.running_sidecar import FakeClock, RunningSidecar, sidecar
 from tests.support import waiting
 from tests.support.loop_clock import LoopClock
+from tests.support.waiting import until_async
 
 
 def foreign(state: str = "active", **changed: Any) -> dict[str, Any]:
@@ -118,7 +119,7 @@ async def test_concurrent_calls_of_a_new_session_share_one_claim(tmp_path: Path)
         control.hold_claims = asyncio.Event()
         async with sidecar(tmp_path, control) as running:
             calls = [asyncio.create_task(running.evaluate(session_id="s-1")) for _ in range(20)]
-            await until("one asked", lambda: control.claims)
+            await until_async("one asked", lambda: control.claims)
             await waiting.turns()
             control.hold_claims.set()
             answers = await asyncio.gather(*calls)
@@ -196,7 +197,7 @@ async def test_a_control_api_that_hangs_is_waited_for_no_longer_than_the_limit(
         async with sidecar(tmp_path, control) as running:
             loop, why = asyncio.get_running_loop(), "did not answer within 10 s"
             calls = [loop.create_task(denied_unclaimed(running, why)) for _ in range(5)]
-            await until("one asks", lambda: control.claims)
+            await until_async("one asks", lambda: control.claims)
             await clock.skip(15)
             await asyncio.gather(*calls)
             assert len(control.claims) == 1
@@ -244,13 +245,13 @@ async def test_another_store_makes_every_claim_void(tmp_path: Path) -> None:
             control.sessions.clear()
             control.epoch, control.revision, control.documents = "epoch-2", 0, {}
             control.create_tenant(policy(name="renewed"))
-            await until("it follows", lambda: running.parts.follower.polls > 1)
+            await until_async("it follows", lambda: running.parts.follower.polls > 1)
 
             async def renewed() -> bool:
                 answer = await running.evaluate(session_id="s-1")
                 return bool(answer["policy_name"] == "renewed")
 
-            await waiting.until_told("the new set decides", renewed)
+            await waiting.until_async("the new set decides", renewed)
             assert len(control.claims) == 2
 
 
@@ -259,13 +260,13 @@ async def test_the_policy_set_of_the_moment_decides_when_a_claim_took_long(
 ) -> None:
     control.hold_claims = asyncio.Event()
     call = asyncio.create_task(running.evaluate(session_id="s-1"))
-    await until("it asks", lambda: control.claims)
+    await until_async("it asks", lambda: control.claims)
     revision = control.publish({role_name(ROLE): role_document([policy(name="newer")])})
 
     async def in_force() -> bool:
         return await running.metric("sluice_policy_set_revision") == revision
 
-    await waiting.until_told("it is in force", in_force)
+    await waiting.until_async("it is in force", in_force)
     control.hold_claims.set()
     assert (await call)["policy_name"] == "newer"
     [record] = await running.records()

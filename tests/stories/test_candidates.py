@@ -11,7 +11,8 @@ from typing import Any
 
 from tests.stories.clients import each_exactly_once, in_thread, while_asking
 from tests.stories.test_kill import shipped
-from tests.support.stack import Stack, wait_until
+from tests.support.stack import Stack
+from tests.support.waiting import AWAY, until
 
 ROUTE = "/v1/policies/candidates"
 TODAY = {
@@ -68,12 +69,12 @@ def test_a_promotion_under_load_is_one_set_or_the_other(either_way: Stack, tmp_p
         [promoted] = stack.admin("GET", "/v1/policies")
         assert promoted["allowed_sources"] == ["contracts"]
         # Today's policies allowed it.
-        wait_until("the promotion is in force", lambda: denies(stack))
+        until("the promotion is in force", lambda: denies(stack), despite=AWAY)
 
     heard = asyncio.run(while_asking(stack, lambda: in_thread(change), sidecar=8, control=8))
     assert not heard.refused
     assert not heard.unanswered
-    wait_until("everything is shipped", lambda: shipped(stack), 30)
+    until("everything is shipped", lambda: shipped(stack), despite=AWAY)
     each_exactly_once(stack, heard)
     export = exported(stack)
     log = entries(export)

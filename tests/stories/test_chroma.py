@@ -11,7 +11,8 @@ import chromadb
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.stack import Service, Stack, call, running, wait_until
+from tests.support.stack import Service, Stack, call, running
+from tests.support.waiting import AWAY, until
 
 POINT: list[Sequence[float]] = [[1.0, 0.0]]
 NEAREST = {"query_embeddings": [[1.0, 0.0]], "n_results": 1}
@@ -26,7 +27,7 @@ def chroma(tmp_path: Path) -> Iterator[Service]:
     server.start(ready=False)
     try:
         heartbeat = "/api/v2/heartbeat"
-        wait_until("chroma is up", lambda: call(port, "GET", heartbeat)[0] == 200, 30)
+        until("chroma is up", lambda: call(port, "GET", heartbeat)[0] == 200, despite=AWAY)
         direct = chromadb.HttpClient("127.0.0.1", port)
         for name in ("handbook", "payroll"):
             made = direct.create_collection(name, embedding_function=None)
@@ -104,7 +105,7 @@ def test_an_allowed_query_is_chromas_answer_and_a_denied_one_raises_and_both_are
         lineage = stack.admin("GET", f"/v1/audit/lineage/{event_id}")
         return next(iter(lineage["actions"]), {})
 
-    wait_until("the retrieval is noted", action)
+    until("the retrieval is noted", action, despite=AWAY)
     assert action()["action_type"] == "retrieval"
     assert action()["outcome"] == "completed"
     assert action()["detail"]["status"] == 200

@@ -17,7 +17,8 @@ import pytest
 
 from tests.stories.clients import Heard, client, in_thread
 from tests.support.ports import free_port
-from tests.support.stack import Service, Stack, wait_until
+from tests.support.stack import Service, Stack
+from tests.support.waiting import AWAY, until
 
 SHARED = 30
 """Records in the spool when it is cloned."""
@@ -79,7 +80,11 @@ async def test_a_sidecar_cloned_with_its_spool_is_noticed_and_nothing_is_doubled
         (shown,) = stack.admin("GET", "/v1/sidecars")
         assert (shown["sidecar_id"], shown["duplicate"]) == ("sidecar-1", True)
         for service in both:
-            wait_until("it has shipped", lambda s=service: figure(s, "sluice_spool_records") == 0)
+            until(
+                "it has shipped",
+                lambda s=service: figure(s, "sluice_spool_records") == 0,  # type: ignore[misc]
+                despite=AWAY,
+            )
         lost = sum(int(figure(service, "sluice_spool_lost_records_total")) for service in both)
         accounted_for(stack, heard, waiting, lost)
     finally:

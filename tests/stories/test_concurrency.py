@@ -6,7 +6,8 @@ import pytest
 
 from tests.stories.clients import each_exactly_once, while_asking
 from tests.stories.test_kill import shipped
-from tests.support.stack import Stack, wait_until
+from tests.support.stack import Stack
+from tests.support.waiting import AWAY, until
 
 
 @pytest.mark.deep(
@@ -19,7 +20,7 @@ async def test_the_chain_is_gapless_and_valid_under_64_clients(
     heard = await while_asking(stack, lambda: asyncio.sleep(3), sidecar=sidecar, control=control)
     assert not heard.unanswered
     assert not heard.refused
-    wait_until("everything is shipped", lambda: shipped(stack), 30)
+    until("everything is shipped", lambda: shipped(stack), despite=AWAY)
     events = each_exactly_once(stack, heard)
     assert len(events) >= len(heard.decisions)
     report = stack.verify()

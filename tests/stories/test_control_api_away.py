@@ -7,7 +7,8 @@ import pytest
 
 from tests.stories.clients import each_exactly_once, in_thread, while_asking
 from tests.support.properties import few
-from tests.support.stack import running, wait_until
+from tests.support.stack import running
+from tests.support.waiting import AWAY, until
 
 
 @pytest.mark.deep(stands_in="test_a_stale_policy_set_denies_and_the_denials_are_recorded")
@@ -29,7 +30,7 @@ async def test_the_log_catches_up_exactly_once_after_a_while_without_the_control
         assert not heard.unanswered
         status, last = stack.evaluate()
         assert (status, last["decision"]) == (200, "ALLOW")
-        stack.wait_shipped(last["event_id"], 60)
+        stack.wait_shipped(last["event_id"])
         heard.decisions[last["event_id"]] = last
         events = each_exactly_once(stack, heard)
         assert len(events) == len(heard.decisions)
@@ -38,10 +39,10 @@ async def test_the_log_catches_up_exactly_once_after_a_while_without_the_control
 async def test_a_stale_policy_set_denies_and_the_denials_are_recorded(tmp_path: Path) -> None:
     with running(tmp_path, staleness=3) as stack:
         stack.control.stop()
-        wait_until(
+        until(
             "the policy set is stale",
             lambda: stack.evaluate()[1]["policy_name"] == "policy_set_stale",
-            15,
+            despite=AWAY,
         )
         status, denied = stack.evaluate()
         assert (status, denied["decision"]) == (200, "DENY")
@@ -49,7 +50,9 @@ async def test_a_stale_policy_set_denies_and_the_denials_are_recorded(tmp_path: 
         stack.wait_shipped(denied["event_id"])
         events = {event["event_id"]: event for event in stack.events()}
         assert events[denied["event_id"]]["policy_name"] == "policy_set_stale"
-        wait_until(
-            "the sidecar allows again", lambda: stack.evaluate()[1]["decision"] == "ALLOW", 15
+        until(
+            "the sidecar allows again",
+            lambda: stack.evaluate()[1]["decision"] == "ALLOW",
+            despite=AWAY,
         )
         assert stack.verify()["valid"]

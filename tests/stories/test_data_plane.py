@@ -15,7 +15,8 @@ import requests
 from tests.stories.test_chroma import NEAREST, chroma
 from tests.support.origins import Origin, nginx
 from tests.support.ports import free_port
-from tests.support.stack import Service, Stack, wait_until
+from tests.support.stack import Service, Stack
+from tests.support.waiting import AWAY, until
 
 __all__ = ["chroma"]
 
@@ -69,7 +70,7 @@ def found(stack: Stack, event_id: str) -> dict[str, Any]:
     def actions() -> Any:
         return stack.admin("GET", f"/v1/audit/lineage/{event_id}")["actions"]
 
-    wait_until("the retrieval is noted", actions)
+    until("the retrieval is noted", actions, despite=AWAY)
     [action] = actions()
     return dict(action)
 

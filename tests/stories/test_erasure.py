@@ -20,10 +20,11 @@ from sidecar.settings.model import AgentSettings
 from tests.control_api import running_api
 from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import sql
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
+from tests.sidecar.running_sidecar import RunningSidecar, sidecar
 from tests.support import redis
 from tests.support.postgres import Server, owned, serving
 from tests.support.waiting import until as until_now
+from tests.support.waiting import until_async
 
 SEED = "seeded-5be0-person"
 NEEDLES = tuple(form.encode() for form in (SEED, SEED.encode().hex()))
@@ -88,7 +89,7 @@ async def used(api: ControlApi, running: RunningSidecar, directory: Path) -> Non
     for number in range(EVENTS):
         body = {**person, "sensitivity_level": "low", "query": f"{number} of {SEED}"}
         decided.append(await running.evaluate(key=key, **asked, **body))
-    await until("all is shipped", lambda: not running.spool.depth)
+    await until_async("all is shipped", lambda: not running.spool.depth)
     for _ in range(EVENTS):
         decided.append(api.evaluate(**person, query=f"of {SEED}", agent_id="agt_1"))
     for each in (decided[0], decided[-1]):
@@ -127,7 +128,7 @@ async def test_an_erased_value_is_in_no_byte_of_an_installation(
             body = {"user_id": SEED, "reason": "erasure request 1"}
             erased = 2 * EVENTS + 3  # with two actions, and the hold
             assert api.admin("POST", "/v1/audit/redact", body)["redacted"] == erased
-            await until("the sidecar has none of it", lambda: not found_in(directory))
+            await until_async("the sidecar has none of it", lambda: not found_in(directory))
             until_now("the WAL is folded", lambda: not found_in(tmp_path / "control"))
             if server is not None:
                 assert server.command("SAVE") == b"+OK\r\n"

@@ -16,7 +16,8 @@ import pytest
 
 from deploy.client.run import run
 from policies.trail import checkpoint
-from tests.support.stack import Stack, call, wait_until
+from tests.support.stack import Stack, call
+from tests.support.waiting import AWAY, until
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def grow(stack: Stack, user: str, count: int, beyond: int) -> None:
         newest: list[dict[str, Any]] = stack.admin("GET", "/v1/audit/checkpoints?limit=1")
         return bool(newest) and newest[0]["size"] > beyond
 
-    wait_until(f"a checkpoint of more than {beyond} entries", signed)
+    until(f"a checkpoint of more than {beyond} entries", signed, despite=AWAY)
 
 
 def figure(stack: Stack, name: str) -> float:
@@ -80,12 +81,12 @@ def test_a_sidecar_reports_a_log_that_was_rolled_back_and_grew_again(
         (before,) = copied.execute("SELECT size FROM log_heads").fetchone()
     grow(stack, "ann", 5, before)
     stack.sidecar.start()
-    wait_until("a checkpoint is pinned", pinned.exists)
+    until("a checkpoint is pinned", pinned.exists, despite=AWAY)
     note = pinned.read_text()
     size = checkpoint.unverified(note).size
     assert size > before
     assert figure(stack, "sluice_log_forked") == 0
-    wait_until("the sidecar is listed", lambda: stack.admin("GET", "/v1/sidecars"))
+    until("the sidecar is listed", lambda: stack.admin("GET", "/v1/sidecars"), despite=AWAY)
     assert forked(stack) is None
     # It asks for a checkpoint once a minute, and at its start.
     stack.sidecar.stop()
@@ -96,8 +97,10 @@ def test_a_sidecar_reports_a_log_that_was_rolled_back_and_grew_again(
     grow(stack, "bob", size, size)
     assert stack.verify()["valid"]
     stack.sidecar.start()
-    wait_until("the sidecar sees the fork", lambda: figure(stack, "sluice_log_forked") == 1)
-    wait_until("the fleet shows it", lambda: forked(stack))
+    until(
+        "the sidecar sees the fork", lambda: figure(stack, "sluice_log_forked") == 1, despite=AWAY
+    )
+    until("the fleet shows it", lambda: forked(stack), despite=AWAY)
     said = forked(stack)
     assert said is not None
     assert f"it does not continue the {size} shown before" in said

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from tests.stories.test_management_reaches_sidecars import soon
-from tests.support.stack import Stack, call, wait_until
+from tests.support.stack import Stack, call
+from tests.support.waiting import AWAY, until
 
 FREEZE = "/v1/freeze"
 
@@ -47,7 +48,7 @@ def test_controls_for_an_incident_reach_a_sidecar_and_lift_again(either_way: Sta
     stack.admin("DELETE", FREEZE)
     both(stack, "")
     both(stack, "", session_id="s-new")
-    wait_until("all is in the log", lambda: stack.verify()["events"] > 10)
+    until("all is in the log", lambda: stack.verify()["events"] > 10, despite=AWAY)
     report = stack.verify()
     assert report["valid"], report
     names = {event["policy_name"] for event in stack.events()}
@@ -68,4 +69,4 @@ def test_a_freeze_outlives_the_control_api_and_restarts(either_way: Stack) -> No
     assert stack.admin("GET", FREEZE)["frozen"]
     both(stack, "tenant_frozen")
     stack.admin("DELETE", FREEZE)
-    wait_until("it is lifted", lambda: stack.evaluate()[1]["decision"] == "ALLOW", 5)
+    until("it is lifted", lambda: stack.evaluate()[1]["decision"] == "ALLOW", despite=AWAY)

@@ -7,7 +7,8 @@ import pytest
 from tests.runner import tiers
 from tests.stories.clients import each_exactly_once, in_thread, pause, while_asking
 from tests.support.properties import chance, few
-from tests.support.stack import Service, Stack, wait_until
+from tests.support.stack import Service, Stack
+from tests.support.waiting import AWAY, until
 
 
 @tiers.rotating(0, 3)
@@ -38,7 +39,7 @@ async def test_every_answered_decision_is_recorded_once_through_kills(
     )
     assert len(heard.decisions) > kills
     assert heard.unanswered, "no client noticed a kill: the test proves nothing"
-    wait_until("everything is shipped", lambda: shipped(stack), 90)
+    until("everything is shipped", lambda: shipped(stack), despite=AWAY)
     each_exactly_once(stack, heard)
 
 
@@ -46,5 +47,5 @@ def shipped(stack: Stack) -> bool:
     """The log holds one last decision through the sidecar, and so everything before it."""
     status, answer = stack.evaluate()
     assert status == 200, answer
-    stack.wait_shipped(answer["event_id"], 60)
+    stack.wait_shipped(answer["event_id"])
     return True

@@ -16,7 +16,8 @@ import pytest
 from tests.support import fork_server, redis
 from tests.support.log_lines import TIME, entries
 from tests.support.ports import free_port
-from tests.support.stack import ROOT, Stack, call, wait_until
+from tests.support.stack import ROOT, Stack, call
+from tests.support.waiting import AWAY, until
 
 
 def messages(log: str, level: str) -> list[str]:
@@ -48,12 +49,15 @@ def test_both_services_through_faults(tmp_path: Path) -> None:
             for _ in range(2):
                 call(stack.control.port, "GET", "/v1/%0aforged", key=stack.admin_key)
                 call(stack.sidecar.port, "POST", "/v1/context/evaluate", {}, key="slc_none")
-            wait_until(
+            until(
                 "the sidecar follows the control API",
                 lambda: "from the control API" in stack.sidecar.tail(100_000),
+                despite=AWAY,
             )
-            wait_until(
-                "the policy file is refused", lambda: "support.yaml" in stack.control.tail(100_000)
+            until(
+                "the policy file is refused",
+                lambda: "support.yaml" in stack.control.tail(100_000),
+                despite=AWAY,
             )
         finally:
             stack.stop()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.stack import Stack, call, wait_until
+from tests.support.stack import Stack, call
+from tests.support.waiting import AWAY, until
 
 
 def soon(stack: Stack, expected: tuple[int, str], **asked: Any) -> None:
@@ -18,7 +19,7 @@ def soon(stack: Stack, expected: tuple[int, str], **asked: Any) -> None:
         name = answer.get("policy_name", "")
         return (status, name if answer.get("decision") == "DENY" else "") == expected
 
-    wait_until(f"{expected} is answered", answered, 5)
+    until(f"{expected} is answered", answered, despite=AWAY)
 
 
 def agent_key_id(stack: Stack) -> str:
@@ -86,9 +87,9 @@ def test_a_tenant_s_sidecar_stops_and_goes_on_with_it(either_way: Stack) -> None
     soon(stack, (200, "policy_set_stale"))
     assert "deactivated" in stack.evaluate()[1]["reason"]
     superadmin(stack, "POST", "/v1/admin/tenants/default/reactivate")
-    wait_until("it goes on", lambda: stack.evaluate()[1]["decision"] == "ALLOW", 5)
+    until("it goes on", lambda: stack.evaluate()[1]["decision"] == "ALLOW", despite=AWAY)
     path = "/v1/admin/tenants/default/settings"
     superadmin(stack, "PATCH", path, {"require_agent_id": True})
     soon(stack, (200, "agent_id_required"), agent_id=None)
-    wait_until("all is in the log", lambda: stack.verify()["events"] > 3)
+    until("all is in the log", lambda: stack.verify()["events"] > 3, despite=AWAY)
     assert stack.verify()["valid"]

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.stack import Stack, call, wait_until
+from tests.support.stack import Stack, call
+from tests.support.waiting import AWAY, until
 
 PERSONAL = {
     "EMAIL": "ann.private@example.com",
@@ -95,7 +96,7 @@ class Doors:
         for user in USERS:
             asked = self.stack.ask(user_id=user, query=TEXT, source_id="payroll")
             self._call(self.stack.control.port, "/v1/context/evaluate", asked, self.stack.agent_key)
-        wait_until("the alert fires", lambda: self.stack.admin("GET", "/v1/alerts/fired"), 60)
+        until("the alert fires", lambda: self.stack.admin("GET", "/v1/alerts/fired"), despite=AWAY)
         self.answers.append(str(self.stack.admin("GET", "/v1/alerts/fired")))
 
     def sidecar(self) -> None:

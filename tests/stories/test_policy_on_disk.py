@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from tests.support.stack import Stack, wait_until
+from tests.support.stack import Stack
+from tests.support.waiting import AWAY, until
 
 
 @pytest.mark.deep(stands_in="test_a_broken_policy_file_changes_nothing")
@@ -23,7 +24,11 @@ def test_a_policy_file_edited_on_disk_is_in_force_in_the_sidecar(
         text = stack.policies.replace("support-reads", name)
         edited = text.replace("[handbook, contracts, rest://files/*]", sources)
         stack.policy_file.write_text(edited)
-        wait_until(f"{expected} is decided", lambda e=expected: decided() == e, 10)
+        until(
+            f"{expected} is decided",
+            lambda e=expected: decided() == e,  # type: ignore[misc]
+            despite=AWAY,
+        )
 
 
 def test_a_broken_policy_file_changes_nothing(stack: Stack) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.stories.test_management_reaches_sidecars import agent_key_id, soon
 from tests.support import redis
-from tests.support.stack import Stack, call, running, wait_until
+from tests.support.stack import Stack, call, running
+from tests.support.waiting import AWAY, until
 
 pytestmark = redis.needs_redis
 
@@ -49,7 +50,7 @@ def test_thirty_seconds_without_redis_deny_nothing(tmp_path: Path, fault: signal
             server.start()
         else:
             server.signal(signal.SIGCONT)
-        wait_until("it follows Redis again", lambda: feed(stack) == "redis", 15)
+        until("it follows Redis again", lambda: feed(stack) == "redis", despite=AWAY)
         soon(stack, (200, "session_revoked"), session_id="s-1")
         stack.admin("DELETE", f"/v1/keys/{new['key_id']}")
         soon(stack, (403, ""))
@@ -70,6 +71,6 @@ def test_a_redis_restored_from_an_older_dump_brings_nothing_back(tmp_path: Path)
         while time.monotonic() - began < 8:
             assert stack.evaluate()[1]["policy_name"] == "default_deny"
             time.sleep(0.05)
-        wait_until("it follows Redis", lambda: feed(stack) == "redis", 15)
+        until("it follows Redis", lambda: feed(stack) == "redis", despite=AWAY)
         stack.admin("POST", f"/v1/policies/{policy['policy_id']}/restore")
         soon(stack, (200, ""))

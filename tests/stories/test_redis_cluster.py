@@ -15,7 +15,8 @@ import pytest
 
 from policies.sets.redis_keys import CHALLENGES, set_key
 from tests.support import redis
-from tests.support.stack import Stack, call, running, wait_until
+from tests.support.stack import Stack, call, running
+from tests.support.waiting import AWAY, until
 
 pytestmark = redis.needs_redis
 
@@ -97,8 +98,8 @@ class History:
             if change.sent <= asked.answered and replaced + STALENESS + GRACE >= asked.sent
         }
 
-    def in_force(self, seconds: float = 20) -> None:
-        """Returns once a change made after this call shows in a decision."""
+    def in_force(self) -> None:
+        """Return once a change made after this call shows in a decision."""
         made, verdicts = len(self.changes) + 1, set[str]()
 
         def seen() -> bool:
@@ -106,7 +107,7 @@ class History:
             verdicts.update(each.verdict for each in self.asked[-50:] if each.sent > since)
             return verdicts == {"ALLOW", "DENY"}
 
-        wait_until("changes are in force", seen, seconds)
+        until("changes are in force", seen, despite=AWAY)
 
 
 def feed(stack: Stack) -> str:
@@ -130,10 +131,12 @@ def test_moved_slots_and_a_dead_node_lose_nothing(tmp_path: Path) -> None:
                 history.in_force()
                 assert feed(stack) == "redis"
                 nodes[2].signal(signal.SIGKILL)  # it has both
-                wait_until("sidecars ask the control API", lambda: feed(stack) == "control", 20)
+                until(
+                    "sidecars ask the control API", lambda: feed(stack) == "control", despite=AWAY
+                )
                 history.in_force()
                 nodes[2].start()
-                wait_until("they follow Redis again", lambda: feed(stack) == "redis", 40)
+                until("they follow Redis again", lambda: feed(stack) == "redis", despite=AWAY)
                 history.in_force()
             assert not history.faults
             assert not history.stale()

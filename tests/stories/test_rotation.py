@@ -106,7 +106,7 @@ async def test_a_rotation_under_load_refuses_no_live_key_and_accepts_no_dead_one
         # The clients go on with the last key until the sidecar knows every other one to be dead.
         for dead in shared.died:
             there = partial(refused, stack, stack.sidecar.port, dead)
-            await waiting.until_told("a dead key is refused", there)
+            await waiting.until_async("a dead key is refused", there)
         over.set()
     assert [finding for task in tasks for finding in task.result()] == []
     assert stack.verify()["valid"]

@@ -16,7 +16,8 @@ import pytest
 from tests.support import fork_server, redis
 from tests.support.ports import free_port
 from tests.support.postgres import serving
-from tests.support.stack import Service, Stack, call, running, wait_until
+from tests.support.stack import Service, Stack, call, running
+from tests.support.waiting import AWAY, until
 
 
 def rotate(stack: Stack) -> None:
@@ -35,7 +36,7 @@ def figure(stack: Stack, name: str) -> float:
 
 def all_signed_for(stack: Stack) -> None:
     """A sidecar deletes records only on a receipt that is signed by a key it trusts."""
-    wait_until("receipts are believed", lambda: figure(stack, "sluice_spool_records") == 0)
+    until("receipts are believed", lambda: figure(stack, "sluice_spool_records") == 0, despite=AWAY)
 
 
 def allowed(stack: Stack, **changed: Any) -> bool:
@@ -56,7 +57,7 @@ def test_a_rotation_is_followed_by_a_sidecar_that_runs(either_way: Stack) -> Non
     stack.start_control()
     all_signed_for(stack)
     stack.policy_file.write_text(stack.policies.replace("handbook, ", ""))
-    wait_until("the change is in force", lambda: not allowed(stack))
+    until("the change is in force", lambda: not allowed(stack), despite=AWAY)
     all_signed_for(stack)
     assert stack.verify()["valid"]
     assert len(stack.admin("GET", "/v1/sidecars/policy-set")["log_key_history"]) == 1
@@ -132,9 +133,17 @@ def test_while_replicas_are_started_again_one_after_the_other_both_are_believed(
         new = stack.control
         for maker, revoker in [(old, new), (new, old)] * 3:
             made = made_by(stack, maker.port)
-            wait_until("the key is known", lambda key=made["key"]: status_of(stack, key) == 200)
+            until(
+                "the key is known",
+                lambda key=made["key"]: status_of(stack, key) == 200,  # type: ignore[misc]
+                despite=AWAY,
+            )
             revoked_by(stack, revoker.port, made["key_id"])
-            wait_until("it is revoked", lambda key=made["key"]: status_of(stack, key) == 403)
+            until(
+                "it is revoked",
+                lambda key=made["key"]: status_of(stack, key) == 403,  # type: ignore[misc]
+                despite=AWAY,
+            )
         all_signed_for(stack)
         for port in (old.port, new.port):
             report = call(port, "GET", "/v1/audit/verify", key=stack.admin_key)[1]

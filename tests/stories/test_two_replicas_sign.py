@@ -31,7 +31,8 @@ from tests.control_api.witness.running_witness import WitnessProcess
 from tests.support import fork_server
 from tests.support.ports import free_port
 from tests.support.postgres import serving
-from tests.support.stack import POLICIES, Service, call, wait_until
+from tests.support.stack import POLICIES, Service, call
+from tests.support.waiting import AWAY, until
 
 TENANT = "default"
 PAUSE = 0.25
@@ -154,7 +155,7 @@ class Installation:
             made = self.latest()
             return bool(made["level"] == level and made["size"] > more_than)
 
-        wait_until(f"a checkpoint is {level}", there)
+        until(f"a checkpoint is {level}", there, despite=AWAY)
         return made
 
     def key(self, origin: str) -> str:
@@ -232,7 +233,7 @@ def a_witness_goes_and_comes_back(both: Installation, two: Witness, origin: str)
     with both.loaded(0, 1) as counts:
         alone = both.reaches("signed", more_than=size)
         assert alone["witnesses"] < 2
-        wait_until("both decide", lambda: min(counts) > 2)
+        until("both decide", lambda: min(counts) > 2)
         two.start(origin, key=both.key(origin))
         return int(both.reaches("witnessed", more_than=alone["size"])["size"])
 
@@ -246,7 +247,7 @@ def a_replica_dies_while_it_signs(both: Installation) -> None:
         before = both.stored_sizes()[-1]
         for _ in range(3):
             both.decide(1)
-        wait_until("the second signs", lambda: both.stored_sizes()[-1] > before)
+        until("the second signs", lambda: both.stored_sizes()[-1] > before, despite=AWAY)
         second.kill()
     finally:
         first.signal(signal.SIGCONT)
@@ -281,7 +282,7 @@ def test_two_replicas_and_two_witnesses(
     both.verified("whole.ndjson", origin, witnesses)
 
     asyncio.run(copied(migrated_url, older))
-    wait_until("both see it", lambda: both.verdicts() == ["log_behind_checkpoint"] * 2)
+    until("both see it", lambda: both.verdicts() == ["log_behind_checkpoint"] * 2, despite=AWAY)
     signed = both.stored_sizes()
     for replica in (0, 1):
         both.decide(replica)

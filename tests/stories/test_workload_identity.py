@@ -11,7 +11,8 @@ from tests.runner import tiers
 from tests.support import pods, redis
 from tests.support.clusters import ISSUER, serving_keys
 from tests.support.pods import Pod
-from tests.support.stack import Stack, call, wait_until
+from tests.support.stack import Stack, call
+from tests.support.waiting import AWAY, until
 
 AGENT = "/v1/agents/lending.loans"
 WORKLOAD = f"{ISSUER}:system:serviceaccount:lending:loans"
@@ -19,7 +20,7 @@ WORKLOAD = f"{ISSUER}:system:serviceaccount:lending:loans"
 
 def reads(pod: Pod, status: int, denied: str = "") -> None:
     """Wait until a read ends like this."""
-    wait_until(f"{status} {denied}", lambda: pod.read() == (status, denied), 30)
+    until(f"{status} {denied}", lambda: pod.read() == (status, denied), despite=AWAY)
 
 
 def approve(stack: Stack) -> None:
@@ -46,7 +47,9 @@ def _life(tmp_path: Path, redis_url: str | None) -> None:
         pods.running(tmp_path / "pod", stack.control.port, **settings) as pod,
     ):
         # It is alive at once, denies, and says why it is not ready.
-        wait_until("it is alive", lambda: call(pod.sidecar.port, "GET", "/health")[0] == 200)
+        until(
+            "it is alive", lambda: call(pod.sidecar.port, "GET", "/health")[0] == 200, despite=AWAY
+        )
         assert pod.read() == (403, "not_enrolled")
         status, body = pod.ready()
         assert (status, "waiting to enrol" in body["details"]) == (503, True)
@@ -78,7 +81,7 @@ def _enrolled_life(stack: Stack, pod: Pod) -> None:
         listed = stack.admin("GET", "/v1/sidecars")
         return bool(listed) and shown.items() <= listed[0].items()
 
-    wait_until("it reports", reported)
+    until("it reports", reported, despite=AWAY)
 
     stack.admin("PATCH", AGENT + "/status", {"status": "suspended"})
     # Within a second on a machine with nothing else to do: the status and the keys are one change.
@@ -99,7 +102,11 @@ def _enrolled_life(stack: Stack, pod: Pod) -> None:
     reads(pod, 200)
 
     names = {"agent_not_approved", "default_deny", "support-reads", "not_enrolled"}
-    wait_until("all is in the log", lambda: {e["policy_name"] for e in stack.events()} >= names)
+    until(
+        "all is in the log",
+        lambda: {e["policy_name"] for e in stack.events()} >= names,
+        despite=AWAY,
+    )
 
     stack.admin("PUT", AGENT, {"workload": None})
     reads(pod, 403, "agent_not_approved")

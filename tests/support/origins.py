@@ -19,7 +19,8 @@ import pytest
 
 from tests import servers
 from tests.support.ports import free_port
-from tests.support.stack import Service, listens, wait_until
+from tests.support.stack import Service, listens
+from tests.support.waiting import until
 
 APPS = Path(__file__).with_name("origin_apps")
 
@@ -168,7 +169,7 @@ def _running(name: str, command: list[str], directory: Path, port: int) -> Itera
         service.start(ready=False)
         stack.callback(service.stop)
         try:
-            wait_until(f"{name} listens", lambda: listens(port), 30)
+            until(f"{name} listens", lambda: listens(port))
         except AssertionError as late:
             raise AssertionError(f"{late}\n{service.tail()}") from None
         yield service

@@ -20,15 +20,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 SUPERUSER, OWNER, SERVICE = "sluice", "owner", "service"
 UNPRIVILEGED = 65534
-PATIENCE = 60.0
 # The server is thrown away: nothing it holds has to survive a power cut.
 FAST = {"fsync": "off", "full_page_writes": "off"}
 # Where it is measured, and the disk is part of what is measured.
@@ -150,7 +150,7 @@ def running(folder: Path, owner: int, *, durable: bool = False) -> Server:
                     stderr=output,
                     start_new_session=True,  # a Ctrl-C ends the tests first
                 )
-            _wait(lambda: answer.exists() or guard.poll() is not None)
+            until("it has started", lambda: answer.exists() or guard.poll() is not None)
         if not answer.exists():
             raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text()}")
     return Server(**json.loads(answer.read_text()))
@@ -158,12 +158,6 @@ def running(folder: Path, owner: int, *, durable: bool = False) -> Server:
 
 def _name(url: str) -> str:
     return url.rpartition("/")[2].partition("?")[0]
-
-
-def _wait(until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not until() and time.monotonic() < deadline:
-        time.sleep(0.05)
 
 
 def _guard(folder: Path, owner: int, durable: bool) -> None:
@@ -206,7 +200,10 @@ def _start(folder: Path, disk: dict[str, str]) -> subprocess.Popen[bytes]:
         [str(binaries / "postgres"), "-D", data, *options], cwd=home, **account
     )
     ready = [str(binaries / "pg_isready"), "--host=127.0.0.1", f"--port={port}", "--quiet"]
-    _wait(lambda: server.poll() is not None or subprocess.run(ready, check=False).returncode == 0)
+    until(
+        "the server is ready",
+        lambda: server.poll() is not None or subprocess.run(ready, check=False).returncode == 0,
+    )
     if server.poll() is not None:
         sys.exit("the server ended at once")
     said = folder / "postgres.json.new"

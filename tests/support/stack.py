@@ -63,18 +63,6 @@ def call(
         connection.close()
 
 
-def wait_until(what: str, true: Any, seconds: float = waiting.PATIENCE) -> None:
-    """Wait until `true()` is true. While the service doesn't respond, it counts as false."""
-
-    def now() -> object:
-        try:
-            return true()
-        except (OSError, http.client.HTTPException, ValueError):
-            return False
-
-    waiting.until(what, now, seconds)
-
-
 @dataclass
 class Service:
     """One process that can be restarted. Its output goes to a file."""
@@ -103,7 +91,7 @@ class Service:
         if ready:
             self.wait_ready()
 
-    def wait_ready(self, seconds: float = 120) -> None:
+    def wait_ready(self) -> None:
         def up() -> bool:
             assert self.process is not None
             if self.process.poll() is not None:
@@ -111,7 +99,7 @@ class Service:
             return call(self.port, "GET", "/health/ready", timeout=2)[0] == 200
 
         try:
-            wait_until(f"{self.name} is ready", up, seconds)
+            waiting.until(f"{self.name} is ready", up, despite=waiting.AWAY)
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.tail()}") from None
 
@@ -295,14 +283,14 @@ class Stack:
             yield from page
             path = link[link.index("<") + 1 : link.index(">")] if 'rel="next"' in link else ""
 
-    def wait_shipped(self, event_id: str, seconds: float = 20) -> None:
+    def wait_shipped(self, event_id: str) -> None:
         def there() -> bool:
             status, _ = call(
                 self.control.port, "GET", f"/v1/audit/lineage/{event_id}", key=self.admin_key
             )
             return status == 200
 
-        wait_until(f"event {event_id} is in the log", there, seconds)
+        waiting.until(f"event {event_id} is in the log", there, despite=waiting.AWAY)
 
 
 @contextmanager

@@ -5,13 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from tests.support import postgres
+from tests.support import postgres, waiting
 
 
 async def ask(url: str, *statements: str) -> int:
@@ -48,10 +47,7 @@ def test_a_killed_run_leaves_no_server() -> None:
     finally:
         owner.kill()
         owner.wait()
-    deadline = time.monotonic() + 20
-    while folder.exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not folder.exists()
+    waiting.until("its folder is gone", lambda: not folder.exists())
     assert not accepts(server.port)
 
 

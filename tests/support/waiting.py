@@ -2,12 +2,13 @@
 
 A test that sleeps is too slow on a quiet machine and fails on a busy one. So a test names what it
 waits for; the timeout only says when to give up. If a test claims that something does *not* happen,
-or that time itself passes, it says so beside its `sleep`. Knows nothing of Sluice.
+or that time itself passes, it says so beside its `sleep`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -15,33 +16,48 @@ from collections.abc import Awaitable, Callable
 PATIENCE = 60.0
 """Seconds until a condition counts as one that never becomes true. A passing test waits less."""
 POLL = 0.01
+Errors = type[Exception] | tuple[type[Exception], ...]
+AWAY: Errors = (OSError, http.client.HTTPException, ValueError)
+"""What a call of a service raises while the service doesn't respond."""
 TURNS_A_HOP = 10
 """After so many turns of the loop, what was sent is waited for: a message may take some hops."""
 
 
-def until(what: str, true: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """Return once `true()` is true. Raises `AssertionError` with `what` after `seconds`, or after
-    PATIENCE if that is longer, since the machine may be busy."""
-    end = time.monotonic() + max(seconds, PATIENCE)
-    while not true():
+def until(
+    what: str,
+    true: Callable[[], object],
+    *,
+    despite: Errors = (),
+    seconds: float = PATIENCE,
+) -> None:
+    """Return once `true()` is true. An error of a class in `despite` counts as false.
+
+    Raises `AssertionError` with `what` after `seconds`. Only work that takes minutes on a quiet
+    machine needs more than the default."""
+    end = time.monotonic() + seconds
+    while not _holds(true, despite):
         assert time.monotonic() < end, f"gave up waiting: {what}"
         time.sleep(POLL)
 
 
-async def until_async(what: str, true: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """As above, for a condition that other tasks of this loop make true."""
-    end = time.monotonic() + max(seconds, PATIENCE)
-    while not true():
-        assert time.monotonic() < end, f"gave up waiting: {what}"
-        await asyncio.sleep(POLL)
-
-
-async def until_told(what: str, ask: Callable[[], Awaitable[object]]) -> None:
-    """As above, for a condition that takes a request: return once a response is true."""
+async def until_async(what: str, true: Callable[[], object]) -> None:
+    """Return once `true()` is true, or what it returns to be awaited. Other tasks of this loop run
+    meanwhile. Raises `AssertionError` with `what` after PATIENCE."""
     end = time.monotonic() + PATIENCE
-    while not await ask():
+    while not await _value(true()):
         assert time.monotonic() < end, f"gave up waiting: {what}"
         await asyncio.sleep(POLL)
+
+
+def _holds(true: Callable[[], object], despite: Errors) -> bool:
+    try:
+        return bool(true())
+    except despite:
+        return False
+
+
+async def _value(found: object) -> object:
+    return await found if isinstance(found, Awaitable) else found
 
 
 async def turns(count: int = 50) -> None:

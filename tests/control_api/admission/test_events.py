@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from control_api.admission.verdict import Outcome, SkipReason, Verdict
 from tests.control_api.admission.fake_api_server import HANG, FakeApiServer, fake_api_server
 from tests.control_api.admission.reviews import encoded, review
 from tests.control_api.admission.running_webhook import Webhook, running_webhook
+from tests.support.waiting import until_async
 
 OWNER = {
     "apiVersion": "apps/v1",
@@ -54,8 +54,14 @@ async def webhook(
 
 async def counted(webhook: Webhook, outcome: str, least: float) -> float:
     """The counter, once it is at least `least`."""
-    while (found := await webhook.metric(f'{COUNTER}{{outcome="{outcome}"}}')) < least:
-        await asyncio.sleep(0.01)
+    found = 0.0
+
+    async def enough() -> bool:
+        nonlocal found
+        found = await webhook.metric(f'{COUNTER}{{outcome="{outcome}"}}')
+        return found >= least
+
+    await until_async(f"{least} events are {outcome}", enough)
     return found
 
 

@@ -28,6 +28,7 @@ from tests.control_api.admission.running_webhook import (
     running_webhook,
     start,
 )
+from tests.support.waiting import until_async
 
 RESPONSES = "sluice_injection_responses_total"
 
@@ -274,10 +275,15 @@ async def test_a_client_that_reads_no_answers_is_disconnected(
         transport.pause_reading()
         for _ in range(10):
             writer.write(head + raw)
-        while await webhook.metric("sluice_webhook_connections") < 1:
-            await asyncio.sleep(0.02)
-        while await webhook.metric("sluice_webhook_connections"):
-            await asyncio.sleep(0.02)
+
+        async def open_connections() -> float:
+            return await webhook.metric("sluice_webhook_connections")
+
+        async def closed() -> bool:
+            return not await open_connections()
+
+        await until_async("the connection is open", open_connections)
+        await until_async("the connection is closed", closed)
         writer.close()
         assert not reader.at_eof()
 
@@ -322,15 +328,17 @@ async def test_a_renewed_certificate_is_served_and_open_connections_stay(
         first = await _served(webhook)
         await webhook.ask()
         certificate_files(tmp_path / "tls")
-        while await _served(webhook) == first:
-            await asyncio.sleep(0.02)
+
+        async def renewed() -> bool:
+            return await _served(webhook) != first
+
+        await until_async("the new certificate is served", renewed)
         assert (await webhook.ask())[0] == 200
         # A key that does not match leaves the certificate in use, and is counted.
         second = await _served(webhook)
         (tmp_path / "tls" / "..data" / "tls.key").write_text("not a key")
         counted = 'sluice_webhook_certificate_failures_total{reason="unusable"}'
-        while not await webhook.metric(counted):
-            await asyncio.sleep(0.02)
+        await until_async("the failure is counted", lambda: webhook.metric(counted))
         assert await _served(webhook) == second
 
 
@@ -353,8 +361,11 @@ async def test_a_stop_answers_the_reviews_under_way(tmp_path: Path) -> None:
         writer.write(raw[:10])
         await webhook.ask()
         webhook.stop.set()
-        while (await webhook.get("/health/ready"))[0] != 503:
-            await asyncio.sleep(0.01)
+
+        async def stopping() -> bool:
+            return (await webhook.get("/health/ready"))[0] == 503
+
+        await until_async("it says that it stops", stopping)
         # A review that was sent here because its node does not know yet.
         assert (await webhook.ask())[0] == 200
         writer.write(raw[10:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from control_api.admission.verdict import Outcome, Verdict
 from tests.control_api.admission.running_webhook import Webhook, running_webhook
 from tests.kubernetes.api_server import ApiServer, Refused, running
 from tests.support.ports import free_port
+from tests.support.waiting import until_async
 
 OWN = "sluice-system"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sluice-webhook"
@@ -148,18 +149,12 @@ def injected(pod: Any) -> bool:
     return bool(pod["metadata"].get("labels", {}).get("a") == "b")
 
 
-async def eventually(found: Callable[[], Any]) -> None:
-    """Wait until `found`, a call of the API server, returns something true."""
-    async with asyncio.timeout(60):
-        while not await asyncio.to_thread(found):
-            await asyncio.sleep(0.05)
-
-
 async def until_injected(server: ApiServer) -> None:
     # The API server follows its own configuration by a watch, a moment later.
-    async with asyncio.timeout(60):
-        while not injected(await create(server)):
-            await asyncio.sleep(0.05)
+    async def now() -> bool:
+        return injected(await create(server))
+
+    await until_async("pods are injected", now)
 
 
 async def test_a_fresh_install_injects_by_a_certificate_that_it_made(
@@ -179,7 +174,9 @@ async def test_a_fresh_install_injects_by_a_certificate_that_it_made(
         kept = {**POD, "metadata": {"name": "kept"}}
         await asyncio.to_thread(server.create_pod, "shop", kept, dry_run=False)
         events = "/api/v1/namespaces/shop/events"
-        await eventually(lambda: server.call("GET", events)["items"])
+        await until_async(
+            "its Event", lambda: asyncio.to_thread(lambda: server.call("GET", events)["items"])
+        )
         (event,) = server.call("GET", events)["items"]
         assert (event["reason"], event["involvedObject"]["name"]) == ("Injected", "kept")
     # Without the webhook the pod is created as its author wrote it: the admission policies refuse
@@ -206,9 +203,15 @@ async def test_an_authority_is_replaced_without_a_pod_that_is_not_injected(
         loads = [asyncio.create_task(load()) for _ in range(3)]
         # Without its key, the authority can't sign any more and is replaced.
         server.call("PATCH", SECRET, {"data": {"ca.key": ""}})
-        await eventually(lambda: server.call("GET", SECRET)["data"]["tls.crt"] != first["tls.crt"])
+
+        def replaced() -> bool:
+            return bool(server.call("GET", SECRET)["data"]["tls.crt"] != first["tls.crt"])
+
+        await until_async("a new certificate", lambda: asyncio.to_thread(replaced))
         served = len(webhook.injector.facts)
-        await eventually(lambda: len(webhook.injector.facts) > served + 20)
+        await until_async(
+            "more pods are injected", lambda: len(webhook.injector.facts) > served + 20
+        )
         over.set()
         await asyncio.gather(*loads)
         assert missed == 0

@@ -10,7 +10,7 @@ import pytest
 
 from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
-from tests.control_api.running_api import within
+from tests.support.waiting import until
 
 LOOPS = ((AlertEvaluator, "measure_grown"), (DeliveryLoop, "start_due"))
 
@@ -40,4 +40,4 @@ class Rounds:
             anew = [loop for loop, rounds in now.items() if rounds >= before.get(loop, 0) + 2]
             return len(anew) >= apis * len(LOOPS) and before.keys() <= set(anew)
 
-        within(10, done, "each loop has looked again")
+        until("each loop has looked again", done)

@@ -19,8 +19,9 @@ from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from tests.control_api.alerts.receiver import hook, mailbox
 from tests.control_api.alerts.rounds import Rounds
-from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.running_api import ControlApi, running
 from tests.control_api.store.world import TENANT, World
+from tests.support.waiting import until
 
 RULES, FIRED = "/v1/alerts/rules", "/v1/alerts/fired"
 ALLOW = {"SLUICE_WEBHOOK_ALLOW": "127.0.0.0/8"}
@@ -35,11 +36,11 @@ def fired(api: ControlApi, rule_type: str) -> list[Any]:
     return [each for each in api.admin("GET", FIRED) if each["rule_type"] == rule_type]
 
 
-def settled(api: ControlApi, rule_type: str, status: str, seconds: float = 10) -> Any:
+def settled(api: ControlApi, rule_type: str, status: str) -> Any:
     def there() -> bool:
         return any(each["status"] == status for each in fired(api, rule_type))
 
-    within(seconds, there, f"{rule_type} {status}")
+    until(f"{rule_type} {status}", there)
     return next(each for each in fired(api, rule_type) if each["status"] == status)
 
 
@@ -49,7 +50,7 @@ def failing(api: ControlApi) -> Any:
     def there() -> bool:
         return any(each["last_error"] for each in fired(api, "denial_spike"))
 
-    within(10, there, "an attempt that failed")
+    until("an attempt that failed", there)
     (delivery,) = fired(api, "denial_spike")
     return delivery
 
@@ -76,7 +77,7 @@ def test_each_type_fires_once(rounds: Rounds, either: ControlApi) -> None:
     for _ in range(4):
         either.evaluate(source_id="payroll")
     types = ("denial_spike", "high_deny_rate", "isolation_violation", "new_source_access")
-    within(2.5, lambda: all(fired(either, each) for each in types), "all four fire")
+    until("all four fire", lambda: all(fired(either, each) for each in types))
     for _ in range(4):
         either.evaluate(source_id="payroll")
     rounds.wait()
@@ -92,7 +93,7 @@ def test_each_type_fires_once(rounds: Rounds, either: ControlApi) -> None:
     either.time.ahead = 61 * 60
     for _ in range(4):
         either.evaluate(source_id="payroll")
-    within(3, lambda: len(fired(either, "denial_spike")) == 2, "it fires again after the cooldown")
+    until("it fires again after the cooldown", lambda: len(fired(either, "denial_spike")) == 2)
 
 
 def test_old_events_are_not_in_the_window(fresh: ControlApi) -> None:
@@ -102,7 +103,7 @@ def test_old_events_are_not_in_the_window(fresh: ControlApi) -> None:
     rule(fresh, "denial_spike", 5, window_minutes=2)
     rule(fresh, "high_deny_rate", 1, min_events=1)
     fresh.evaluate(source_id="payroll")
-    within(10, lambda: fired(fresh, "high_deny_rate"), "the rules are looked at")
+    until("the rules are looked at", lambda: fired(fresh, "high_deny_rate"))
     assert fired(fresh, "denial_spike") == []
 
 
@@ -111,12 +112,12 @@ def test_a_disabled_rule_does_not_fire(fresh: ControlApi) -> None:
     made = rule(fresh, "denial_spike", 1, enabled=False)
     rule(fresh, "high_deny_rate", 1, min_events=1)
     fresh.evaluate(source_id="payroll")
-    within(10, lambda: fired(fresh, "high_deny_rate"), "the rules are looked at")
+    until("the rules are looked at", lambda: fired(fresh, "high_deny_rate"))
     assert fired(fresh, "denial_spike") == []
     body = {"rule_type": "denial_spike", "enabled": True}
     fresh.admin("PUT", f"{RULES}/{made['rule_id']}", body)
     fresh.evaluate(source_id="payroll")
-    within(2.5, lambda: fired(fresh, "denial_spike"), "it fires once it is enabled")
+    until("it fires once it is enabled", lambda: fired(fresh, "denial_spike"))
 
 
 @pytest.mark.deep(stands_in="test_old_events_are_not_in_the_window")
@@ -143,7 +144,7 @@ def test_a_failed_attempt_is_repeated_under_the_same_id_across_a_restart(tmp_pat
         receiver.status = 503
         rule(api, "denial_spike", 1, webhook_url=receiver.url)
         api.evaluate(source_id="payroll")
-        within(5, lambda: receiver.seen, "a first attempt")
+        until("a first attempt", lambda: receiver.seen)
         pending = failing(api)
         assert pending["status"] == "pending"
         assert pending["last_error"] == "answered 503"
@@ -162,7 +163,7 @@ def test_attempts_end_after_a_day(tmp_path: Path) -> None:
         receiver.status = 500
         rule(api, "denial_spike", 1, webhook_url=receiver.url)
         api.evaluate(source_id="payroll")
-        within(5, lambda: receiver.seen, "a first attempt")
+        until("a first attempt", lambda: receiver.seen)
         api.time.ahead = 25 * 3600
         failed = settled(api, "denial_spike", "failed")
         assert failed["next_attempt_at"] is None
@@ -192,7 +193,7 @@ def test_a_receiver_that_hangs_delays_nothing_else(tmp_path: Path) -> None:
             rule(api, "denial_spike", 1, name=f"h{number}", webhook_url=hanging.url)
         rule(api, "high_deny_rate", 1, min_events=1, webhook_url=well.url)
         api.evaluate(source_id="payroll")
-        settled(api, "high_deny_rate", "delivered", 4)
+        settled(api, "high_deny_rate", "delivered")
         assert len(hanging.seen) <= 2
         assert api.evaluate()["decision"] == "ALLOW"
         assert len(hanging.seen) <= 2, "it waited until the first attempts were given up"
@@ -208,10 +209,10 @@ def test_any_number_of_deliveries_to_a_receiver_that_hangs_delays_no_other(
         for number in range(20):
             rule(api, "denial_spike", 1, name=f"h{number}", webhook_url=hanging.url)
         api.evaluate(source_id="payroll")
-        within(10, lambda: len(hanging.seen) == 2, "two attempts that hang")
+        until("two attempts that hang", lambda: len(hanging.seen) == 2)
         rule(api, "high_deny_rate", 1, min_events=1, webhook_url=well.url)
         api.evaluate(source_id="payroll")
-        settled(api, "high_deny_rate", "delivered", 4)
+        settled(api, "high_deny_rate", "delivered")
         assert len(hanging.seen) == 2
 
 
@@ -306,7 +307,7 @@ def test_two_processes_fire_once(rounds: Rounds, tmp_path: Path, migrated_url: s
             for number in range(10):
                 rule(one, "denial_spike", 1, name=str(number), webhook_url=receiver.url)
             one.evaluate(source_id="payroll")
-            within(10, lambda: len(receiver.seen) >= 10, "all arrive")
+            until("all arrive", lambda: len(receiver.seen) >= 10)
             rounds.wait(apis=2)  # a second delivery would come now
             deliveries = fired(one, "denial_spike")
             assert len(deliveries) == 10

@@ -27,11 +27,11 @@ from tests.control_api.store.databases import postgresql_url
 from tests.control_api.store.world import OTHER, TENANT, World, opened
 from tests.support import pgbouncer
 from tests.support.postgres import Server
+from tests.support.waiting import PATIENCE, until_async
 
 __all__ = ["postgresql_url"]
 DIGEST = key_digest("a key")
 SETTING = "SLUICE_LISTEN_DATABASE_URL"
-PATIENCE = 60.0
 
 
 @dataclass
@@ -43,23 +43,7 @@ class Replica:
     listener: NoticeListener
     heard: list[Notice] = field(default_factory=list)
     states: list[bool] = field(default_factory=list)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
     probe: Callable[[str], Awaitable[None]] = field(init=False)
-
-    async def until(self, true: Callable[[], bool | Awaitable[bool]]) -> None:
-        """Wait for events, and look after each."""
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                found = true()
-                if found is True or (found is not False and await found):
-                    return
-                self.changed.clear()
-                # expires on purpose
-                with_state = asyncio.ensure_future((await self.cache.get(TENANT)).wait(1.0))
-                event = asyncio.ensure_future(self.changed.wait())
-                await asyncio.wait({with_state, event}, return_when=asyncio.FIRST_COMPLETED)
-                with_state.cancel()
-                event.cancel()
 
     async def key_in_force(self) -> str | None:
         found = await (await self.cache.get(TENANT)).find_key(DIGEST)
@@ -89,20 +73,17 @@ async def replica(url: str, listen_at: str | None = None) -> AsyncIterator[Repli
         def heard(notice: Notice) -> None:
             made.heard.append(notice)
             cache.noticed(notice)
-            made.changed.set()
 
         states: list[bool] = []
-        changed = asyncio.Event()
 
         def listening(state: bool) -> None:
             states.append(state)
-            changed.set()
 
         async def probing(channel: str) -> None:
             await made.probe(channel)  # a test may replace it
 
         listener = NoticeListener(parse_url(listen_at or url), SETTING, probing, heard, listening)
-        made = Replica(world, cache, listener, states=states, changed=changed)
+        made = Replica(world, cache, listener, states=states)
         made.probe = probe
         tasks = [group.create_task(each) for each in (listener.run(), cache.follow_notices())]
         try:
@@ -116,7 +97,7 @@ async def replica(url: str, listen_at: str | None = None) -> AsyncIterator[Repli
 async def pair(postgresql_url: str) -> AsyncIterator[tuple[Replica, Replica]]:
     async with replica(postgresql_url) as here, replica(postgresql_url) as there:
         for each in (here, there):
-            await each.until(lambda each=each: each.listens)  # type: ignore[misc]
+            await until_async("it listens", lambda each=each: each.listens)  # type: ignore[misc]
         yield here, there
 
 
@@ -135,7 +116,7 @@ async def test_a_change_there_is_in_force_here(pair: tuple[Replica, Replica]) ->
     await publish(there.world, "live")
     assert await here.key_in_force() == "live"
     await publish(there.world, None)
-    await here.until(here.has_key(None))
+    await until_async("the key is revoked", here.has_key(None))
     assert here.heard[-1] == Notice(TENANT, 2)
 
 
@@ -152,8 +133,10 @@ async def test_two_replicas_that_write_at_once_agree(pair: tuple[Replica, Replic
     await asyncio.gather(write(here, "here"), write(there, "there"))
     async with here.world.store.reading(TENANT) as connection:
         last = await tenant_revision(connection)
-    for each, state in zip(pair, states, strict=True):
-        await each.until(lambda state=state: state.policy_set.revision == last)  # type: ignore[misc]
+    await until_async(
+        "both have the last revision",
+        lambda: all(state.policy_set.revision == last for state in states),
+    )
     assert await here.key_in_force() == await there.key_in_force()
 
 
@@ -188,10 +171,13 @@ async def test_a_storm_of_notices_costs_few_reads(
     for number in range(1, 50):
         await publish(there.world, str(number))
     last = here.heard[0].revision + 50
-    await here.until(lambda: bool(here.heard) and here.heard[-1].revision == last)
+    await until_async(
+        "it hears of the last revision",
+        lambda: bool(here.heard) and here.heard[-1].revision == last,
+    )
     released.set()
     state = await here.cache.get(TENANT)
-    await here.until(lambda: state.policy_set.revision == last)
+    await until_async("it has the last revision", lambda: state.policy_set.revision == last)
     assert await here.key_in_force() == "49"
     # One that was under way, one for all that came meanwhile.
     assert reads <= 2
@@ -210,7 +196,7 @@ async def test_a_transaction_that_rolls_back_sends_no_notice(
     with pytest.raises(LookupError):
         await there.world.store.write(TENANT, work)
     await publish(there.world, "kept")
-    await here.until(lambda: bool(here.heard))
+    await until_async("it hears a notice", lambda: bool(here.heard))
     assert here.heard == [Notice(TENANT, 1)]
 
 
@@ -225,10 +211,10 @@ async def test_what_is_not_a_notice_is_ignored(pair: tuple[Replica, Replica]) ->
     # One that is ours in form, of a change that never was: it is looked for, and not found.
     for tenant_id in (TENANT, OTHER, "absent"):
         await there.world.rows("SELECT pg_notify(:c, :p)", c=CHANNEL, p=f"999 {tenant_id}")
-    await here.until(lambda: here.heard[-1:] == [Notice("absent", 999)])
+    await until_async("it hears the notice", lambda: here.heard[-1:] == [Notice("absent", 999)])
     assert [each.tenant_id for each in here.heard] == [TENANT, TENANT, OTHER, "absent"]
     await publish(there.world, None)
-    await here.until(here.has_key(None))
+    await until_async("the key is revoked", here.has_key(None))
 
 
 @pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
@@ -246,9 +232,12 @@ async def test_a_listening_connection_that_ends_comes_back(
     )
     assert len(ended) == 2  # one for each process
     for each in pair:
-        await each.until(lambda each=each: False in each.states[before:] and each.listens)  # type: ignore[misc]
+        await until_async(
+            "it listens again",
+            lambda each=each: False in each.states[before:] and each.listens,  # type: ignore[misc]
+        )
     await publish(there.world, None)
-    await here.until(here.has_key(None))
+    await until_async("the key is revoked", here.has_key(None))
     told = [record.getMessage() for record in caplog.records]
     lost = f"{SETTING}: the connection was closed: changes of other processes are found within"
     assert sum(each.startswith(lost) for each in told) == 2
@@ -263,7 +252,7 @@ async def test_a_server_that_is_away_is_tried_again(
     caplog.set_level(logging.WARNING, "sluice.store")
     nowhere = "postgresql+asyncpg://sluice:s3cret@127.0.0.1:1/sluice"
     async with replica(postgresql_url, nowhere) as here:
-        await here.until(lambda: len(here.states) >= 3)
+        await until_async("the connection has changed twice", lambda: len(here.states) >= 3)
         assert True not in here.states
     (told,) = [each.getMessage() for each in caplog.records]
     assert told.startswith(f"{SETTING}: PostgreSQL at `127.0.0.1:1`: connection refused")
@@ -283,7 +272,7 @@ async def test_a_connection_that_brings_no_notices_is_refused(
     monkeypatch.setattr(notice_listener, "PROBE_SECONDS", 0.2)
     with postgres_server.database() as other:
         async with replica(postgresql_url, other) as here:
-            await here.until(lambda: len(here.states) >= 3)
+            await until_async("the connection has changed twice", lambda: len(here.states) >= 3)
             assert True not in here.states
     (told,) = [each.getMessage() for each in caplog.records]
     assert "a notice that was sent through SLUICE_DATABASE_URL does not arrive" in told
@@ -297,7 +286,7 @@ async def test_a_pooler_in_transaction_mode_is_refused(
     monkeypatch.setattr(notice_listener, "PROBE_SECONDS", 0.5)
     with pgbouncer.before(postgresql_url) as pooled:
         async with replica(postgresql_url, pooled) as here:
-            await here.until(lambda: len(here.states) >= 3)
+            await until_async("the connection has changed twice", lambda: len(here.states) >= 3)
             assert True not in here.states
     told = caplog.records[0].getMessage()
     assert told.startswith(f"{SETTING}: ")
@@ -344,9 +333,11 @@ async def test_a_tenant_that_can_not_be_read_drops_no_other_of_its_round(
     await begun.wait()
     await write(failing, "second")
     await write(spared, "second")
-    await here.until(lambda: len(here.heard) == 3)
+    await until_async("it hears three notices", lambda: len(here.heard) == 3)
     released.set()
-    await here.until(lambda: states[spared].policy_set.revision == 1)
+    await until_async(
+        "the spared tenant is read again", lambda: states[spared].policy_set.revision == 1
+    )
     assert states[failing].policy_set.revision == 0
 
 
@@ -356,7 +347,7 @@ async def test_a_role_that_loses_its_right_later_costs_the_notices_only(
     """It ends the start (`test_a_url_that_can_never_work_is_fatal`), but not a running service."""
     caplog.set_level(logging.WARNING, "sluice.store")
     async with replica(postgresql_url) as here:
-        await here.until(lambda: here.listens)
+        await until_async("it listens", lambda: here.listens)
         allowed = False
         probe = here.probe
 
@@ -370,8 +361,11 @@ async def test_a_role_that_loses_its_right_later_costs_the_notices_only(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE application_name = 'sluice notices' AND datname = current_database()"
         )
-        await here.until(lambda: any("permission denied" in each for each in caplog.messages))
+        await until_async(
+            "the refusal is logged",
+            lambda: any("permission denied" in each for each in caplog.messages),
+        )
         assert not here.listens
         allowed = True
-        await here.until(lambda: here.listens)
+        await until_async("it listens", lambda: here.listens)
     assert caplog.messages[-1] == "notices of other processes' changes arrive again"

@@ -15,6 +15,7 @@ from control_api.store.errors import ReadFault
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
 from tests.control_api.store.world import TENANT, World, opened
+from tests.support.waiting import until_async
 
 
 @pytest.fixture
@@ -38,9 +39,7 @@ class HeldReads:
             self._turn.release()
 
     async def until_begun(self, reads: int) -> None:
-        async with asyncio.timeout(30):
-            while self.begun < reads:
-                await asyncio.sleep(0)
+        await until_async(f"{reads} reads have begun", lambda: self.begun >= reads)
 
     @asynccontextmanager
     async def _reading(self, tenant_id: str) -> AsyncIterator[Any]:

@@ -25,6 +25,7 @@ from tests.control_api.checkpoints.signing import LOG, SIGNER, grow, maker
 from tests.control_api.store.world import TENANT, World, opened
 from tests.control_api.witness.protocol_client import submit
 from tests.control_api.witness.running_witness import WitnessProcess, configure
+from tests.support.waiting import until_async
 
 LOG_KEY = VerifierKey(LOG, ED25519, SIGNER.public).text()
 
@@ -86,10 +87,10 @@ class Asking:
         assert found is not None
         return found
 
-    async def until(self, witness: WitnessAddress, outcome: str, times: int = 1) -> None:
-        async with asyncio.timeout(20):
-            while self.count(witness, outcome) < times:
-                await asyncio.sleep(0.02)
+    async def until_counted(self, witness: WitnessAddress, outcome: str, times: int = 1) -> None:
+        await until_async(
+            f"{witness.key.name} has {outcome}", lambda: self.count(witness, outcome) >= times
+        )
 
     async def level(self, quorum: int) -> tuple[Level, int]:
         row = await self.latest()
@@ -112,7 +113,7 @@ async def test_two_witnesses_cosign_what_grows_and_a_hung_one_delays_nothing(
                 assert made is not None
                 asking.cosigner.offer(TENANT, made)
                 for each in (one, two):
-                    await asking.until(each, "cosigned", round_)
+                    await asking.until_counted(each, "cosigned", round_)
                 row = await asking.latest()
                 assert (row.size, row.witnesses) == (7 * round_, 2)
                 assert await asking.level(2) == (Level.witnessed, 2)
@@ -127,8 +128,8 @@ async def test_two_witnesses_cosign_what_grows_and_a_hung_one_delays_nothing(
                 other.cosigner.offer(TENANT, made)
                 asking.cosigner.offer(TENANT, made)
                 for each in (one, two):
-                    await other.until(each, "cosigned")
-                    await asking.until(each, "cosigned", 4)
+                    await other.until_counted(each, "cosigned")
+                    await asking.until_counted(each, "cosigned", 4)
             row = await asking.latest()
             assert (row.witnesses, row.note.count("— ")) == (2, 3)
             # What was cosigned is still the log's own checkpoint.
@@ -157,7 +158,7 @@ async def test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so(
         asking = Asking(world, notes, watching)
         async with asking.running():
             asking.cosigner.offer(TENANT, made)
-            await asking.until(watching, "cosigned")
+            await asking.until_counted(watching, "cosigned")
     # The insider makes the whole log anew, of the same name and with the same key, and has emptied
     # the checkpoint store too.
     async with opened(f"sqlite+aiosqlite:///{tmp_path / 'second.db'}") as world:
@@ -168,7 +169,7 @@ async def test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so(
                 made = await signing.make(TENANT)
                 assert made is not None
                 asking.cosigner.offer(TENANT, made)
-                await asking.until(watching, outcome)
+                await asking.until_counted(watching, outcome)
                 assert (made.origin, await asking.level(1)) == (LOG, (Level.signed, 0))
 
 
@@ -187,14 +188,14 @@ async def test_a_witness_that_comes_late_is_asked_again(
         asking = Asking(world, notes, away)
         async with asking.running():
             asking.cosigner.offer(TENANT, made)
-            await asking.until(away, "unreachable")
+            await asking.until_counted(away, "unreachable")
             assert await asking.level(1) == (Level.signed, 0)
             config = next(tmp_path.parent.glob("late*/witness.yaml"))
             text = config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{port}")
             config.write_text(text)
             with WitnessProcess(config) as back:
                 assert back.key == key
-                await asking.until(away, "cosigned")
+                await asking.until_counted(away, "cosigned")
                 assert submit(port, b"").status == 400
             assert await asking.level(1) == (Level.witnessed, 1)
 
@@ -212,10 +213,10 @@ async def test_the_store_has_a_cosignature_before_the_database(
         asking = Asking(world, notes, watching)
         async with asking.running():
             asking.cosigner.offer(TENANT, made)
-            await asking.until(watching, "failed")
+            await asking.until_counted(watching, "failed")
             assert await asking.level(1) == (Level.signed, 0)
             full.unlink()
-            await asking.until(watching, "cosigned")
+            await asking.until_counted(watching, "cosigned")
             assert await asking.level(1) == (Level.witnessed, 1)
         # As after a kill between the two: the witness is asked again, the store keeps what it has.
         stored = FileStore(notes).cosigned(TENANT)
@@ -223,7 +224,7 @@ async def test_the_store_has_a_cosignature_before_the_database(
         asking = Asking(world, notes, watching)
         async with asking.running():
             asking.cosigner.offer(TENANT, made)
-            await asking.until(watching, "cosigned")
+            await asking.until_counted(watching, "cosigned")
             assert await asking.level(1) == (Level.witnessed, 1)
         assert FileStore(notes).cosigned(TENANT) == stored
 
@@ -257,7 +258,7 @@ async def test_no_answer_of_a_witness_harms_a_checkpoint(
         asking = Asking(world, notes, lying)
         async with asking.running():
             asking.cosigner.offer(TENANT, made)
-            await asking.until(lying, outcome)
+            await asking.until_counted(lying, outcome)
         assert await asking.latest() == made
 
 

@@ -16,6 +16,7 @@ from policies.ground.clock import Clock
 from policies.ground.errors import TooMany
 from tests.control_api.console.reader import Visitor
 from tests.control_api.running_api import SUPERADMIN, ControlApi, MovableClock
+from tests.support.waiting import until_async
 
 
 @dataclass
@@ -69,8 +70,9 @@ async def test_no_more_failures_wait_than_there_is_room_for() -> None:
     slowed = Slowed(hold=asyncio.Event())
     assert slowed.hold
     waiting = [asyncio.ensure_future(slowed.fail(4, f"192.0.2.{number}")) for number in range(64)]
-    while len(slowed.slept) < failed_sign_ins.MAX_WAITING:
-        await asyncio.sleep(0)
+    await until_async(
+        "there is no more room", lambda: len(slowed.slept) >= failed_sign_ins.MAX_WAITING
+    )
     with pytest.raises(TooMany):
         await slowed.fail(4, "198.51.100.1")
     slowed.hold.set()

@@ -12,7 +12,8 @@ import pytest
 from control_api.log.follow import tails
 from control_api.use_cases.audit import follow_events
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.running_api import ControlApi, running
+from tests.support.waiting import until
 
 LIVE = "/console/decisions/live"
 
@@ -121,7 +122,7 @@ def test_too_many_tails_are_answered_and_a_closed_one_makes_room(
         finally:
             again.close()
 
-    within(10, room, "the closed tail is noticed")
+    until("the closed tail is noticed", room)
 
 
 def test_tails_end_at_once_with_the_service(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from control_api.console.charts import Series, bar_chart, ceiling, line_chart
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import ControlApi, asked, within
+from tests.control_api.running_api import ControlApi, asked
+from tests.support.waiting import until
 
 
 def test_a_first_run_shows_how_to_begin(fresh: ControlApi) -> None:
@@ -58,8 +59,8 @@ def test_all_that_needs_a_person_leads_to_its_page(fresh: ControlApi) -> None:
     report(fresh, "two", revision=revision - 1, policy_set_age_ms=26_000)
     report(fresh, "three", revision=revision, oldest_unshipped_ms=20_000, spool_depth=3)
     fresh.policy_file.write_text("policies: [{name: bad}]")
-    within(10, lambda: fresh.admin("GET", "/v1/policies/files")["faults"], "the fault is noticed")
-    within(30, lambda: fresh.admin("GET", "/v1/alerts/fired"), "the alert fires")
+    until("the fault is noticed", lambda: fresh.admin("GET", "/v1/policies/files")["faults"])
+    until("the alert fires", lambda: fresh.admin("GET", "/v1/alerts/fired"))
     tamper(fresh)
     found = needs(visitor)
     assert [text.partition(":")[0] for text, tone in found if tone == "bad"] == [
@@ -131,7 +132,7 @@ def tamper(api: ControlApi) -> None:
         database.execute("UPDATE log_entries SET hash = zeroblob(32) WHERE seq = 3")
     api.admin("POST", "/v1/audit/verification")
     path = "/v1/audit/verification"
-    within(30, lambda: api.admin("GET", path)["state"] == "damaged", "the damage is found")
+    until("the damage is found", lambda: api.admin("GET", path)["state"] == "damaged")
 
 
 @pytest.mark.parametrize(

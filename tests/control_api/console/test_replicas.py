@@ -10,10 +10,11 @@ from threading import Barrier
 import pytest
 
 from tests.control_api.console.reader import Visitor
-from tests.control_api.running_api import SUPERADMIN, ControlApi, within
+from tests.control_api.running_api import SUPERADMIN, ControlApi
 from tests.support import migrated
 from tests.support.postgres import serving
 from tests.support.run_servers import SERVERS
+from tests.support.waiting import until
 
 BROWSERS = 6
 
@@ -79,7 +80,7 @@ def test_what_ends_a_key_ends_its_sessions_everywhere(
     assert is_signed_in(at(two, visitor))
     one.admin("DELETE", f"/v1/keys/{made['key_id']}")
     assert not is_signed_in(visitor)
-    within(3, lambda: not is_signed_in(at(two, visitor)), "the other replica knows")
+    until("the other replica knows", lambda: not is_signed_in(at(two, visitor)))
 
 
 @pytest.mark.deep(stands_in="test_a_session_begins_at_one_replica_and_ends_at_the_other")

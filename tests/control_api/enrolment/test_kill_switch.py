@@ -15,9 +15,10 @@ from tests.control_api.enrolment.calls import (
     enrolled,
     register,
 )
-from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.running_api import ControlApi, running
 from tests.support.clusters import ISSUER, KeySetServer
 from tests.support.postgres import serving
+from tests.support.waiting import until
 
 STATUS = "/v1/agents/agt_loans/status"
 
@@ -76,7 +77,10 @@ def test_a_sidecar_that_waits_is_sent_away_at_once(cluster: ControlApi) -> None:
     path = f"/v1/sidecars/policy-set?since={page['revision']}&epoch={page['epoch']}&wait=25"
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(cluster.call, "GET", path, key=key)
-        within(10, lambda: b"sluice_policy_set_waiters 1.0" in cluster.call("GET", "/metrics").raw)
+        until(
+            "a sidecar waits",
+            lambda: b"sluice_policy_set_waiters 1.0" in cluster.call("GET", "/metrics").raw,
+        )
         cluster.admin("PATCH", STATUS, {"status": "suspended"})
         # Well before the 25 seconds that it asked for.
         assert waiting.result(15).status == 403
@@ -96,6 +100,8 @@ def test_a_suspension_reaches_the_other_replicas(
             assert first.call("GET", POLICY_SET, key=key).status == 200
             second.admin("GET", "/v1/agents")
             first.admin("PATCH", STATUS, {"status": "suspended"})
-            within(5, lambda: second.call("GET", POLICY_SET, key=key).status == 403)
+            until(
+                "the key is refused", lambda: second.call("GET", POLICY_SET, key=key).status == 403
+            )
         finally:
             second.stop()

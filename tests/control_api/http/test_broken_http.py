@@ -11,7 +11,8 @@ import pytest
 
 from control_api.json_logging import REQUEST_ID
 from tests.control_api.http.refused_requests import heads, nothing_recorded, raw_request, refused
-from tests.control_api.running_api import ControlApi, within
+from tests.control_api.running_api import ControlApi
+from tests.support.waiting import until
 
 __all__ = ["heads", "nothing_recorded"]  # fixtures
 
@@ -115,7 +116,7 @@ def test_a_client_that_hangs_up_mid_body_is_logged_in_one_line_with_its_id(
             if resets:
                 linger = struct.pack("ii", 1, 0)
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        within(5, lambda: bool(ids))
+        until("an answer has an id", lambda: bool(ids))
         assert api.call("GET", "/health").status == 200
     finally:
         logging.getLogger("sluice.http").removeHandler(noting)

@@ -184,7 +184,7 @@ async def test_a_witness_refuses_what_it_is_shown_after_an_attack_with_every_key
         asking = Asking(attacked.world, attacked.notes, watching)
         async with asking.running():
             asking.cosigner.offer(TENANT, await asking.latest())
-            await asking.until(watching, "cosigned")
+            await asking.until_counted(watching, "cosigned")
             assert await asking.level(1) == (Level.witnessed, 1)
             whole = await attacked.insider.copy()
             for number, (change, more, outcome) in enumerate(FORKS, 1):
@@ -196,5 +196,5 @@ async def test_a_witness_refuses_what_it_is_shown_after_an_attack_with_every_key
                 assert made is not None
                 times = int(asking.count(watching, outcome))
                 asking.cosigner.offer(TENANT, made)
-                await asking.until(watching, outcome, times + 1)
+                await asking.until_counted(watching, outcome, times + 1)
                 assert await asking.level(1) == (Level.signed, 0)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.running_api import ControlApi, running
+from tests.support.waiting import until
 
 DAY = 86_400
 
@@ -53,15 +54,15 @@ def test_a_sidecar_s_key_has_no_expiry_unless_one_is_given(api: ControlApi) -> N
 def test_the_metric_is_the_next_expiry_of_any_tenant(fresh: ControlApi) -> None:
     assert seconds(fresh) is None
     made(fresh, expires_days=300)
-    within(10, lambda: seconds(fresh) == about(300))
+    until("the metric shows the new expiry", lambda: seconds(fresh) == about(300))
     tenant = fresh.admin("POST", "/v1/admin/tenants", {"name": "acme"})
     path = f"/v1/admin/tenants/{tenant['tenant_id']}/keys"
     fresh.admin("POST", path, {"name": "soon", "scope": "read", "expires_days": 20})
-    within(10, lambda: seconds(fresh) == about(20))
+    until("the metric shows the new expiry", lambda: seconds(fresh) == about(20))
     soonest = made(fresh, expires_days=10)
-    within(10, lambda: seconds(fresh) == about(10))
+    until("the metric shows the new expiry", lambda: seconds(fresh) == about(10))
     fresh.admin("DELETE", f"/v1/keys/{soonest['key_id']}")
-    within(10, lambda: seconds(fresh) == about(20))
+    until("the metric shows the new expiry", lambda: seconds(fresh) == about(20))
     # A key that has expired is not live: the next one counts.
     fresh.time.ahead = 21 * DAY
     assert seconds(fresh) == about(300 - 21)
@@ -73,7 +74,7 @@ def test_the_log_warns_of_a_key_once_a_day_from_14_days_before(
     with running(tmp_path) as api:
         far = made(api, expires_days=15)
         near = made(api, name="loan agents", expires_days=13)
-        within(10, lambda: warnings(caplog))
+        until("it warns", lambda: warnings(caplog))
         (told,) = warnings(caplog)
         assert told == (
             f"key `{near['key_id']}` ('loan agents', scope read) of tenant `default` expires in "
@@ -84,7 +85,7 @@ def test_the_log_warns_of_a_key_once_a_day_from_14_days_before(
         made(api, expires_days=200)
         api.time.ahead = 2 * DAY
         made(api, expires_days=201)
-        within(10, lambda: len(warnings(caplog)) == 2)
+        until("it warns again", lambda: len(warnings(caplog)) == 2)
         assert far["key_id"] in warnings(caplog)[1]
 
 
@@ -93,9 +94,9 @@ def test_a_restart_warns_again_and_knows_the_expiry_at_once(
     either: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     near = made(either, expires_days=1)
-    within(10, lambda: warnings(caplog))
+    until("it warns", lambda: warnings(caplog))
     caplog.clear()
     either.restart()
-    within(10, lambda: warnings(caplog))
+    until("it warns", lambda: warnings(caplog))
     assert near["key_id"] in warnings(caplog)[0]
     assert seconds(either) == about(1)

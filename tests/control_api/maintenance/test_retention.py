@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from control_api.maintenance import retention
-from tests.control_api.running_api import ControlApi, within
+from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import sql
 from tests.support import fork_server
+from tests.support.waiting import until
 
 DAY = 86_400.0
 
@@ -83,16 +84,21 @@ def test_every_hour_old_data_is_purged(either: ControlApi, monkeypatch: pytest.M
     def purged() -> object:
         return either.admin("GET", "/v1/audit/retention")["anchor"]
 
-    within(20, purged, "a purge")
-    within(20, lambda: either.verified()["first_seq"] >= 20)
+    until("a purge", purged)
+    until("the oldest entries are purged", lambda: either.verified()["first_seq"] >= 20)
     events = either.events("?limit=1000")
     assert [each["event_id"] for each in events] == young[::-1]
     # Counts go with the rows, which no query shows any more.
-    within(20, lambda: either.admin("GET", "/v1/audit/stats")["total"] == len(young))
+    until(
+        "the counts are those of what is left",
+        lambda: either.admin("GET", "/v1/audit/stats")["total"] == len(young),
+    )
     report = either.verified()
     assert report["anchor"] == purged()
     assert report["checkpoint"]["size"] > report["anchor"]["tree_size"]
-    within(20, lambda: b'sluice_purges_total{outcome="purged"}' in _metrics(either))
+    until(
+        "the purge is counted", lambda: b'sluice_purges_total{outcome="purged"}' in _metrics(either)
+    )
     either.restart()
     either.verified()
 
@@ -116,9 +122,12 @@ def test_a_tenant_whose_log_does_not_verify_delays_no_other(
         shown = fresh.call("GET", "/v1/audit/retention", key=made["admin_key"]).body
         return shown["anchor"]
 
-    within(20, purged, "the other tenant's purge")
+    until("the other tenant's purge", purged)
     assert fresh.admin("GET", "/v1/audit/retention")["anchor"] is None
-    within(20, lambda: b'sluice_purges_total{outcome="refused"}' in _metrics(fresh))
+    until(
+        "the refusal is counted",
+        lambda: b'sluice_purges_total{outcome="refused"}' in _metrics(fresh),
+    )
 
 
 def _metrics(api: ControlApi) -> bytes:
@@ -214,7 +223,7 @@ def test_sessions_are_purged_independently_and_stay_ended(
     def ids() -> list[str]:
         return [each["session_id"] for each in either.admin("GET", "/v1/sessions")]
 
-    within(20, lambda: ids() == ["s-young"], "the purge of sessions")
+    until("the purge of sessions", lambda: ids() == ["s-young"])
     assert len(either.events("?limit=1000")) == events
     for name, why in (("s-expired", "session_expired"), ("s-revoked", "session_revoked")):
         assert either.call("GET", f"/v1/sessions/{name}").status == 404

@@ -19,6 +19,7 @@ from control_api.oidc.refusal import ProviderUnavailable, Refusal, SignInRefused
 from tests.control_api.oidc.hostile_provider import DISCOVERY, HostileProvider, lying, new_key
 from tests.control_api.oidc.signing_in import Client, client_of, settings_for
 from tests.support.ports import free_port
+from tests.support.waiting import until_async
 
 
 @pytest_asyncio.fixture
@@ -269,8 +270,9 @@ async def test_no_more_codes_are_exchanged_at_a_time_than_there_is_room_for(
     waiting = [
         asyncio.ensure_future(arrive(client, hostile)) for _ in range(provider_module.MAX_EXCHANGES)
     ]
-    while hostile.asked["/token"] < provider_module.MAX_EXCHANGES:
-        await asyncio.sleep(0)
+    await until_async(
+        "as many as may wait", lambda: hostile.asked["/token"] >= provider_module.MAX_EXCHANGES
+    )
     with pytest.raises(ProviderUnavailable, match="too many people"):
         await arrive(client, hostile)
     hold.set()

@@ -14,8 +14,9 @@ from redis.retry import Retry
 from policies.sets.merkle_map import ROOT, node_digest, nodes_of, prove
 from policies.sets.redis_keys import AT, CHALLENGES, beats_key, changes_key, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat, SetHead, SignatureRejected
-from tests.control_api.running_api import ControlApi, within
+from tests.control_api.running_api import ControlApi
 from tests.support.redis import Redis
+from tests.support.waiting import until
 
 TENANT = "default"
 _nonces = itertools.count(10_000_000)
@@ -84,8 +85,8 @@ class Reader:
         assert nodes_of(documents) == nodes.keys()
         return all(prove(head.root, nodes, name) == documents[name] for name in documents)
 
-    def follows(self, seconds: float = 5) -> None:
-        within(seconds, self.is_the_store_s, "the set in Redis is the store's")
+    def follows(self) -> None:
+        until("the set in Redis is the store's", self.is_the_store_s)
 
     def changes(self) -> list[SetHead]:
         return [self.opened(e[b"h"]) for _, e in self.redis.xrange(changes_key(self.tenant_id))]
@@ -105,12 +106,12 @@ class Reader:
         found = self.redis.xrange(beats_key(self.tenant_id))
         return [Heartbeat.opened(e[b"b"], self.public, self.tenant_id) for _, e in found]
 
-    def answered(self, nonce: str, seconds: float = 5) -> Heartbeat:
+    def answered(self, nonce: str) -> Heartbeat:
         found: list[Heartbeat] = []
 
         def there() -> bool:
             found[:] = [beat for beat in self.beats() if nonce in beat.nonces]
             return bool(found)
 
-        within(seconds, there, "a heartbeat that answers")
+        until("a heartbeat that answers", there)
         return found[0]

@@ -30,6 +30,7 @@ from policies.sets.merkle_map import ROOT, node_digest
 from policies.sets.redis_keys import beats_key, changes_key, document_field, node_field, set_key
 from policies.sets.signed_head import Heartbeat, SetHead
 from tests.control_api.store.world import TENANT, event_id, opened
+from tests.support.waiting import until_async
 
 SIGNER = Signer(b"r" * 32)
 
@@ -74,12 +75,13 @@ class Replica:
         differing = {name for name in wanted | fields if wanted.get(name) != fields.get(name)}
         return f"{len(differing)} fields, {sorted(differing)[:5]}" if differing else None
 
-    async def settles(self, redis: Any, seconds: float = 10) -> None:
-        """Until the set in Redis is the store's."""
-        end = time.monotonic() + seconds
-        while found := await self.differs(redis):
-            assert time.monotonic() < end, found
-            await asyncio.sleep(0.02)
+    async def settles(self, redis: Any) -> None:
+        """Return once the set in Redis is the store's."""
+
+        async def same() -> bool:
+            return await self.differs(redis) is None
+
+        await until_async("the set in Redis is the store's", same)
 
 
 @asynccontextmanager

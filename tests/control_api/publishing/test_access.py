@@ -13,10 +13,11 @@ from policies.sets.redis_keys import set_key
 from tests.control_api.publishing.reader import Reader
 from tests.control_api.publishing.test_faults import metric
 from tests.control_api.publishing.test_sessions import claim, state
-from tests.control_api.running_api import running, within
+from tests.control_api.running_api import running
 from tests.support import redis
 from tests.support.redis_users import CONTROL, SECRET, SIDECAR, make_user, refusals
 from tests.support.relay import certificate, relaying
+from tests.support.waiting import until
 
 pytestmark = redis.needs_redis
 
@@ -38,16 +39,21 @@ def test_the_readmes_user_may_do_everything_the_service_does(
         api.approved("agt_1")
         reader.follows()
         claim(api, "s-1")
-        within(5, lambda: state(reader, "s-1") == "active")
+        until("the session is active", lambda: state(reader, "s-1") == "active")
         # Everything that it ever heals.
         root.flushall()
         root.lpush("sluice:challenges", "x")
         root.set("sluice:{default}:beats", "x")
         root.set("sluice:{default}:changes", "x")
         root.set("sluice:{default}:set", "x")
-        within(5, lambda: root.type("sluice:challenges") != b"list")
+        until(
+            "the challenges are a stream again", lambda: root.type("sluice:challenges") != b"list"
+        )
         reader.ask()
-        within(5, lambda: root.type("sluice:{default}:beats") != b"string")
+        until(
+            "the heartbeats are a stream again",
+            lambda: root.type("sluice:{default}:beats") != b"string",
+        )
         reader.answered(reader.ask())
         reader.follows()
         root.hdel(set_key("default"), "d/tenant")
@@ -101,7 +107,7 @@ def test_a_wrong_password_is_logged_without_the_password(
     url = f"redis://nobody:hunter2@127.0.0.1:{server.port}"
     with running(tmp_path, SLUICE_REDIS_URL=url) as api:
         api.approved("agt_1")
-        within(5, lambda: metric(api, "sluice_redis_tenants_behind") == 1)
+        until("a tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 1)
         assert "hunter2" not in api.call("GET", "/metrics").raw.decode()
     assert any("can't be pushed to Redis" in r.getMessage() for r in caplog.records)
     assert "hunter2" not in caplog.text
@@ -126,7 +132,7 @@ def test_a_server_with_an_untrusted_certificate_gets_no_data(
         running(tmp_path, SLUICE_REDIS_URL=f"rediss://127.0.0.1:{relay.port}/0") as api,
     ):
         api.approved("agt_1")
-        within(5, lambda: metric(api, "sluice_redis_tenants_behind") == 1)
+        until("a tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 1)
         assert relay.accepted > 0
         assert redis_py.Redis(port=server.port).dbsize() == 0
 
@@ -146,7 +152,10 @@ def test_on_a_cluster_each_tenant_lies_where_its_slot_is(
         whole: Any = redis_py.RedisCluster(host="127.0.0.1", port=cluster[0].port, protocol=2)
         made = [api.admin("POST", "/v1/admin/tenants", {"name": f"t{n}"}) for n in range(8)]
         ids = [each["tenant_id"] for each in made]
-        within(10, lambda: all(whole.hexists(set_key(tenant), "head") for tenant in ids))
+        until(
+            "every tenant has a set",
+            lambda: all(whole.hexists(set_key(tenant), "head") for tenant in ids),
+        )
         sizes = [redis_py.Redis(port=node.port).dbsize() for node in cluster]
         assert all(sizes), sizes
         reader = Reader(api, cluster[0])
@@ -155,7 +164,10 @@ def test_on_a_cluster_each_tenant_lies_where_its_slot_is(
         reader.answered(reader.ask())
         claim(api, "s-1")
         claim(api, "s-2")
-        within(5, lambda: state(reader, "s-1") == state(reader, "s-2") == "active")
+        until(
+            "both sessions are active",
+            lambda: state(reader, "s-1") == state(reader, "s-2") == "active",
+        )
         whole.delete(set_key("default"))
         reader.answered(reader.ask())
         reader.follows()

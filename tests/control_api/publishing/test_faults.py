@@ -10,9 +10,10 @@ import pytest
 
 from control_api.publishing import redis_client
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.running_api import ControlApi, running
 from tests.support import redis
 from tests.support.relay import relaying
+from tests.support.waiting import until
 
 pytestmark = redis.needs_redis
 
@@ -27,7 +28,7 @@ def metric(api: ControlApi, name: str) -> float:
 def pushes_fail(api: ControlApi, more: int = 3) -> None:
     """Return once so many more pushes have failed."""
     enough = failed(api) + more
-    within(20, lambda: failed(api) >= enough, "pushes fail")
+    until("pushes fail", lambda: failed(api) >= enough)
 
 
 def failed(api: ControlApi) -> int:
@@ -47,12 +48,12 @@ def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(tmp_pat
         server.stop()
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             writes_succeed(api)
-            within(5, lambda: metric(api, "sluice_redis_tenants_behind") == 1)
-            within(5, lambda: metric(api, "sluice_redis_behind_seconds") > 0)
+            until("a tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 1)
+            until("the delay is shown", lambda: metric(api, "sluice_redis_behind_seconds") > 0)
             server.start()
-            Reader(api, server).follows(10)
-            within(5, lambda: metric(api, "sluice_redis_tenants_behind") == 0)
-            within(5, lambda: metric(api, "sluice_redis_behind_seconds") == 0)
+            Reader(api, server).follows()
+            until("no tenant is behind", lambda: metric(api, "sluice_redis_tenants_behind") == 0)
+            until("no delay is shown", lambda: metric(api, "sluice_redis_behind_seconds") == 0)
 
 
 @pytest.mark.deep(stands_in="test_a_full_redis_is_logged_and_filled_when_there_is_room")
@@ -63,12 +64,12 @@ def test_an_outage_logs_one_line_when_it_begins_and_one_when_it_ends(
     reader.server.stop()
     for number in range(5):
         publishing.approved(f"agt_{number}")
-    within(20, lambda: said(caplog))
+    until("it is logged", lambda: said(caplog))
     pushes_fail(publishing)
     reader.server.start()
-    reader.follows(10)
-    reader.answered(reader.ask(), 10)
-    within(10, lambda: "recovered" in said(caplog)[-1], "it says that Redis is back")
+    reader.follows()
+    reader.answered(reader.ask())
+    until("it says that Redis is back", lambda: "recovered" in said(caplog)[-1])
     assert len(said(caplog)) == 2, said(caplog)
 
 
@@ -84,8 +85,8 @@ def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(
     reader.server.signal(signal.SIGKILL)
     publishing.approved("agt_1")
     reader.server.start()
-    reader.follows(10)
-    reader.answered(reader.ask(), 10)
+    reader.follows()
+    reader.answered(reader.ask())
 
 
 @pytest.mark.deep(stands_in="test_a_redis_restored_from_an_older_dump_is_updated")
@@ -105,8 +106,8 @@ def test_a_redis_that_hangs_delays_no_write(
             writes_succeed(api)
         finally:
             server.signal(signal.SIGCONT)
-        reader.follows(10)
-        reader.answered(reader.ask(), 10)
+        reader.follows()
+        reader.answered(reader.ask())
 
 
 @pytest.mark.deep(stands_in="test_a_service_that_stops_while_redis_hangs_stops_in_time")
@@ -120,8 +121,8 @@ def test_a_redis_that_hangs_is_given_up_and_connected_anew(
         pushes_fail(publishing, 1)
     finally:
         reader.server.signal(signal.SIGCONT)
-    reader.follows(10)
-    reader.answered(reader.ask(), 10)
+    reader.follows()
+    reader.answered(reader.ask())
 
 
 def test_a_redis_restored_from_an_older_dump_is_updated(
@@ -139,8 +140,8 @@ def test_a_redis_restored_from_an_older_dump_is_updated(
         reader.follows()
         server.signal(signal.SIGKILL)
         server.start()
-        reader.answered(reader.ask(), 10)
-        reader.follows(10)
+        reader.answered(reader.ask())
+        reader.follows()
         assert "agent/agt_2" in (reader.changes()[-1].names or ())
 
 
@@ -159,8 +160,8 @@ def test_a_redis_that_became_a_replica_is_left_for_its_primary(tmp_path: Path) -
         one.command("REPLICAOF", "127.0.0.1", "1")
         reader = Reader(api, two)
         api.approved("agt_1")
-        reader.follows(10)
-        reader.answered(reader.ask(), 10)
+        reader.follows()
+        reader.answered(reader.ask())
 
 
 def test_a_full_redis_is_logged_and_filled_when_there_is_room(
@@ -169,7 +170,7 @@ def test_a_full_redis_is_logged_and_filled_when_there_is_room(
     reader.follows()
     reader.redis.config_set("maxmemory", 1)
     publishing.approved("agt_1")
-    within(5, lambda: metric(publishing, "sluice_redis_tenants_behind") == 1)
+    until("a tenant is behind", lambda: metric(publishing, "sluice_redis_tenants_behind") == 1)
     reader.redis.config_set("maxmemory", 0)
     nonce = reader.ask()
     reader.answered(nonce)
@@ -206,8 +207,8 @@ def test_a_redis_that_answers_nonsense_counts_as_down(tmp_path: Path, rubbish: b
         writes_succeed(api)
         pushes_fail(api, 1)
         relay.rubbish = None
-        reader.follows(10)
-        reader.answered(reader.ask(), 10)
+        reader.follows()
+        reader.answered(reader.ask())
 
 
 def test_a_service_that_stops_while_redis_hangs_stops_in_time(tmp_path: Path) -> None:

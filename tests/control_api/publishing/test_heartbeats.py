@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import redis as redis_py
 
 from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key, set_key
 from policies.sets.signed_head import Heartbeat
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.running_api import ControlApi, within
+from tests.control_api.running_api import ControlApi
 from tests.support.redis import needs_redis
+from tests.support.waiting import until
 
 pytestmark = needs_redis
 
@@ -51,7 +50,7 @@ def test_the_challenges_of_a_large_fleet_share_few_heartbeats(reader: Reader) ->
     def answered() -> bool:
         return nonces <= {nonce for beat in reader.beats()[before:] for nonce in beat.nonces}
 
-    within(10, answered, "each is answered")
+    until("each is answered", answered)
     assert len(reader.beats()) - before < 30
     # A single one is answered as before.
     reader.answered(reader.ask())
@@ -118,11 +117,11 @@ def test_a_repair_stream_of_another_type_is_replaced(reader: Reader) -> None:
     reader.follows()
     reader.redis.set(doubts_key("default"), "no stream")
     reader.redis.xadd(CHALLENGES, {"t": "default", "n": "nonce-00000001", "m": "1"})
-    within(10, lambda: not reader.redis.exists(doubts_key("default")), "it is removed")
+    until("it is removed", lambda: not reader.redis.exists(doubts_key("default")))
     most = 2**64 - 1
     reader.redis.xadd(doubts_key("default"), {"x": "y"}, id=f"{most}-{most}")
     reader.redis.xadd(CHALLENGES, {"t": "default", "n": "nonce-00000002", "m": "1"})
-    within(10, lambda: not reader.redis.exists(doubts_key("default")), "so is it full")
+    until("so is it full", lambda: not reader.redis.exists(doubts_key("default")))
 
 
 def test_repair_requests_expire(reader: Reader) -> None:
@@ -138,12 +137,14 @@ def test_a_stream_whose_ids_are_used_up_is_replaced(reader: Reader) -> None:
     reader.redis.xadd(beats_key("default"), {"x": "y"}, id=f"{most}-{most}")
     with pytest.raises(redis_py.ResponseError, match="exhausted"):
         reader.ask()
-    within(10, lambda: reader.redis.xlen(CHALLENGES) == 0, "the stream is begun anew")
-    end, nonces = time.monotonic() + 10, set[str]()
-    while not any(nonces & set(beat.nonces) for beat in _readable(reader)):
-        assert time.monotonic() < end
+    until("the stream is begun anew", lambda: reader.redis.xlen(CHALLENGES) == 0)
+    nonces = set[str]()
+
+    def answered() -> bool:
         nonces.add(reader.ask())
-        time.sleep(0.1)
+        return any(nonces & set(beat.nonces) for beat in _readable(reader))
+
+    until("a challenge is answered", answered)
 
 
 @pytest.mark.deep(stands_in="test_malformed_repair_requests_are_skipped")
@@ -152,9 +153,9 @@ def test_streams_of_another_type_are_replaced(reader: Reader) -> None:
     reader.redis.delete(CHALLENGES, beats_key("default"))
     reader.redis.set(beats_key("default"), "no stream")
     reader.redis.lpush(CHALLENGES, "no stream")
-    within(10, lambda: reader.redis.type(CHALLENGES) != b"list", "the stream is begun anew")
+    until("the stream is begun anew", lambda: reader.redis.type(CHALLENGES) != b"list")
     reader.ask()
-    within(10, lambda: reader.redis.type(beats_key("default")) != b"string", "so is the other")
+    until("so is the other", lambda: reader.redis.type(beats_key("default")) != b"string")
     reader.answered(reader.ask())
 
 

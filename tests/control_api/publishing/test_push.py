@@ -8,8 +8,9 @@ import pytest
 
 from policies.sets.redis_keys import changes_key
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.running_api import ControlApi, within
+from tests.control_api.running_api import ControlApi
 from tests.support.redis import needs_redis
+from tests.support.waiting import until
 
 pytestmark = needs_redis
 
@@ -62,7 +63,7 @@ def test_a_push_waits_for_no_heartbeat(publishing: ControlApi, reader: Reader) -
     for _ in range(30):
         before = last()
         publishing.new_key()
-        within(20, lambda seen=before: last() != seen)  # type: ignore[misc]
+        until("a change is published", lambda seen=before: last() != seen)  # type: ignore[misc]
 
 
 def test_nothing_is_pushed_where_nothing_changed(publishing: ControlApi, reader: Reader) -> None:

@@ -13,8 +13,9 @@ from control_api.log.log_key import rotate
 from policies.ground.signing import Endorsement
 from policies.sets.redis_keys import changes_key, set_key
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.running_api import ControlApi, within
+from tests.control_api.running_api import ControlApi
 from tests.support.redis import needs_redis
+from tests.support.waiting import until
 
 pytestmark = needs_redis
 SET, CHANGES = set_key("default"), changes_key("default")
@@ -76,7 +77,7 @@ def test_a_head_that_is_not_ours_is_replaced(reader: Reader, head: bytes) -> Non
     reader.follows()
     reader.redis.hset(SET, "head", head)
     reader.answered(reader.ask("head"))
-    within(5, lambda: reader.redis.hget(SET, "head") != head)
+    until("the head is replaced", lambda: reader.redis.hget(SET, "head") != head)
     assert reader.is_the_store_s()
 
 

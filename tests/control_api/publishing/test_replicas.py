@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tests.control_api.store.databases import postgresql_url
 from tests.control_api.store.world import TENANT
 from tests.support import redis
 from tests.support.relay import relaying
+from tests.support.waiting import until_async
 
 __all__ = ["postgresql_url"]
 pytestmark = redis.needs_redis
@@ -147,15 +148,15 @@ async def test_a_large_set_is_rebuilt_by_both_at_once_without_harm(
 ) -> None:
     many = {f"agent/agt_{n}": b'{"agent":"%d","of":"%s"}' % (n, b"x" * 300) for n in range(12_000)}
     await pair[0].publish(many)
-    await pair[0].settles(client, 30)
+    await pair[0].settles(client)
     for _ in range(2):
         client.flushall()
         for each in pair:
             each.publishing.pushes.recheck(TENANT)
         await pair[1].publish({"agent/agt_7": b"changed meanwhile"})
-        await pair[0].settles(client, 30)
+        await pair[0].settles(client)
         await pair[1].publish({"agent/agt_7": b"changed back"})
-        await pair[0].settles(client, 5)
+        await pair[0].settles(client)
 
 
 async def test_no_heartbeat_is_older_than_what_it_answers(
@@ -167,12 +168,12 @@ async def test_no_heartbeat_is_older_than_what_it_answers(
         revision = await pair[turn % 2].publish({"role/r": b"%d" % turn})
         nonce = f"nonce-{turn:08}"
         client.xadd(CHALLENGES, {"t": TENANT, "n": nonce})
-        told: list[Heartbeat] = []
-        async with asyncio.timeout(20):
-            while len(told) < 2:
-                await asyncio.sleep(0.005)
-                told = [beat for beat in beats(client) if nonce in beat.nonces]
-        assert {beat.revision for beat in told} == {revision}
+
+        def told(nonce: str = nonce) -> list[Heartbeat]:
+            return [beat for beat in beats(client) if nonce in beat.nonces]
+
+        await until_async("both replicas have answered", lambda told=told: len(told()) >= 2)  # type: ignore[misc]
+        assert {beat.revision for beat in told()} == {revision}
 
 
 async def test_without_an_answer_from_the_store_no_heartbeat_is_sent(
@@ -184,25 +185,25 @@ async def test_without_an_answer_from_the_store_no_heartbeat_is_sent(
         way = url.set(port=relay.port).render_as_string(hide_password=False)
         async with replica(way, server.url) as only:
             client.xadd(CHALLENGES, {"t": TENANT, "n": "nonce-before"})
-            await _until(lambda: "nonce-before" in _nonces(client))
+            await until_async(
+                "the first challenge is answered", lambda: "nonce-before" in _nonces(client)
+            )
             relay.cut()
             client.xadd(CHALLENGES, {"t": TENANT, "n": "nonce-meanwhile"})
-            await _until(lambda: only.challenges("unanswered") == 1)
+            await until_async(
+                "a challenge is unanswered", lambda: only.challenges("unanswered") == 1
+            )
             assert "nonce-meanwhile" not in _nonces(client)
             relay.mend()
             client.xadd(CHALLENGES, {"t": TENANT, "n": "nonce-after"})
-            await _until(lambda: "nonce-after" in _nonces(client))
+            await until_async(
+                "the later challenge is answered", lambda: "nonce-after" in _nonces(client)
+            )
             assert "nonce-meanwhile" not in _nonces(client)
 
 
 def _nonces(client: Any) -> set[str]:
     return {nonce for beat in beats(client) for nonce in beat.nonces}
-
-
-async def _until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():
-            await asyncio.sleep(0.02)
 
 
 def _opened(sealed: bytes) -> SetHead:

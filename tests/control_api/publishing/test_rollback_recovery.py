@@ -14,7 +14,7 @@ from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_name
 from tests.control_api.running_api import ControlApi, asked, running
 from tests.support import redis
-from tests.support.stack import wait_until
+from tests.support.waiting import AWAY, until
 
 pytestmark = redis.needs_redis
 
@@ -31,7 +31,7 @@ def revision(api: ControlApi) -> int:
 
 
 def pushed(api: ControlApi, server: redis.Redis) -> None:
-    wait_until("Redis has it", lambda: head_revision(server) == revision(api))
+    until("Redis has it", lambda: head_revision(server) == revision(api), despite=AWAY)
 
 
 def lifted(api: ControlApi) -> None:
@@ -68,7 +68,7 @@ def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             # A write makes the service look at Redis, as a sidecar's heartbeat request would.
             api.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
-            wait_until("the revision leaps", lambda: revision(api) > seen)
+            until("the revision leaps", lambda: revision(api) > seen, despite=AWAY)
             pushed(api, server)
             keys = {row["name"] for row in api.admin("GET", "/v1/keys")}
             assert "lasting" in keys
@@ -111,7 +111,7 @@ def test_every_revoked_key_stays_revoked_however_many_there_are(
         copy.rename(data)
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             api.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
-            wait_until("the revision leaps", lambda: revision(api) > seen)
+            until("the revision leaps", lambda: revision(api) > seen, despite=AWAY)
             for key in keys:
                 answer = api.call("POST", "/v1/context/evaluate", asked(), key=key["key"])
                 assert answer.status == 403
@@ -136,7 +136,7 @@ def test_candidates_whose_newest_state_is_lost_are_dropped(tmp_path: Path) -> No
         copy.rename(data)
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as api:
             api.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
-            wait_until("the revision leaps", lambda: revision(api) > seen)
+            until("the revision leaps", lambda: revision(api) > seen, despite=AWAY)
             assert api.admin("GET", route) == []
             held = api.admin("GET", "/v1/sidecars/policy-set?since=0")["documents"]
             named = [each["name"] for each in held if each["digest"] is not None]

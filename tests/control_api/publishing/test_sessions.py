@@ -10,8 +10,9 @@ import pytest
 from policies.sets.redis_keys import session_key
 from policies.sets.signed_head import Claim
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.running_api import ControlApi, within
+from tests.control_api.running_api import ControlApi
 from tests.support.redis import needs_redis
+from tests.support.waiting import until
 
 pytestmark = needs_redis
 
@@ -35,7 +36,7 @@ def test_a_claim_is_signed_and_expires_a_day_after_the_session(
     publishing: ControlApi, reader: Reader
 ) -> None:
     claim(publishing, "s-1", agent_id="agt_1")
-    within(5, lambda: held(reader, "s-1"))
+    until("the session is in Redis", lambda: held(reader, "s-1"))
     found = held(reader, "s-1")
     assert found is not None
     assert (found.agent_role, found.agent_id, found.state) == ("support", "agt_1", "active")
@@ -55,15 +56,15 @@ def test_every_later_claim_sees_the_first_owner(publishing: ControlApi, reader: 
 
 def test_a_revocation_is_never_undone(publishing: ControlApi, reader: Reader) -> None:
     claim(publishing, "s-1")
-    within(5, lambda: state(reader, "s-1") == "active")
+    until("the session is active", lambda: state(reader, "s-1") == "active")
     before = reader.redis.dump(session_key("default", "s-1"))
     publishing.admin("DELETE", "/v1/sessions/s-1")
-    within(5, lambda: state(reader, "s-1") == "revoked")
+    until("the session is revoked", lambda: state(reader, "s-1") == "revoked")
     claim(publishing, "s-1")
     # One that is late says what it said before: wherever it came from, it is sent again.
     reader.redis.restore(session_key("default", "s-1"), 0, before, replace=True)
     publishing.admin("DELETE", "/v1/sessions/s-1")
-    within(5, lambda: state(reader, "s-1") == "revoked")
+    until("the session is revoked", lambda: state(reader, "s-1") == "revoked")
 
 
 @pytest.mark.deep(stands_in="test_a_revocation_is_never_undone")
@@ -73,7 +74,7 @@ def test_many_claims_at_once_all_arrive(publishing: ControlApi, reader: Reader) 
     names = [f"s-{number}" for number in range(200)]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda name: claim(publishing, name), names))
-    within(5, lambda: all(state(reader, name) == "active" for name in names))
+    until("all sessions are active", lambda: all(state(reader, name) == "active" for name in names))
 
 
 @pytest.mark.deep(stands_in="test_a_claim_is_signed_and_expires_a_day_after_the_session")
@@ -84,8 +85,13 @@ def test_a_key_of_another_type_in_its_place_is_replaced(
     reader.redis.hset(session_key("default", "s-2"), mapping={"rank": "9", "c": "forged"})
     claim(publishing, "s-1")
     claim(publishing, "s-2")
-    within(5, lambda: reader.redis.type(session_key("default", "s-1")) == b"hash")
-    within(5, lambda: state(reader, "s-1") == state(reader, "s-2") == "active")
+    until(
+        "the session is a hash again",
+        lambda: reader.redis.type(session_key("default", "s-1")) == b"hash",
+    )
+    until(
+        "both sessions are active", lambda: state(reader, "s-1") == state(reader, "s-2") == "active"
+    )
 
 
 @pytest.mark.deep(stands_in="test_a_claim_is_signed_and_expires_a_day_after_the_session")
@@ -99,4 +105,7 @@ def test_sessions_that_redis_missed_are_written_when_it_is_back(
     claim(publishing, "s-2")
     time.sleep(0.3)
     reader.server.start()
-    within(10, lambda: state(reader, "s-1") == "revoked" and state(reader, "s-2") == "active")
+    until(
+        "both sessions have their states",
+        lambda: state(reader, "s-1") == "revoked" and state(reader, "s-2") == "active",
+    )

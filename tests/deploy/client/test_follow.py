@@ -19,7 +19,8 @@ from deploy.client.connection import ApiConnection, RequestRefused
 from deploy.client.follow import EventFollower
 from deploy.client.output import Output
 from tests.deploy.client.conftest import Operator, environ_of, evaluate
-from tests.support.stack import Stack, wait_until
+from tests.support.stack import Stack
+from tests.support.waiting import AWAY, until
 
 
 @contextmanager
@@ -51,18 +52,18 @@ def test_nothing_is_skipped_or_repeated_across_a_restart(
     evaluate(stack, user_id="f-1", **ask)
     words = ("--session", "followed", "--decision", "DENY", "--limit", "1")
     with following(operator, out, *words) as process:
-        wait_until("the newest is printed", lambda: seen(out) == ["f-1"], 60)
+        until("the newest is printed", lambda: seen(out) == ["f-1"])
         evaluate(stack, user_id="f-2", **ask)
         evaluate(stack, user_id="not followed", source_id="handbook")
-        wait_until("a new one is printed", lambda: seen(out) == ["f-1", "f-2"], 60)
+        until("a new one is printed", lambda: seen(out) == ["f-1", "f-2"])
         stack.control.stop()
         errors = out.with_suffix(".err")
-        wait_until("it says so", lambda: "trying again" in errors.read_text(), 60)
+        until("it says so", lambda: "trying again" in errors.read_text(), despite=AWAY)
         stack.control.start()
         for number in range(3, 8):
             evaluate(stack, user_id=f"f-{number}", **ask)
         expected = [f"f-{number}" for number in range(1, 8)]
-        wait_until("all are printed", lambda: len(seen(out)) >= len(expected), 60)
+        until("all are printed", lambda: len(seen(out)) >= len(expected))
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
     assert seen(out) == expected
@@ -79,7 +80,7 @@ def test_a_revoked_key_ends_it(operator: Operator, stack: Stack, tmp_path: Path)
     out = tmp_path / "followed"
     evaluate(stack)
     with following(operator, out, "--key-file", str(path)) as process:
-        wait_until("it follows", lambda: bool(seen(out)), 60)
+        until("it follows", lambda: bool(seen(out)))
         stack.admin("DELETE", f"/v1/keys/{made['key_id']}")
         assert process.wait(60) == 1
     assert "403" in out.with_suffix(".err").read_text()

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.control_api.service_process import Process, call
-from tests.deploy.launcher import SLUICE, environ, sluice, within
+from tests.deploy.launcher import SLUICE, environ, sluice
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 SECRETS = {
     "seed", "roles.sql", "redis.acl", "sidecar.yaml", "postgres-password", "database-url",
@@ -121,7 +122,7 @@ def test_the_sample_agent_gets_what_its_policy_allows(written: Path, control: in
     sidecar = [*SLUICE, "sidecar", "--config", str(settings)]
     running = [subprocess.Popen(command, env=environ()) for command in (source, sidecar)]
     try:
-        within(lambda: _ready(ports["listen"]))
+        until("the sidecar is ready", lambda: _ready(ports["listen"]))
         program = (written / "agent.py").read_text().replace("sidecar:18000", "127.0.0.1:{}")
         program = program.replace("{}", str(ports["sidecar"]))
         paths = ("handbook/returns.txt", "payroll/grades.txt")

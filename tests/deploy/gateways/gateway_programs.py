@@ -14,7 +14,8 @@ from tests import servers
 from tests.deploy.gateways import raw_requests, recipes
 from tests.support import documents
 from tests.support.ports import free_port
-from tests.support.stack import Service, wait_until
+from tests.support.stack import Service
+from tests.support.waiting import AWAY, until
 
 PROGRAMS = {
     "caddy": "caddy",
@@ -79,7 +80,7 @@ def run(script: str, program: Path, folder: Path, port: int) -> Iterator[int]:
         return raw_requests.status(raw_requests.one(port, raw_requests.get("/ready"))) != 404
 
     try:
-        wait_until(f"{program.name} forwards", up)
+        until(f"{program.name} forwards", up, despite=AWAY)
         yield port
     finally:
         workers = _children(service.pid)

@@ -20,7 +20,7 @@ from tests import servers
 from tests.deploy.gateways.gateway_programs import PROGRAMS, STARTED, gateway
 from tests.deploy.gateways.protected import Protected, protected
 from tests.deploy.gateways.raw_requests import get, one, status
-from tests.support.stack import wait_until
+from tests.support import waiting
 from tests.support.waiting import until
 
 MIB = 1024 * 1024
@@ -72,7 +72,7 @@ class Fronted:
 
     def everything_passes(self) -> None:
         """Wait until each gateway lets that request through, again."""
-        wait_until("all pass", lambda: set(self.statuses().values()) == {200})
+        until("all pass", lambda: set(self.statuses().values()) == {200}, despite=waiting.AWAY)
 
     def restart(self, **changed: Any) -> None:
         """Start the sidecar again, with these settings in place of its own."""

@@ -227,7 +227,7 @@ def test_the_control_api_keeps_its_checkpoints_on_the_volume(tmp_path: Path) -> 
     container, admin = running(checkpoints(store="volume", witnesses=WITNESSES), tmp_path)
     volume = tmp_path / "volumes" / "checkpoints" / "notes" / "default"
     with ready(container, SLUICE_CHECKPOINT_SECONDS="1"):
-        until("a checkpoint is stored", lambda: bool([*volume.glob("*.note")]), 60)
+        until("a checkpoint is stored", lambda: bool([*volume.glob("*.note")]))
         # The witnesses are known, and no name server knows where they are.
         assert asked(container, admin, "/v1/audit/verify")["level"] == "signed"
     assert not (tmp_path / "volumes" / "data" / "checkpoints").exists()
@@ -249,7 +249,7 @@ def test_the_control_api_keeps_its_checkpoints_in_a_bucket(tmp_path: Path) -> No
             return bool(found.get("Contents"))
 
         with ready(container, SLUICE_CHECKPOINT_SECONDS="1"):
-            until("a checkpoint is stored", stored, 60)
+            until("a checkpoint is stored", stored)
 
 
 def running(values: Values, folder: Path) -> tuple[Container, str]:

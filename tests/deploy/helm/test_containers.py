@@ -70,7 +70,7 @@ def ready(container: Container, **changed: str) -> Iterator[Container]:
             assert process.poll() is None, container.said()
             return status(container.probe("readinessProbe")) == 200
 
-        until("the container is ready", up, 120)
+        until("the container is ready", up)
         for probe in ("startupProbe", "livenessProbe"):
             until(f"{probe} succeeds", partial(answers, container.probe(probe)))
         yield container

@@ -16,9 +16,10 @@ import pytest
 
 from deploy.init import run, systemd
 from tests.deploy.init.unit import Unit
-from tests.deploy.launcher import PATIENCE, ROOT, environ, within
+from tests.deploy.launcher import ROOT, environ
 from tests.servers import of_system
 from tests.support.ports import free_port
+from tests.support.waiting import PATIENCE, until
 
 UNITS = ("sluice-control.service", "sluice-sidecar@.service")
 # Not this checkout's, which may lie in a folder that units hide. The tests never run it.
@@ -183,7 +184,7 @@ def test_the_units_and_the_next_steps_lead_to_a_running_sidecar(root: Path, tmp_
         sidecar = Unit(folder, "sluice-sidecar@.service", "agent")
         running.append(sidecar.start(PROGRAM))
         sidecar.wait_ready()
-        within(lambda: ready(sidecar_port) or running[1].poll() is not None)
+        until("the sidecar is ready", lambda: ready(sidecar_port) or running[1].poll() is not None)
         assert ready(sidecar_port), sidecar.said()
         # Everything that the services wrote is below their state directories.
         assert (folder / "var/lib/sluice-control/sluice.db").exists()

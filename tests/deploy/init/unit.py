@@ -12,7 +12,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from tests.deploy.launcher import PATIENCE, ROOT, environ
+from tests.deploy.launcher import ROOT, environ
+from tests.support.waiting import PATIENCE
 
 
 class Unit:

@@ -93,7 +93,7 @@ def _try(program: str, wheel: Path) -> str | None:
             return failure
         sluice = [str(folder / "venv/bin/sluice")]
         with up(folder / "data", program=sluice, cwd=folder, **OUTSIDE) as started:
-            started.until("Paste into another terminal")
+            started.until_printed("Paste into another terminal")
             allowed = paste(started.command("ALLOW: "), folder, **OUTSIDE)
             denied = paste(started.command("DENY: "), folder, **OUTSIDE)
             code = started.interrupt()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.extras import MODULES
-from tests.deploy.launcher import environ, gone, paste, up, within
+from tests.deploy.launcher import environ, gone, paste, up
 from tests.deploy.package.distribution import (
     OUTSIDE,
     ROOT,
@@ -21,7 +21,7 @@ from tests.deploy.package.distribution import (
     lend_libraries,
     other_pythons,
 )
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import until
 
 SPREAD = ("policies", "sidecar", "control_api", "deploy")
 
@@ -84,7 +84,7 @@ def test_up_runs_what_it_prints(complete: Path, tmp_path: Path) -> None:
     program = [str(complete.parent / "sluice")]
     data = tmp_path / "data"
     with up(data, program=program, cwd=tmp_path, **OUTSIDE) as started:
-        started.until("Paste into another terminal")
+        started.until_printed("Paste into another terminal")
         assert "warning" not in started.printed
         assert f"policies     {data / 'policies'}   edit one" in started.printed
         assert list((data / "policies").rglob("*.yaml"))
@@ -95,7 +95,7 @@ def test_up_runs_what_it_prints(complete: Path, tmp_path: Path) -> None:
         for child in children:
             assert "PYTHONPATH" not in {key for key, text in child.environ().items() if text}
         assert started.interrupt() == 0
-        assert gone(children, seconds=PATIENCE)
+        assert gone(children)
 
 
 @pytest.mark.deep(stands_in="test_packages_of_the_same_names_neither_hide_ours_nor_are_hidden")
@@ -119,7 +119,10 @@ def test_workers_start_from_the_wheel_too(
         )
     try:
         # The supervisor says so once all its workers serve.
-        within(lambda: "listens on" in output.read_text() or service.poll() is not None)
+        until(
+            "the service listens, or has ended",
+            lambda: "listens on" in output.read_text() or service.poll() is not None,
+        )
         assert "listens on" in output.read_text(), output.read_text()
         service.send_signal(signal.SIGTERM)
         assert service.wait(60) == 0

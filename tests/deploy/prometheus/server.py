@@ -65,7 +65,7 @@ def prometheus(folder: Path, targets: Mapping[str, int]) -> Iterator[Prometheus]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
         try:
             server = Prometheus(port)
-            waiting.until("Prometheus to scrape", lambda: _scraped(server, len(targets)), 30)
+            waiting.until("Prometheus to scrape", lambda: _scraped(server, len(targets)))
             yield server
         finally:
             process.terminate()

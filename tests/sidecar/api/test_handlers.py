@@ -148,7 +148,7 @@ async def test_health_and_readiness_need_no_key_and_show_no_path(tmp_path: Path)
             async def ready() -> bool:
                 return (await running.call("GET", "/health/ready", key=None)).status == 200
 
-            await waiting.until_told("it is ready", ready)
+            await waiting.until_async("it is ready", ready)
             answer = await running.call("GET", "/health/ready", key=None)
             assert answer.json() == {
                 "status": "ready",

@@ -17,9 +17,10 @@ from sidecar import assembly
 from sidecar.http.server.head_cache import HeadCache
 from sidecar.spool.spool import PlacedRecord, Spool
 from tests.sidecar.fake_control_api import EVALUATE_KEY, FakeControlApi
-from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, sidecar, until
+from tests.sidecar.running_sidecar import FaultyDisk, RunningSidecar, sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, raw, request, with_key
 from tests.support import waiting
+from tests.support.waiting import until_async
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ async def ask_while_the_disk_hangs(
     writer.write(sent)
     if ends:
         writer.write_eof()
-    await until("it is decided", lambda: decided)
+    await until_async("it is decided", lambda: decided)
     return reader, writer
 
 
@@ -221,7 +222,7 @@ async def test_a_new_session_is_claimed_while_other_requests_wait(
     control.hold_claims = asyncio.Event()
     sent = request(with_key(), named.replace(b"s-0", b"s-9"))
     writer.write(sent)
-    await until("it asks", lambda: len(control.claims) == 4)
+    await until_async("it asks", lambda: len(control.claims) == 4)
     writer.write(sent)
     await waiting.turns()
     control.hold_claims.set()

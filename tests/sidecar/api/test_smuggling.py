@@ -39,7 +39,7 @@ async def _talk(served: RunningSidecar, segments: list[bytes]) -> tuple[bytes, l
     agent = Agent(served.ports[0])
     await agent.send(segments, 1)
     agent.end()
-    received = await agent.until(lambda _: False, 20)
+    received = await agent.received_once(lambda _: False)
     decided = [each for each in (await served.records())[before:] if each["kind"] == "decision"]
     return received, [each["pub"]["request"]["source_id"] for each in decided]
 

@@ -13,10 +13,11 @@ from aiohttp import ClientSession
 from policies.ground.listen_address import ListenAddress
 from sidecar.wait.__main__ import ask as ready_problem
 from tests.sidecar.fake_control_api import FakeControlApi, fake_control_api
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
+from tests.sidecar.running_sidecar import RunningSidecar, sidecar
 from tests.sidecar.test_serve import Process, process
 from tests.support.ports import free_port
 from tests.support.stack import ROOT
+from tests.support.waiting import until_async
 
 PATH = "/quitquitquit"
 
@@ -132,11 +133,9 @@ async def test_the_process_finishes_what_is_under_way_and_exits_0(
     async with process(tmp_path, control, **settings) as made, ClientSession() as session:
         await made.start()
         under_way = asyncio.create_task(made.evaluate(session, session_id="s-1"))
-        await until("it asks", lambda: control.claims)
+        await until_async("it asks", lambda: control.claims)
         assert await _post(f"http://127.0.0.1:{port}{PATH}") == 200
-        async with asyncio.timeout(20):
-            while await made.status("/health") == 200:
-                await asyncio.sleep(0.01)
+        await until_async("it stops", made.stopping)
         control.hold_claims.set()
         answer = await under_way
         assert await made.ended() == 0

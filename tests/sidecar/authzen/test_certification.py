@@ -21,7 +21,8 @@ from tests.sidecar.authzen import scenario
 from tests.sidecar.authzen.scenario import Batch, Decided, Found
 from tests.support.documents import commands, paste, put
 from tests.support.ports import free_port
-from tests.support.stack import ROOT, Service, Stack, wait_until
+from tests.support.stack import ROOT, Service, Stack
+from tests.support.waiting import AWAY, until
 
 FOLDER = ROOT / "deploy" / "authzen-certification"
 README = "deploy/authzen-certification/README.md"
@@ -106,7 +107,7 @@ def pdp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DecisionPoint]:
         try:
             sidecar.start(ready=False)
             point = DecisionPoint(port, folder / "pdp")
-            wait_until("it is ready", lambda: point.ask("/health/ready").status == 200)
+            until("it is ready", lambda: point.ask("/health/ready").status == 200, despite=AWAY)
             yield point
         finally:
             sidecar.stop()

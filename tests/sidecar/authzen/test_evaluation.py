@@ -19,8 +19,9 @@ from tests.sidecar.fake_control_api import (
     FakeControlApi,
     fake_control_api,
 )
-from tests.sidecar.running_sidecar import Answer, FaultyDisk, RunningSidecar, sidecar, until
+from tests.sidecar.running_sidecar import Answer, FaultyDisk, RunningSidecar, sidecar
 from tests.sidecar.wire import answer_of, connect, with_key
+from tests.support.waiting import until_async
 
 ROUTES = [EVALUATION, EVALUATIONS]
 
@@ -400,7 +401,7 @@ async def test_a_session_is_claimed_as_by_evaluate(
     body = question(context={"user_id": "ann@example.com", "session_id": "s-1"})
     answer = await running.call("POST", EVALUATION, orjson.dumps(body))
     assert answer.json()["decision"] is True
-    await until("claimed", lambda: control.claims)
+    await until_async("claimed", lambda: control.claims)
     assert control.claims[0]["session_id"] == "s-1"
 
 
@@ -415,7 +416,7 @@ async def test_a_question_behind_a_known_head_is_answered_once_its_record_is_on_
     disk.hangs.clear()
     writer.write(sent(GOOD) + sent(orjson.dumps(question(action={"name": "delete"}))))
     answering = asyncio.create_task(answer_of(reader))
-    await until("the first is decided", lambda: running.spool.bytes_waiting)
+    await until_async("the first is decided", lambda: running.spool.bytes_waiting)
     assert not answering.done()
     disk.hangs.set()
     first, second = await answering, await answer_of(reader)

@@ -15,8 +15,8 @@ import pytest
 from tests.sidecar.clients.client import Client, GaveUp, Heard, act
 from tests.sidecar.clients.client_setup import WAYS, ClientSetup
 from tests.sidecar.clients.library import DOCUMENT, EVENTS, GREAT, PACKED, UNPACKED, Arrived
-from tests.sidecar.proxy.proxy_setup import until
 from tests.support.relay import relaying
+from tests.support.waiting import until_async
 
 FIELDS = {
     "Authorization": "Bearer of-the-agent",
@@ -244,7 +244,7 @@ class Battery:
     async def test_who_gives_up_leaves_nothing_running(self, setup: ClientSetup) -> None:
         with setup.through() as base, pytest.raises(GaveUp):
             await act(self.client.give_up, f"{base}/open/never", 1.0)
-        await until(lambda: setup.library.lost == 1)
+        await until_async("the source has lost the connection", lambda: setup.library.lost == 1)
         [lineage] = await setup.sidecar.lineage()
         assert (lineage["outcome"], lineage["detail"]["bytes"]) == ("truncated", 0)
 
@@ -252,7 +252,7 @@ class Battery:
         with setup.through() as base:
             async with asyncio.timeout(20):
                 await act(self.client.leave, f"{base}/open/endless")
-        await until(lambda: setup.library.lost == 1)
+        await until_async("the source has lost the connection", lambda: setup.library.lost == 1)
         [lineage] = await setup.sidecar.lineage()
         assert lineage["outcome"] == "truncated"
         assert lineage["detail"]["bytes"] > 0

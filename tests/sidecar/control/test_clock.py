@@ -11,7 +11,8 @@ from policies.ground.canonical import micros
 from policies.ground.clock import Clock
 from sidecar.control.clock import ControlClock
 from tests.sidecar.fake_control_api import fake_control_api
-from tests.sidecar.running_sidecar import FakeClock, sidecar, until
+from tests.sidecar.running_sidecar import FakeClock, sidecar
+from tests.support.waiting import until_async
 
 HOUR = 3_600_000_000
 NOON = 1_800_000_000_000_000
@@ -144,7 +145,7 @@ async def test_records_bear_the_control_api_s_time(tmp_path: Path) -> None:
             reporting = asyncio.create_task(reporter.run())
             control.create_tenant()
             control.publish({"role/another": b"[]"})
-            await until(
+            await until_async(
                 "the new revision is reported",
                 lambda: control.reports[-1]["revision"] == control.revision,
             )

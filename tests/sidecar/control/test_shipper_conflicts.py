@@ -14,7 +14,8 @@ import sidecar.control.shipper
 from policies.ground.signing import Signer
 from tests.sidecar.control.running_shipper import check_log, shipping
 from tests.sidecar.spool.fake_log import FakeLog, refusal, serving
-from tests.sidecar.spool.running_spool import FaultyDisk, check_chain, keep, record, running, until
+from tests.sidecar.spool.running_spool import FaultyDisk, check_chain, keep, record, running
+from tests.support.waiting import until_async
 
 
 @pytest.mark.parametrize("status", [409, 422])
@@ -24,14 +25,14 @@ async def test_an_instance_that_is_refused_is_set_aside_and_another_goes_on(
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             former = spool.instance
             log.faults = [refusal(status)]
             await keep(spool, "refused")
-            await until(lambda: shipper.conflicts == 1)
+            await until_async("a conflict is counted", lambda: shipper.conflicts == 1)
             await keep(spool, "later")
-            await until(lambda: "later" in log.events())
-            await until(lambda: list(tmp_path.glob("conflict-*")))
+            await until_async("the records are in the log", lambda: "later" in log.events())
+            await until_async("the conflict is kept", lambda: list(tmp_path.glob("conflict-*")))
         check_log(log, *range(5), "later")
         (gap,) = log.gaps()
         assert (gap["instance"], gap["first"], gap["lost"]) == (former, 5, 1)
@@ -46,14 +47,14 @@ async def test_a_control_api_that_takes_nothing_at_all_costs_one_instance_not_th
         log.always = refusal(status)
         async with shipping(spool, log) as shipper:
             await keep(spool, "refused")
-            await until(lambda: shipper.conflicts == 1)
+            await until_async("a conflict is counted", lambda: shipper.conflicts == 1)
             await keep(spool, *range(5))
-            await until(lambda: shipper.failures >= 5)
+            await until_async("sending has failed", lambda: shipper.failures >= 5)
             assert shipper.conflicts == 1
             assert len(list(tmp_path.glob("conflict-*"))) == 1
             assert spool.depth == 6
             log.always = None
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
         check_log(log, *range(5))
 
 
@@ -62,7 +63,7 @@ async def test_a_409_from_a_proxy_on_the_way_sets_nothing_aside(tmp_path: Path) 
         log.always = lambda: web.Response(status=409, text="a gateway's own page")
         async with shipping(spool, log) as shipper:
             await keep(spool, 0)
-            await until(lambda: shipper.failures >= 1)
+            await until_async("sending has failed", lambda: shipper.failures >= 1)
             assert shipper.conflicts == 0
             assert spool.depth == 1
 
@@ -72,17 +73,19 @@ async def test_a_log_that_lost_what_it_had_is_sent_it_again(tmp_path: Path) -> N
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             older = dict(log.held), list(log.entries)
             await keep(spool, *range(5, 9))
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             log.held, log.entries = older
             await keep(spool, 9)
-            await until(lambda: log.events() == [str(n) for n in range(10)])
+            await until_async(
+                "the records are in the log", lambda: log.events() == [str(n) for n in range(10)]
+            )
             assert (shipper.rewinds, shipper.conflicts) == (1, 0)
             log.held, log.entries = {}, []
             await keep(spool, 10)
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
         check_log(log, *range(11))
 
 
@@ -117,14 +120,14 @@ async def test_what_the_control_api_holds_is_asked_until_it_is_known(
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             older = dict(log.held), list(log.entries)
             await keep(spool, *range(5, 9))
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             log.held, log.entries = older
             log.faults = [refusal(409), lambda: answer(log)] * 2
             await keep(spool, 9)
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             assert (shipper.failures, shipper.conflicts, shipper.rewinds) == (2, 0, 1)
         check_log(log, *range(10))
 
@@ -139,12 +142,12 @@ async def test_a_disk_that_can_not_say_what_we_had_sets_nothing_aside(tmp_path: 
     async with running(tmp_path, disk) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             log.faults = [refused]
             await keep(spool, 5)
-            await until(lambda: shipper.failures >= 1)
+            await until_async("sending has failed", lambda: shipper.failures >= 1)
             disk.heals()
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             assert shipper.conflicts == 0
         check_log(log, *range(6))
 
@@ -156,9 +159,9 @@ async def test_a_loss_is_noticed_though_there_is_nothing_new(
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log):
             await keep(spool, *range(5))
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             log.held, log.entries = {}, []
-            await until(lambda: len(log.events()) == 5)
+            await until_async("the records are in the log", lambda: len(log.events()) == 5)
         check_log(log, *range(5))
 
 
@@ -171,12 +174,15 @@ async def test_what_was_lost_and_is_not_kept_any_more_is_a_conflict(
         async with shipping(spool, log) as shipper:
             for n in range(60):
                 await spool.put(record(n, query="q" * 50_000), denial=False).durable
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             log.held, log.entries = {}, []
             await keep(spool, "next")
-            await until(lambda: shipper.conflicts == 1)
+            await until_async("a conflict is counted", lambda: shipper.conflicts == 1)
             await keep(spool, "later")
-            await until(lambda: spool.depth == 0 and log.events() == ["later"])
+            await until_async(
+                "the later record is shipped",
+                lambda: spool.depth == 0 and log.events() == ["later"],
+            )
         assert (log.gaps()[0]["first"], log.gaps()[0]["lost"]) == (60, 1)
 
 
@@ -187,16 +193,16 @@ async def test_two_spools_of_one_instance_are_told_apart(tmp_path: Path) -> None
     async with serving(FakeLog()) as log:
         async with running(one) as spool, shipping(spool, log):
             await keep(spool, 0, 1)
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
         shutil.copytree(one, two)
         async with running(one) as spool, shipping(spool, log):
             await keep(spool, 2, 3, 4)
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
         for name in ("a", "b", "c", "d"):
             # Fewer than the other has, as many, and more.
             async with running(two) as spool, shipping(spool, log):
                 await keep(spool, name)
-                await until(lambda: spool.depth == 0)
+                await until_async("everything is shipped", lambda: spool.depth == 0)
         events = log.events()
     check_chain(log.entries)
     assert events[:5] == ["0", "1", "2", "3", "4"]

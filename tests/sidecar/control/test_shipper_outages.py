@@ -12,7 +12,8 @@ from aiohttp import web
 import sidecar.control.shipper
 from tests.sidecar.control.running_shipper import check_log, shipping
 from tests.sidecar.spool.fake_log import FakeLog, refusal, serving
-from tests.sidecar.spool.running_spool import FaultyDisk, keep, running, until
+from tests.sidecar.spool.running_spool import FaultyDisk, keep, running
+from tests.support.waiting import until_async
 
 
 async def test_an_answer_lost_after_the_append_leaves_each_record_once(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ async def test_an_answer_lost_after_the_append_leaves_each_record_once(tmp_path:
         log.lost = 3
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(20))
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             assert shipper.failures == 3
         assert len(log.bodies) == 4
         check_log(log, *range(20))
@@ -33,7 +34,7 @@ async def test_more_records_join_while_an_answer_is_lost(tmp_path: Path) -> None
                 log.lost = n % 2
                 await keep(spool, n)
             log.lost = 0
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
         check_log(log, *range(200))
 
 
@@ -43,7 +44,7 @@ async def test_a_passing_failure_is_retried(tmp_path: Path, status: int) -> None
         log.faults = [refusal(status)] * 3
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             assert shipper.failures == 3
             assert shipper.problem is None
         check_log(log, *range(5))
@@ -56,12 +57,12 @@ async def test_a_control_api_that_is_away_loses_nothing(tmp_path: Path) -> None:
             address = log.address
         async with shipping(spool, log, address=address) as shipper:
             await keep(spool, *range(50))
-            await until(lambda: shipper.failures >= 2)
+            await until_async("sending has failed", lambda: shipper.failures >= 2)
             assert shipper.problem is not None
             assert spool.depth == 50
             assert spool.oldest_age() > 0.05
             async with serving(log, int(address.rsplit(":", 1)[1])):
-                await until(lambda: spool.depth == 0)
+                await until_async("everything is shipped", lambda: spool.depth == 0)
             assert spool.oldest_age() == 0
         check_log(log, *range(50))
 
@@ -74,9 +75,9 @@ async def test_a_lasting_outage_is_logged_once(
         with caplog.at_level(logging.INFO, "sidecar.control.shipper"):
             async with shipping(spool, log) as shipper:
                 await keep(spool, 0)
-                await until(lambda: shipper.failures >= 4)
+                await until_async("sending has failed", lambda: shipper.failures >= 4)
                 log.always = None
-                await until(lambda: spool.depth == 0)
+                await until_async("everything is shipped", lambda: spool.depth == 0)
         assert [entry.levelname for entry in caplog.records] == ["ERROR", "WARNING"]
 
 
@@ -89,14 +90,14 @@ async def test_a_refusal_of_the_sidecar_keeps_the_records_and_asks_seldom(
         log.always = refusal(status)
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
-            await until(lambda: shipper.failures >= 1)
+            await until_async("sending has failed", lambda: shipper.failures >= 1)
             await asyncio.sleep(0.2)
             if status != 302:
                 assert shipper.failures == 1
             assert spool.depth == 5
             assert str(status) in (shipper.problem or "")
             log.always = None
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
         check_log(log, *range(5))
 
 
@@ -106,9 +107,9 @@ async def test_a_spool_that_can_not_be_read_is_retried(tmp_path: Path) -> None:
         await keep(spool, *range(5))
         disk.breaks("read")
         async with shipping(spool, log) as shipper:
-            await until(lambda: shipper.failures >= 2)
+            await until_async("sending has failed", lambda: shipper.failures >= 2)
             disk.heals()
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
         check_log(log, *range(5))
 
 
@@ -120,7 +121,7 @@ async def test_retry_after_is_honoured(
         await keep(spool, 0)
         started = asyncio.get_running_loop().time()
         async with shipping(spool, log) as shipper:
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             assert shipper.failures == 1
         assert 1.0 < asyncio.get_running_loop().time() - started < 5.0
         check_log(log, 0)

@@ -9,7 +9,8 @@ import pytest
 from policies.ground.signing import Signer
 from tests.sidecar.control.running_shipper import check_log, shipping
 from tests.sidecar.spool.fake_log import FakeLog, serving
-from tests.sidecar.spool.running_spool import keep, running, until
+from tests.sidecar.spool.running_spool import keep, running
+from tests.support.waiting import until_async
 
 
 async def test_a_receipt_by_another_key_forgets_nothing(tmp_path: Path) -> None:
@@ -17,12 +18,12 @@ async def test_a_receipt_by_another_key_forgets_nothing(tmp_path: Path) -> None:
         log.sign_with = Signer.generate()
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
-            await until(lambda: shipper.failures >= 2)
+            await until_async("sending has failed", lambda: shipper.failures >= 2)
             assert "signature" in (shipper.problem or "")
             assert spool.depth == 5
             assert shipper.shipped == 0
             log.sign_with = None
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
         check_log(log, *range(5))
 
 
@@ -48,7 +49,7 @@ async def test_a_receipt_about_anything_else_forgets_nothing(
         log.tamper = lambda receipt: {**receipt, **wrong}
         async with shipping(spool, log) as shipper:
             await keep(spool, *range(5))
-            await until(lambda: shipper.failures >= 1)
+            await until_async("sending has failed", lambda: shipper.failures >= 1)
             assert spool.depth == 5
             assert shipper.conflicts == 0
 
@@ -57,14 +58,14 @@ async def test_a_signed_receipt_for_less_than_was_sent_forgets_nothing(tmp_path:
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
             await keep(spool, 0)
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
             old = log.receipt("sidecar-1", spool.instance)
             log.tamper = lambda _: old
             await keep(spool, 1)
-            await until(lambda: shipper.failures >= 1)
+            await until_async("sending has failed", lambda: shipper.failures >= 1)
             assert spool.depth == 1
             log.tamper = dict
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
         check_log(log, 0, 1)
 
 
@@ -73,8 +74,8 @@ async def test_nothing_is_sent_before_the_logs_key_is_known(tmp_path: Path) -> N
     async with running(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log, log_keys=lambda: tuple(known)) as shipper:
             await keep(spool, 0)
-            await until(lambda: shipper.problem is not None)
+            await until_async("the shipper has a problem", lambda: shipper.problem is not None)
             assert not log.bodies
             known.append(log.signer.public)
-            await until(lambda: spool.depth == 0)
+            await until_async("everything is shipped", lambda: spool.depth == 0)
         check_log(log, 0)

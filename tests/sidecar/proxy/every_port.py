@@ -110,7 +110,7 @@ class EveryPort:
             return not found
 
         try:
-            await waiting.until_told("nothing is left", gone)
+            await waiting.until_async("nothing is left", gone)
         except AssertionError:
             raise AssertionError(f"left: {found}") from None
 

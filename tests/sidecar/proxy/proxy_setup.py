@@ -46,7 +46,7 @@ from sidecar.settings.spool import MIN_SEGMENT_BYTES, SpoolSettings
 from sidecar.spool.spool import Spool
 from tests.sidecar.proxy.raw_client import Answered, ask
 from tests.sidecar.proxy.scripted_source import DataSource, data_source
-from tests.support import waiting
+from tests.support.waiting import until_async
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
 
@@ -110,7 +110,7 @@ class Sidecar:
 
     async def records(self) -> list[dict[str, Any]]:
         """Every record so far, read back from the disk as the control API reads it."""
-        await until(lambda: not self.spool.bytes_waiting)
+        await until_async("everything is on disk", lambda: not self.spool.bytes_waiting)
         batch = await self.spool.batch(1 << 30, 1 << 20)
         if batch is None:
             return []
@@ -131,11 +131,13 @@ class Sidecar:
     async def lineage(self, count: int = 1) -> list[dict[str, Any]]:
         """`pub` of the lineage records, of which there will be `count`."""
         found: list[dict[str, Any]] = []
-        end = time.monotonic() + waiting.PATIENCE
-        while len(found) < count and time.monotonic() < end:
+
+        async def enough() -> bool:
             records = await self.records()
-            found = [record["pub"] for record in records if record["kind"] == "lineage"]
-            await asyncio.sleep(waiting.POLL)
+            found[:] = [record["pub"] for record in records if record["kind"] == "lineage"]
+            return len(found) >= count
+
+        await until_async(f"{count} lineage records", enough)
         return found
 
 
@@ -246,8 +248,3 @@ async def proxy_setup(
         listening(made, source(upstream.port, **changes), limits) as port,
     ):
         yield ProxySetup(port, upstream, made)
-
-
-async def until(true: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait for what other tasks bring about; longer on a busy machine."""
-    await waiting.until_async("it", true, seconds)

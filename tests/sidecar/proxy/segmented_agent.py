@@ -20,6 +20,7 @@ from sidecar.proxy.limits import LIMITS, ProxyLimits
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source, warm
 from tests.sidecar.proxy.scripted_source import DataSource, Seen, data_source
+from tests.support import waiting
 
 OWN, SHARED, ABSOLUTE, TUNNEL, OPENED, REDIRECTED, UNWRAPPED = WAYS = (
     "own", "shared", "absolute", "tunnel", "opened", "redirected", "unwrapped",
@@ -58,9 +59,9 @@ class Agent(asyncio.Transport):
             for _ in range(turns):
                 await asyncio.sleep(0)
 
-    async def until(self, done: Callable[[bytes], bool], seconds: float = 10) -> bytes:
-        """What came back, once it is `done`, or the connection has ended."""
-        async with asyncio.timeout(seconds):
+    async def received_once(self, done: Callable[[bytes], bool]) -> bytes:
+        """Return what came back, once it is `done` or the connection has ended."""
+        async with asyncio.timeout(waiting.PATIENCE):
             while not (done(bytes(self.received)) or self._closing):
                 self._arrived.clear()
                 await self._arrived.wait()
@@ -78,7 +79,7 @@ class Agent(asyncio.Transport):
                 tls.do_handshake()
             except ssl.SSLWantReadError:
                 await self.send([self._outgoing.read()])
-                await self.until(bool)
+                await self.received_once(bool)
             else:
                 break
         self._tls = tls
@@ -167,7 +168,7 @@ class WayIn:
         if self.way in (TUNNEL, OPENED):
             where = f"kb.test:{443 if self.way == OPENED else 80}"
             await agent.send([f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()])
-            assert (await agent.until(bool)).startswith(b"HTTP/1.1 200 ")
+            assert (await agent.received_once(bool)).startswith(b"HTTP/1.1 200 ")
             agent.received.clear()
         if self.way in _TLS:
             await agent.shake()

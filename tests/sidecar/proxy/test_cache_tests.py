@@ -17,7 +17,8 @@ from tests import servers
 from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
 from tests.support import origins
 from tests.support.ports import free_port
-from tests.support.stack import Service, listens, wait_until
+from tests.support.stack import Service, listens
+from tests.support.waiting import until
 
 _MISFRAMED = "the server's answer can be read in two ways: a 502"
 _SILENT = "the server breaks off without an answer: a client of its own sees that, others a 502"
@@ -51,7 +52,7 @@ def test_what_is_told_of_a_cache_is_told_of_none(tmp_path: Path) -> None:
     server = Service("http-cache-tests", command, told, tmp_path / "log", port)
     server.start(ready=False)
     try:
-        wait_until("the tests' server listens", lambda: listens(port))
+        until("the tests' server listens", lambda: listens(port))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             client = [node, "--no-warnings", str(folder / "cli.mjs")]
             straight, through = runner.run(both(tmp_path, client, {**os.environ, **told}, port))

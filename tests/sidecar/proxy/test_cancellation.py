@@ -162,7 +162,7 @@ async def _leaving(ports: EveryPort, case: Case, how: str, at: int) -> bool:
     leave = agent.abort if how == "is lost" else agent.end
     with Suspensions(at, leave) as suspensions:
         await agent.send(case.segments, 3)
-        received = await agent.until(case.whole, waiting.PATIENCE)
+        received = await agent.received_once(case.whole)
     whole = case.whole(received) and not suspensions.reached
     agent.close()
     await waiting.until_async("it has gone", lambda: not ports.proxy.agent_connections)
@@ -176,7 +176,7 @@ async def _still_serves(ports: EveryPort, at: int) -> bytes:
     agent = Agent(ports.proxy.listeners["kb"].protocol_factory())
     await agent.send([get(f"/after-{at}")])
     expected = f"/after-{at}".encode() * 3
-    received = await agent.until(lambda data: data.endswith(expected), waiting.PATIENCE)
+    received = await agent.received_once(lambda data: data.endswith(expected))
     agent.close()
     assert answers(received) == [(200, expected)]
     return received

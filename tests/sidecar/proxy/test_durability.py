@@ -12,9 +12,10 @@ from policies.trail.record import Record
 from sidecar.protocols.rest import Rest
 from sidecar.spool.errors import SpoolFull, SpoolUnwritable
 from sidecar.spool.spool import PlacedRecord
-from tests.sidecar.proxy.proxy_setup import ProxySetup, Sidecar, policy, proxy_setup, until
+from tests.sidecar.proxy.proxy_setup import ProxySetup, Sidecar, policy, proxy_setup
 from tests.sidecar.proxy.raw_client import get
 from tests.support import waiting
+from tests.support.waiting import until_async
 
 POST = b"POST /a HTTP/1.1\r\nHost: kb\r\nContent-Length: 2\r\n\r\nhi"
 
@@ -75,12 +76,12 @@ async def silent(reader: asyncio.StreamReader) -> bool:
 async def test_a_retrieval_sets_out_but_its_answer_waits_for_the_record(tmp_path: Path) -> None:
     async with held(tmp_path) as (setup, slow):
         reader, writer = await opened(setup, get("/a"))
-        await until(lambda: setup.upstream.targets == ["/a"])
+        await until_async("the source has the request", lambda: setup.upstream.targets == ["/a"])
         assert await silent(reader)
         slow.waiting[0].set_result(None)
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
         writer.close()
-        await until(lambda: bool(slow.notes))
+        await until_async("the source has sent a note", lambda: bool(slow.notes))
         assert slow.notes[0][1] == "completed"
 
 
@@ -90,7 +91,7 @@ async def test_a_write_does_not_set_out_before_its_record(tmp_path: Path) -> Non
         assert await silent(reader)
         assert setup.upstream.begun == []
         slow.waiting[0].set_result(None)
-        await until(lambda: setup.upstream.targets == ["/a"])
+        await until_async("the source has the request", lambda: setup.upstream.targets == ["/a"])
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         writer.close()
         await waiting.turns()
@@ -110,7 +111,7 @@ async def test_a_denial_waits_for_its_record(tmp_path: Path, data: bytes) -> Non
 async def test_an_answer_whose_record_is_lost_goes_nowhere(tmp_path: Path) -> None:
     async with held(tmp_path) as (setup, slow):
         reader, writer = await opened(setup, get("/a"))
-        await until(lambda: setup.upstream.targets == ["/a"])
+        await until_async("the source has the request", lambda: setup.upstream.targets == ["/a"])
         slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
         raw = await reader.read()
         writer.close()
@@ -131,7 +132,10 @@ async def test_an_answer_that_comes_as_its_record_is_lost_goes_nowhere(tmp_path:
     async with held(tmp_path) as (setup, slow):
         setup.upstream.script = answering
         reader, writer = await opened(setup, get("/a"))
-        await until(lambda: [each.target for each in setup.upstream.begun] == ["/a"])
+        await until_async(
+            "the source has the request",
+            lambda: [each.target for each in setup.upstream.begun] == ["/a"],
+        )
         lost.set()
         slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
         raw = await reader.read()
@@ -144,7 +148,7 @@ async def test_an_answer_that_comes_as_its_record_is_lost_goes_nowhere(tmp_path:
 async def test_a_write_whose_record_is_lost_is_not_made(tmp_path: Path) -> None:
     async with held(tmp_path) as (setup, slow):
         reader, writer = await opened(setup, POST)
-        await until(lambda: bool(slow.waiting))
+        await until_async("a request waits", lambda: bool(slow.waiting))
         slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 503 ")
         writer.close()
@@ -159,12 +163,12 @@ async def test_a_502_waits_for_the_record_too(tmp_path: Path) -> None:
 
         setup.upstream.script = breaking
         reader, writer = await opened(setup, get("/a"))
-        await until(lambda: setup.upstream.targets == ["/a"])
+        await until_async("the source has the request", lambda: setup.upstream.targets == ["/a"])
         assert await silent(reader)
         slow.waiting[0].set_result(None)
         assert (await reader.read()).startswith(b"HTTP/1.1 502 ")
         writer.close()
-        await until(lambda: bool(slow.notes))
+        await until_async("the source has sent a note", lambda: bool(slow.notes))
         assert slow.notes[0][1] == "failed"
 
 

@@ -16,11 +16,12 @@ from sidecar.proxy.local_response import Fields, event_fields
 from sidecar.proxy.pipeline import response_inspector
 from sidecar.spool.errors import SpoolUnwritable
 from tests.sidecar.proxy.pipeline.test_kept_connections import Talk
-from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source, until, warm
+from tests.sidecar.proxy.proxy_setup import Sidecar, sidecar, source, warm
 from tests.sidecar.proxy.raw_client import get
 from tests.sidecar.proxy.scripted_source import DataSource, Seen, answer, data_source
 from tests.sidecar.proxy.test_durability import Held
 from tests.support import waiting
+from tests.support.waiting import until_async
 
 
 class Warm:
@@ -58,7 +59,9 @@ async def test_a_record_lost_after_the_answer_came_sends_nothing_twice(tmp_path:
         async with warmed(one) as found:
             talk = await found.talk()
             talk.writer.write(get("/a"))
-            await until(lambda: found.upstream.targets == ["/a"])
+            await until_async(
+                "the source has the request", lambda: found.upstream.targets == ["/a"]
+            )
             await waiting.turns()
             slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
             assert (await talk.answer()).status == 503
@@ -86,7 +89,7 @@ async def test_an_agent_that_leaves_as_its_answer_comes_is_noted_once(
     monkeypatch.setattr(response_inspector, "event_fields", leave_first)
     talk = await made.talk()
     talk.writer.write(get("/a"))
-    await until(lambda: made.upstream.targets == ["/a"])
+    await until_async("the source has the request", lambda: made.upstream.targets == ["/a"])
     await waiting.turns()
     [lineage] = await made.sidecar.lineage()
     assert lineage["outcome"] == "truncated"
@@ -112,7 +115,7 @@ async def test_what_is_under_way_at_the_end_is_answered(made: Warm, parts: int) 
     made.upstream.script = late
     talk = await made.talk()
     talk.writer.write(get("/a"))
-    await until(lambda: made.upstream.targets == ["/a"])
+    await until_async("the source has the request", lambda: made.upstream.targets == ["/a"])
     closing = asyncio.get_running_loop().create_task(made.proxy.close(3))
     await waiting.turns()
     may_answer.set()

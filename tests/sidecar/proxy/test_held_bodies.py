@@ -13,11 +13,12 @@ import pytest
 
 from sidecar.http.body_budget import BODY_BUDGET_BYTES, BodyBudget, BodyBudgetExceeded
 from sidecar.proxy.limits import LIMITS, ProxyLimits
-from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import leave, one
 from tests.sidecar.proxy.scripted_source import Seen, data_source
 from tests.sidecar.proxy.segmented_agent import OWN, Agent, WayIn, answers, cut, way_in
 from tests.support.loop_clock import LoopClock
+from tests.support.waiting import until_async
 
 MIB = 1024 * 1024
 UNFINISHED = 3_800_000
@@ -78,10 +79,10 @@ async def test_many_unfinished_bodies_hold_no_more_than_the_budget(tmp_path: Pat
         # What was turned away comes again once there is room.
         for agent in agents:
             agent.close()
-        await until(lambda: bodies.held == 0)
+        await until_async("no body is held", lambda: bodies.held == 0)
         again = await begun(made, UNFINISHED)
         await again.send([b" "])
-        await again.until(lambda read: bool(answers(read)))
+        await again.received_once(lambda read: bool(answers(read)))
         assert [status for status, _ in answers(bytes(again.received))] != [503]
         # Nothing was decided of those that were turned away, and nothing is recorded.
         names = [name for _, name, _ in await made.sidecar.decisions()]
@@ -102,11 +103,14 @@ async def test_a_body_is_counted_until_its_request_is_answered(tmp_path: Path) -
         body = b'{"query": [0.1]}' + b" " * 200_000
         agent = await made.agent()
         await agent.send([made.head("POST", QUERY, f"Content-Length: {len(body)}"), body])
-        await until(lambda: any(each.target == QUERY for each in made.upstream.seen))
+        await until_async(
+            "the source has the request",
+            lambda: any(each.target == QUERY for each in made.upstream.seen),
+        )
         assert budget(made).held == len(body)
         answer.set()
-        await agent.until(lambda read: bool(answers(read)))
-        await until(lambda: budget(made).held == 0)
+        await agent.received_once(lambda read: bool(answers(read)))
+        await until_async("no body is held", lambda: budget(made).held == 0)
         agent.close()
 
 
@@ -136,7 +140,7 @@ async def test_a_body_that_dribbles_has_one_deadline(tmp_path: Path, clock: Loop
             if not agent.received:
                 await agent.send([b" "])
                 await clock.skip(60)
-        await agent.until(lambda read: bool(answers(read)))
+        await agent.received_once(lambda read: bool(answers(read)))
         [(status, body)] = answers(bytes(agent.received))
         assert (status, b"did not arrive in time" in body) == (400, True)
         assert [each[:2] for each in await made.sidecar.decisions()] == [
@@ -150,7 +154,7 @@ async def test_a_body_in_single_bytes_arrives(tmp_path: Path) -> None:
         head = made.head("POST", QUERY, f"Content-Length: {len(body)}")
         agent = await made.agent()
         await agent.send([head, *cut(body, itertools.repeat(1))])
-        await agent.until(lambda read: bool(answers(read)))
+        await agent.received_once(lambda read: bool(answers(read)))
         assert answers(bytes(agent.received)) == [(200, b"%d" % len(body))]
         agent.close()
 
@@ -165,7 +169,7 @@ async def test_an_upload_that_stops_ends_with_408(tmp_path: Path) -> None:
         answered = await one(port, b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf")
         assert (answered.status, answered.fields["connection"]) == (408, "close")
         assert not upstream.begun[0].whole or not upstream.seen
-        await until(lambda: upstream.open == 0)
+        await until_async("the source's connections are closed", lambda: upstream.open == 0)
 
 
 async def test_an_upload_that_is_slow_but_moves_is_not_cut_off(
@@ -181,7 +185,10 @@ async def test_an_upload_that_is_slow_but_moves_is_not_cut_off(
         writer.write(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
         for sent in range(1, 9):
             writer.write(b"x")
-            await until(lambda n=sent: [len(each.body) for each in upstream.begun] == [n])  # type: ignore[misc]
+            await until_async(
+                "the source has the body so far",
+                lambda n=sent: [len(each.body) for each in upstream.begun] == [n],  # type: ignore[misc]
+            )
             await clock.skip(400)  # together longer than one may take
         assert b" 200 " in await reader.readline()
         assert upstream.seen[0].body == b"x" * 8
@@ -224,8 +231,8 @@ async def test_an_agent_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
         writer.write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
-        await until(lambda: upstream.open == 1)
-        await until(lambda: upstream.open == 0, 10)
+        await until_async("one connection is open", lambda: upstream.open == 1)
+        await until_async("the source's connections are closed", lambda: upstream.open == 0)
         assert [each["outcome"] for each in await made.lineage()] == ["truncated"]
         del reader
         writer.close()
@@ -248,7 +255,7 @@ async def test_an_agent_that_hangs_up_in_mid_body_is_one_line(
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(b"half")
         leave(writer) if resets else writer.close()
-        await until(lambda: "hung up" in caplog.text)
+        await until_async("it says that the agent hung up", lambda: "hung up" in caplog.text)
         # The next request is served as ever.
         answered = await one(port, b"GET /aliases HTTP/1.1\r\nHost: a\r\n\r\n")
         assert answered.status in (200, 502)

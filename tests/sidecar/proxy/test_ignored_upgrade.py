@@ -12,9 +12,10 @@ import pytest
 
 from tests import servers
 from tests.runner import tiers
-from tests.sidecar.proxy.proxy_setup import ProxySetup, until
+from tests.sidecar.proxy.proxy_setup import ProxySetup
 from tests.sidecar.proxy.raw_client import get
 from tests.sidecar.proxy.segmented_agent import OWN, WAYS, WayIn, answers, chunks, cut, way_in
+from tests.support.waiting import until_async
 
 OFFER = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQA")
 BODIES = {
@@ -36,7 +37,7 @@ async def test_the_request_is_served_without_the_offer(tmp_path: Path, way: str,
     async with way_in(tmp_path, way, "rest") as made:
         agent = await made.agent()
         await agent.send(map(agent.sealed, cut(offering(made, body), itertools.repeat(1460))), 2)
-        await agent.until(lambda read: bool(answers(read)))
+        await agent.received_once(lambda read: bool(answers(read)))
         data = BODIES[body][1]
         assert answers(bytes(agent.received)) == [(200, b"%d" % len(data))]
         [seen] = made.upstream.seen
@@ -53,9 +54,9 @@ async def test_a_request_that_comes_after_the_answer_is_served(tmp_path: Path, b
         agent = await made.agent()
         for number in range(3):
             await agent.send(cut(offering(made, body, f"/{number}"), itertools.repeat(1460)), 2)
-            await agent.until(partial(_more_than, number))
+            await agent.received_once(partial(_more_than, number))
         await agent.send([made.head("GET", "/last")])
-        await agent.until(lambda read: len(answers(read)) > 3)
+        await agent.received_once(lambda read: len(answers(read)) > 3)
         assert [status for status, _ in answers(bytes(agent.received))] == [200] * 4
         assert made.upstream.targets == ["/0", "/1", "/2", "/last"]
         assert b"Connection: close" not in agent.received
@@ -68,7 +69,7 @@ async def test_a_body_without_an_end_is_refused_on_the_record(tmp_path: Path, wa
         agent = await made.agent()
         head = made.head("PUT", "/a", *OFFER, "Transfer-Encoding: gzip")
         await agent.send([agent.sealed(head)])
-        await agent.until(lambda read: bool(answers(read)))
+        await agent.received_once(lambda read: bool(answers(read)))
         assert [status for status, _ in answers(bytes(agent.received))] == [400]
         assert [each[0] for each in await made.sidecar.decisions()] == ["DENY"]
         assert made.upstream.begun == []
@@ -80,9 +81,9 @@ async def test_its_sender_is_told_to_send_the_body(tmp_path: Path) -> None:
         agent = await made.agent()
         fields = (*OFFER, "Content-Length: 5", "Expect: 100-continue")
         await agent.send([made.head("PUT", "/a", *fields)])
-        await agent.until(lambda read: read.startswith(b"HTTP/1.1 100 Continue\r\n\r\n"))
+        await agent.received_once(lambda read: read.startswith(b"HTTP/1.1 100 Continue\r\n\r\n"))
         await agent.send([b"hello"])
-        await agent.until(lambda read: b"HTTP/1.1 200 OK" in read)
+        await agent.received_once(lambda read: b"HTTP/1.1 200 OK" in read)
         assert [each.body for each in made.upstream.seen] == [b"hello"]
         agent.close()
 
@@ -108,7 +109,7 @@ async def test_nothing_behind_it_is_read_before_its_answer(
             "bytes": cut(first + behind, itertools.repeat(1)),
         }[cuts]
         await agent.send(map(agent.sealed, segments))
-        await agent.until(lambda _read: False)  # the connection ends
+        await agent.received_once(lambda _read: False)  # the connection ends
         assert [status for status, _ in answers(bytes(agent.received))] == [200]
         assert b"\r\nConnection: close\r\n" in agent.received
         assert made.upstream.targets == ["/a"]
@@ -120,7 +121,7 @@ async def test_requests_in_front_of_it_are_answered(tmp_path: Path) -> None:
         agent = await made.agent()
         in_front = made.head("GET", "/1") + made.head("GET", "/2")
         await agent.send([in_front + offering(made, "none") + made.head("GET", "/smuggled")])
-        await agent.until(lambda _read: False)
+        await agent.received_once(lambda _read: False)
         assert [status for status, _ in answers(bytes(agent.received))] == [200] * 3
         assert made.upstream.targets == ["/1", "/2", "/a"]
 
@@ -169,5 +170,5 @@ async def test_the_http_client_of_java_works_as_it_comes(setup: ProxySetup, tmp_
         told, error = await java.communicate()
     assert java.returncode == 0, error.decode()
     assert told.decode().splitlines() == ["200 HTTP_1_1"] * 6
-    await until(lambda: len(setup.upstream.seen) == 6)
+    await until_async("the source has the requests", lambda: len(setup.upstream.seen) == 6)
     assert all(each.values("upgrade") == [] for each in setup.upstream.seen)

@@ -9,12 +9,13 @@ import pytest
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import ProxySetup, listening, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 from tests.support import waiting
 from tests.support.loop_clock import LoopClock
 from tests.support.ports import free_port
+from tests.support.waiting import until_async
 
 
 async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Pat
         port = proxy.port("kb")
         _, idle = await asyncio.open_connection("127.0.0.1", port)
         asking = asyncio.get_running_loop().create_task(ask(port, get("/a")))
-        await until(lambda: len(upstream.seen) == 1)
+        await until_async("the source has the request", lambda: len(upstream.seen) == 1)
         closing = asyncio.get_running_loop().create_task(proxy.close(60))
         await waiting.turns()
         with pytest.raises(ConnectionRefusedError):
@@ -54,11 +55,11 @@ async def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
         proxy = made.proxy([source(upstream.port)])
         await proxy.start()
         asking = asyncio.get_running_loop().create_task(ask(proxy.port("kb"), get("/a")))
-        await until(lambda: len(upstream.seen) == 1)
+        await until_async("the source has the request", lambda: len(upstream.seen) == 1)
         async with asyncio.timeout(20):
             await proxy.close(0.2)
             assert (await asking).raw == b""
-        await until(lambda: upstream.lost == 1)
+        await until_async("the source has lost the connection", lambda: upstream.lost == 1)
 
 
 async def test_a_port_that_is_taken_is_an_error_and_closes_cleanly(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ async def test_a_connection_at_rest_is_closed_after_a_while(
         for _ in range(2):  # what the first sweep finds at rest, the second closes
             assert upstream.open > 0
             await clock.skip(400)
-        await until(lambda: upstream.open == 0)
+        await until_async("the source's connections are closed", lambda: upstream.open == 0)
         assert (await ask(port, get("/a"))).status == 200
 
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from tests.sidecar.proxy.mutated_requests import Sent, sendings
 from tests.sidecar.proxy.segmented_agent import OWN, REDIRECTED, TUNNEL, WayIn, way_in
-from tests.support import waiting
 from tests.support.properties import examples
 
 Ways = tuple[asyncio.Runner, WayIn, WayIn]
@@ -67,6 +66,6 @@ async def _arrived(way: WayIn, data: bytes) -> Counter[bytes]:
     agent = await way.agent()
     await agent.send([data])
     agent.end()
-    await agent.until(lambda _: False, waiting.PATIENCE)
+    await agent.received_once(lambda _: False)
     port = b":%d" % way.upstream.port
     return Counter(each.head.replace(port, b"") + each.body for each in way.upstream.seen)

@@ -12,12 +12,12 @@ import pytest
 from sidecar.http import headers
 from sidecar.http.client.connection import UpstreamConnection
 from tests.sidecar.fake_control_api import EVALUATE_KEY, fake_control_api
-from tests.sidecar.proxy.proxy_setup import until
 from tests.sidecar.proxy.scripted_source import Seen
 from tests.sidecar.proxy.segmented_agent import WAYS, answers, way_in
 from tests.sidecar.running_sidecar import sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
 from tests.support import waiting
+from tests.support.waiting import until_async
 
 SECRET = "s3cr3t-0123456789-abcdef"
 FIELDS = (
@@ -100,15 +100,17 @@ async def test_the_proxy_keeps_none(tmp_path: Path, way: str, kind: str) -> None
                     head = made.head("POST", path, *fields, f"Content-Length: {len(body)}")
                     get = made.head("GET", path.replace("/points/query", ""), *fields)
                     await agent.send(map(agent.sealed, [head, body]), 1)
-                    await agent.until(_at_least(2 * count - 1))
+                    await agent.received_once(_at_least(2 * count - 1))
                     await agent.send([agent.sealed(get)])
-                    await agent.until(_at_least(2 * count))
+                    await agent.received_once(_at_least(2 * count))
                 told = answers(bytes(agent.received))
                 assert [status for status, _ in told] == [200] * 6
                 agent.close()
         sent = [each for each in made.upstream.seen if SECRET.encode() in each.head]
         assert len(sent) >= 24, "the data source gets what it is sent"
-        await until(lambda: made.proxy.agent_connections == 0)
+        await until_async(
+            "the agents' connections are closed", lambda: made.proxy.agent_connections == 0
+        )
         # What is on its way to the disk is no cache, and holds none of these.
         await made.sidecar.records()
         gc.collect()

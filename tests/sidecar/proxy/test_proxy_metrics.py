@@ -18,17 +18,11 @@ from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import CAUSES, ProxyMetrics
 from sidecar.telemetry.collectors import watch_proxy
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import (
-    ProxySetup,
-    policy,
-    proxy_setup,
-    sidecar,
-    source,
-    until,
-)
+from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get, one
 from tests.sidecar.proxy.scripted_source import Seen, answer, data_source
 from tests.support import waiting
+from tests.support.waiting import until_async
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -79,7 +73,10 @@ async def test_requests_that_follow_on_one_connection_are_counted_each(tmp_path:
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200 ")
             await reader.readexactly(2)
-            await until(lambda count=count: requests(setup) == {("ALLOW", "2xx"): count})  # type: ignore[misc]
+            await until_async(
+                "the requests are counted",
+                lambda count=count: requests(setup) == {("ALLOW", "2xx"): count},  # type: ignore[misc]
+            )
         writer.close()
 
 
@@ -105,9 +102,11 @@ async def test_an_agent_that_leaves_hears_no_status(tmp_path: Path) -> None:
         setup.upstream.script = silent
         _, writer = await asyncio.open_connection("127.0.0.1", setup.port)
         writer.write(get("/a"))
-        await until(lambda: bool(setup.upstream.seen))
+        await until_async("the source has the request", lambda: bool(setup.upstream.seen))
         writer.transport.abort()
-        await until(lambda: requests(setup) == {("ALLOW", "none"): 1})
+        await until_async(
+            "the request is counted", lambda: requests(setup) == {("ALLOW", "none"): 1}
+        )
 
 
 async def test_failures_of_a_data_source_are_told_apart(tmp_path: Path) -> None:
@@ -198,9 +197,11 @@ async def test_connections_and_bytes_are_told(tmp_path: Path) -> None:
                 assert told("sent_bytes_total") == received
             assert told("source_connections") == 1
             _, writer = await asyncio.open_connection("127.0.0.1", proxy.port("kb"))
-            await until(lambda: told("agent_connections") == 1)
+            await until_async("the agent is connected", lambda: told("agent_connections") == 1)
             writer.close()
-            await until(lambda: told("agent_connections") == 0)
+            await until_async(
+                "the agents' connections are closed", lambda: told("agent_connections") == 0
+            )
         finally:
             await proxy.close(1)
 
@@ -241,7 +242,9 @@ async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> N
             assert told("sent_bytes_total") > 100_000
             assert told("agent_connections") == told("source_connections") == 1
             writer.close()
-            await until(lambda: told("source_connections") == 0)
+            await until_async(
+                "the connections to the source are closed", lambda: told("source_connections") == 0
+            )
             assert told("sent_bytes_total") > 100_000
             assert told("received_bytes_total") > 100
             for name in ("shut.test", "nowhere.test"):

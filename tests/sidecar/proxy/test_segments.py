@@ -74,7 +74,7 @@ async def sent(entry: WayIn, messages: list[Message], sizes: Iterator[int], turn
     data = b"".join(each.encoded(entry) for each in messages)
     async with asyncio.timeout(SECONDS):
         await agent.send(map(agent.sealed, cut(data, sizes)), turns)
-        received = await agent.until(lambda read: len(answers(read)) >= len(messages), SECONDS)
+        received = await agent.received_once(lambda read: len(answers(read)) >= len(messages))
     bodies = [each.body(entry.kind) for each in messages]
     assert answers(received) == [(200, b"%d" % len(body)) for body in bodies]
     arrived = [each.body for each in entry.upstream.seen if each.target != "/aliases"]
@@ -233,7 +233,7 @@ def test_a_body_that_arrives_while_the_sidecar_stops_is_not_cut_off(
         assert server is not None
         server.finish()
         await agent.send(cut(data[1_000_000:], itertools.repeat(65_536)), 2)
-        return await agent.until(lambda read: bool(answers(read)))
+        return await agent.received_once(lambda read: bool(answers(read)))
 
     received = runner.run(stops_in_mid_body())
     assert answers(received) == [(200, b"2000000")]

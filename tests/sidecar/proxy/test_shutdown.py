@@ -95,10 +95,14 @@ async def _in(ports: EveryPort, state: State) -> tuple[asyncio.StreamReader, asy
     async with asyncio.timeout(waiting.PATIENCE):
         if state.until:
             await reader.readuntil(state.until)
-        while len(ports.upstream.begun) < before + state.at_source:
-            await asyncio.sleep(waiting.POLL)
-        while not ports.proxy.agent_connections and state.port != "secure":
-            await asyncio.sleep(waiting.POLL)
+    await waiting.until_async(
+        "the source has the request",
+        lambda: len(ports.upstream.begun) >= before + state.at_source,
+    )
+    await waiting.until_async(
+        "the agent is connected",
+        lambda: ports.proxy.agent_connections or state.port == "secure",
+    )
     await waiting.turns()
     return reader, writer
 

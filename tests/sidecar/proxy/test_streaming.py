@@ -10,11 +10,12 @@ import psutil
 import pytest
 
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup, until
+from tests.sidecar.proxy.proxy_setup import ProxySetup, policy, proxy_setup
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
 from tests.sidecar.proxy.scripted_source import Seen
 from tests.support import waiting
 from tests.support.loop_clock import LoopClock
+from tests.support.waiting import until_async
 
 HOST = "Host: kb.test"
 GET = f"GET /a HTTP/1.1\r\n{HOST}\r\n\r\n".encode()
@@ -213,9 +214,9 @@ async def test_an_agent_that_leaves_before_the_head_cancels_the_request(setup: P
     setup.upstream.script = never
     _, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(GET)
-    await until(lambda: len(setup.upstream.seen) == 1)
+    await until_async("the source has the request", lambda: len(setup.upstream.seen) == 1)
     leave(writer)
-    await until(lambda: setup.upstream.lost == 1)
+    await until_async("the source has lost the connection", lambda: setup.upstream.lost == 1)
     [lineage] = await setup.sidecar.lineage()
     assert (lineage["outcome"], lineage["detail"]["bytes"]) == ("truncated", 0)
 
@@ -234,7 +235,7 @@ async def test_an_agent_that_leaves_in_the_middle_cancels_the_request(setup: Pro
     await reader.readuntil(b"abc")
     # A close in good order: nothing tells it from a half-close until something is written.
     writer.close()
-    await until(lambda: setup.upstream.lost == 1)
+    await until_async("the source has lost the connection", lambda: setup.upstream.lost == 1)
     [lineage] = await setup.sidecar.lineage()
     assert lineage["outcome"] == "truncated"
     assert lineage["detail"]["bytes"] >= 3
@@ -264,10 +265,10 @@ async def test_a_half_closed_agent_is_not_waited_for_without_end(
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
         writer.write(GET)
         writer.write_eof()
-        await until(lambda: bool(made.upstream.begun))
+        await until_async("the source has the request", lambda: bool(made.upstream.begun))
         await clock.skip(70)
         assert await reader.read() == b""
-        await until(lambda: made.upstream.lost == 1)
+        await until_async("the source has lost the connection", lambda: made.upstream.lost == 1)
         [lineage] = await made.sidecar.lineage()
         assert lineage["outcome"] == "truncated"
 
@@ -279,11 +280,11 @@ async def test_an_upload_that_breaks_off_never_looks_whole(setup: ProxySetup) ->
     ):
         _, writer = await asyncio.open_connection("127.0.0.1", setup.port)
         writer.write(f"POST /a HTTP/1.1\r\n{HOST}\r\n{head}\r\n\r\n".encode() + part)
-        await until(lambda: bool(setup.upstream.begun))
+        await until_async("the source has the request", lambda: bool(setup.upstream.begun))
         await waiting.turns()
         leave(writer)
         [seen] = setup.upstream.begun
-        await until(partial(_broken, seen))
+        await until_async("the connection is broken", partial(_broken, seen))
         assert setup.upstream.seen == []
         setup.upstream.begun.clear()
 
@@ -292,14 +293,16 @@ async def test_a_body_whose_framing_breaks_never_looks_whole(setup: ProxySetup) 
     head = f"POST /a HTTP/1.1\r\n{HOST}\r\nTransfer-Encoding: chunked\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(head.encode() + b"3\r\nabc\r\n")
-    await until(lambda: bool(setup.upstream.begun))
+    await until_async("the source has the request", lambda: bool(setup.upstream.begun))
     writer.write(b"zz\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(20):
         raw = await reader.read()
     writer.close()
     assert raw.startswith(b"HTTP/1.1 400 ")
     assert raw.count(b"HTTP/1.1 ") == 1
-    await until(lambda: not setup.upstream.begun[0].whole)
+    await until_async(
+        "the source has the start of the body", lambda: not setup.upstream.begun[0].whole
+    )
     assert setup.upstream.seen == []
 
 
@@ -389,6 +392,6 @@ async def test_an_agent_that_closes_a_stream_of_events_ends_it(setup: ProxySetup
     writer.write(GET)
     await reader.readuntil(b"data: 1\n\n")
     writer.close()
-    await until(lambda: setup.upstream.lost == 1)
+    await until_async("the source has lost the connection", lambda: setup.upstream.lost == 1)
     [lineage] = await setup.sidecar.lineage()
     assert lineage["outcome"] == "truncated"

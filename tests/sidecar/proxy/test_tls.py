@@ -24,11 +24,11 @@ from tests.sidecar.proxy.proxy_setup import (
     proxy_setup,
     sidecar,
     source,
-    until,
 )
 from tests.sidecar.proxy.raw_client import Answered, ask, get
 from tests.sidecar.proxy.scripted_source import Flood, Seen, answer, data_source
 from tests.support import waiting
+from tests.support.waiting import until_async
 
 CLOSE = "Connection: close"
 
@@ -190,7 +190,7 @@ async def test_a_slow_reader_holds_the_data_source_back(tls: OverTls) -> None:
             return size
 
     reading = asyncio.get_running_loop().run_in_executor(None, read)
-    await until(lambda: flood.sent > 0)
+    await until_async("the source sends", lambda: flood.sent > 0)
     assert await waiting.still(lambda: flood.sent) < 60 << 20
     go_on.set()
     assert await reading > Flood.SIZE
@@ -233,9 +233,9 @@ async def test_an_agent_that_leaves_takes_its_request_with_it(tls: OverTls) -> N
     tls.setup.upstream.script = never
     _, writer = await tls.open()
     writer.write(get("/a"))
-    await until(lambda: len(tls.setup.upstream.seen) == 1)
+    await until_async("the source has the request", lambda: len(tls.setup.upstream.seen) == 1)
     writer.transport.abort()
-    await until(lambda: tls.setup.upstream.lost == 1)
+    await until_async("the source has lost the connection", lambda: tls.setup.upstream.lost == 1)
 
 
 async def test_a_certificate_that_is_written_anew_is_shown_from_then_on(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ async def test_a_certificate_that_is_written_anew_is_shown_from_then_on(tmp_path
 async def test_what_is_no_tls_is_refused_and_recorded(tls: OverTls, data: bytes) -> None:
     answered = await ask(tls.setup.port, data)
     assert b"HTTP" not in answered.raw
-    await until(lambda: tls.setup.sidecar.spool.depth > 0)
+    await until_async("the records are in the spool", lambda: tls.setup.sidecar.spool.depth > 0)
     assert await tls.setup.sidecar.decisions() == [("DENY", "unreadable_request", "rest://kb")]
     assert tls.setup.upstream.begun == []
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from sidecar.spool import Spool
 from sidecar.spool.storage.disk import Disk
-from tests.sidecar.spool.running_spool import CLOCK, SOURCE, record, settings, until
+from tests.sidecar.spool.running_spool import CLOCK, SOURCE, record, settings
+from tests.support.waiting import until_async
 
 SEED = "seeded-7c1f@person"
 RECORDS = 5
@@ -66,7 +67,7 @@ async def live(root: Path, moment: int) -> None:
     (root / "hash").write_bytes(placed[-1].core_hash)
     disk.armed = True
     await spool.acknowledge(spool.instance, RECORDS - 1)
-    await until(lambda: not seeded(root / "spool"))
+    await until_async("the spare segments are seeded", lambda: not seeded(root / "spool"))
     running.cancel()
     await spool.close(5)
 

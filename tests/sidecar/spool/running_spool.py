@@ -7,7 +7,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import frame_at, read_header
 from sidecar.spool.writing.quiet import QUIET_SECONDS
-from tests.support.waiting import until_async
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
 SOURCE = "sidecar-1"
@@ -155,11 +154,6 @@ async def keep(spool: Spool, *eids: object) -> None:
     placed = [spool.put(record(eid), denial=False) for eid in eids]
     for each in placed:
         await each.durable
-
-
-async def until(true: Callable[[], object]) -> None:
-    """Returns once that is true."""
-    await until_async("it", true)
 
 
 async def shipped(spool: Spool, max_bytes: int = MIB) -> list[dict[str, Any]]:

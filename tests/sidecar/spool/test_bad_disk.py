@@ -24,8 +24,8 @@ from tests.sidecar.spool.running_spool import (
     segments,
     settings,
     shipped,
-    until,
 )
+from tests.support.waiting import until_async
 
 
 def held(root: Path) -> int:
@@ -50,7 +50,7 @@ async def test_after_a_failure_a_new_instance_begins_with_a_gap(
         with pytest.raises(SpoolUnwritable):
             spool.put(record("refused"), denial=True)
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         await keep(spool, "later")
         cores = await shipped(spool)
         assert (spool.gaps, spool.lost) == (1, 4)
@@ -72,7 +72,7 @@ async def test_a_failed_file_is_never_synced_again(tmp_path: Path) -> None:
             await spool.put(record("lost"), denial=False).durable
         disk.heals()
         before = segment.read_bytes()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         await keep(spool, *range(20))
         assert segment.read_bytes() == before
 
@@ -90,7 +90,7 @@ async def test_records_gathered_after_a_failing_batch_fail_with_it(tmp_path: Pat
             with pytest.raises(SpoolUnwritable):
                 await placed.durable
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         assert gaps(await shipped(spool))[0]["lost"] == 2
 
 
@@ -105,7 +105,7 @@ async def test_what_is_not_synced_does_not_ship_while_the_process_lives(tmp_path
         assert b"unsynced" in next(instances(tmp_path)[0].glob("*.seg")).read_bytes()
         assert eids(await shipped(spool)) == ["0"]
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         assert not eids(await shipped(spool))
 
 
@@ -117,7 +117,7 @@ async def test_what_is_not_synced_does_not_ship_after_a_restart_either(tmp_path:
         with pytest.raises(SpoolUnwritable):
             await spool.put(record("unsynced"), denial=False).durable
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
     async with running(tmp_path) as spool:
         cores = await shipped(spool)
     assert eids(cores) == ["0"]
@@ -133,14 +133,14 @@ async def test_while_the_disk_stays_bad_puts_fail_at_once_and_the_directory_does
         disk.breaks("sync")
         with pytest.raises(SpoolUnwritable):
             await spool.put(record("lost"), denial=False).durable
-        await until(lambda: spool.sync_failures >= 4)
+        await until_async("the disk has failed", lambda: spool.sync_failures >= 4)
         with pytest.raises(SpoolUnwritable):
             spool.put(record("refused"), denial=True)
-        await until(lambda: len(instances(tmp_path)) <= 2)
+        await until_async("old instances are removed", lambda: len(instances(tmp_path)) <= 2)
         assert spool.bytes_held <= 4 * MIB
         assert spool.depth == 1
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         cores = await shipped(spool)
     assert eids(cores) == ["0"]
     # However often it was retried, the loss is declared once.
@@ -167,13 +167,15 @@ async def test_a_new_instance_that_can_not_be_made_is_tried_again(
         disk.breaks("sync", operation)
         with pytest.raises(SpoolUnwritable):
             await spool.put(record("lost"), denial=False).durable
-        await until(lambda: spool.sync_failures >= 2)
+        await until_async("the disk has failed", lambda: spool.sync_failures >= 2)
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         await keep(spool, "later")
         cores = await shipped(spool)
         # What failed leaves neither files nor a wrong count of them.
-        await until(lambda: spool.bytes_held == held(tmp_path) == 3 * SEGMENT)
+        await until_async(
+            "the space is freed", lambda: spool.bytes_held == held(tmp_path) == 3 * SEGMENT
+        )
     assert eids(cores) == ["0", "later"]
     assert len(gaps(cores)) == 1
 
@@ -193,7 +195,7 @@ async def test_a_failure_as_one_segment_follows_another_loses_only_what_was_not_
             if kept == 15:
                 disk.breaks("rename")
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         cores = await shipped(spool)
     assert eids(cores) == [str(n) for n in range(kept)]
     assert gaps(cores)[0]["first"] == kept
@@ -207,7 +209,7 @@ async def test_the_spool_opens_on_a_disk_that_takes_nothing_and_refuses(tmp_path
         with pytest.raises(SpoolUnwritable):
             spool.put(record(), denial=True)
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         await keep(spool, 0)
         cores = await shipped(spool)
     assert eids(cores) == ["0"]
@@ -238,7 +240,7 @@ async def test_segments_that_can_not_be_removed_do_not_stop_shipping(
         assert len(eids(await shipped(spool))) == 60
         assert spool.depth == 0
         before = spool.bytes_held
-        await until(lambda: spool.bytes_held == held(tmp_path))
+        await until_async("the space is freed", lambda: spool.bytes_held == held(tmp_path))
     async with running(tmp_path) as spool:
         # What was not noted is sent again, and passed over there.
         await shipped(spool)

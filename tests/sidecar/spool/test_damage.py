@@ -26,10 +26,10 @@ from tests.sidecar.spool.running_spool import (
     running,
     segments,
     shipped,
-    until,
 )
 from tests.sidecar.spool.stopped_segment import frames_of, overwrite
 from tests.support.properties import examples
+from tests.support.waiting import until_async
 
 
 @pytest.mark.deep(
@@ -173,7 +173,7 @@ async def test_a_segment_that_is_missing_is_found_when_it_ships(tmp_path: Path) 
     segments(tmp_path)[1].unlink()
     async with running(tmp_path) as spool:
         cores = await shipped(spool)
-        await until(lambda: spool.gaps == 1)
+        await until_async("the gap is declared", lambda: spool.gaps == 1)
         cores += await shipped(spool)
     assert eids(cores) == [str(n) for n in range(second)]
     assert gaps(cores)[0]["lost"] == 60 - second
@@ -186,9 +186,9 @@ async def test_damage_in_an_older_instance_is_declared_in_the_current_one(
     async with running(stopped_spool, disk) as spool:
         disk.breaks("sync")
         spool.put(record("lost"), denial=False)
-        await until(lambda: spool.refusal is not None)
+        await until_async("the spool refuses records", lambda: spool.refusal is not None)
         disk.heals()
-        await until(lambda: spool.state is State.OPEN)
+        await until_async("the spool is open", lambda: spool.state is State.OPEN)
         current = spool.instance
     older = instances(stopped_spool)[0]
     path = next(older.glob("*.seg"))
@@ -197,7 +197,7 @@ async def test_damage_in_an_older_instance_is_declared_in_the_current_one(
     path.write_bytes(data)
     async with running(stopped_spool) as spool:
         cores = await shipped(spool)
-        await until(lambda: spool.gaps == 1)
+        await until_async("the gap is declared", lambda: spool.gaps == 1)
         cores += await shipped(spool)
         assert spool.instance == current
     assert eids(cores) == ["0", "1"]

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ import orjson
 from tests.sidecar.spool.running_spool import check_chain, gaps, read_hash, running, shipped
 from tests.support.properties import chance, few
 from tests.support.stack import ROOT
+from tests.support.waiting import until
 
 SAID = 10_000, 80_000
 """Bytes that a life prints before it is killed, at 80 per record. An amount rather than a time,
 since a busy machine may do nothing in any time."""
-PATIENCE = 60.0
 
 
 def live(root: Path, life: int, log: Path) -> dict[str, str]:
@@ -36,11 +35,12 @@ def live(root: Path, life: int, log: Path) -> dict[str, str]:
         )
         try:
             enough = chance(f"kill {life}").randrange(*SAID)
-            deadline = time.monotonic() + PATIENCE
-            while said.seek(0, os.SEEK_END) < enough:
-                assert child.poll() is None
-                assert time.monotonic() < deadline, "the child put too little"
-                time.sleep(0.002)
+
+            def full() -> bool:
+                assert child.poll() is None, "the child ended by itself"
+                return said.seek(0, os.SEEK_END) >= enough
+
+            until("the child has put enough", full)
         finally:
             child.send_signal(signal.SIGKILL)
             child.wait()

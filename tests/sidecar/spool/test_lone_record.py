@@ -26,8 +26,8 @@ from tests.sidecar.spool.running_spool import (
     record,
     settings,
     shipped,
-    until,
 )
+from tests.support.waiting import until_async
 
 FAST = time.monotonic()
 """A clock that stands still: whatever the machine does, each sync takes no time."""
@@ -105,7 +105,7 @@ async def test_a_record_that_no_answer_waits_for_is_written_by_the_thread(tmp_pa
     async with running(tmp_path / "spool", disk) as spool:
         await keep_one_by_one(spool, 0, FAST_SYNCS + 1)
         spool.put(record("lineage"), denial=False, urgent=False)
-        await until(lambda: spool.depth == FAST_SYNCS + 2)
+        await until_async("the records are in the spool", lambda: spool.depth == FAST_SYNCS + 2)
         assert not disk.in_loop()
 
 
@@ -134,7 +134,7 @@ async def test_a_failure_is_reported_and_declared(tmp_path: Path, operation: str
             await keep(spool, "lost")
         assert spool.sync_failures == 1
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         await keep(spool, "after")
         cores = await shipped(spool)
         assert eids(cores) == [*(str(eid) for eid in range(FAST_SYNCS + 1)), "after"]

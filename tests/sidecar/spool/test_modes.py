@@ -20,10 +20,9 @@ from tests.sidecar.spool.running_spool import (
     record,
     running,
     shipped,
-    until,
 )
 from tests.support.loop_clock import LoopClock, moving_clock
-from tests.support.waiting import until_told
+from tests.support.waiting import until_async
 
 TIMEOUT = 600.0
 
@@ -55,7 +54,7 @@ async def test_strict_gives_up_waiting_in_time_and_the_record_is_kept(tmp_path: 
         with pytest.raises(SpoolSlow):
             await later.durable
         disk.release()
-        await until(lambda: spool.depth == 2)
+        await until_async("the records are in the spool", lambda: spool.depth == 2)
         # No answer was sent; a decision too many in the log is harmless.
         assert eids(await shipped(spool)) == ["slow", "later"]
 
@@ -80,7 +79,7 @@ async def test_best_effort_answers_without_the_disk(tmp_path: Path) -> None:
         placed = [spool.put(record(n), denial=False) for n in range(100)]
         assert all(each.durable.done() and each.stored for each in placed)
         disk.release()
-        await until(lambda: spool.depth == 100)
+        await until_async("the records are in the spool", lambda: spool.depth == 100)
         assert len(await shipped(spool)) == 100
 
 
@@ -98,7 +97,7 @@ async def test_best_effort_counts_what_overflows_and_declares_it(tmp_path: Path)
         assert spool.lost == len(dropped)
         assert spool.bytes_waiting < 1.1 * MIB
         disk.release()
-        await until(lambda: spool.gaps == 1)
+        await until_async("the gap is declared", lambda: spool.gaps == 1)
         cores = await shipped(spool)
     # One chain without a hole: what was dropped never had a number.
     assert eids(cores) == ["first", *map(str, range(kept))]
@@ -115,16 +114,16 @@ async def shipped_until_declared(spool: Spool, lost: int) -> list[dict[str, Any]
         cores.extend(await shipped(spool))
         return bool(sum(gap["lost"] for gap in gaps(cores)) >= lost)
 
-    await until_told(f"{lost} are declared", declared)
+    await until_async(f"{lost} are declared", declared)
     return cores
 
 
 async def test_best_effort_answers_while_the_disk_is_bad_and_declares_all(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running(tmp_path, disk, mode="best_effort") as spool:
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         spool.put(record("kept"), denial=False)
-        await until(lambda: spool.depth == 1)
+        await until_async("the records are in the spool", lambda: spool.depth == 1)
         disk.breaks("sync")
         answered = 0
         for n in range(50):
@@ -133,7 +132,7 @@ async def test_best_effort_answers_while_the_disk_is_bad_and_declares_all(tmp_pa
             answered += 1
             await asyncio.sleep(0.002)
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         cores = await shipped_until_declared(spool, answered)
     assert eids(cores) == ["kept"]
     assert sum(gap["lost"] for gap in gaps(cores)) == answered
@@ -146,7 +145,7 @@ async def test_best_effort_answers_when_full_and_declares_when_there_is_room(
         lost = 0
         for n in range(100):
             lost += not spool.put(record(n, query="q" * 50_000), denial=False).stored
-            await until(lambda: not spool.bytes_waiting)
+            await until_async("everything is on disk", lambda: not spool.bytes_waiting)
         assert lost > 20
         cores = await shipped_until_declared(spool, lost)
     assert len(eids(cores)) == 100 - lost
@@ -176,7 +175,7 @@ async def test_memory_is_bounded_in_the_other_modes_by_refusing(tmp_path: Path) 
             spool.put(record("small"), denial=True)
         assert spool.bytes_waiting < 1.1 * MIB
         disk.release()
-        await until(lambda: not spool.bytes_waiting)
+        await until_async("everything is on disk", lambda: not spool.bytes_waiting)
         await keep(spool, "later")
         assert not gaps(await shipped(spool))
 
@@ -189,9 +188,9 @@ async def test_a_waiter_that_left_is_no_error_of_the_loop(tmp_path: Path) -> Non
         disk.breaks("sync")
         for n in range(5):
             spool.put(record(n), denial=False)
-        await until(lambda: spool.sync_failures > 0)
+        await until_async("the disk has failed", lambda: spool.sync_failures > 0)
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
     assert not problems
 
 

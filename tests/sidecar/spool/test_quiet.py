@@ -29,24 +29,24 @@ from tests.sidecar.spool.running_spool import (
     segments,
     shipped,
     spares,
-    until,
 )
 from tests.support.stack import ROOT
+from tests.support.waiting import until_async
 
 LARGE = "q" * 50_000 + SEED
 
 
 async def written(spool: Spool) -> None:
-    await until(lambda: not spool.bytes_waiting)
+    await until_async("everything is on disk", lambda: not spool.bytes_waiting)
 
 
 async def holds(spool: Spool, count: int) -> None:
     """Return once the spool has this number of segments, with spares."""
-    await until(lambda: spool.bytes_held == count * MIB)
+    await until_async("the space is freed", lambda: spool.bytes_held == count * MIB)
 
 
 async def quiet(root: Path) -> None:
-    await until(lambda: not seeded(root))
+    await until_async("the spare segments are seeded", lambda: not seeded(root))
 
 
 async def test_a_quiet_spool_keeps_no_byte_of_what_was_receipted(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ async def test_a_quiet_spool_keeps_no_byte_of_what_was_receipted(tmp_path: Path)
             assert seeded(tmp_path)
             cores += await shipped(spool)
             await quiet(tmp_path)
-            await until(lambda: len(spares(tmp_path)) == 2)
+            await until_async("the spare segments are there", lambda: len(spares(tmp_path)) == 2)
             assert len(segments(tmp_path)) == 1
             assert spool.bytes_held == 3 * MIB
             assert all(path.read_bytes() == bytes(MIB) for path in spares(tmp_path))
@@ -131,10 +131,10 @@ async def test_a_disk_that_fails_while_the_spool_drops_costs_no_record(
         before = len(disk.calls)
         disk.breaks(operation)
         cores = await shipped(spool)
-        await until(lambda: operation in disk.calls[before:])
+        await until_async("the disk is asked", lambda: operation in disk.calls[before:])
         disk.heals()
         await quiet(tmp_path)
-        await until(lambda: spool.state == "open")
+        await until_async("the spool is open", lambda: spool.state == "open")
         await keep(spool, "next")
         cores += await shipped(spool)
     assert eids(check_chain(cores)) == [*"01234", SEED, "next"]

@@ -24,8 +24,8 @@ from tests.sidecar.spool.running_spool import (
     segments,
     shipped,
     spares,
-    until,
 )
+from tests.support.waiting import until_async
 
 LARGE = "q" * 10_000
 
@@ -55,7 +55,7 @@ async def test_memory_that_is_nearly_full_takes_all_of_a_group_or_none(tmp_path:
         with pytest.raises(SpoolSlow):
             spool.put_together(group("refused", 30), denial=False)
         disk.release()
-        await until(lambda: not spool.bytes_waiting)
+        await until_async("everything is on disk", lambda: not spool.bytes_waiting)
         assert len(eids(await shipped(spool))) == 1 + 30 * taken
 
 
@@ -70,7 +70,10 @@ async def fill(spool: Spool, root: Path, count: int) -> int:
         await placed[0].durable
         taken += 1
         # A spare is made beside: it is not the speed that is tested.
-        await until(lambda: str(spool.state.value) != "open" or spares(root))
+        await until_async(
+            "a spare segment is there, or the spool is full",
+            lambda: str(spool.state.value) != "open" or spares(root),
+        )
 
 
 async def test_a_spool_that_is_full_holds_whole_groups(tmp_path: Path) -> None:
@@ -120,7 +123,9 @@ async def test_best_effort_drops_all_of_a_group_or_none(tmp_path: Path) -> None:
         assert True in kept
         assert False in kept
         disk.release()
-        await until(lambda: spool.lost == 30 * kept.count(False))
+        await until_async(
+            "the lost records are counted", lambda: spool.lost == 30 * kept.count(False)
+        )
 
 
 async def test_a_crash_between_the_frames_of_a_group_leaves_none_of_it(tmp_path: Path) -> None:
@@ -157,5 +162,5 @@ async def test_a_write_that_fails_half_way_leaves_none_of_a_group(tmp_path: Path
             with pytest.raises(SpoolError):
                 await each.durable
         disk.heals()
-        await until(lambda: spool.refusal is None)
+        await until_async("the spool takes records again", lambda: spool.refusal is None)
         assert eids(await shipped(spool)) == ["before"]

@@ -19,9 +19,9 @@ from tests.sidecar.spool.running_spool import (
     running,
     segments,
     shipped,
-    until,
 )
 from tests.sidecar.spool.stopped_segment import frames_of, overwrite
+from tests.support.waiting import until_async
 
 
 async def test_a_clean_stop_goes_on_in_the_same_instance(stopped_spool: Path) -> None:
@@ -168,7 +168,7 @@ async def test_an_ending_not_known_to_be_declared_is_declared_at_the_next_start(
     directory = instances(stopped_spool)[0]
     write_ending(Disk(), directory, Ending("a write to the disk failed", 3, 2))
     async with running(stopped_spool) as spool:
-        await until(lambda: spool.gaps == 1)
+        await until_async("the gap is declared", lambda: spool.gaps == 1)
         cores = await shipped(spool)
         cores += await shipped(spool)
     # What lies beyond the ending was declared lost, and does not ship although it can be read.

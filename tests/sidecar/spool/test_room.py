@@ -25,8 +25,8 @@ from tests.sidecar.spool.running_spool import (
     segments,
     shipped,
     spares,
-    until,
 )
+from tests.support.waiting import until_async
 
 LARGE = "q" * 50_000
 SEGMENTS = 3
@@ -48,7 +48,10 @@ async def fill(spool: Spool, root: Path, *, denial: bool, prefix: str) -> int:
         await placed.durable
         taken += 1
         # A spare is made beside: it is not the speed that is tested.
-        await until(lambda: spool.state is not State.OPEN or spares(root))
+        await until_async(
+            "a spare segment is there, or the spool is full",
+            lambda: spool.state is not State.OPEN or spares(root),
+        )
 
 
 async def test_allows_leave_room_for_denials_and_then_nothing_is_taken(tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ async def test_room_comes_back_when_segments_are_acknowledged(tmp_path: Path) ->
         await fill(spool, tmp_path, denial=False, prefix="allow-")
         await fill(spool, tmp_path, denial=True, prefix="deny-")
         await shipped(spool)
-        await until(lambda: spool.state is State.OPEN)
+        await until_async("the spool is open", lambda: spool.state is State.OPEN)
         await keep(spool, "later")
         assert eids(await shipped(spool)) == ["later"]
 
@@ -96,7 +99,7 @@ async def test_a_full_disk_is_known_before_the_last_room_is_taken(tmp_path: Path
         denials = await fill(spool, tmp_path, denial=True, prefix="deny-")
         assert denials * 50_000 > SEGMENT * 0.8
         disk.heals()
-        await until(lambda: spool.state is State.OPEN)
+        await until_async("the spool is open", lambda: spool.state is State.OPEN)
         await keep(spool, "later")
         cores = await shipped(spool)
     assert len(eids(cores)) == allows + denials + 2
@@ -116,7 +119,7 @@ async def test_allows_are_taken_while_a_spare_is_slow_to_come_but_not_the_last_e
 
     disk = Slow()
     async with running(tmp_path, disk) as spool:
-        await until(lambda: len(spares(tmp_path)) == 2)
+        await until_async("the spare segments are there", lambda: len(spares(tmp_path)) == 2)
         disk.breaks("slow")
         taken = 0
         with contextlib.suppress(SpoolFull):
@@ -128,7 +131,7 @@ async def test_allows_are_taken_while_a_spare_is_slow_to_come_but_not_the_last_e
         assert SEGMENT * 0.8 < last * 50_500 < SEGMENT * 7 / 8
         await spool.put(record("deny", query=LARGE), denial=True).durable
         go.set()
-        await until(lambda: spool.state is State.OPEN)
+        await until_async("the spool is open", lambda: spool.state is State.OPEN)
         await keep(spool, "later")
         assert eids(await shipped(spool)) == [*map(str, range(taken)), "deny", "later"]
 
@@ -137,7 +140,7 @@ async def test_the_reserve_survives_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
         allows = await fill(spool, tmp_path, denial=False, prefix="allow-")
     async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
-        await until(lambda: spool.state is State.DENIALS_ONLY)
+        await until_async("only denials have room", lambda: spool.state is State.DENIALS_ONLY)
         with pytest.raises(SpoolFull):
             spool.put(record("allow"), denial=False)
         denials = await fill(spool, tmp_path, denial=True, prefix="deny-")
@@ -172,8 +175,8 @@ async def test_what_was_set_aside_counts_against_the_limit(tmp_path: Path) -> No
         for n in range(60):
             await spool.put(record(n, query=LARGE), denial=False).durable
         await spool.set_aside(spool.instance, "it conflicts")
-        await until(lambda: list(tmp_path.glob("conflict-*")))
+        await until_async("the conflict is kept", lambda: list(tmp_path.glob("conflict-*")))
         held = spool.bytes_held
         assert held > 4 * MIB
     async with running(tmp_path, max_bytes=6 * MIB) as spool:
-        await until(lambda: spool.bytes_held == held)
+        await until_async("the space is freed", lambda: spool.bytes_held == held)

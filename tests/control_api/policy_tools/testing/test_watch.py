@@ -40,8 +40,8 @@ def watching(path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def until(process: subprocess.Popen[str], begins: str) -> list[str]:
-    """The lines up to the first that begins so."""
+def read_to(process: subprocess.Popen[str], begins: str) -> list[str]:
+    """Return the lines up to the first that begins so."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -53,7 +53,7 @@ def until(process: subprocess.Popen[str], begins: str) -> list[str]:
 
 def run_of(process: subprocess.Popen[str]) -> str:
     """The summary of the next run, once it waits again."""
-    return until(process, "waiting for a change")[-2]
+    return read_to(process, "waiting for a change")[-2]
 
 
 def until_it_says(process: subprocess.Popen[str], said: str) -> None:
@@ -175,7 +175,7 @@ def test_ctrl_c_ends_it_with_the_code_of_the_last_run(
 
 def test_a_path_that_is_absent_is_not_watched(tmp_path: Path) -> None:
     with watching(tmp_path / "none") as process:
-        assert until(process, "sluice policy:")[-1].endswith("none` does not exist")
+        assert read_to(process, "sluice policy:")[-1].endswith("none` does not exist")
         assert process.wait(HUNG) == 2
 
 

@@ -20,10 +20,11 @@ from control_api.log.export import decisions
 from control_api.maintenance import retention
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import REPORT_PREFIX
-from tests.control_api.running_api import ControlApi, within
+from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import sql
 from tests.control_api.use_cases.audit.test_export_log import alter, filled, url_of
 from tests.runner import tiers
+from tests.support.waiting import until
 
 PATH = "/v1/audit/export?format="
 
@@ -248,7 +249,7 @@ def test_a_reader_that_hangs_up_ends_the_export(
         connection, response = stalled(fresh)
         response.close()
         connection.close()
-    within(10, lambda: fresh.call("GET", PATH + "ecs&limit=1").status == 200, "an export is free")
+    until("an export is free", lambda: fresh.call("GET", PATH + "ecs&limit=1").status == 200)
     assert fresh.evaluate()["decision"] == "ALLOW"
 
 
@@ -309,7 +310,7 @@ def test_a_purged_log_begins_at_its_anchor(
     filled(either)
     either.time.ahead = 400 * 86_400
     either.restart()
-    within(30, lambda: either.admin("GET", "/v1/audit/retention")["anchor"], "a purge")
+    until("a purge", lambda: either.admin("GET", "/v1/audit/retention")["anchor"])
     first = either.admin("GET", "/v1/audit/retention")["anchor"]["tree_size"]
     either.evaluate(query="later")
     answer = either.call("GET", PATH + "cloudevents&from=1")

@@ -39,8 +39,9 @@ from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.proofs import inclusion
 from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
-from tests.control_api.running_api import ControlApi, within
+from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import sql
+from tests.support.waiting import until
 
 PATH = "/v1/audit/export"
 
@@ -128,9 +129,9 @@ def test_each_cited_document_is_there_once_and_before(either_tenant: ControlApi)
 
 def test_a_part_begins_with_the_tree_before_it(either_tenant: ControlApi) -> None:
     whole = entries_of(exported(filled(either_tenant)))
-    for first, until in ((1, 5), (5, 9), (8, len(whole)), (7, 7)):
-        lines = exported(either_tenant, f"?from={first}&to={until}")
-        assert seqs_of(lines) == list(range(first, until))
+    for first, end in ((1, 5), (5, 9), (8, len(whole)), (7, 7)):
+        lines = exported(either_tenant, f"?from={first}&to={end}")
+        assert seqs_of(lines) == list(range(first, end))
         tree = Frontier()
         for line in whole[:first]:
             tree.append(leaf_hash(line.entry))
@@ -273,13 +274,13 @@ def test_an_export_covers_the_log_as_of_its_start(
     monkeypatch.setattr(file, "PAGE_ROWS", 2)
     filled(either)
     connection, response = started(either)
-    until = json.loads(response.readline())["to"]
+    end = json.loads(response.readline())["to"]
     either.evaluate(query="later")
     raw = response.read()
     connection.close()
-    assert raw.count(b'{"entry":') == until
+    assert raw.count(b'{"entry":') == end
     assert b"later" not in raw
-    assert seqs_of(exported(either))[-1] == until
+    assert seqs_of(exported(either))[-1] == end
 
 
 def started(api: ControlApi, query: str = "") -> tuple[http.client.HTTPConnection, Any]:
@@ -312,7 +313,7 @@ def test_a_reader_that_hangs_up_ends_the_export(
         response.close()
         connection.close()
     # Each has given its place back.
-    within(10, lambda: fresh.call("GET", PATH + "?to=2").status == 200, "an export is free")
+    until("an export is free", lambda: fresh.call("GET", PATH + "?to=2").status == 200)
     assert fresh.evaluate()["decision"] == "ALLOW"
 
 
@@ -324,7 +325,7 @@ def test_a_reader_that_takes_nothing_is_given_up(
     monkeypatch.setattr(sending, "STALL_SECONDS", 0.2)
     filled(fresh, 50)
     held = [stalled(fresh) for _ in range(MAX_EXPORTS)]
-    within(20, lambda: caplog.text.count("gave up a stream") == MAX_EXPORTS, "all are given up")
+    until("all are given up", lambda: caplog.text.count("gave up a stream") == MAX_EXPORTS)
     assert fresh.call("GET", PATH + "?to=2").status == 200
     for connection, response in held:
         with pytest.raises((http.client.HTTPException, OSError)):
@@ -409,7 +410,7 @@ def test_a_purged_log_begins_at_its_anchor(
     def purged() -> Any:
         return either.admin("GET", "/v1/audit/retention")["anchor"]
 
-    within(30, purged, "a purge")
+    until("a purge", purged)
     anchor = purged()
     lines = exported(either)
     header, frontier, note = lines[:3]
@@ -428,7 +429,7 @@ def test_checkpoints_stand_where_they_cover_what_came_before(either_tenant: Cont
     filled(either_tenant)
     wanted = len(entries_of(exported(either_tenant)))
 
-    within(30, lambda: covered(either_tenant) >= wanted, "a checkpoint")
+    until("a checkpoint", lambda: covered(either_tenant) >= wanted)
     lines = exported(either_tenant)
     at = header_of(lines).first
     for line in lines:
@@ -464,14 +465,14 @@ def test_a_part_that_ends_before_an_erasure_brings_it_along(
     either_tenant: ControlApi, tmp_path: Path
 ) -> None:
     filled(either_tenant, 6)
-    until = len(entries_of(exported(either_tenant)))
+    end = len(entries_of(exported(either_tenant)))
     either_tenant.evaluate(user_id="bob")
     seq = erased(either_tenant, "ann")
     # Not covered yet, or covered already: either way a reader can tell it from a silent removal.
-    counted = verdict(either_tenant.call("GET", f"{PATH}?to={until}").raw, tmp_path / "early")
+    counted = verdict(either_tenant.call("GET", f"{PATH}?to={end}").raw, tmp_path / "early")
     assert (counted["entries"], counted["behind_the_file"]) == (6, 6)
-    within(30, lambda: covered(either_tenant) > seq, "a checkpoint")
-    answer = either_tenant.call("GET", f"{PATH}?to={until}")
+    until("a checkpoint", lambda: covered(either_tenant) > seq)
+    answer = either_tenant.call("GET", f"{PATH}?to={end}")
     assert verdict(answer.raw, tmp_path / "part") == {**counted, "unproven": 0}
     *_, proof, note, erasure, _ = lines_of(answer.raw)
     assert isinstance(proof, ProofLine)
@@ -479,7 +480,7 @@ def test_a_part_that_ends_before_an_erasure_brings_it_along(
     assert isinstance(erasure, ErasureLine)
     assert orjson.loads(erasure.entry)["seq"] == seq
     # A part without openings needs none; the whole log has the entry itself.
-    for query in (f"?to={until}&openings=none", ""):
+    for query in (f"?to={end}&openings=none", ""):
         assert not [x for x in exported(either_tenant, query) if isinstance(x, ErasureLine)]
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from control_api.log.scheduled import self_check
 from control_api.maintenance import self_verification
-from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.running_api import ControlApi, running
+from tests.support.waiting import until
 
 PATH = "/v1/audit/verification"
 
@@ -31,7 +32,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlApi]
 def ended(api: ControlApi) -> Any:
     answer = api.call("POST", PATH)
     assert answer.status == 202, answer.raw
-    within(20, lambda: not api.admin("GET", PATH)["running"], "the verification ends")
+    until("the verification ends", lambda: not api.admin("GET", PATH)["running"])
     return api.admin("GET", PATH)
 
 

@@ -7,9 +7,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.running_api import ControlApi, running
 from tests.control_api.use_cases.candidates.test_candidates import ROUTE
 from tests.support.properties import chance, few
+from tests.support.waiting import until
 
 SOURCES = ("handbook", "contracts", "payroll", "rest://files/a", "unknown")
 LEVELS = ("low", "medium", "high", "critical")
@@ -64,7 +65,7 @@ def test_answers_metrics_stats_and_alerts_are_the_same(tmp_path: Path) -> None:
         assert decisions(plain) == decisions(tried) != []
         stats = [api.admin("GET", "/v1/audit/stats") for api in (plain, tried)]
         assert stats[0] == stats[1]
-        within(10, lambda: fired(plain) == fired(tried) == RULES.keys(), "the same alerts fire")
+        until("the same alerts fire", lambda: fired(plain) == fired(tried) == RULES.keys())
         shown = tried.admin("GET", f"{ROUTE}/otherwise")
         assert shown["decided"] == stats[1]["total"]
         assert shown["newly_allowed"] > 0

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import POLICIES, Answer, ControlApi, running, within
+from tests.control_api.running_api import POLICIES, Answer, ControlApi, running
+from tests.support.waiting import until
 
 BODY: dict[str, Any] = {
     "name": "claims",
@@ -311,7 +312,7 @@ def test_a_file_can_t_take_the_name_of_a_guardrail_of_the_api(unwatched: Control
 @pytest.mark.deep(stands_in="test_guardrails_belong_to_one_tenant")
 def test_the_watcher_loads_guardrails_and_refuses_what_breaks_them(either: ControlApi) -> None:
     rules_file(either).write_text(FILE)
-    within(5, lambda: either.admin("GET", "/v1/guardrails"))
+    until("the guardrails are loaded", lambda: either.admin("GET", "/v1/guardrails"))
     bad = POLICIES.replace("[payroll]", "[]").replace("contracts", "payroll")
     either.policy_file.write_text(bad)
 
@@ -319,7 +320,7 @@ def test_the_watcher_loads_guardrails_and_refuses_what_breaks_them(either: Contr
         text = either.call("GET", "/metrics", key=None).raw.decode()
         return 'sluice_policy_reloads_total{outcome="refused"} ' in text
 
-    within(5, refused_once)
+    until("the policy set is refused", refused_once)
     assert either.evaluate(source_id="payroll")["decision"] == "DENY"
     assert either.evaluate()["decision"] == "ALLOW"
     either.restart()

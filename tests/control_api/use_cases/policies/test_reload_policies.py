@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from control_api.domain import policy_reload
-from tests.control_api.running_api import POLICIES, ControlApi, running, within
+from tests.control_api.running_api import POLICIES, ControlApi, running
+from tests.support.waiting import until
 
 ONE = """\
   - {name: NAME, agent_role: ROLE, allowed_sources: ["*"], denied_sources: [],
@@ -171,17 +172,22 @@ def test_a_policy_that_changes_its_role_leaves_the_one_it_had(unwatched: Control
 @pytest.mark.deep(stands_in="test_each_change_is_a_version_and_a_record_and_no_change_leaves_none")
 def test_a_change_on_disk_is_in_force_within_two_seconds(either: ControlApi) -> None:
     either.policy_file.write_text(POLICIES.replace("payroll", "handbook"))
-    within(2, lambda: either.evaluate()["decision"] == "DENY")
+    until("the retrieval is denied", lambda: either.evaluate()["decision"] == "DENY")
     temporary = either.policy_file.with_name(".support.yaml.tmp")
     temporary.write_text(POLICIES)
     temporary.rename(either.policy_file)
-    within(2, lambda: either.evaluate()["decision"] == "ALLOW")
+    until("the retrieval is allowed", lambda: either.evaluate()["decision"] == "ALLOW")
     other = either.policy_file.parent.parent / "other" / "deeper.yaml"
     other.parent.mkdir()
     other.write_text(definitions(("other-reads", "other")))
-    within(2, lambda: either.evaluate(agent_role="other")["decision"] == "ALLOW")
+    until(
+        "the retrieval is allowed",
+        lambda: either.evaluate(agent_role="other")["decision"] == "ALLOW",
+    )
     shutil.rmtree(other.parent)
-    within(2, lambda: either.evaluate(agent_role="other")["decision"] == "DENY")
+    until(
+        "the retrieval is denied", lambda: either.evaluate(agent_role="other")["decision"] == "DENY"
+    )
     either.verified()
 
 
@@ -193,14 +199,14 @@ def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: ControlApi)
         text = fresh.call("GET", "/metrics", key=None).raw.decode()
         return 'sluice_policy_reloads_total{outcome="refused"} 1.0' in text
 
-    within(2, counted)
+    until("the reload is counted", counted)
     assert fresh.evaluate()["decision"] == "ALLOW"
     assert fresh.call("GET", "/health/ready", key=None).status == 200
     fresh.restart()
     assert fresh.evaluate()["decision"] == "ALLOW"
     assert fresh.call("GET", "/health/ready", key=None).status == 200
     fresh.policy_file.write_text(POLICIES.replace("payroll", "handbook"))
-    within(2, lambda: fresh.evaluate()["decision"] == "DENY")
+    until("the retrieval is denied", lambda: fresh.evaluate()["decision"] == "DENY")
 
 
 @pytest.mark.deep(stands_in="test_a_tenant_s_files_define_only_its_own_policies")
@@ -219,7 +225,7 @@ def test_a_directory_that_is_swapped_as_kubernetes_does_is_loaded(tmp_path: Path
     with running(tmp_path, policies=None) as api:
         assert api.evaluate()["decision"] == "ALLOW"
         mount("..2", POLICIES.replace("payroll", "handbook"))
-        within(2, lambda: api.evaluate()["decision"] == "DENY")
+        until("the retrieval is denied", lambda: api.evaluate()["decision"] == "DENY")
 
 
 def test_filters_and_pages_show_each_policy_once(unwatched: ControlApi) -> None:
@@ -261,7 +267,7 @@ def test_two_replicas_that_see_the_same_change_make_one_version_of_it(either: Co
         for number in range(5):
             either.policy_file.write_text(POLICIES.replace("payroll", f"payroll-{number}"))
             for api in (either, other):
-                within(3, partial(denies, api, number))
+                until("the new file is in force", partial(denies, api, number))
         (policy,) = either.admin("GET", "/v1/policies")
         assert policy["version"] == 6
         either.verified()
@@ -316,7 +322,7 @@ def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
         "policy folder `somewhere-else` belongs to no tenant",
     }
     # The watcher reports folders that appear while the service runs.
-    within(10, lambda: warned <= set(caplog.messages))
+    until("each file is warned of", lambda: warned <= set(caplog.messages))
     caplog.clear()
     assert reload(fresh)["warnings"] == [
         "policy folder `defualt` belongs to no tenant: did you mean `default`?"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.running_api import ControlApi, running
+from tests.support.waiting import until
 
 MINUTE = 60
 
@@ -120,8 +121,8 @@ def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Any) 
         try:
             assert other.evaluate(session_id="s1")["decision"] == "ALLOW"
             one.admin("DELETE", "/v1/sessions/s1")
-            within(
-                1,
+            until(
+                "the other process knows of the revocation",
                 lambda: other.evaluate(session_id="s1")["policy_name"] == "session_revoked",
             )
         finally:

@@ -14,7 +14,8 @@ from policies.evaluate import Decision, evaluate, gather
 from policies.ground.canonical import unb64
 from policies.retrieval import parse_retrieval
 from policies.sets.policy_set import PolicySet, document_digest
-from tests.control_api.running_api import POLICIES, Answer, ControlApi, asked, running, within
+from tests.control_api.running_api import POLICIES, Answer, ControlApi, asked, running
+from tests.support.waiting import until
 
 POLL = "/v1/sidecars/policy-set"
 
@@ -46,7 +47,7 @@ def waiting(api: ControlApi, work: Callable[[], Any]) -> tuple[threading.Thread,
     thread = threading.Thread(target=run)
     thread.start()
     one = b"\nsluice_policy_set_waiters 1.0\n"
-    within(10, lambda: one in api.call("GET", "/metrics").raw, "it waits")
+    until("it waits", lambda: one in api.call("GET", "/metrics").raw)
     return thread, seen
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, asked, running, within
+from tests.control_api.running_api import ControlApi, asked, running
+from tests.support.waiting import until
 
 REASON = {"reason": "a leaked key reads contracts"}
 HEADER = "X-Sluice-Revision"
@@ -83,9 +84,9 @@ def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
     with running(either.directory, policies=None, database_url=url) as other:
         assert named(other) == "support-reads"
         freeze(either)
-        within(1, lambda: named(other) == "tenant_frozen")
+        until("the other process knows of the freeze", lambda: named(other) == "tenant_frozen")
         other.admin("DELETE", "/v1/freeze")
-        within(1, lambda: named(either) == "support-reads")
+        until("the freeze is lifted", lambda: named(either) == "support-reads")
 
 
 @pytest.mark.deep(stands_in="test_a_freeze_is_counted_under_its_own_name")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.control_api.running_api import POLICIES, ControlApi, asked, running, within
+from tests.control_api.running_api import POLICIES, ControlApi, asked, running
+from tests.support.waiting import until
 
 TENANTS = "/v1/admin/tenants"
 
@@ -127,7 +128,7 @@ def test_a_new_tenant_s_policy_files_are_loaded(fresh: ControlApi) -> None:
     folder = fresh.directory / "policies" / tenant_id / "demo"
     folder.mkdir(parents=True)
     (folder / "support.yaml").write_text(POLICIES)
-    within(10, lambda: fresh.call("GET", "/v1/policies", key=key).body, "its policies")
+    until("its policies", lambda: fresh.call("GET", "/v1/policies", key=key).body)
 
 
 def test_another_process_learns_of_a_deactivation_within_a_second(tmp_path: Path) -> None:
@@ -138,8 +139,14 @@ def test_another_process_learns_of_a_deactivation_within_a_second(tmp_path: Path
         try:
             assert other.call("GET", "/v1/keys", key=key).status == 200
             one.admin("DELETE", f"{TENANTS}/{tenant_id}")
-            within(1, lambda: other.call("GET", "/v1/keys", key=key).status == 403)
+            until(
+                "the other process refuses the key",
+                lambda: other.call("GET", "/v1/keys", key=key).status == 403,
+            )
             one.admin("POST", f"{TENANTS}/{tenant_id}/reactivate")
-            within(1, lambda: other.call("GET", "/v1/keys", key=key).status == 200)
+            until(
+                "the other process accepts the key",
+                lambda: other.call("GET", "/v1/keys", key=key).status == 200,
+            )
         finally:
             other.stop()

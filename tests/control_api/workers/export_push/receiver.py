@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.control_api.running_api import ControlApi, asked, within
+from tests.control_api.running_api import ControlApi, asked
 from tests.sidecar.proxy.certificates import authority
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 MODULE = "tests.control_api.workers.export_push.receiver_process"
 
@@ -41,7 +42,7 @@ class Receiver:
         command = [sys.executable, "-m", MODULE, self.kind, str(self.port), str(self.folder)]
         with (self.folder / "output").open("ab") as output:
             self._process = subprocess.Popen([*command, *self._pair], stderr=output)
-        within(60, (self.folder / "ready").exists, "the receiver listens")
+        until("the receiver listens", (self.folder / "ready").exists)
         return self
 
     def set(self, mode: str) -> None:

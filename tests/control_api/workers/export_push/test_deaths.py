@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, asked, running, within
+from tests.control_api.running_api import ControlApi, asked, running
 from tests.control_api.service_process import Process, call
 from tests.control_api.workers.export_push.receiver import (
     Receiver,
@@ -23,6 +23,7 @@ from tests.control_api.workers.export_push.receiver import (
     without_repeats,
 )
 from tests.support.postgres import serving
+from tests.support.waiting import until
 
 KINDS = [("otlp", False), ("syslog", False), ("syslog", True)]
 POINTS = {
@@ -52,11 +53,11 @@ def test_a_receiver_that_dies_before_or_after_it_acknowledges_misses_nothing(
                 receiver.died()
                 deaths += 1
             else:
-                within(60, partial(receiver.has_all, made))
+                until("everything has arrived", partial(receiver.has_all, made))
                 receiver.kill()
         receiver.start()
-        within(60, partial(receiver.has_all, made))
-        within(10, lambda: lag(api) == 0)
+        until("everything has arrived", partial(receiver.has_all, made))
+        until("everything is exported", lambda: lag(api) == 0)
     first, back = without_repeats(receiver.taken())
     assert first == made
     assert back <= deaths
@@ -74,7 +75,7 @@ def test_a_receiver_that_is_killed_at_any_time_misses_nothing(tmp_path: Path) ->
                 time.sleep(count % 7 / 10)  # the kill comes at another point each time
                 receiver.kill()
             receiver.start()
-            within(60, partial(receiver.has_all, made))
+            until("everything has arrived", partial(receiver.has_all, made))
         first, back = without_repeats(receiver.taken())
         assert first == made
         assert back <= 3
@@ -114,12 +115,12 @@ def test_a_sender_that_is_killed_misses_nothing(receiver: Receiver, tmp_path: Pa
             for _ in range(3):
                 made += decided(port, key, 90)
             # Not before something is under way, and at another point each time.
-            within(30, partial(receiver.has, turn * 200 + 1))
+            until("the records have arrived", partial(receiver.has, turn * 200 + 1))
             time.sleep(turn * 0.3)
     with service(tmp_path, urls) as sender:
         sender.ready()
-        within(60, partial(receiver.has_all, made))
-        within(60, lambda: set(ids_in(target)) >= set(made))
+        until("everything has arrived", partial(receiver.has_all, made))
+        until("everything is in the file", lambda: set(ids_in(target)) >= set(made))
     first, back = without_repeats(receiver.taken())
     assert first == made
     assert back <= kills
@@ -156,11 +157,11 @@ def test_two_replicas_push_everything_once(tmp_path: Path, migrated_url: str) ->
         for turn in range(8):
             made += decided(ports[turn % 2], key, 40)
             time.sleep(0.4)  # several polls of both
-        within(30, partial(receiver.has_all, made))
+        until("everything has arrived", partial(receiver.has_all, made))
         assert receiver.ids() == made
         first.process.kill()
         made += decided(ports[1], key, 40)
-        within(90, partial(receiver.has_all, made))
+        until("everything has arrived", partial(receiver.has_all, made))
         order, back = without_repeats(receiver.taken())
         assert order == made
         assert back <= 1
@@ -174,17 +175,17 @@ def test_a_target_that_hangs_delays_no_other(tmp_path: Path) -> None:
         urls = ",".join([*(each.url for each in hanging), good.url])
         with running(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
             made = decide(api, 100)
-            within(20, partial(good.has_all, made))
+            until("everything has arrived", partial(good.has_all, made))
             failed = 'sluice_export_failures_total{target="%d"}'
             for place in (1, 2):
-                within(60, partial(_failed, api, failed % place))
+                until("an export has failed", partial(_failed, api, failed % place))
                 assert lag(api, place) >= 100
             assert lag(api, 3) == 0
             for each in hanging:
                 each.kill()
                 each.start()
             for each in hanging:
-                within(60, partial(each.has_all, made))
+                until("everything has arrived", partial(each.has_all, made))
                 assert each.ids() == made
     finally:
         for each in (*hanging, good):
@@ -202,8 +203,8 @@ def test_a_slow_target_gets_everything_once(tmp_path: Path, kind: str) -> None:
     try:
         with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
             made = decide(api, 300)
-            within(60, partial(receiver.has_all, made))
-            within(30, lambda: lag(api) == 0)
+            until("everything has arrived", partial(receiver.has_all, made))
+            until("everything is exported", lambda: lag(api) == 0)
         assert receiver.ids() == made
     finally:
         receiver.kill()

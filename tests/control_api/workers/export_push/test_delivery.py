@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.running_api import running, within
+from tests.control_api.running_api import running
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
+from tests.support.waiting import until
 
 KINDS = [("otlp", False), ("otlp", True), ("syslog", False), ("syslog", True)]
 
@@ -28,10 +29,10 @@ def test_every_decision_comes_once_and_in_order(receiver: Receiver, tmp_path: Pa
     receiver.start()
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = decide(api, 230) + decide(api, 30, source_id="payroll")
-        within(10, lambda: len(receiver.ids()) >= 260)
+        until("the records have arrived", lambda: len(receiver.ids()) >= 260)
         made += decide(api, 5)
-        within(10, lambda: len(receiver.ids()) >= 265)
-        within(10, lambda: lag(api) == 0)
+        until("the records have arrived", lambda: len(receiver.ids()) >= 265)
+        until("everything is exported", lambda: lag(api) == 0)
         assert metric(api, 'sluice_export_decisions_total{outcome="acknowledged"') == 265
     assert receiver.ids() == made
     assert receiver.faults() == ""
@@ -43,12 +44,12 @@ def test_a_target_that_was_away_gets_everything_once_it_is_back(
 ) -> None:
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = decide(api, 20)
-        within(10, lambda: lag(api) >= 20)
-        within(10, lambda: metric(api, "sluice_export_failures_total") >= 2)
+        until("the export lags", lambda: lag(api) >= 20)
+        until("an export has failed", lambda: metric(api, "sluice_export_failures_total") >= 2)
         assert api.call("GET", "/health/ready", key=None).status == 200
         receiver.start()
-        within(30, lambda: len(receiver.ids()) >= 20)
-        within(30, lambda: lag(api) == 0)
+        until("the records have arrived", lambda: len(receiver.ids()) >= 20)
+        until("everything is exported", lambda: lag(api) == 0)
     assert receiver.ids() == made
     told = [each.getMessage() for each in caplog.records if each.name == "sluice.exports"]
     assert [("is away" in each, "is back" in each) for each in told] == [
@@ -64,7 +65,7 @@ def test_what_was_decided_last_is_pushed_before_the_service_ends(
     receiver.start()
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = decide(api, 3)
-        within(10, lambda: len(receiver.ids()) == 3)
+        until("the records have arrived", lambda: len(receiver.ids()) == 3)
         made += decide(api, 7)
     assert receiver.ids() == made
 
@@ -80,7 +81,7 @@ def test_a_restart_goes_on_where_it_was_and_a_url_that_comes_back_too(
         with running(tmp_path, **({"SLUICE_EXPORT_URLS": urls} if urls else {})) as api:
             made += decide(api, 10)
             if urls:
-                within(10, partial(receiver.has, len(made)))
+                until("the records have arrived", partial(receiver.has, len(made)))
     assert receiver.ids() == made
     other = [json.loads(line) for line in (tmp_path / "other").read_text().splitlines()]
     assert [each["event"]["id"] for each in other] == made
@@ -93,7 +94,7 @@ def test_a_new_target_begins_with_the_oldest_entry(receiver: Receiver, tmp_path:
     receiver.start()
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made += decide(api, 1)
-        within(10, lambda: len(receiver.ids()) == 11)
+        until("the records have arrived", lambda: len(receiver.ids()) == 11)
     assert receiver.ids() == made
 
 
@@ -114,7 +115,7 @@ def test_every_tenant_is_pushed(receiver: Receiver, tmp_path: Path) -> None:
             answers = [api.call("POST", "/v1/context/evaluate", asked, key=key) for _ in range(3)]
             assert {each.status for each in answers} == {200}
             made[tenant["tenant_id"]] = [each.body["event_id"] for each in answers]
-        within(10, lambda: len(receiver.ids()) == 9)
+        until("the records have arrived", lambda: len(receiver.ids()) == 9)
     for tenant_id, ids in made.items():
         assert [eid for tenant, _, eid in receiver.taken() if tenant == tenant_id] == ids
 
@@ -126,7 +127,10 @@ def test_an_erased_user_is_absent(tmp_path: Path) -> None:
         kept = decide(api, 1, user_id="bob@example.org")[0]
         api.admin("POST", "/v1/audit/redact", {"user_id": "ann@example.org", "reason": "asked for"})
     with running(tmp_path, SLUICE_EXPORT_URLS=f"file://{target}?format=ocsf"):
-        within(10, lambda: target.exists() and target.read_text().count("\n") == 2)
+        until(
+            "the records are in the file",
+            lambda: target.exists() and target.read_text().count("\n") == 2,
+        )
     first, second = map(json.loads, target.read_text().splitlines())
     assert first["metadata"]["uid"] == eid
     assert "user" not in first["actor"]
@@ -141,7 +145,7 @@ def test_another_authority_s_certificate_is_not_trusted(tmp_path: Path) -> None:
         url = receiver.url.partition("&ca=")[0]
         with running(tmp_path, SLUICE_EXPORT_URLS=url) as api:
             decide(api, 1)
-            within(10, lambda: metric(api, "sluice_export_failures_total") >= 2)
+            until("an export has failed", lambda: metric(api, "sluice_export_failures_total") >= 2)
         assert receiver.ids() == []
     finally:
         receiver.kill()

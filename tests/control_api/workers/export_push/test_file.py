@@ -16,8 +16,9 @@ import pytest
 from control_api.security.export_targets import ExportTarget
 from control_api.workers.export_push.senders.file import FileSender
 from control_api.workers.export_push.senders.sender import TargetAway
-from tests.control_api.running_api import running, within
+from tests.control_api.running_api import running
 from tests.control_api.workers.export_push.receiver import decide, lag, metric
+from tests.support.waiting import until
 
 
 def url(path: Path) -> str:
@@ -38,13 +39,13 @@ def test_a_rotated_file_is_made_anew(tmp_path: Path) -> None:
     target, old = tmp_path / "decisions", tmp_path / "decisions.1"
     with running(tmp_path, SLUICE_EXPORT_URLS=url(target)) as api:
         first = decide(api, 10)
-        within(10, partial(has, target, first))
+        until("the records are in the file", partial(has, target, first))
         target.rename(old)
         second = decide(api, 10)
-        within(10, partial(has, target, second))
+        until("the records are in the file", partial(has, target, second))
         target.unlink()
         third = decide(api, 10)
-        within(10, partial(has, target, third))
+        until("the records are in the file", partial(has, target, third))
         assert target.stat().st_mode & 0o777 == 0o640
     assert (ids(old), ids(target)) == (first, third)
 
@@ -57,7 +58,10 @@ def test_half_a_line_of_a_death_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     whole = torn[: torn.rfind(b"\n") + 1]
     with running(tmp_path, SLUICE_EXPORT_URLS=url(target)) as api:
         made = decide(api, 3)
-        within(10, lambda: target.read_bytes().count(b"\n") == 3 + whole.count(b"\n"))
+        until(
+            "the records are in the file",
+            lambda: target.read_bytes().count(b"\n") == 3 + whole.count(b"\n"),
+        )
     assert target.read_bytes().startswith(whole)
     rest = target.read_bytes()[len(whole) :].splitlines()
     assert [json.loads(line)["event"]["id"] for line in rest] == made
@@ -70,10 +74,10 @@ def test_a_file_that_another_process_has_locked_is_waited_for(tmp_path: Path) ->
         fcntl.flock(other, fcntl.LOCK_EX)
         with running(tmp_path, SLUICE_EXPORT_URLS=url(target)) as api:
             made = decide(api, 3)
-            within(10, lambda: metric(api, "sluice_export_failures_total") >= 1)
+            until("an export has failed", lambda: metric(api, "sluice_export_failures_total") >= 1)
             assert lag(api) >= 3
             fcntl.flock(other, fcntl.LOCK_UN)
-            within(20, partial(has, target, made))
+            until("the records are in the file", partial(has, target, made))
     assert ids(target) == made
 
 

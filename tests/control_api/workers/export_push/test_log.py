@@ -13,9 +13,10 @@ import pytest
 from control_api.maintenance.purge_command import purge
 from policies.ground.clock import Clock
 from policies.ground.random_buffer import RandomBuffer
-from tests.control_api.running_api import ControlApi, within
+from tests.control_api.running_api import ControlApi
 from tests.control_api.store.world import sql
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
+from tests.support.waiting import until
 
 DAY = 86_400
 LOST = "sluice_export_lost_entries_total"
@@ -44,7 +45,7 @@ def test_what_retention_removed_is_told_and_the_rest_is_pushed(
     try:
         old.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
         decide(old, 30)
-        within(20, lambda: metric(old, "sluice_export_failures_total") >= 1)
+        until("an export has failed", lambda: metric(old, "sluice_export_failures_total") >= 1)
         old.stop()
         old.time.ahead = 0
         old.start()
@@ -53,8 +54,8 @@ def test_what_retention_removed_is_told_and_the_rest_is_pushed(
         purged(old)
         old.start()
         receiver.start()
-        within(30, partial(receiver.has_all, made))
-        within(30, lambda: lag(old) == 0)
+        until("everything has arrived", partial(receiver.has_all, made))
+        until("everything is exported", lambda: lag(old) == 0)
         assert metric(old, LOST) >= 30
     finally:
         old.stop()
@@ -80,7 +81,7 @@ def test_a_new_target_has_lost_nothing_that_was_removed_before(
     old.environ["SLUICE_EXPORT_URLS"] = receiver.url
     old.start()
     try:
-        within(30, partial(receiver.has_all, made))
+        until("everything has arrived", partial(receiver.has_all, made))
         assert metric(old, LOST) == 0
     finally:
         old.stop()
@@ -100,7 +101,7 @@ def test_an_entry_that_was_damaged_holds_up_none_behind_it(
     api.environ["SLUICE_EXPORT_URLS"] = receiver.url
     api.start()
     try:
-        within(30, lambda: lag(api) == 0)
+        until("everything is exported", lambda: lag(api) == 0)
     finally:
         api.stop()
         receiver.kill()

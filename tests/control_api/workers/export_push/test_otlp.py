@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.running_api import ControlApi, running, within
+from tests.control_api.running_api import ControlApi, running
 from tests.control_api.workers.export_push.receiver import Receiver, decide, lag, metric
+from tests.support.waiting import until
 
 REFUSED = 'sluice_export_decisions_total{outcome="refused"'
 FAILURES = "sluice_export_failures_total"
@@ -34,10 +35,10 @@ def test_an_answer_that_takes_nothing_is_repeated(
     receiver.start(status)
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = decide(api, 40)
-        within(20, partial(failed, api, 1))
+        until("an export has failed", partial(failed, api, 1))
         assert lag(api) >= 40
         receiver.set("")
-        within(30, partial(receiver.has_all, made))
+        until("everything has arrived", partial(receiver.has_all, made))
         assert metric(api, REFUSED) == 0
     assert receiver.ids() == made
     assert f"it answers {status}" in caplog.text or f"it answered {status}" in caplog.text
@@ -48,8 +49,8 @@ def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -
     receiver.start("partial")
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = decide(api, 10)
-        within(20, lambda: metric(api, REFUSED) == 2)
-        within(20, lambda: lag(api) == 0)
+        until("the refused records are counted", lambda: metric(api, REFUSED) == 2)
+        until("everything is exported", lambda: lag(api) == 0)
     assert receiver.ids() == made
 
 
@@ -63,9 +64,9 @@ def test_bad_data_is_left_out_and_what_is_beside_it_is_not(
         bad = decide(api, 2, source_id="payroll")
         after = decide(api, 12)
     with running(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
-        within(20, partial(receiver.has_all, [*before, *after]))
-        within(20, lambda: metric(api, REFUSED) == len(bad))
-        within(20, lambda: lag(api) == 0)
+        until("everything has arrived", partial(receiver.has_all, [*before, *after]))
+        until("the refused records are counted", lambda: metric(api, REFUSED) == len(bad))
+        until("everything is exported", lambda: lag(api) == 0)
     assert receiver.ids() == [*before, *after]
     assert "refused 2 of 31 decisions for good" in caplog.text
 
@@ -80,14 +81,14 @@ def test_requests_have_the_path_the_coding_and_the_headers_of_the_url(
     urls = f"{place}/tenants/secret-path/?headers_file={headers},{place}/v1/logs?compression=none"
     with running(tmp_path, SLUICE_EXPORT_URLS=urls) as api:
         decide(api, 1)
-        within(20, lambda: len(receiver.notes()) == 2)
+        until("the notes have arrived", lambda: len(receiver.notes()) == 2)
         headers.write_text("Authorization: Bearer second-token\n")
         decide(api, 1)
-        within(20, lambda: len(receiver.notes()) == 4)
+        until("the notes have arrived", lambda: len(receiver.notes()) == 4)
         receiver.kill()
         decide(api, 1)
-        within(20, partial(failed, api, 1))
-        within(20, lambda: "is away" in caplog.text)
+        until("an export has failed", partial(failed, api, 1))
+        until("it says that the receiver is away", lambda: "is away" in caplog.text)
     json_ = "application/json"
     assert sorted(receiver.notes()) == [
         f"/tenants/secret-path/v1/logs {json_} gzip Bearer first-token",

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_api.running_api import running, within
+from tests.control_api.running_api import running
 from tests.control_api.workers.export_push.receiver import decide, lag
 from tests.servers import need
 from tests.sidecar.proxy.certificates import authority
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 README = Path(__file__).resolve().parents[4] / "control_api/workers/export_push/README.md"
 
@@ -78,10 +79,10 @@ def test_rsyslog_takes_every_decision_over_tls(rsyslog: Rsyslog, tmp_path: Path)
     rsyslog.start()
     with running(tmp_path, SLUICE_EXPORT_URLS=url) as api:
         made = decide(api, 250) + decide(api, 20, source_id="payroll")
-        within(30, partial(rsyslog.has, made))
+        until("the records have arrived", partial(rsyslog.has, made))
         rsyslog.stop()
         made += decide(api, 30)
         rsyslog.start()
-        within(60, partial(rsyslog.has, made))
-        within(20, lambda: lag(api) == 0)
+        until("the records have arrived", partial(rsyslog.has, made))
+        until("everything is exported", lambda: lag(api) == 0)
     assert list(dict.fromkeys(rsyslog.ids())) == made

@@ -24,7 +24,7 @@ from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.proxy_setup import policy
 from tests.sidecar.proxy.scripted_source import DataSource, data_source
 from tests.support.ports import free_port
-from tests.support.waiting import until_async, until_told
+from tests.support.waiting import until_async
 
 OTHER_KEY = make_key(b"other".ljust(32))
 BODY = {"max_request_bytes": 1000, "allow_partial_message": True, "pack_as_bytes": True}
@@ -282,12 +282,12 @@ async def test_nothing_passes_while_the_door_restarts(tmp_path: Path) -> None:
             return await status() == 200
 
         async with grpc_door(first, settings=settings):
-            await until_told("the first answers", passes)
+            await until_async("the first answers", passes)
         forwarded = len(source.seen)
         assert await status() == 403
         assert len(source.seen) == forwarded
         async with grpc_door(second, settings=settings):
-            await until_told("the second answers", passes)
+            await until_async("the second answers", passes)
 
 
 async def test_nothing_passes_while_the_door_is_away(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ async def test_nothing_passes_while_the_door_hangs_or_can_record_nothing(
         # The gateway has given up. The judgement goes on, and its record stands.
         answers.set()
         assert found.source.seen == []
-        await until_told("the record is on disk", found.door.records)
+        await until_async("the record is on disk", found.door.records)
         assert len(await found.door.records()) == 1
         assert await found.status() == 200
 

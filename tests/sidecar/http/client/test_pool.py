@@ -197,7 +197,7 @@ async def test_a_connection_that_can_not_be_opened_takes_no_slot() -> None:
 async def test_idle_connections_are_closed_after_a_while() -> None:
     async with served(LIMITS._replace(idle_seconds=0.05)) as (pool, _):
         pool.release(await pool.connect())
-        await waiting.until_async("closed", lambda: pool.connections == 0, 10)
+        await waiting.until_async("closed", lambda: pool.connections == 0)
         assert pool.take_idle() is None
 
 
@@ -206,7 +206,7 @@ async def test_idle_connections_are_closed_after_a_while() -> None:
 async def test_what_was_not_asked_for_is_never_the_next_response(when: str, unasked: bytes) -> None:
     async with served() as (pool, server):
         connection = await pool.connect()
-        await waiting.until_async("accepted", lambda: bool(server.writers), 10)
+        await waiting.until_async("accepted", lambda: bool(server.writers))
         if when == "with the response":
             server.answer += unasked
         if when != "before the first request":

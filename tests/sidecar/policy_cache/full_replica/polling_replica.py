@@ -15,7 +15,8 @@ from sidecar.policy_cache.full_replica.store import FullStore
 from sidecar.policy_cache.long_poll import LongPoll
 from sidecar.policy_cache.replica_state import ReplicaState
 from tests.sidecar.fake_control_api import SIDECAR_KEY, FakeControlApi
-from tests.sidecar.running_sidecar import FakeClock, until
+from tests.sidecar.running_sidecar import FakeClock
+from tests.support.waiting import until_async
 
 
 class PollingReplica:
@@ -73,6 +74,6 @@ async def polling_replica(
 async def run_until(replica: PollingReplica, what: str, true: Any) -> None:
     running = asyncio.create_task(replica.follower.run())
     try:
-        await until(what, true)
+        await until_async(what, true)
     finally:
         running.cancel()

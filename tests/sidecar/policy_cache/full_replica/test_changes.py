@@ -157,7 +157,7 @@ async def test_keys_come_and_go_with_the_set(tmp_path: Path) -> None:
                 return answer.status == status
 
             for wanted, document in ((422, None), (403, key_document(Key("key_a", "read")))):
-                await waiting.until_told(f"{wanted} is answered", partial(answers, wanted))
+                await waiting.until_async(f"{wanted} is answered", partial(answers, wanted))
                 control.publish({name: document})
 
 

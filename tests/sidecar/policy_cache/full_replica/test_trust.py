@@ -15,7 +15,8 @@ from tests.sidecar.policy_cache.full_replica.polling_replica import (
     polling_replica,
     run_until,
 )
-from tests.sidecar.running_sidecar import FakeClock, sidecar, until
+from tests.sidecar.running_sidecar import FakeClock, sidecar
+from tests.support.waiting import until_async
 
 
 async def test_an_older_revision_of_the_same_store_is_refused(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ async def test_a_refused_set_shows_in_readiness_at_once(tmp_path: Path) -> None:
         async with sidecar(tmp_path, control, staleness_seconds=20.0) as running:
             control.signer = Signer.generate()
             control.publish({role_name("other"): None})
-            await until("it is refused", lambda: running.parts.follower.refused)
+            await until_async("it is refused", lambda: running.parts.follower.refused)
             assert "log key" in (await running.problems())["policy_set"]
 
 

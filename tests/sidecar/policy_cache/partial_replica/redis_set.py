@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.running_sidecar import RunningSidecar, until
+from tests.sidecar.running_sidecar import RunningSidecar
 from tests.support import redis
+from tests.support.waiting import until_async
 
 LIMIT = 4.0
 
@@ -38,7 +39,7 @@ def revision(running: RunningSidecar) -> int:
 
 
 async def caught_up(running: RunningSidecar, control: FakeControlApiWithRedis) -> None:
-    await until("the change is in force", lambda: revision(running) == control.revision)
+    await until_async("the change is in force", lambda: revision(running) == control.revision)
 
 
 async def allowed(running: RunningSidecar, **changed: Any) -> bool:

@@ -22,8 +22,9 @@ from tests.sidecar.policy_cache.partial_replica.redis_set import (
     held_documents,
     running_control_api,
 )
-from tests.sidecar.running_sidecar import RunningSidecar, sidecar, until
+from tests.sidecar.running_sidecar import RunningSidecar, sidecar
 from tests.support import redis
+from tests.support.waiting import until_async
 
 pytestmark = redis.needs_redis
 
@@ -55,7 +56,7 @@ async def evaluated(running: RunningSidecar, **changed: Any) -> tuple[str, list[
 
 async def fetched(running: RunningSidecar, role: str) -> None:
     name = candidate_name("closed", role)
-    await until("the candidate's document is here", lambda: name in held_documents(running))
+    await until_async("the candidate's document is here", lambda: name in held_documents(running))
 
 
 async def test_a_missing_document_is_an_error_until_it_was_fetched(tmp_path: Path) -> None:
@@ -90,9 +91,7 @@ async def test_no_decision_waits_for_a_document_that_does_not_come(tmp_path: Pat
         async def differs() -> bool:
             return (await evaluated(running))[1] == ["DENY"]
 
-        async with asyncio.timeout(60):
-            while not await differs():
-                await asyncio.sleep(0.05)
+        await until_async("the candidate decides again", differs)
 
 
 async def test_a_document_that_is_lost_in_redis_fails_no_decision(tmp_path: Path) -> None:
@@ -125,7 +124,9 @@ async def test_without_redis_candidates_come_and_go_by_the_control_api(tmp_path:
         await fetched(running, ROLE)
         control.pushes = False
         control.server.signal(signal.SIGKILL)
-        await until("it follows the control API", lambda: running.parts.follower.feed == "control")
+        await until_async(
+            "it follows the control API", lambda: running.parts.follower.feed == "control"
+        )
         world = World(ACTIVE, {"closed": ACTIVE})
         world.publish(control)
         await caught_up(running, control)

@@ -34,8 +34,9 @@ from tests.sidecar.fake_control_api import (
     policy,
 )
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.running_sidecar import EVALUATE, FakeClock, RunningSidecar, sidecar, until
+from tests.sidecar.running_sidecar import EVALUATE, FakeClock, RunningSidecar, sidecar
 from tests.support import redis, waiting
+from tests.support.waiting import until_async
 
 pytestmark = redis.needs_redis
 
@@ -64,7 +65,7 @@ async def away(
 
 
 async def follows(running: RunningSidecar, feed: str) -> None:
-    await until(f"it follows {feed}", lambda: running.parts.follower.feed == feed)
+    await until_async(f"it follows {feed}", lambda: running.parts.follower.feed == feed)
 
 
 async def back(control: FakeControlApiWithRedis) -> None:
@@ -74,7 +75,7 @@ async def back(control: FakeControlApiWithRedis) -> None:
 
 
 async def in_force(running: RunningSidecar, control: FakeControlApiWithRedis) -> None:
-    await until("it is in force", lambda: revision(running) == control.revision)
+    await until_async("it is in force", lambda: revision(running) == control.revision)
 
 
 def revision(running: RunningSidecar) -> int:
@@ -94,7 +95,7 @@ async def decides(running: RunningSidecar, *, allow: bool) -> None:
         assert stale or found["decision"] == ("ALLOW" if allow else "DENY")
         return not stale
 
-    await waiting.until_told("the newest set decides", said)
+    await waiting.until_async("the newest set decides", said)
 
 
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
@@ -138,7 +139,7 @@ async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fau
         assert orjson.loads(ready.body)["policy_feed"] == "control"
         # Longer than the limit: fresh by the control API alone.
         clock.ahead += LIMIT
-        await until("it is confirmed", lambda: not running.parts.readiness.problems())
+        await until_async("it is confirmed", lambda: not running.parts.readiness.problems())
         assert await allowed(running, agent_role="role-4", agent_id=None)
         control.publish({session_name("s-1"): session_document("s-1")})
         await in_force(running, control)
@@ -208,7 +209,7 @@ async def test_an_older_redis_is_not_returned_to(tmp_path: Path) -> None:
         await in_force(running, control)
         control.server.start()
         control.redis.hset(set_key(control.tenant_id), mapping=former)
-        await until("it is challenged again", lambda: len(control.challenges) > 3)
+        await until_async("it is challenged again", lambda: len(control.challenges) > 3)
         assert running.parts.follower.feed == "control"
         assert revision(running) == control.revision
         assert not await allowed(running)
@@ -223,13 +224,15 @@ async def test_with_both_away_the_set_grows_stale_and_either_brings_it_back(tmp_
         async with away(tmp_path / first) as (control, running):
             assert await allowed(running)
             await FakeControlApi.stop(control)
-            await until("it is stale", lambda: "policy_set" in running.parts.readiness.problems())
+            await until_async(
+                "it is stale", lambda: "policy_set" in running.parts.readiness.problems()
+            )
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
             if first == "redis":
                 await back(control)
             else:
                 await FakeControlApi.start(control)
-            await until("it is well again", lambda: not running.parts.readiness.problems())
+            await until_async("it is well again", lambda: not running.parts.readiness.problems())
             await follows(running, first)
             assert await allowed(running)
 
@@ -265,7 +268,7 @@ async def test_an_older_set_is_refused_from_the_control_api_too(tmp_path: Path) 
         seen = revision(running)
         control.revision -= 2
         control.documents.clear()
-        await until("it is refused", lambda: running.parts.follower.refused is not None)
+        await until_async("it is refused", lambda: running.parts.follower.refused is not None)
         assert "is older than" in str(running.parts.follower.refused)
         assert revision(running) == seen
         control.revision = seen
@@ -280,13 +283,13 @@ async def test_another_tenant_s_or_signer_s_answer_is_refused(tmp_path: Path, wh
         else:
             control.signer = Signer.generate()
         control.publish({role_name(ROLE): None})
-        await until("it is refused", lambda: running.parts.follower.refused is not None)
+        await until_async("it is refused", lambda: running.parts.follower.refused is not None)
         assert await allowed(running)
 
         async def stale() -> bool:
             return bool((await running.evaluate())["policy_name"] == "policy_set_stale")
 
-        await waiting.until_told("it is stale", stale)
+        await waiting.until_async("it is stale", stale)
 
 
 @pytest.mark.deep(
@@ -315,8 +318,8 @@ async def test_another_store_replaces_everything(tmp_path: Path) -> None:
     async with away(tmp_path) as (control, running):
         control.epoch, control.revision, control.documents, control.nodes = "epoch-2", 0, {}, {}
         control.create_tenant(policy(allowed_sources=("rates",)))
-        await until("it is in force", lambda: running.parts.replica.epoch() == "epoch-2")
-        await until("it is confirmed", lambda: not running.parts.readiness.problems())
+        await until_async("it is in force", lambda: running.parts.replica.epoch() == "epoch-2")
+        await until_async("it is confirmed", lambda: not running.parts.readiness.problems())
         assert not await allowed(running)
         assert await allowed(running, source_id="rates")
 
@@ -339,7 +342,9 @@ async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
     async with away(tmp_path) as (control, running):
         assert await allowed(running)
         control.publish({key_name(key_digest(SIDECAR_KEY)): None})
-        await until("it is barred", lambda: "policy_set" in running.parts.readiness.problems())
+        await until_async(
+            "it is barred", lambda: "policy_set" in running.parts.readiness.problems()
+        )
         assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 

@@ -24,10 +24,11 @@ from policies.sets.redis_keys import CHALLENGES, changes_key, document_field, se
 from policies.sets.signed_head import Claim
 from tests.sidecar.fake_control_api import AGENT, EVALUATE_KEY, FAR, ROLE, many_roles, policy
 from tests.sidecar.fake_control_api_with_redis import FakeControlApiWithRedis
-from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar, until
+from tests.sidecar.running_sidecar import EVALUATE, RunningSidecar, sidecar
 from tests.support import redis
 from tests.support.redis_users import SECRET, SIDECAR, make_user, refusals
 from tests.support.relay import certificate, relaying
+from tests.support.waiting import until_async
 
 pytestmark = redis.needs_redis
 
@@ -65,7 +66,7 @@ async def reached(
 
 async def in_force(running: RunningSidecar, control: FakeControlApiWithRedis) -> None:
     copy = running.parts.replica
-    await until("it is in force", lambda: copy.policy_set.revision == control.revision)
+    await until_async("it is in force", lambda: copy.policy_set.revision == control.revision)
 
 
 @pytest.mark.parametrize("way", ["plain", "tls", "cluster"])
@@ -98,7 +99,7 @@ async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, 
             control.redis.hdel(set_key(TENANT), document_field(role_name("role-5")))
             request: dict[str, Any] = {"agent_role": "role-5", "agent_id": None}
             assert (await running.evaluate(**request))["policy_name"] == "evaluation_error"
-            await until(
+            await until_async(
                 "the damage is reported", lambda: "d/" + role_name("role-5") in control.missing()
             )
             control.rebuild()
@@ -135,7 +136,7 @@ async def test_a_server_with_an_untrusted_certificate_learns_nothing(
         assert host == "127.0.0.1"
         async with sidecar(tmp_path, control, synced=False) as running:
             follower = running.parts.follower
-            await until("it gives up", lambda: follower.failures >= 3)
+            await until_async("it gives up", lambda: follower.failures >= 3)
             assert "certificate" in str(follower.problem).lower()
             assert SECRET not in str(follower.problem)
             assert (await running.call("POST", EVALUATE, b"{}")).status == 503
@@ -148,5 +149,5 @@ async def test_a_missing_permission_shows_in_the_problem(tmp_path: Path) -> None
         roots[0].execute_command("ACL", "SETUSER", SIDECAR, "-xadd")
         async with sidecar(tmp_path, control, synced=False) as running:
             follower = running.parts.follower
-            await until("there is trouble", lambda: follower.problem is not None)
+            await until_async("there is trouble", lambda: follower.problem is not None)
             assert "xadd" in str(follower.problem)

@@ -46,8 +46,9 @@ from tests.sidecar.policy_cache.partial_replica.redis_set import (
     held_documents,
     running_control_api,
 )
-from tests.sidecar.running_sidecar import EVALUATE, FakeClock, sidecar, until
+from tests.sidecar.running_sidecar import EVALUATE, FakeClock, sidecar
 from tests.support import redis
+from tests.support.waiting import until_async
 
 pytestmark = redis.needs_redis
 
@@ -164,11 +165,11 @@ async def test_another_store_replaces_everything(tmp_path: Path) -> None:
             control.redis.flushall()
             control.create_tenant(policy(allowed_sources=("rates",)))
             replica = running.parts.replica
-            await until(
+            await until_async(
                 "it is in force",
                 lambda: (replica.epoch(), replica.policy_set.revision) == ("epoch-2", 6),
             )
-            await until("it is confirmed", lambda: not running.parts.readiness.problems())
+            await until_async("it is confirmed", lambda: not running.parts.readiness.problems())
             assert not await allowed(running)
             assert await allowed(running, source_id="rates")
 
@@ -235,7 +236,9 @@ async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
         async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             assert await allowed(running)
             control.publish({key_name(key_digest(SIDECAR_KEY)): None})
-            await until("it is barred", lambda: "policy_set" in running.parts.readiness.problems())
+            await until_async(
+                "it is barred", lambda: "policy_set" in running.parts.readiness.problems()
+            )
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 

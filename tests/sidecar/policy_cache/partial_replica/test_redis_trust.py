@@ -20,8 +20,9 @@ from tests.sidecar.policy_cache.partial_replica.redis_set import (
     revision,
     running_control_api,
 )
-from tests.sidecar.running_sidecar import FakeClock, sidecar, until
+from tests.sidecar.running_sidecar import FakeClock, sidecar
 from tests.support import redis, waiting
+from tests.support.waiting import until_async
 
 pytestmark = redis.needs_redis
 
@@ -50,8 +51,8 @@ async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: 
             control.redis.hset(set_key(control.tenant_id), field, wide)
             answer = await running.evaluate(agent_role=role, agent_id=None)
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
-            await until("the damage is reported", lambda: field.decode() in control.missing())
-            await until(
+            await until_async("the damage is reported", lambda: field.decode() in control.missing())
+            await until_async(
                 "a challenge says so", lambda: any(b"m" in each for each in control.challenges)
             )
             # Sidecars of other tenants read this stream too.
@@ -71,7 +72,7 @@ async def test_a_damage_report_that_fails_does_not_delay_a_challenge(tmp_path: P
             control.redis.hdel(set_key(control.tenant_id), "n/root")
             answer = await running.evaluate(agent_role="unknown", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
-            await until(
+            await until_async(
                 "the damage is reported", lambda: any(b"m" in e for e in control.challenges)
             )
 
@@ -110,7 +111,9 @@ async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path
             answer = await running.evaluate(agent_role="another", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"
             clock.ahead += 61
-            await until("it is stale", lambda: "policy_set" in running.parts.readiness.problems())
+            await until_async(
+                "it is stale", lambda: "policy_set" in running.parts.readiness.problems()
+            )
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 
@@ -120,10 +123,10 @@ async def test_a_new_sidecar_takes_no_replayed_set(tmp_path: Path) -> None:
         control.create_tenant()
         control.beats = False
         async with sidecar(tmp_path, control, synced=False) as running:
-            await until("the set is here", lambda: revision(running) == control.revision)
+            await until_async("the set is here", lambda: revision(running) == control.revision)
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
             control.beats = True
-            await until("it is confirmed", lambda: not running.parts.readiness.problems())
+            await until_async("it is confirmed", lambda: not running.parts.readiness.problems())
             assert await allowed(running)
 
 
@@ -132,7 +135,7 @@ async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
         control.create_tenant()
         control.beats = False
         async with sidecar(tmp_path, control, synced=False) as running:
-            await until("it challenges", lambda: control.challenges)
+            await until_async("it challenges", lambda: control.challenges)
             nonce = control.challenges[0][b"n"].decode()
             control.beats = True
             real, control.beats = control.beats, False
@@ -152,7 +155,7 @@ async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
             async def forged() -> bool:
                 return await running.metric("sluice_policy_set_forged_total") >= 1
 
-            await waiting.until_told("the forger's answer is refused", forged)
+            await waiting.until_async("the forger's answer is refused", forged)
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 
@@ -166,10 +169,12 @@ async def test_withheld_news_makes_the_set_stale(tmp_path: Path) -> None:
             control.pushes = False
             control.publish({role_name(ROLE): None})
             clock.ahead += 31
-            await until("it is stale", lambda: "policy_set" in running.parts.readiness.problems())
+            await until_async(
+                "it is stale", lambda: "policy_set" in running.parts.readiness.problems()
+            )
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
             control.rebuild()
-            await until("it is well again", lambda: not running.parts.readiness.problems())
+            await until_async("it is well again", lambda: not running.parts.readiness.problems())
             assert (await running.evaluate())["policy_name"] == "default_deny"
 
 
@@ -179,10 +184,10 @@ async def test_a_restored_older_store_is_refused(tmp_path: Path) -> None:
         async with sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
             control.revision -= 2
             follower = running.parts.follower
-            await until("it is refused", lambda: follower.refused is not None)
+            await until_async("it is refused", lambda: follower.refused is not None)
             assert "is older than" in str(follower.refused)
             control.revision += 2
-            await until("it is well again", lambda: follower.refused is None)
+            await until_async("it is well again", lambda: follower.refused is None)
 
 
 async def test_garbage_on_the_streams_is_skipped(tmp_path: Path) -> None:

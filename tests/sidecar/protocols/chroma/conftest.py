@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.sidecar.protocols.chroma.front import Front, direct, fronting
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="session")
@@ -27,15 +27,13 @@ def chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
             command, stdout=log, stderr=log, env={**os.environ, "ANONYMIZED_TELEMETRY": "false"}
         )
     try:
-        end = time.monotonic() + 60
-        while True:
-            try:
-                direct(port, "GET", "/api/v2/heartbeat")
-                break
-            except OSError:
-                assert process.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < end
-                time.sleep(0.05)
+
+        def answers() -> bool:
+            assert process.poll() is None, (folder / "log").read_text()
+            direct(port, "GET", "/api/v2/heartbeat")
+            return True
+
+        until("Chroma answers", answers, despite=OSError)
         yield port
     finally:
         process.terminate()

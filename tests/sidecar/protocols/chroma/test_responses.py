@@ -13,6 +13,7 @@ import pytest
 from tests.sidecar.proxy.proxy_setup import Sidecar, listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask, get
 from tests.sidecar.proxy.scripted_source import DataSource, Seen, data_source
+from tests.support import waiting
 
 ID = "11111111-2222-3333-4444-555555555555"
 BASE = "/api/v2/tenants/t/databases/d/collections"
@@ -255,8 +256,10 @@ async def test_a_response_from_before_a_rename_is_not_cached(tmp_path: Path) -> 
 
         scripted.upstream.script = script
         slow = asyncio.get_running_loop().create_task(scripted.get(f"{BASE}/open"))
-        while not any(each.target.endswith("/open") for each in scripted.upstream.seen):
-            await asyncio.sleep(0.01)
+        await waiting.until_async(
+            "the source has the request",
+            lambda: any(each.target.endswith("/open") for each in scripted.upstream.seen),
+        )
         body = b'{"new_name":"open_now"}'
         head = f"PUT {BASE}/{ID} HTTP/1.1\r\nHost: kb\r\nContent-Length: {len(body)}\r\n\r\n"
         assert (await ask(scripted.port, head.encode() + body)).status == 200

@@ -13,9 +13,10 @@ from sidecar.proxy.limits import LIMITS
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.opensearch.front import fronting, lines, refused
 from tests.sidecar.protocols.opensearch.server import Server
-from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import listening, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import leave, one
 from tests.sidecar.proxy.scripted_source import Script, Seen, data_source
+from tests.support.waiting import until_async
 
 COUNT = 65
 NAMES = [f"open_{number}" for number in range(COUNT)]
@@ -111,10 +112,10 @@ async def test_look_ups_end_when_the_agent_leaves(tmp_path: Path) -> None:
     async with minimal(tmp_path, "opensearch", slowly(server), policy()) as front:
         _, writer = await asyncio.open_connection("127.0.0.1", front.port)
         writer.write(SEARCH_64)
-        await until(lambda: len(front.upstream.begun) >= 3)
+        await until_async("the source has the requests", lambda: len(front.upstream.begun) >= 3)
         leave(writer)
         # The look-up under way is cancelled, and no other begins.
-        await until(lambda: front.upstream.lost == 1)
+        await until_async("the source has lost the connection", lambda: front.upstream.lost == 1)
         lookups = len(front.upstream.begun)
         assert lookups < 32
         assert (await front.ask("GET", "/x/_search")).status == 200

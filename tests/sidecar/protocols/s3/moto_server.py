@@ -2,14 +2,14 @@
 
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 
 @contextmanager
@@ -19,17 +19,14 @@ def running_moto(log: Path) -> Iterator[int]:
     with log.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=sink)
     try:
-        end = time.monotonic() + 60
-        while True:
-            try:
+
+        def answers() -> bool:
+            assert process.poll() is None, log.read_text()
+            with suppress(urllib.error.HTTPError):
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
-                break
-            except urllib.error.HTTPError:
-                break
-            except OSError:
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < end
-                time.sleep(0.05)
+            return True
+
+        until("moto answers", answers, despite=OSError)
         yield port
     finally:
         process.terminate()

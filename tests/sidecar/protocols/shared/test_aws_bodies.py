@@ -10,8 +10,8 @@ from tests.sidecar.protocols.aws import (
     fault,
 )
 from tests.sidecar.protocols.shared.signing_front import SECRETS, SigningFront
-from tests.sidecar.proxy.proxy_setup import until
 from tests.sidecar.proxy.scripted_source import Seen
+from tests.support.waiting import until_async
 
 
 async def test_a_body_that_is_at_hand_is_signed(front: SigningFront) -> None:
@@ -24,7 +24,10 @@ async def test_a_body_that_still_arrives_goes_on_as_it_comes(front: SigningFront
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
     writer.write(b"PUT /lake/a HTTP/1.1\r\nHost: kb\r\nContent-Length: 300000\r\n\r\n")
     writer.write(b"x" * 100_000)
-    await until(lambda: bool(front.upstream.begun and front.upstream.begun[0].body))
+    await until_async(
+        "the source has the body so far",
+        lambda: bool(front.upstream.begun and front.upstream.begun[0].body),
+    )
     assert not front.upstream.seen
     writer.write(b"x" * 200_000)
     assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")

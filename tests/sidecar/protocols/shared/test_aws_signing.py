@@ -19,9 +19,10 @@ from tests.sidecar.protocols.aws import (
 )
 from tests.sidecar.protocols.s3.front import client
 from tests.sidecar.protocols.shared.signing_front import SECRETS, SigningFront
-from tests.sidecar.proxy.proxy_setup import listening, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import listening, sidecar, source
 from tests.sidecar.proxy.scripted_source import answer
 from tests.support.ports import free_port
+from tests.support.waiting import until_async
 
 AGENTS = (
     "Authorization: AWS4-HMAC-SHA256 Credential=AKIAAGENT/20261121/eu/s3/aws4_request",
@@ -100,7 +101,10 @@ async def test_rclones_server_takes_the_signature(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        await until(lambda: b"Starting s3 server" in (tmp_path / "log").read_bytes())
+        await until_async(
+            "the server has started",
+            lambda: b"Starting s3 server" in (tmp_path / "log").read_bytes(),
+        )
         aws = Aws(region="us-east-1", credentials_file=credentials_file(tmp_path))
         configured = source(port, "s3", writes="allow", aws=aws)
         async with sidecar(tmp_path) as made, listening(made, configured) as listener:

@@ -6,10 +6,11 @@ import asyncio
 import pytest
 
 from sidecar.protocols.rest import Rest
-from tests.sidecar.proxy.proxy_setup import ProxySetup, until
+from tests.sidecar.proxy.proxy_setup import ProxySetup
 from tests.sidecar.proxy.raw_client import Answered, get, leave
 from tests.sidecar.proxy.scripted_source import Seen, answer
 from tests.support import waiting
+from tests.support.waiting import until_async
 
 POST = (
     b"POST /a HTTP/1.1\r\nHost: kb\r\nContent-Type: application/json\r\n"
@@ -142,9 +143,11 @@ async def test_an_agent_that_leaves_takes_its_request_with_it(setup: ProxySetup)
     await talk.ask(get("/warm"))
     setup.upstream.script = never
     talk.writer.write(get("/a"))
-    await until(lambda: setup.upstream.targets == ["/warm", "/a"])
+    await until_async(
+        "the source has the requests", lambda: setup.upstream.targets == ["/warm", "/a"]
+    )
     leave(talk.writer)
-    await until(lambda: setup.upstream.lost == 1)
+    await until_async("the source has lost the connection", lambda: setup.upstream.lost == 1)
     outcomes = [each["outcome"] for each in await setup.sidecar.lineage(2)]
     assert outcomes == ["completed", "truncated"]
 

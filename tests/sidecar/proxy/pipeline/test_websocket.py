@@ -21,11 +21,11 @@ from tests.sidecar.proxy.proxy_setup import (
     proxy_setup,
     sidecar,
     source,
-    until,
 )
 from tests.sidecar.proxy.raw_client import Answered, get, leave
 from tests.sidecar.proxy.scripted_source import Seen, answer
 from tests.support import waiting
+from tests.support.waiting import until_async
 
 ASK = (
     b"GET /a HTTP/1.1\r\nHost: kb\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
@@ -102,7 +102,7 @@ async def test_nothing_behind_the_request_passes_before_the_data_source_grants_i
     setup.upstream.script = slowly
     reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
     writer.write(ASK + b"optimistic")
-    await until(lambda: bool(setup.upstream.seen))
+    await until_async("the source has the request", lambda: bool(setup.upstream.seen))
     seen = setup.upstream.seen[0]
     assert seen.head.endswith(b"\r\n\r\n")
     assert b"optimistic" not in seen.head + seen.body
@@ -115,7 +115,7 @@ async def test_nothing_behind_the_request_passes_before_the_data_source_grants_i
     assert Answered(head).fields["x-sluice-event-id"]
     assert await reader.readexactly(11) == b"first words"
     leave(writer)
-    await until(lambda: setup.upstream.lost == 1)
+    await until_async("the source has lost the connection", lambda: setup.upstream.lost == 1)
     assert got == []
 
 
@@ -227,7 +227,7 @@ async def test_a_revocation_or_a_freeze_cuts_it(
             async with asyncio.timeout(20):
                 await reader.read()
         writer.close()
-        await until(lambda: setup.upstream.lost == 1)
+        await until_async("the source has lost the connection", lambda: setup.upstream.lost == 1)
         names = [name for _, name, _ in await setup.sidecar.decisions()]
         assert names == ["analysts-read", why]
         [lineage] = await setup.sidecar.lineage()

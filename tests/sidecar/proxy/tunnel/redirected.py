@@ -124,7 +124,7 @@ async def refusals(made: Redirected) -> list[tuple[str, str]]:
         found[:] = [each[1:] for each in await made.sidecar.decisions() if each[0] == "DENY"]
         return bool(found)
 
-    await waiting.until_told("a denial is recorded", denied)
+    await waiting.until_async("a denial is recorded", denied)
     return found
 
 

@@ -12,13 +12,14 @@ import pytest
 from policies.definitions.model import TenantSettings
 from sidecar.proxy.limits import LIMITS
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.proxy_setup import policy, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
 from tests.sidecar.proxy.scripted_source import Flood, Seen
 from tests.sidecar.proxy.test_forward_proxy import proxying
 from tests.sidecar.proxy.tunnel.tunnels import ALERT, Tunnels, broken, read, tunnels
 from tests.support import waiting
 from tests.support.loop_clock import LoopClock
+from tests.support.waiting import until_async
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ async def test_a_hello_for_another_server_is_denied(
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await writer.start_tls(context, server_hostname=name)
     writer.close()
-    await until(lambda: made.tls.open == 0)
+    await until_async("the source's connections are closed", lambda: made.tls.open == 0)
     where = made.where("api")
     assert await made.sidecar.decisions() == [
         ("ALLOW", "analysts-read", "rest://api"),
@@ -217,9 +218,9 @@ async def test_the_first_to_leave_a_tunnel_ends_it_for_both(made: Tunnels) -> No
     made.tls.script = never
     _, writer = await made.over_tls("api")
     writer.write(get("/a"))
-    await until(lambda: len(made.tls.seen) == 1)
+    await until_async("the source has the request", lambda: len(made.tls.seen) == 1)
     leave(writer)
-    await until(lambda: made.tls.lost == 1)
+    await until_async("the source has lost the connection", lambda: made.tls.lost == 1)
     [lineage] = await made.sidecar.lineage()
     assert lineage["outcome"] == "truncated"
 
@@ -231,7 +232,7 @@ async def test_a_tunnel_in_which_nothing_passes_ends(tmp_path: Path, clock: Loop
         await clock.skip(70)
         await broken(reader)
         writer.close()
-        await until(lambda: made.tls.open == 0)
+        await until_async("the source's connections are closed", lambda: made.tls.open == 0)
 
 
 async def test_a_tunnel_in_which_nothing_is_said_is_closed(tmp_path: Path) -> None:
@@ -240,7 +241,7 @@ async def test_a_tunnel_in_which_nothing_is_said_is_closed(tmp_path: Path) -> No
         for first in (b"", b"\x16\x03\x01"):
             _, opened = await made.connect(made.where("api"), first)
             assert (await read(opened, b"")).raw == b""
-        await until(lambda: made.tls.open == 0)
+        await until_async("the source's connections are closed", lambda: made.tls.open == 0)
         denied = [each[1] for each in await made.sidecar.decisions() if each[0] == "DENY"]
         assert denied == ["unreadable_request"], "where nothing was sent nothing was asked"
 
@@ -261,7 +262,7 @@ async def test_a_tunnel_that_is_not_allowed_any_more_is_cut(
             monkeypatch.setattr(type(made.sidecar.agent), "key", lambda _self: None)
         await broken(reader)
         writer.close()
-        await until(lambda: made.tls.open == 0)
+        await until_async("the source's connections are closed", lambda: made.tls.open == 0)
         assert [each[:2] for each in await made.sidecar.decisions()] == [
             ("ALLOW", "analysts-read"), ("DENY", why),
         ]  # fmt: skip

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from policies.definitions.model import Policy
-from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import Sidecar, policy, sidecar, source
 from tests.sidecar.proxy.raw_client import Answered, ask, get, leave
 from tests.sidecar.proxy.test_forward_proxy import proxying
 from tests.sidecar.proxy.tunnel.redirected import greets
 from tests.support import waiting
+from tests.support.waiting import until_async
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -141,7 +142,7 @@ async def test_an_agent_that_is_gone_is_told_to_the_data_source(tmp_path: Path) 
 
     async with unread(tmp_path, server=wait) as made:
         _, writer = await made.connect(b"x")
-        await until(lambda: made.sidecar.spool.depth > 0)
+        await until_async("the records are in the spool", lambda: made.sidecar.spool.depth > 0)
         leave(writer)
         async with asyncio.timeout(20):
             await gone.wait()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.proxy_setup import policy, sidecar, source, until
+from tests.sidecar.proxy.proxy_setup import policy, sidecar, source
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.sidecar.proxy.tunnel.redirected import (
     ELSEWHERE,
@@ -24,6 +24,7 @@ from tests.sidecar.proxy.tunnel.redirected import (
 from tests.sidecar.proxy.tunnel.test_client_hello import (
     hello,
 )
+from tests.support.waiting import until_async
 
 
 @pytest.fixture
@@ -125,7 +126,9 @@ async def test_a_data_source_may_speak_first_where_the_port_is_its(made: Redirec
     assert lineage["outcome"] == "completed"
     assert lineage["detail"]["bytes"] == len(said)
     assert lineage["detail"]["sha256"] == hashlib.sha256(said).hexdigest()
-    await until(lambda: made.proxy.agent_connections == 0)
+    await until_async(
+        "the agents' connections are closed", lambda: made.proxy.agent_connections == 0
+    )
 
 
 @pytest.mark.parametrize("data", [b"", b"abc\n", hello(NAMED), get("/a", host="kb.test:8000")])
@@ -177,9 +180,11 @@ async def test_an_agent_that_says_nothing_is_not_waited_for_without_end(tmp_path
 async def test_an_agent_that_says_nothing_and_goes_has_asked_for_nothing(made: Redirected) -> None:
     made.towards(443)
     _, writer = await asyncio.open_connection("127.0.0.1", made.port)
-    await until(lambda: made.proxy.agent_connections == 1)
+    await until_async("the agent is connected", lambda: made.proxy.agent_connections == 1)
     writer.close()
-    await until(lambda: made.proxy.agent_connections == 0)
+    await until_async(
+        "the agents' connections are closed", lambda: made.proxy.agent_connections == 0
+    )
     assert await made.sidecar.decisions() == []
 
 

@@ -24,10 +24,9 @@ from tests.sidecar.spool.running_spool import (
     running,
     segments,
     shipped,
-    until,
     written,
 )
-from tests.support.waiting import POLL, turns
+from tests.support.waiting import POLL, turns, until_async
 
 LARGE = "q" * 50_000
 
@@ -141,9 +140,9 @@ async def test_old_instances_ship_before_the_current_one(tmp_path: Path) -> None
             await keep(spool, f"{life}a", f"{life}b")
             disk.breaks("sync")
             spool.put(record("lost"), denial=False)
-            await until(lambda: spool.refusal is not None)
+            await until_async("the spool refuses records", lambda: spool.refusal is not None)
             disk.heals()
-            await until(lambda: spool.refusal is None)
+            await until_async("the spool takes records again", lambda: spool.refusal is None)
         await keep(spool, "last")
         cores = await shipped(spool)
         assert len(instances(tmp_path)) == 1
@@ -163,7 +162,7 @@ async def test_an_instance_set_aside_is_kept_declared_and_ships_no_more(tmp_path
         assert spool.refusal is None
         await keep(spool, "later")
         cores = await shipped(spool)
-        await until((tmp_path / f"conflict-{name}").exists)
+        await until_async("the conflict is kept", (tmp_path / f"conflict-{name}").exists)
     assert eids(cores) == ["later"]
     (gap,) = gaps(cores)
     assert (gap["instance"], gap["first"], gap["lost"]) == (former, 4, 6)
@@ -186,7 +185,7 @@ async def test_records_put_while_an_instance_is_set_aside_are_counted_or_kept(
                 await spool.set_aside(spool.instance, "409")
         for each in placed:
             await each.durable
-        await until(lambda: spool.gaps == 1)
+        await until_async("the gap is declared", lambda: spool.gaps == 1)
         cores = await shipped(spool)
     assert gaps(cores)[0]["lost"] + len(eids(cores)) == 200
 
