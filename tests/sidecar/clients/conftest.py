@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests import tiers
+from tests.runner import tiers
 from tests.sidecar.clients.client_setup import WAYS, ClientSetup, client_setup
 
 

@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page
 
-from tests import tiers
 from tests.control_api.browsing import Watched, watching
 from tests.control_api.console.addresses import address_of, hostile_queries, shown_pages
 from tests.control_api.console.browser.visitors import sign_in
@@ -20,6 +19,7 @@ from tests.control_api.console.hostile import HostileWorld, hostile_world
 from tests.control_api.console.test_hostile_content import ATTRIBUTES, TAGS
 from tests.control_api.running_api import SUPERADMIN
 from tests.control_api.tabs import Tabs
+from tests.runner import tiers
 
 _CANARY = "window.hostileCanary = () => reportViolation('a payload ran')"
 _FOREIGN = """([tags, attributes]) => [...document.querySelectorAll("*")].flatMap(each => [
